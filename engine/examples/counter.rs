@@ -123,6 +123,7 @@ fn read_after_reopening(path: &Path) -> Result<(), Box<dyn Error>> {
             sum
         );
     }
-    assert_eq!(visits.iter()?.count(), 10);
+    let pages: Vec<_> = visits.iter()?.collect::<testudo::Result<_>>()?;
+    assert_eq!(pages.len(), 10);
     Ok(())
 }

@@ -14,7 +14,8 @@
 //! batch.insert(&users, "grace", "1906");
 //! batch.remove(&users, "ada");
 //! batch.durability(Durability::Sync).commit()?;
-//! assert_eq!(users.iter()?.count(), 1);
+//! let names: Vec<_> = users.iter()?.collect::<testudo::Result<_>>()?;
+//! assert_eq!(names.len(), 1);
 //! # Ok(())
 //! # }
 //! ```

@@ -29,6 +29,10 @@ mod moving;
 mod moving_values;
 #[path = "store/outlying_scans.rs"]
 mod outlying_scans;
+#[path = "store/parents.rs"]
+mod parents;
+#[path = "store/pieces_salvage.rs"]
+mod pieces_salvage;
 #[path = "store/placement.rs"]
 mod placement;
 #[path = "store/public_names.rs"]

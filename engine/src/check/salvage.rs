@@ -5,7 +5,8 @@
 //!   -> plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
 //!   -> logged_values.rs: values that lie under their numbers into a scratch keyspace of the target
 //!   -> log.rs: newest operation of each key into scratch keyspaces of the target
-//!   -> write.rs: for each keyspace keyspace_writer.rs: sweep.rs (what the runs say), decide.rs
+//!   -> write.rs: values in pieces first (pieces.rs), then for each keyspace keyspace_writer.rs: sweep.rs
+//!      (what the runs say), decide.rs
 //!   -> the target
 //! ```
 //!
@@ -14,9 +15,11 @@
 //! - What is given back as current is current, or reported as uncertain; where only an older version of a key
 //!   is left, the key is part of a reported lost range, and the version is in a keyspace beside unless it is
 //!   asked for.
+//! - What is written passes a full verification: an entry whose value is missing, or lacks a piece, is not
+//!   written, and its key is in a reported lost range.
 //! - A target that was not finished is marked so, and no store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run, the places where pages
-//!   of value logs are lost, and the target's budget.
+//!   of value logs, or pieces of values, are lost, and the target's budget.
 
 mod decide;
 pub(crate) mod evidence;
@@ -25,10 +28,12 @@ mod keyspace_writer;
 mod log;
 mod logged_values;
 mod page_scan;
+mod pieces;
 pub(crate) mod plan;
 mod report;
 mod sweep;
 mod target;
+mod values;
 mod write;
 
 use std::path::{Path, PathBuf};

@@ -51,15 +51,16 @@ impl DbBuilder {
         self
     }
 
-    /// Whether a store is created where there is none. Default `true`.
+    /// Whether a store is created where there is none, with its directory and those above that do not exist,
+    /// all with durable names. Default `true`.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.0.create = create;
         self
     }
 
-    /// A store that makes its directory, which must not exist, and goes when it is closed: the files of the
-    /// store, and the directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or
+    /// A store that makes its directory, which must not exist (the one above must), and goes when it is
+    /// closed: the files of the store, and the directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or
     /// `create(false)`.
     #[must_use]
     pub fn temporary(mut self) -> Self {

@@ -122,7 +122,8 @@ impl Db {
         DbBuilder::new(directory.as_ref())
     }
 
-    /// Opens or creates the store in `directory` with default settings.
+    /// Opens or creates the store in `directory` with default settings. If it is created, so are the
+    /// directories above that do not exist, with mode 0700.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -387,7 +388,8 @@ impl Db {
     /// batch.remove(&users, "charles");
     /// assert_eq!(batch.len(), 3);
     /// batch.commit()?;
-    /// assert_eq!(users.iter()?.count(), 2);
+    /// let names: Vec<_> = users.iter()?.collect::<testudo::Result<_>>()?;
+    /// assert_eq!(names.len(), 2);
     /// # Ok(())
     /// # }
     /// ```

@@ -121,6 +121,17 @@ impl Entry {
         }
     }
 
+    /// A reader of its value if that was written in pieces, or why there is none though it was.
+    pub(crate) fn pieces(&self) -> Option<Result<ValueReader>> {
+        match &self.value {
+            Value::InPieces(_) => Some(self.reader()),
+            Value::Here(Err(unmerged)) if !matches!(unmerged.kind, Kind::Operands | Kind::Unmerged) => {
+                Some(Err(unmerged.why.clone()))
+            }
+            Value::Here(_) | Value::Outside(_) => None,
+        }
+    }
+
     /// Key and value, without a copy.
     ///
     /// Errors: as [`Entry::value`].

@@ -467,6 +467,8 @@ impl Keyspace {
     /// # }
     /// ```
     ///
+    /// Each item is an entry or an error: `count()` of the iterator counts both.
+    ///
     /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)

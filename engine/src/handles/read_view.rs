@@ -14,7 +14,11 @@ use crate::{Iter, Slice, ValueReader};
 /// use testudo::{Db, KeyRange, KeyspaceOptions, ReadView};
 ///
 /// fn sizes(view: &dyn ReadView) -> testudo::Result<(usize, usize)> {
-///     Ok((view.iter()?.count(), view.range(("b"..).into_bounds())?.count()))
+///     // `count` would count an error as an entry.
+///     let (all, some) = (view.iter()?, view.range(("b"..).into_bounds())?);
+///     let all: Vec<_> = all.collect::<testudo::Result<_>>()?;
+///     let some: Vec<_> = some.collect::<testudo::Result<_>>()?;
+///     Ok((all.len(), some.len()))
 /// }
 /// # let directory = std::env::temp_dir().join(format!("testudo-view-{}", std::process::id()));
 /// # let db = Db::builder(&directory).temporary().open()?;

@@ -55,11 +55,6 @@ impl ValueReader {
         self.length
     }
 
-    /// Whether it reads this value in pieces.
-    pub(crate) fn is_in_pieces(&self, value: u64) -> bool {
-        matches!(&self.source, Source::Pieces { reference, .. } if reference.pieces() == Some(value))
-    }
-
     /// Reads a piece and moves behind it; `false` at the end.
     pub(crate) fn skip_piece(&mut self) -> Result<bool> {
         let count = u64_of(self.at_hand()?.len());

@@ -19,20 +19,24 @@ use crate::open::{
 /// A store may be created in a directory that does not exist, is empty, or holds an unfinished creation.
 pub(crate) fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> {
     let directory = settings.directory.display();
+    let there = names.unwrap_or_default();
+    let is_unfinished = there.iter().any(|name| name == CREATING_FILE);
+    let is_of_a_store = |name: &String| {
+        is_store_file(name) && ["manifest-", "wal-"].iter().any(|start| name.starts_with(start))
+    };
+    if there.iter().any(is_of_a_store) && !is_unfinished {
+        return Err(Error::corruption(
+            SUPERBLOCK_FILE,
+            0,
+            format!("the superblock of {directory} is missing: a repair makes it anew"),
+        ));
+    }
     if settings.read_only || !settings.create {
         let what = if names.is_none() { "does not exist" } else { "is not a Testudo store" };
         return Err(Error::invalid(format!("{directory} {what}")));
     }
-    let names = names.unwrap_or_default();
-    let is_unfinished = names.iter().any(|name| name == CREATING_FILE);
+    let names = there;
     let ours = |name: &String| name != SUPERBLOCK_FILE && is_store_file(name);
-    if names.iter().any(|name| name.starts_with("manifest-")) && !is_unfinished {
-        return Err(Error::corruption(
-            SUPERBLOCK_FILE,
-            0,
-            format!("the superblock of {directory} is missing"),
-        ));
-    }
     let only_lock = names.iter().all(|name| name == LOCK_FILE);
     if only_lock || (is_unfinished && names.iter().all(ours)) {
         return Ok(());

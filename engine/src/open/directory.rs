@@ -51,11 +51,13 @@ pub(crate) fn anchor(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Arc<
     }
 }
 
-/// As [`anchor`], making the directory if there is none; says whether it did.
+/// As [`anchor`], making the directory, and those above it, if there are none; says whether it made the
+/// directory. The names of those above are durable, its own is not yet ([`sync_own_name`]).
 pub(crate) fn anchor_or_make(env: &Arc<dyn Env>, directory: &Path) -> Result<(Arc<dyn Env>, bool)> {
     if let Some(anchored) = anchor(env, directory)? {
         return Ok((anchored, false));
     }
+    make_parents(&**env, directory)?;
     let is_made = match env.create_dir(directory) {
         // Somebody else was faster.
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => false,
@@ -63,6 +65,32 @@ pub(crate) fn anchor_or_make(env: &Arc<dyn Env>, directory: &Path) -> Result<(Ar
     };
     let gone = || Error::invalid(format!("{} is a link that leads nowhere", directory.display()));
     Ok((anchor(env, directory)?.ok_or_else(gone)?, is_made))
+}
+
+/// Makes the directories above `directory` that do not exist, each with a durable name.
+fn make_parents(env: &dyn Env, directory: &Path) -> Result<()> {
+    let Some(parent) = parent_of(directory) else { return Ok(()) };
+    match env.anchor(parent) {
+        Err(error) if error.kind() == IoErrorKind::NotFound => {}
+        // What else is wrong with it, who makes something in it is told.
+        _ => return Ok(()),
+    }
+    make_parents(env, parent)?;
+    match env.create_dir(parent) {
+        // Somebody else was faster, and may not have come as far as to make the name durable.
+        Err(error) if error.kind() == IoErrorKind::AlreadyExists => {}
+        outcome => outcome.map_err(|e| io(parent, e))?,
+    }
+    let above = parent_of(parent).unwrap_or(Path::new("."));
+    if planted!("parent-name-not-durable") {
+        return Ok(());
+    }
+    env.sync_dir(above).map_err(|e| io(above, e))
+}
+
+/// `None` where the path names nothing above: then that is the working directory, or the root.
+fn parent_of(directory: &Path) -> Option<&Path> {
+    directory.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
 /// Makes a directory that must not exist, and holds it open.

@@ -309,6 +309,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["engine/src/write/write_pieces/tests.rs"],
     ),
     bug(
+        "salvaged-pieces-unchecked",
+        "a salvage writes entries that refer to values in pieces without all of these",
+        &["engine/tests/store/pieces_salvage.rs"],
+    ),
+    bug(
         "operands-upon-pieces",
         "operands are accepted upon values that cannot be merged",
         &["engine/tests/store/values_in_pieces.rs"],
@@ -341,6 +346,11 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("second-open-not-locked", "a store that is open can be opened again", &["model"]),
     // Directories.
+    bug(
+        "parent-name-not-durable",
+        "a directory above a new store has a name that a power loss takes away",
+        &["engine/tests/store/parents.rs"],
+    ),
     bug("names-by-path", "files of a store are named by its path, wherever it is now", &["directories"]),
     bug("lost-lock-unnoticed", "an owner goes on writing when its lock file is another", &["directories"]),
     bug("temporary-removes-all", "a temporary store removes whatever is in its directory", &["directories"]),

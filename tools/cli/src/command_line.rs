@@ -25,17 +25,22 @@ use crate::{
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done; nothing wrong was found. A range, a prefix or a file may hold nothing
-  1  no: damage was found, or what was named is not there: the store, the keyspace, a key, a page, a backup
-     (with --json: {\"found\": false, \"missing\": \"key\"})
-  2  could not: bad arguments or input, in use by another process, not permitted, failed; the reason is on
-     standard error
+  1  no: damage was found, or what was named is not there: the store, the
+     keyspace, a key, a page, a backup (with --json: {\"damaged\": true, ...} or
+     {\"found\": false, \"missing\": \"key\"})
+  2  could not: bad arguments or input, in use by another process, not
+     permitted, failed; or nothing is there to verify, scrub, repair or
+     salvage. The reason is on standard error
 
-Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r and \\xNN stand for bytes,
-all else for itself. --key-format and --value-format choose another form, see `testudo get --help`.
+Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r
+and \\xNN stand for bytes, all else for itself. --key-format and --value-format
+choose another form, see `testudo get --help`.
 
-SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G (powers of 1000).
+SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G
+(powers of 1000).
 
-TESTUDO_DIR names the directory of the store where none is given: `testudo get KEY`.";
+TESTUDO_DIR names the directory of the store where none is given:
+`testudo get KEY`.";
 /// The flag that all verbs have but those that answer in a form of their own.
 const JSON: &str = "json";
 const WITHOUT_JSON: [&str; 4] = ["bench", "completions", "man", "demo-writer"];
@@ -123,6 +128,15 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether it is there to say if something is sound: where there is nothing, it cannot.
+    pub(crate) fn is_check(&self) -> bool {
+        match self {
+            Self::Verify(_) | Self::Scrub(_) | Self::Repair(_) | Self::Salvage(_) => true,
+            Self::Backup(arguments) => arguments.is_check(),
+            _ => false,
+        }
+    }
+
     /// Does it.
     pub(crate) fn run(self, context: &mut Context) -> Outcome {
         match self {
@@ -166,11 +180,22 @@ pub(crate) fn command() -> Command {
     let flag = |what: &'static str| Arg::new(JSON).long("json").action(ArgAction::SetTrue).help(what);
     let before_the_verb = (!planted!("json-before-the-verb-refused")).then(|| flag(HELP));
     Arguments::command().args(before_the_verb).mut_subcommands(|verb| {
+        let verb = with_numbers_below_zero(verb);
         match WITHOUT_JSON.contains(&verb.get_name()) {
             true => verb,
             false => verb.arg(flag(HELP).global(true)),
         }
     })
+}
+
+/// A number below zero is no flag, wherever a value is expected: what takes it says what is wrong with it.
+fn with_numbers_below_zero(verb: Command) -> Command {
+    let takes_value = |argument: &Arg| argument.get_action().takes_values();
+    let verb = verb.mut_args(|argument| match takes_value(&argument) {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    verb.mut_subcommands(with_numbers_below_zero)
 }
 
 /// Reads the command line: the verb, and whether to answer in JSON. `default_dir` is what `TESTUDO_DIR` says.

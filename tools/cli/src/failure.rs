@@ -7,7 +7,7 @@
 use std::{fmt::Display, io, path::Path, process::ExitCode};
 
 use serde_json::{Value, json};
-use testudo::Error;
+use testudo::{Error, ErrorKind};
 use testudo_base::planted;
 
 /// What a verb that ran to its end found.
@@ -58,6 +58,8 @@ pub(crate) enum Failure {
     Message(String),
     /// Exit code 1: what was named is not there; and the line to print.
     Missing(Missing, String),
+    /// Exit code 1: the store is damaged; the line to print, and what would help.
+    Damaged(String, String),
     /// Nobody reads the output any more.
     ClosedPipe,
 }
@@ -73,12 +75,46 @@ impl Failure {
 
     /// A failed call of the store in directory `dir`.
     pub(crate) fn store(dir: &Path, error: &Error) -> Self {
-        Self::about(dir.display(), error)
+        Self::with_help(dir.display(), error, || next_step(dir))
+    }
+
+    /// A failed call about `thing`; `help` says what would help against damage.
+    pub(crate) fn with_help(thing: impl Display, error: &Error, help: impl FnOnce() -> String) -> Self {
+        match (error.kind(), Self::about(thing, error)) {
+            (ErrorKind::Corruption, Self::Message(message)) => Self::Damaged(message, help()),
+            (_, failure) => failure,
+        }
     }
 
     /// Something of `thing` that was named is not there, as `reason` says.
     pub(crate) fn missing(missing: Missing, thing: impl Display, reason: impl Display) -> Self {
         Self::Missing(missing, format!("{thing}: {reason}"))
+    }
+
+    /// The same with more behind its reason.
+    pub(crate) fn with_reason(self, more: &str) -> Self {
+        match self {
+            Self::Message(message) => Self::Message(format!("{message}{more}")),
+            Self::Damaged(message, help) => Self::Damaged(format!("{message}{more}"), help),
+            other => other,
+        }
+    }
+
+    /// The answer with `--json`, if there is one.
+    pub(crate) fn document(&self) -> Option<Value> {
+        match self {
+            Self::Missing(missing, _) => Some(missing.document()),
+            Self::Damaged(message, _) => Some(json!({ "damaged": true, "error": message })),
+            Self::Message(_) | Self::ClosedPipe => None,
+        }
+    }
+
+    /// The same of a verb that checks: it could not look at what is not there.
+    pub(crate) fn of_check(self) -> Self {
+        match self {
+            Self::Missing(_, message) => Self::Message(message),
+            other => other,
+        }
     }
 
     /// The same with what would help, if something is missing.
@@ -107,6 +143,15 @@ impl Failure {
     }
 }
 
+/// What to do about a damaged store.
+pub(crate) fn next_step(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "next: `testudo repair {dir} --dry-run` says whether it can be put right in place; otherwise restore \
+         a backup, or `testudo salvage {dir} NEW`"
+    )
+}
+
 /// For verbs that made the store themselves; all others name its directory with [`Failure::store`].
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
@@ -122,6 +167,10 @@ pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
         Err(Failure::Missing(_, message)) => {
             say(&message);
             ExitCode::from(if planted!("missing-thing-is-exit-code-two") { 2 } else { 1 })
+        }
+        Err(Failure::Damaged(message, help)) => {
+            say(&format!("{message}; {help}"));
+            ExitCode::from(1)
         }
         Err(Failure::Message(message)) => {
             say(&message);

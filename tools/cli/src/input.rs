@@ -9,3 +9,6 @@ pub(crate) mod interruptible_input;
 pub(crate) mod json_record;
 pub(crate) mod key_range;
 pub(crate) mod line_reader;
+pub(crate) mod long_json;
+pub(crate) mod long_value;
+pub(crate) mod spool;

@@ -87,6 +87,11 @@ impl Inspection {
         })
     }
 
+    /// Whether another process has it open for writing.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.in_use.is_some()
+    }
+
     /// Adds to a JSON document, if the store is in use, by which process and how old the statistics are.
     pub(crate) fn describe(&self, document: &mut Value) {
         if let Some(InUse { process, age }) = &self.in_use {

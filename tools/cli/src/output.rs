@@ -1,8 +1,9 @@
-//! What people see: tables, sizes, moments, progress.
+//! What people see: tables, sizes, moments, progress, help.
 //!
 //! **Invariants**
 //! - Nothing here knows a store.
 
+pub(crate) mod help_text;
 pub(crate) mod moment;
 pub(crate) mod output_file;
 pub(crate) mod progress;

@@ -4,7 +4,7 @@
 //! - Nothing is created unless the verb was told to create.
 //! - What is not there is [`Failure::Missing`], in every verb.
 
-use std::{fmt::Display, io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use testudo::{Db, DbBuilder, Error, Keyspace, KeyspaceOptions};
 use testudo_base::MAX_VALUE_BYTES;
@@ -39,31 +39,16 @@ pub(crate) fn require(context: &Context, dir: &Path) -> Result<(), Failure> {
     match context.env.anchor(dir).and_then(|env| env.list_dir(dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing("there is no such directory"),
         Ok(entries) => {
-            let of_store =
-                |name: &str| name == "superblock" || name == "UNFINISHED" || name.starts_with("manifest-");
+            let of_store = |name: &str| {
+                ["superblock", "UNFINISHED"].contains(&name)
+                    || ["manifest-", "wal-"].iter().any(|start| name.starts_with(start))
+            };
             match entries.iter().any(|entry| of_store(&entry.name)) {
                 true => Ok(()),
                 false => missing("there is no Testudo store in this directory"),
             }
         }
         Err(_) => Ok(()),
-    }
-}
-
-/// Makes the directories above `dir` that do not exist.
-fn create_parents(env: &dyn Env, dir: &Path) -> io::Result<()> {
-    let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
-    match env.create_dir(parent) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            create_parents(env, parent)?;
-            env.create_dir(parent)?;
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        outcome => outcome?,
-    }
-    match parent.parent().filter(|above| !above.as_os_str().is_empty()) {
-        Some(above) => env.sync_dir(above),
-        None => Ok(()),
     }
 }
 
@@ -100,7 +85,6 @@ pub(crate) fn open_or_create(context: &Context, store: &StoreArguments, create: 
     if !create {
         return open_for_writing(context, store).map_err(|failure| failure.with_hint(CREATE_HINT));
     }
-    create_parents(&*context.env, &store.dir).map_err(|error| Failure::about(store.dir.display(), error))?;
     builder(context, store).create(true).open().map_err(|error| store.failure(&error))
 }
 
@@ -117,9 +101,17 @@ impl StoreArguments {
         Failure::store(&self.dir, error)
     }
 
-    /// A failure that is about the record with this key.
-    pub(crate) fn failure_at(&self, key: &[u8], reason: impl Display) -> Failure {
-        Failure::about(self.dir.display(), format!("{reason} (key '{}')", escape(key)))
+    /// A failure that is about the record with this key; `hint` follows the reason.
+    pub(crate) fn failure_at(&self, key: &[u8], error: &Error, hint: &str) -> Failure {
+        Failure::store(&self.dir, error).with_reason(&format!("{hint} (key '{}')", escape(key)))
+    }
+
+    /// A failed read of a value in pieces.
+    pub(crate) fn read_failure(&self, error: io::Error) -> Failure {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(error) => self.failure(error),
+            None => Failure::about(self.dir.display(), error),
+        }
     }
 
     /// The keyspace `name`, which must exist.

@@ -13,6 +13,8 @@ mod beside_writer;
 mod change;
 #[path = "verbs/copies.rs"]
 mod copies;
+#[path = "verbs/counts.rs"]
+mod counts;
 #[path = "verbs/damage.rs"]
 mod damage;
 #[path = "verbs/demo.rs"]
@@ -27,6 +29,8 @@ mod formats;
 mod inspection;
 #[path = "verbs/interruption.rs"]
 mod interruption;
+#[path = "verbs/loading.rs"]
+mod loading;
 #[path = "verbs/removal.rs"]
 mod removal;
 #[path = "verbs/repair.rs"]

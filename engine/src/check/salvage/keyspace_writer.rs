@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - Operands are merged where the target has the operator, and written as they are where it has not.
+//! - What refers to a value in pieces is written with the head of that value, and without operands.
 //! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for
 //!   in its own.
 
@@ -13,13 +14,14 @@ use crate::{
     check::salvage::{
         decide::{LogReach, Verdict, decide},
         log::{Logged, decode_scratch},
-        logged_values::LoggedValues,
         plan::KeyspacePlan,
         report::{KeyspaceSalvage, LostRange},
         sweep::{Answer, Sweep},
         target::Target,
+        values::{SalvagedValues, pieces_without_operands, reference_to_pieces},
     },
     copy::long_work::Meter,
+    store::{pieces::PIECES_KEYSPACE, pieces_format::value_of_head},
 };
 
 /// Records are committed in pieces of about this many bytes.
@@ -37,6 +39,8 @@ pub(crate) enum Older {
 pub(crate) struct KeyspaceWriter<'t> {
     target: &'t Target,
     into: Keyspace,
+    /// It holds pieces of values: their heads are written with the entries that refer to them.
+    is_of_pieces: bool,
     log: LogReach,
     older: Older,
     batch: Batch,
@@ -54,7 +58,8 @@ impl<'t> KeyspaceWriter<'t> {
         report: KeyspaceSalvage,
     ) -> Self {
         let batch = Batch::of_another_store(&target.db);
-        Self { target, into, log, older, batch, batch_bytes: 0, report }
+        let is_of_pieces = into.name() == PIECES_KEYSPACE;
+        Self { target, into, is_of_pieces, log, older, batch, batch_bytes: 0, report }
     }
 
     /// Writes everything that runs and log hold of it; the log's operations are a keyspace of their own.
@@ -62,7 +67,7 @@ impl<'t> KeyspaceWriter<'t> {
         mut self,
         plan: &mut KeyspacePlan,
         (data, store): (Option<Arc<dyn File>>, StoreId),
-        values: &LoggedValues,
+        values: &SalvagedValues,
         operations: Option<&Keyspace>,
         meter: &mut Meter<'_, '_>,
     ) -> Result<KeyspaceSalvage> {
@@ -79,7 +84,7 @@ impl<'t> KeyspaceWriter<'t> {
                 None => Vec::new(),
             };
             of_log.iter_mut().try_for_each(|operation| operation.read_value(&key, values))?;
-            sweep.lost.extend(self.write_key(&key, answer, of_log)?);
+            sweep.lost.extend(self.write_key(&key, answer, of_log, values)?);
             if sweep.bytes_read > 0 {
                 meter.advance(std::mem::take(&mut sweep.bytes_read))?;
             }
@@ -91,14 +96,26 @@ impl<'t> KeyspaceWriter<'t> {
     }
 
     /// Writes what is left of a key; says what is not.
-    fn write_key(&mut self, key: &[u8], answer: Answer, of_log: Vec<Logged>) -> Result<Option<LostRange>> {
+    fn write_key(
+        &mut self,
+        key: &[u8],
+        answer: Answer,
+        of_log: Vec<Logged>,
+        values: &SalvagedValues,
+    ) -> Result<Option<LostRange>> {
+        if self.is_of_pieces && value_of_head(key).is_some() {
+            return Ok(None);
+        }
         let (verdict, lost) = decide(answer, of_log, self.log);
-        let written = verdict.map_or(Ok(()), |verdict| self.write_verdict(key, verdict));
+        let written = verdict.map_or(Ok(()), |verdict| self.write_verdict(key, verdict, values));
         written.map(|()| lost)
     }
 
-    fn write_verdict(&mut self, key: &[u8], verdict: Verdict) -> Result<()> {
-        let Verdict { mut kind, mut value, is_older, is_uncertain } = verdict;
+    fn write_verdict(&mut self, key: &[u8], verdict: Verdict, values: &SalvagedValues) -> Result<()> {
+        let Verdict { mut kind, mut value, mut is_older, is_uncertain } = verdict;
+        if let Some(base) = pieces_without_operands(kind, &value) {
+            ((kind, value), is_older) = (base, true);
+        }
         if let Some(settled) =
             self.into.core.full_merge.try_full_merge(&Entry { key, kind, value: &value }, true)
         {
@@ -108,14 +125,19 @@ impl<'t> KeyspaceWriter<'t> {
             self.commit()?;
         }
         self.report.older_records += u64::from(is_older);
-        if is_older && let Some(beside) = self.keyspace_beside()? {
-            self.batch.push(&beside, kind, key, &value);
-        } else {
+        let beside = if is_older { self.keyspace_beside()? } else { None };
+        let reference = reference_to_pieces(kind, &value);
+        if beside.is_none() {
+            let value_bytes = reference.map_or(u64_of(value.len()), |found| u64::from(found.length));
             self.report.records += 1;
-            self.report.bytes += u64_of(key.len() + value.len());
+            self.report.bytes += u64_of(key.len()) + value_bytes;
             self.report.uncertain_records += u64::from(is_uncertain);
-            self.batch.push(&self.into, kind, key, &value);
         }
+        let into = beside.as_ref().unwrap_or(&self.into);
+        if let Some(reference) = reference {
+            values.pieces.push_head(&mut self.batch, (into.name(), key), &reference);
+        }
+        self.batch.push(into, kind, key, &value);
         self.batch_bytes += key.len() + value.len();
         if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
     }

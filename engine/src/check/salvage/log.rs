@@ -3,7 +3,8 @@
 //!
 //! **Invariants**
 //! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
-//! - A value that lies in a value log stays a reference: it is read once it is known that it counts.
+//! - A value that lies in a value log, or in pieces, stays a reference: it is looked for once it is known that
+//!   it counts.
 //! - Scratch keyspaces are gone when the target is finished.
 
 use std::collections::BTreeMap;
@@ -19,10 +20,10 @@ use crate::{
     Batch, Keyspace, KeyspaceOptions,
     check::salvage::{
         evidence::Evidence,
-        logged_values::LoggedValues,
         plan::Plan,
         report::{LogSalvage, LostCommits, LostRange},
         target::Target,
+        values::SalvagedValues,
     },
     copy::long_work::Meter,
     write::batch_format::{self, Operation},
@@ -57,13 +58,16 @@ pub(crate) struct Logged {
 
 impl Logged {
     /// Puts the value in the place of a reference to it, if it is in a value log.
-    pub(crate) fn read_value(&mut self, key: &[u8], values: &LoggedValues) -> Result<()> {
+    pub(crate) fn read_value(&mut self, key: &[u8], values: &SalvagedValues) -> Result<()> {
         let reference = ValueReference::of(self.kind, &self.value).ok().flatten();
-        let is_logged = |reference: &ValueReference| reference.pieces().is_none();
-        let Some(reference) = reference.filter(is_logged) else { return Ok(()) };
-        match values.read(&reference)? {
+        let Some(reference) = reference else { return Ok(()) };
+        if reference.pieces().is_some() {
+            self.lost = values.lost_pieces(key, &reference)?;
+            return Ok(());
+        }
+        match values.logged.read(&reference)? {
             Some(value) => (self.kind, self.value) = (Kind::Value, value),
-            None => self.lost = Some(values.lost(key, &reference, "the value lay in a value log")),
+            None => self.lost = Some(values.logged.lost(key, &reference, "the value lay in a value log")),
         }
         Ok(())
     }

@@ -32,9 +32,9 @@ use testudo_storage::DATA_FILE;
 
 use crate::check::salvage::{
     key_ranges::{Age, CoveredRange, after, uncovered},
-    logged_values::LoggedValues,
     plan::{KeyspacePlan, Source},
     report::LostRange,
+    values::SalvagedValues,
 };
 
 /// What the runs say of a key.
@@ -74,7 +74,7 @@ impl Gap {
 pub(crate) struct Sweep<'p> {
     data: Option<Arc<dyn File>>,
     store: StoreId,
-    values: &'p LoggedValues,
+    values: &'p SalvagedValues,
     authorities: &'p [CoveredRange],
     next_covered_range: usize,
     active_authorities: Vec<usize>,
@@ -96,7 +96,7 @@ impl<'p> Sweep<'p> {
         plan: &'p mut KeyspacePlan,
         data: Option<Arc<dyn File>>,
         store: StoreId,
-        values: &'p LoggedValues,
+        values: &'p SalvagedValues,
     ) -> Self {
         Self {
             data,
@@ -254,8 +254,12 @@ impl<'p> Sweep<'p> {
             return Ok(());
         };
         let wanted = ValueReference::of(*kind, bytes).ok().flatten();
-        if wanted.is_some_and(|reference| reference.pieces().is_some()) {
+        if let Some(reference) = wanted.filter(|reference| reference.pieces().is_some()) {
             // Its pieces are entries of another keyspace.
+            answer.lost = self.values.lost_pieces(key, &reference)?;
+            if answer.lost.is_some() {
+                (answer.entry, answer.gap) = (None, answer.gap.max(answer.age));
+            }
             return Ok(());
         }
         let entries = holders.iter().filter_map(|index| self.open.get(index)?.cursor.entry());
@@ -266,7 +270,7 @@ impl<'p> Sweep<'p> {
         });
         let value = match (value, wanted) {
             (Some(value), _) => Some(value.to_vec()),
-            (None, Some(reference)) => self.values.read(&reference)?,
+            (None, Some(reference)) => self.values.logged.read(&reference)?,
             (None, None) => None,
         };
         let read = value.and_then(|value| match kind {
@@ -279,7 +283,7 @@ impl<'p> Sweep<'p> {
                 && !self.gaps.iter().any(|gap| gap.may_have_held(key))
             {
                 let of = "the value lies in a value segment";
-                answer.lost = Some(self.values.lost(key, &reference, of));
+                answer.lost = Some(self.values.logged.lost(key, &reference, of));
             }
             answer.gap = answer.gap.max(answer.age);
         }

@@ -1,10 +1,12 @@
 //! Writes what is left of each keyspace into the target, and adds up the report.
 //!
-//! `keyspace_writer.rs` writes a keyspace; what becomes of a key is decided in `decide.rs`.
+//! `keyspace_writer.rs` writes a keyspace; what becomes of a key is decided in `decide.rs`. Values in pieces
+//! come before the keyspaces of users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testudo_base::{KeyspaceId, Result};
+use testudo_base::{KeyspaceId, Result, Seqno, StoreId, sync::Arc};
+use testudo_env::File;
 
 use crate::{
     Keyspace, KeyspaceOptions, SalvageOptions,
@@ -14,12 +16,14 @@ use crate::{
         keyspace_writer::{KeyspaceWriter, Older, keyspace_like},
         log::SortedLog,
         logged_values::LoggedValues,
+        pieces::SalvagedPieces,
         plan::{KeyspacePlan, Plan},
         report::{KeyspaceSalvage, NameSource, SalvageReport},
         target::Target,
+        values::SalvagedValues,
     },
     copy::long_work::Meter,
-    store::names_beside::name_beside,
+    store::{names_beside::name_beside, pieces::PIECES_KEYSPACE},
 };
 
 /// Writes everything; the report.
@@ -27,39 +31,77 @@ pub(crate) fn write_all(
     options: &SalvageOptions,
     target: &Target,
     evidence: Evidence,
-    plan: Plan,
-    (log, values): (SortedLog, LoggedValues),
+    mut plan: Plan,
+    (log, logged): (SortedLog, LoggedValues),
     meter: &mut Meter<'_, '_>,
 ) -> Result<SalvageReport> {
-    let SortedLog { scratch: mut operations_of, whole_after, report: log } = log;
+    let SortedLog { scratch, whole_after, report: log } = log;
+    // A sweep would take values away of which the keys are not written yet.
+    let _no_sweep = target.db.store().pieces.begin_sweep();
     let mut report = SalvageReport {
         store: format!("{:032x}", evidence.store.0),
         method: plan.method,
         findings: evidence.findings,
         unproven: plan.unproven,
-        log,
         ..SalvageReport::default()
     };
+    let source = (evidence.data, evidence.store);
     let taken = names_of(&plan.keyspaces);
-    for (id, mut keyspace) in plan.keyspaces {
-        let settings = settings_of(&keyspace, options);
-        let into = keyspace_like(target, &keyspace.name, &settings)?;
-        let reach = LogReach { flushed: keyspace.flushed, whole_after };
-        let older = if options.older_versions {
+    let pieces = plan.keyspaces.iter().find(|(_, keyspace)| keyspace.name == PIECES_KEYSPACE);
+    let pieces = pieces.map(|(id, _)| *id).and_then(|id| plan.keyspaces.remove_entry(&id));
+    let mut site = Site { options, target, source, whole_after, operations_of: scratch, taken, meter };
+    let mut values = SalvagedValues { logged, pieces: SalvagedPieces::default() };
+    let of_pieces = pieces.map(|pieces| site.write(pieces, &values)).transpose()?;
+    let keyspace =
+        target.db.store().pieces.keyspace().map(|core| Keyspace::new(&target.db, Arc::clone(core)));
+    let lost = of_pieces.map(|report| report.lost_ranges).unwrap_or_default();
+    values.pieces = SalvagedPieces::new(keyspace, lost, &log);
+    for keyspace in plan.keyspaces {
+        report.keyspaces.push(site.write(keyspace, &values)?);
+    }
+    values.logged.drop_scratch(target)?;
+    values.pieces.remove_dead(target)?;
+    target.db.flush()?;
+    Ok(SalvageReport { log, ..report })
+}
+
+/// What the keyspaces have in common.
+struct Site<'s, 'm, 'o> {
+    options: &'s SalvageOptions,
+    target: &'s Target,
+    source: (Option<Arc<dyn File>>, StoreId),
+    whole_after: Seqno,
+    operations_of: BTreeMap<KeyspaceId, Keyspace>,
+    /// Names that the source has.
+    taken: BTreeSet<String>,
+    meter: &'s mut Meter<'m, 'o>,
+}
+
+impl Site<'_, '_, '_> {
+    /// Writes what is left of a keyspace.
+    fn write(
+        &mut self,
+        (id, mut keyspace): (KeyspaceId, KeyspacePlan),
+        values: &SalvagedValues,
+    ) -> Result<KeyspaceSalvage> {
+        let settings = settings_of(&keyspace, self.options);
+        let into = keyspace_like(self.target, &keyspace.name, &settings)?;
+        self.target.db.store().pieces.adopt(&into.core);
+        let reach = LogReach { flushed: keyspace.flushed, whole_after: self.whole_after };
+        // A piece has one version only.
+        let older = if self.options.older_versions || keyspace.name == PIECES_KEYSPACE {
             Older::Among
         } else {
-            let name = name_beside(&keyspace.name, id.0, &taken);
+            let name = name_beside(&keyspace.name, id.0, &self.taken);
             Older::Beside { name, options: settings, keyspace: None }
         };
-        let writer = KeyspaceWriter::new(target, into, reach, older, empty_report(id, &keyspace));
-        let operations = operations_of.remove(&id);
-        let source = (evidence.data.clone(), evidence.store);
-        report.keyspaces.push(writer.write(&mut keyspace, source, &values, operations.as_ref(), meter)?);
-        operations.map_or(Ok(()), |scratch| drop_scratch(target, scratch))?;
+        let writer = KeyspaceWriter::new(self.target, into, reach, older, empty_report(id, &keyspace));
+        let operations = self.operations_of.remove(&id);
+        let written =
+            writer.write(&mut keyspace, self.source.clone(), values, operations.as_ref(), self.meter)?;
+        operations.map_or(Ok(()), |scratch| drop_scratch(self.target, scratch))?;
+        Ok(written)
     }
-    values.drop_scratch(target)?;
-    target.db.flush()?;
-    Ok(report)
 }
 
 fn names_of(keyspaces: &BTreeMap<KeyspaceId, KeyspacePlan>) -> BTreeSet<String> {

@@ -5,7 +5,7 @@
 //! - Fails with the first contradiction, as `Corruption`.
 
 use testudo_base::{
-    Cursor, Error, ErrorKind, Result, codec::Damage, operands_format::check_value, sync::Arc,
+    Cursor, Error, ErrorKind, Result, ValueReference, codec::Damage, operands_format::check_value, sync::Arc,
 };
 
 use crate::{
@@ -62,13 +62,14 @@ impl Run {
     }
 
     /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter
-    /// denies none, index and blocks lead to each.
-    pub fn check_entries(self: &Arc<Self>) -> Result<()> {
+    /// denies none, index and blocks lead to each. Returns how many refer to values in pieces.
+    pub fn check_entries(self: &Arc<Self>) -> Result<u64> {
         let reference = self.reference();
         let broken =
             |what: &str| Err(Error::new(ErrorKind::Corruption, format!("data: run {} {what}", reference.id)));
         let mut cursor = RunCursor::new(Arc::clone(self), ReadAhead::bytes(256 << 10));
         let (mut entries, mut previous): (u64, Option<Vec<u8>>) = (0, None);
+        let mut refer_to_pieces = 0;
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
             if previous.as_deref().is_some_and(|previous| previous >= entry.key) {
@@ -88,6 +89,7 @@ impl Run {
             previous.clear();
             previous.extend_from_slice(entry.key);
             entries += 1;
+            refer_to_pieces += u64::from(ValueReference::is_to_pieces(entry.kind, entry.value));
             cursor.next()?;
         }
         self.check_forks()?;
@@ -97,7 +99,7 @@ impl Run {
         if !previous.is_some_and(|last| reference.keys.can_end_with(&last)) {
             return broken("ends with another key than it says");
         }
-        Ok(())
+        Ok(refer_to_pieces)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Keys and values are bytes, people type and read text: escapes, hex, and back.
 //!
-//! Text form: bytes that are valid UTF-8 and not control characters stand for themselves; `\` is written
+//! Text form: bytes that are valid UTF-8 and neither control characters nor U+FEFF stand for
+//! themselves; `\` is written
 //! `\\`, tab, line feed and carriage return are `\t`, `\n`, `\r`; every other byte is `\xNN`.
 //!
 //! **Invariants**
@@ -21,7 +22,8 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 _ => {
                     let mut encoded = [0; 4];
                     let encoded = letter.encode_utf8(&mut encoded).as_bytes();
-                    if letter.is_control() {
+                    // A byte order mark is invisible, and at the beginning of a file no part of it.
+                    if letter.is_control() || letter == '\u{feff}' {
                         encoded.iter().for_each(|&byte| escape_byte(out, byte));
                     } else {
                         out.extend_from_slice(encoded);

@@ -185,9 +185,13 @@ fn parse_number(text: &[u8]) -> Result<u64, String> {
 
 /// A JSON document without the white space between its parts.
 pub(crate) fn compact(document: &[u8]) -> Result<String, String> {
-    let wrong = |error: serde_json::Error| match error.column() {
-        0 => format!("no JSON: {error}"),
-        column => format!("no JSON at character {column} of line {}: {error}", error.line()),
+    let wrong = |error: serde_json::Error| {
+        let (text, line, column) = (error.to_string(), error.line(), error.column());
+        let what = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+        match column {
+            0 => format!("no JSON: {what}"),
+            column => format!("no JSON at character {column} of line {line}: {what}"),
+        }
     };
     serde_json::from_slice::<serde::de::IgnoredAny>(document).map_err(wrong)?;
     let text = std::str::from_utf8(document).map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::input::{
@@ -30,7 +30,7 @@ pub(crate) struct JsonRecord<'a> {
     key_escaped: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_u64: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "document", skip_serializing_if = "Option::is_none")]
     key_json: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
     value: Option<Cow<'a, str>>,
@@ -40,8 +40,20 @@ pub(crate) struct JsonRecord<'a> {
     value_escaped: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_u64: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "document", skip_serializing_if = "Option::is_none")]
     value_json: Option<Box<RawValue>>,
+}
+
+/// A document, of which `null` is one.
+fn document<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// What is wrong with JSON of one line, and where: nobody asks for the number of that line within itself.
+fn wrong_json(error: &serde_json::Error) -> String {
+    let (text, column) = (error.to_string(), error.column());
+    let what = text.strip_suffix(&format!(" at line {} column {column}", error.line())).unwrap_or(&text);
+    if column == 0 { what.to_owned() } else { format!("{what} at byte {column}") }
 }
 
 /// A key or a value in one of its forms.
@@ -81,7 +93,7 @@ impl<'a> JsonRecord<'a> {
 
     /// Key and value of one line of JSON.
     pub(crate) fn parse(line: &'a [u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let record: Self = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let record: Self = serde_json::from_slice(line).map_err(|error| wrong_json(&error))?;
         let key = [
             record.key.map(Field::Text),
             record.key_hex.map(Field::Hex),

@@ -1,8 +1,9 @@
-//! Lines of a file or of standard input as bytes, with their numbers and a bound on their length.
+//! Lines of a file or of standard input as bytes, with their numbers and in bounded memory.
 //!
 //! **Invariants**
-//! - A line is everything up to the line feed, which is taken off; nothing else is changed.
-//! - No line makes it allocate more than [`LINE_BYTES_MAX`] and a little.
+//! - A line is everything up to its end, which is taken off; nothing else is changed. Which ends there are is
+//!   chosen ([`Newline`]); an end that was not chosen is an error, never a part of a record by accident.
+//! - A line longer than [`WHOLE_LINE_BYTES`] is given in pieces, and no memory grows with it.
 
 use std::{
     fs,
@@ -10,20 +11,41 @@ use std::{
     path::Path,
 };
 
+use clap::ValueEnum;
+use testudo_base::num::u64_of;
+
 use crate::{
     context::{Context, Interruption},
     failure::Failure,
     input::interruptible_input::InterruptibleInput,
 };
 
-/// Longest line that is read: room for the hex of the longest value that fits into memory comfortably.
-pub(crate) const LINE_BYTES_MAX: u64 = 1 << 30;
+/// A longer line is given in pieces.
+pub(crate) const WHOLE_LINE_BYTES: usize = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// What ends a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Newline {
+    /// A line feed alone; all other bytes belong to the records, a byte order mark too
+    Lf,
+    /// A line feed, or carriage return and line feed, as in files from Windows; a byte order mark at the
+    /// beginning is passed over
+    Crlf,
+}
+
+/// A line without its end.
+pub(crate) enum Line<'r> {
+    Whole(&'r [u8]),
+    Long(LongLine<'r>),
+}
 
 /// Reads lines.
 pub(crate) struct LineReader {
     name: String,
     source: Box<dyn BufRead>,
+    newline: Option<Newline>,
     line: Vec<u8>,
     number: u64,
     position: u64,
@@ -32,8 +54,14 @@ pub(crate) struct LineReader {
 
 impl LineReader {
     /// Lines of the file `path`, or of standard input if that is `-`. A source that may block ends early when
-    /// `interruption` is raised.
-    pub(crate) fn open(context: &Context, path: &Path, interruption: &Interruption) -> Result<Self, Failure> {
+    /// `interruption` is raised. `newline`: without it only line feeds are understood, and what looks like
+    /// another end of a line, or another encoding, is refused.
+    pub(crate) fn open(
+        context: &Context,
+        path: &Path,
+        interruption: &Interruption,
+        newline: Option<Newline>,
+    ) -> Result<Self, Failure> {
         let standard_input = path == Path::new("-");
         let name = if standard_input { "standard input".to_owned() } else { path.display().to_string() };
         let failure = |error: io::Error| Failure::about(&name, error);
@@ -43,7 +71,7 @@ impl LineReader {
         };
         if standard_input {
             let source = blocking(Box::new(io::stdin()) as Box<dyn Read + Send>)?;
-            return Ok(Self::new(&name, Box::new(source), None));
+            return Ok(Self::new(&name, Box::new(source), None, newline));
         }
         let file = open_input(path).map_err(failure)?;
         let metadata = file.metadata().map_err(failure)?;
@@ -51,14 +79,20 @@ impl LineReader {
             return Err(Failure::about(&name, "is a directory, not a file of records"));
         }
         if !metadata.is_file() {
-            return Ok(Self::new(&name, Box::new(blocking(Box::new(file))?), None));
+            return Ok(Self::new(&name, Box::new(blocking(Box::new(file))?), None, newline));
         }
         let source = BufReader::with_capacity(BUFFER_BYTES, file);
-        Ok(Self::new(&name, Box::new(source), Some(metadata.len())))
+        Ok(Self::new(&name, Box::new(source), Some(metadata.len()), newline))
     }
 
-    fn new(name: &str, source: Box<dyn BufRead>, total_bytes: Option<u64>) -> Self {
-        Self { name: name.to_owned(), source, line: Vec::new(), number: 0, position: 0, total_bytes }
+    #[cfg(test)]
+    pub(crate) fn of_source(source: Box<dyn BufRead>, newline: Option<Newline>) -> Self {
+        Self::new("test", source, None, newline)
+    }
+
+    fn new(name: &str, source: Box<dyn BufRead>, total_bytes: Option<u64>, newline: Option<Newline>) -> Self {
+        let (name, line) = (name.to_owned(), Vec::new());
+        Self { name, source, newline, line, number: 0, position: 0, total_bytes }
     }
 
     /// The file, as messages name it.
@@ -81,25 +115,142 @@ impl LineReader {
         self.total_bytes
     }
 
-    /// The next line without its line feed, `None` at the end.
-    pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, String> {
+    /// The next line without its end, `None` at the end of the source. REQUIRES: a long line before it was
+    /// read to its end.
+    pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, String> {
         self.line.clear();
         self.number += 1;
-        let mut limited = (&mut self.source).take(LINE_BYTES_MAX);
+        let mut limited = (&mut self.source).take(u64_of(WHOLE_LINE_BYTES));
         let taken = limited.read_until(b'\n', &mut self.line).map_err(|error| error.to_string())?;
-        self.position += testudo_base::num::u64_of(taken);
-        match self.line.pop() {
-            None => Ok(None),
-            Some(b'\n') => Ok(Some(&self.line)),
-            Some(_) if testudo_base::num::u64_of(taken) == LINE_BYTES_MAX => {
-                Err(format!("is longer than {LINE_BYTES_MAX} bytes"))
-            }
-            Some(last) => {
-                self.line.push(last);
-                Ok(Some(&self.line))
+        self.position += u64_of(taken);
+        if taken == 0 {
+            return Ok(None);
+        }
+        let ends_here = self.line.last() == Some(&b'\n');
+        let is_long = !ends_here && taken == WHOLE_LINE_BYTES;
+        let mut start = 0;
+        if self.number == 1 {
+            start = check_beginning(&self.line, self.newline)?;
+            if !ends_here && !is_long && self.newline.is_none() && self.line.contains(&b'\r') {
+                return Err(lone_carriage_returns());
             }
         }
+        if is_long {
+            return Ok(Some(Line::Long(LongLine { reader: self, at: start, ended: false })));
+        }
+        let end = self.line.len() - usize::from(ends_here);
+        let end = end - usize::from(takes_carriage_return(&self.line[start..end], self.newline)?);
+        Ok(Some(Line::Whole(&self.line[start..end])))
     }
+
+    /// As [`LineReader::next_line`], for records of which none is long.
+    pub(crate) fn next_whole_line(&mut self) -> Result<Option<&[u8]>, String> {
+        match self.next_line()? {
+            None => Ok(None),
+            Some(Line::Whole(line)) => Ok(Some(line)),
+            Some(Line::Long(_)) => Err(format!("is longer than {WHOLE_LINE_BYTES} bytes")),
+        }
+    }
+}
+
+/// A line that is not held in memory.
+pub(crate) struct LongLine<'r> {
+    reader: &'r mut LineReader,
+    /// What was given of the line's beginning, which the reader holds.
+    at: usize,
+    ended: bool,
+}
+
+impl LongLine<'_> {
+    /// Puts the next piece into `piece`; `false` at the end of the line.
+    pub(crate) fn next_piece(&mut self, piece: &mut Vec<u8>) -> Result<bool, String> {
+        piece.clear();
+        let reader = &mut *self.reader;
+        if self.at < reader.line.len() {
+            // Its last byte may be the first one of its end.
+            let keeps = usize::from(reader.line.last() == Some(&b'\r'));
+            piece.extend_from_slice(&reader.line[self.at..reader.line.len() - keeps]);
+            reader.line.drain(..reader.line.len() - keeps);
+            self.at = reader.line.len();
+            if !piece.is_empty() {
+                return Ok(true);
+            }
+        }
+        if self.ended {
+            return Ok(false);
+        }
+        // What was kept of the piece before.
+        piece.append(&mut reader.line);
+        self.at = 0;
+        let buffered = reader.source.fill_buf().map_err(|error| error.to_string())?;
+        let line_feed = buffered.iter().position(|&byte| byte == b'\n');
+        self.ended = line_feed.is_some() || buffered.is_empty();
+        piece.extend_from_slice(&buffered[..line_feed.unwrap_or(buffered.len())]);
+        let taken = line_feed.map_or(buffered.len(), |at| at + 1);
+        reader.source.consume(taken);
+        reader.position += u64_of(taken);
+        if self.ended {
+            let without = usize::from(takes_carriage_return(piece, reader.newline)?);
+            piece.truncate(piece.len() - without);
+        } else if piece.last() == Some(&b'\r') {
+            piece.pop();
+            reader.line.push(b'\r');
+            self.at = 1;
+        }
+        Ok(!piece.is_empty() || !self.ended)
+    }
+}
+
+/// Whether a carriage return at the end of the line belongs to that end.
+fn takes_carriage_return(line: &[u8], newline: Option<Newline>) -> Result<bool, String> {
+    match (line.ends_with(b"\r"), newline) {
+        (true, Some(Newline::Crlf)) => Ok(true),
+        (true, None) => {
+            Err("ends in carriage return and line feed (CRLF), as in a file from Windows: --newline \
+                             crlf takes both off, --newline lf keeps the carriage return in the record"
+                .to_owned())
+        }
+        _ => Ok(false),
+    }
+}
+
+fn lone_carriage_returns() -> String {
+    "has carriage returns and no line feed: only line feeds end a line here (--newline lf takes all of it as \
+     one record)"
+        .to_owned()
+}
+
+/// Where the first line begins. Refuses what is no UTF-8, by its first bytes.
+fn check_beginning(line: &[u8], newline: Option<Newline>) -> Result<usize, String> {
+    if newline == Some(Newline::Lf) {
+        return Ok(0);
+    }
+    if is_utf16(line) {
+        return Err("is UTF-16: `iconv -f UTF-16 -t UTF-8` makes text of it that can be read (--newline lf \
+                    takes the bytes as they are)"
+            .to_owned());
+    }
+    match (line.starts_with(BYTE_ORDER_MARK), newline) {
+        (false, _) => Ok(0),
+        (true, Some(_)) => Ok(BYTE_ORDER_MARK.len()),
+        (true, None) => {
+            Err("begins with a byte order mark (EF BB BF), which is no part of a record: --newline \
+                             crlf passes over it, --newline lf keeps it in the first one"
+                .to_owned())
+        }
+    }
+}
+
+/// By its mark, or since every other byte of some letters is zero.
+fn is_utf16(line: &[u8]) -> bool {
+    const LOOKED_AT: usize = 256;
+    if line.starts_with(&[0xff, 0xfe]) || line.starts_with(&[0xfe, 0xff]) {
+        return true;
+    }
+    let head = &line[..line.len().min(LOOKED_AT) / 2 * 2];
+    let zeros = |odd: usize| head.iter().skip(odd).step_by(2).all(|&byte| byte == 0);
+    let letters = |odd: usize| head.iter().skip(odd).step_by(2).all(|&byte| byte != 0);
+    head.len() >= 4 && ((zeros(0) && letters(1)) || (zeros(1) && letters(0)))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the person, not of the store")]

@@ -16,7 +16,7 @@ use testudo_env::Env;
 use crate::{
     arguments::StoreArguments,
     context::Context,
-    failure::{Failure, Missing, Outcome, Verdict, say},
+    failure::{Failure, Missing, Outcome, Verdict, next_step as damage_of, say},
     output::{
         moment::show_moment,
         size::{show_count, show_size},
@@ -82,6 +82,13 @@ struct RepositoryArguments {
     repository: PathBuf,
 }
 
+impl BackupArguments {
+    /// Whether it looks if backups are sound.
+    pub(crate) fn is_check(&self) -> bool {
+        matches!(self.action, Action::Verify { .. })
+    }
+}
+
 /// Does it.
 pub(crate) fn run(context: &mut Context, arguments: &BackupArguments) -> Outcome {
     match &arguments.action {
@@ -120,8 +127,17 @@ impl RepositoryArguments {
     }
 
     fn failure(&self, error: &Error) -> Failure {
-        Failure::about(self.repository.display(), error)
+        Failure::with_help(self.repository.display(), error, || next_step(&self.repository))
     }
+}
+
+/// What to do about damage in a repository.
+fn next_step(repository: &Path) -> String {
+    let repository = repository.display();
+    format!(
+        "next: `testudo backup verify {repository}` names what is damaged; `testudo backup create STORE \
+         {repository} --recheck` copies it anew"
+    )
 }
 
 fn document(info: &BackupInfo) -> Result<Value, Failure> {
@@ -134,7 +150,7 @@ fn create(context: &mut Context, store: &StoreArguments, directory: &Path, reche
     let repository = at(context, directory).recheck(recheck);
     let new = watched(context, "backup", |observer| repository.create_observed(&db, observer))?;
     let what = format!("backup of {} to {}", store.dir.display(), directory.display());
-    let info = new.map_err(|error| Failure::about(what, error))?.info;
+    let info = new.map_err(|error| Failure::with_help(what, &error, || damage_of(&store.dir)))?.info;
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         let mut document = document(&info)?;
@@ -207,6 +223,9 @@ fn verify(context: &mut Context, arguments: &RepositoryArguments, id: Option<u64
         }))?;
     } else {
         print_report(context, &report, seconds)?;
+        if !report.is_valid() {
+            context.console.line(format_args!("{}", next_step(&arguments.repository)))?;
+        }
     }
     Ok(if report.is_valid() { Verdict::Fine } else { Verdict::Negative })
 }

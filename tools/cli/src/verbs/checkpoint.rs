@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     arguments::StoreArguments,
     context::Context,
-    failure::{Failure, Outcome, Verdict},
+    failure::{Failure, Outcome, Verdict, next_step},
     output::{
         size::{show_count, show_size},
         watched_work::watched,
@@ -32,8 +32,8 @@ pub(crate) fn run(context: &mut Context, arguments: &CheckpointArguments) -> Out
     let db = store::open_for_reading(context, store)?;
     let report =
         watched(context, "checkpoint", |observer| db.checkpoint_observed(&arguments.target, observer))?;
-    let report = report
-        .map_err(|error| Failure::about(format_args!("checkpoint of {}", store.dir.display()), error))?;
+    let what = format!("checkpoint of {}", store.dir.display());
+    let report = report.map_err(|error| Failure::with_help(what, &error, || next_step(&store.dir)))?;
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
         context.console.json(&json!({

@@ -16,7 +16,7 @@ use crate::{
     arguments::{RecordArguments, StoreArguments},
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict, say},
-    input::line_reader::LineReader,
+    input::line_reader::{LineReader, Newline},
     output::{
         progress::{Progress, Unit},
         size::show_count,
@@ -38,6 +38,10 @@ pub(crate) struct DelArguments {
     /// Remove the keys of this file, one in each line; - for standard input
     #[arg(long)]
     file: Option<PathBuf>,
+    /// What ends a line of that file. Without it a line feed does, and a file that looks like another one is
+    /// refused
+    #[arg(long, value_enum, requires = "file")]
+    newline: Option<Newline>,
     /// Remove all keys that start with this
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     prefix: Option<String>,
@@ -79,7 +83,10 @@ impl Keys {
         let parse = |key: &String| formats.parse_key(key.as_bytes()).map_err(Failure::new);
         if let Some(path) = &arguments.file {
             let interruption = context.catch_interruption()?;
-            return Ok(Self::Lines(LineReader::open(context, path, &interruption)?, interruption));
+            return Ok(Self::Lines(
+                LineReader::open(context, path, &interruption, arguments.newline)?,
+                interruption,
+            ));
         }
         if let Some(prefix) = &arguments.prefix {
             return Ok(Self::Prefix(parse(prefix)?, context.catch_interruption()?));
@@ -158,7 +165,9 @@ impl<'a> Remover<'a> {
         let name = lines.name().to_owned();
         loop {
             let number = lines.number() + 1;
-            let key = match lines.next_line() {
+            let key = match lines.next_whole_line() {
+                // It may have ended in the middle of a line.
+                _ if interruption.is_raised() => break,
                 Ok(None) => break,
                 Ok(Some(line)) => formats.parse_key(line),
                 Err(reason) => Err(reason),

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - A file that exists is never overwritten, and a dump that did not end leaves no file.
-//! - A value that the memory does not hold is written piece by piece, where its form allows that.
+//! - A long value is written piece by piece, in the form in which it would be written whole, where the form
+//!   allows that.
 
 use std::{
     fs,
@@ -23,6 +24,7 @@ use crate::{
         bytes_text::to_hex,
         format::{Format, Role},
         json_record::JsonRecord,
+        long_value::whole_letters,
     },
     output::{
         output_file,
@@ -34,7 +36,9 @@ use crate::{
 
 const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
 const RECORDS_BETWEEN_LOOKS: u64 = 1000;
-/// Bytes that are read at once of a value that the memory does not hold.
+/// Longer values are written in pieces.
+const WHOLE_BYTES: u64 = 1 << 20;
+/// Bytes of such a value that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo dump`.
@@ -144,17 +148,43 @@ impl<'a> Dump<'a> {
         Ok(records)
     }
 
-    /// The form of a value that is longer than the memory allows; `None` for others, and where the form needs
-    /// the whole value.
+    /// The form of a value that is written in pieces; `None` for others, and where the form needs the whole
+    /// value.
     fn form_of_pieces(&self, entry: &Entry) -> Result<Option<Format>, Failure> {
         if entry.base_with_operands().is_some() {
             return Ok(None);
         }
-        let bytes = entry.value_len().map_err(|error| self.arguments.store.failure(&error))?;
-        let default = if self.format == DumpFormat::Jsonl { Format::Hex } else { Format::Escaped };
-        let form = self.arguments.record.formats.chosen_value().unwrap_or(default);
-        let is_long = bytes > self.arguments.store.max_value_bytes();
-        Ok(Some(form).filter(|form| is_long && matches!(form, Format::Hex | Format::Escaped)))
+        let store = &self.arguments.store;
+        let bytes = entry.value_len().map_err(|error| store.failure(&error))?;
+        if bytes <= WHOLE_BYTES.min(store.max_value_bytes()) {
+            return Ok(None);
+        }
+        let form = match (self.arguments.record.formats.chosen_value(), self.format) {
+            (Some(form), _) => form,
+            (None, DumpFormat::Tsv) => Format::Escaped,
+            (None, DumpFormat::Jsonl) if self.is_text(entry)? => Format::Text,
+            (None, DumpFormat::Jsonl) => Format::Hex,
+        };
+        Ok(Some(form).filter(|form| matches!(form, Format::Hex | Format::Escaped | Format::Text)))
+    }
+
+    /// Whether all of a long value is UTF-8.
+    fn is_text(&self, entry: &Entry) -> Result<bool, Failure> {
+        let store = &self.arguments.store;
+        let mut reader = entry.reader().map_err(|error| store.failure(&error))?;
+        let (mut buffer, mut cut) = (vec![0; PIECE_BYTES], Vec::new());
+        loop {
+            let bytes = reader.read(&mut buffer).map_err(|error| store.read_failure(error))?;
+            if bytes == 0 {
+                return Ok(cut.is_empty());
+            }
+            cut.extend_from_slice(&buffer[..bytes]);
+            let whole = whole_letters(&cut);
+            if std::str::from_utf8(&cut[..whole]).is_err() {
+                return Ok(false);
+            }
+            cut.drain(..whole);
+        }
     }
 
     /// The line of such an entry, in pieces.
@@ -180,21 +210,28 @@ impl<'a> Dump<'a> {
         let is_json = self.format == DumpFormat::Jsonl;
         if is_json {
             head.pop();
-            let name = if form == Format::Hex { "value_hex" } else { "value_escaped" };
+            let name = match form {
+                Format::Hex => "value_hex",
+                Format::Escaped => "value_escaped",
+                _ => "value",
+            };
             head.extend_from_slice(format!(",\"{name}\":\"").as_bytes());
         } else {
             head.push(b'\t');
         }
-        let mut buffer = vec![0; PIECE_BYTES];
+        let (mut buffer, mut bytes, mut is_ended) = (vec![0; PIECE_BYTES], Vec::new(), false);
         let mut next = move || -> Result<Option<Vec<u8>>, Failure> {
-            let bytes =
-                reader.read(&mut buffer).map_err(|error| Failure::about(store.dir.display(), error))?;
-            if bytes == 0 {
+            if is_ended {
                 return Ok(None);
             }
+            let read = reader.read(&mut buffer).map_err(|error| store.read_failure(error))?;
+            bytes.extend_from_slice(&buffer[..read]);
+            is_ended = read == 0;
+            // A letter that the piece cuts in two comes with the next one.
+            let whole = if is_ended { bytes.len() } else { whole_letters(&bytes) };
             let mut text = Vec::new();
-            // A letter that is cut in two is written as bytes, which are read back as the same.
-            form.show(&mut text, &buffer[..bytes], Role::Value).map_err(Failure::new)?;
+            form.show(&mut text, &bytes[..whole], Role::Value).map_err(Failure::new)?;
+            bytes.drain(..whole);
             if is_json {
                 let quoted = json_bytes(&String::from_utf8_lossy(&text))?;
                 text = quoted[1..quoted.len() - 1].to_vec();
@@ -214,7 +251,7 @@ impl<'a> Dump<'a> {
         let value = entry.value().map_err(|error| {
             let is_unmerged = entry.base_with_operands().is_some();
             let hint = if is_unmerged { "; `dump --raw` writes such records as they are" } else { "" };
-            self.arguments.store.failure_at(entry.key(), format!("{error}{hint}"))
+            self.arguments.store.failure_at(entry.key(), &error, hint)
         })?;
         let formats = self.arguments.record.formats;
         let mut line = Vec::with_capacity(entry.key().len() + value.len() + 32);

@@ -2,14 +2,16 @@
 //!
 //! **Invariants**
 //! - Batches are atomic and applied in the order of the file; what is stored is always a prefix of the file.
-//! - A value that is longer than a quarter of the memory is put alone, in pieces.
+//! - A value that is longer than a quarter of the memory is put alone, in pieces; no line is held in memory
+//!   that is longer than a mebibyte.
 //! - When it ends with exit code 0, every record is on the device.
 //! - A bad line, a failed write or Ctrl-C stops it after a whole batch; the message says which lines are
 //!   stored.
 
+mod long_record;
 mod record_format;
 
-use std::path::PathBuf;
+use std::{io::Read, path::PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -21,7 +23,10 @@ use crate::{
     arguments::{RecordArguments, StoreArguments},
     context::{Context, Interruption},
     failure::{Failure, Outcome, Verdict},
-    input::line_reader::LineReader,
+    input::{
+        line_reader::{Line, LineReader, Newline},
+        spool::Spool,
+    },
     output::{
         progress::{Progress, Unit},
         size::show_count,
@@ -42,9 +47,12 @@ pub(crate) struct LoadArguments {
     file: PathBuf,
     #[command(flatten)]
     record: RecordArguments,
-    /// How records are written; by default told from the file's name: .tsv, .jsonl, else lines
+    /// How records are written; needed unless the file's name says it: .tsv, .jsonl, .ndjson
     #[arg(long, value_enum)]
     format: Option<RecordFormat>,
+    /// What ends a line. Without it a line feed does, and a file that looks like another one is refused
+    #[arg(long, value_enum)]
+    newline: Option<Newline>,
     /// Create the store, the directories above it and the keyspace if they do not exist
     #[arg(long)]
     create: bool,
@@ -54,12 +62,20 @@ pub(crate) struct LoadArguments {
 pub(crate) fn run(context: &mut Context, arguments: &LoadArguments) -> Outcome {
     let store = &arguments.store;
     let interruption = context.catch_interruption()?;
-    let format = arguments.format.unwrap_or_else(|| RecordFormat::of_file(&arguments.file));
+    let format = arguments.format.or_else(|| RecordFormat::of_file(&arguments.file));
+    // In JSON neither a carriage return nor a byte order mark can belong to a record.
+    let newline = if format == Some(RecordFormat::Jsonl) { Some(Newline::Crlf) } else { None };
+    let newline = arguments.newline.or(newline);
+    let mut lines = LineReader::open(context, &arguments.file, &interruption, newline)?;
+    let format = format.ok_or_else(|| {
+        let reason = "its name does not tell how records are written: --format lines (each line a key, its \
+                      number the value), tsv (key, tab, value) or jsonl";
+        Failure::about(lines.name(), reason)
+    })?;
     format.check(arguments.record.formats).map_err(Failure::new)?;
-    let mut lines = LineReader::open(context, &arguments.file, &interruption)?;
     let stopwatch = context.stopwatch();
     let db = store::open_or_create(context, store, arguments.create)?;
-    let loaded = load(context, arguments, &db, &mut lines, &interruption);
+    let loaded = load(context, arguments, &db, (&mut lines, format), &interruption);
     let (records, outcome) = match loaded {
         Ok(records) => (records, Ok(Verdict::Fine)),
         Err(failure) => (0, Err(failure)),
@@ -81,32 +97,33 @@ fn load(
     context: &Context,
     arguments: &LoadArguments,
     db: &Db,
-    lines: &mut LineReader,
+    (lines, format): (&mut LineReader, RecordFormat),
     interruption: &Interruption,
 ) -> Result<u64, Failure> {
     let keyspace = arguments.store.keyspace(db, &arguments.record.keyspace.name, arguments.create)?;
-    let format = arguments.format.unwrap_or_else(|| RecordFormat::of_file(&arguments.file));
     let formats = arguments.record.formats;
     let mut progress = Progress::new(context, "load", lines.total_bytes(), Unit::Bytes);
     let mut loader = Loader::new(db, &keyspace, lines.name());
     loop {
-        let interrupted = interruption.is_raised();
         let number = lines.number() + 1;
-        let parsed = match lines.next_line() {
-            Ok(line) if !interrupted => line.map(|line| format.parse(line, number, formats)).transpose(),
-            Ok(_) => Ok(None),
-            Err(reason) => Err(reason),
-        };
+        let parsed = lines.next_line().and_then(|line| match line {
+            None => Ok(Parsed::End),
+            Some(Line::Whole(line)) => Ok(match format.parse(line, number, formats)? {
+                Some((key, value)) => Parsed::Whole(key, value),
+                None => Parsed::Blank,
+            }),
+            Some(Line::Long(line)) => long_record::parse(context, format, line, formats)
+                .map(|(key, value)| Parsed::Long(key, value)),
+        });
+        // What was interrupted may end in the middle of a line.
+        if interruption.is_raised() {
+            break;
+        }
         match parsed {
-            Ok(Some(Some((key, value)))) => {
-                if u64_of(value.len()) <= arguments.store.max_value_bytes() {
-                    loader.add(number, &key, &value)?;
-                } else {
-                    loader.add_long(number, &key, &value)?;
-                }
-            }
-            Ok(Some(None)) => loader.last_line = number,
-            Ok(None) => break,
+            Ok(Parsed::Whole(key, value)) => loader.add_whole(arguments, number, (&key[..], &value[..]))?,
+            Ok(Parsed::Long(key, value)) => loader.add_long(arguments, number, (&key[..], value))?,
+            Ok(Parsed::Blank) => loader.last_line = number,
+            Ok(Parsed::End) => break,
             Err(reason) => return Err(loader.bad_line(number, &reason)),
         }
         if loader.batch.is_empty() {
@@ -119,6 +136,14 @@ fn load(
         return Err(Failure::new(format!("interrupted; {}", loader.what_is_stored())));
     }
     Ok(loader.stored_records)
+}
+
+/// What a line holds.
+enum Parsed {
+    Whole(Vec<u8>, Vec<u8>),
+    Long(Vec<u8>, Spool),
+    Blank,
+    End,
 }
 
 /// Collects records into batches.
@@ -161,10 +186,46 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
+    fn add_whole(
+        &mut self,
+        arguments: &LoadArguments,
+        line: u64,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<(), Failure> {
+        match u64_of(value.len()) <= arguments.store.max_value_bytes() {
+            true => self.add(line, key, value),
+            false => self.add_in_pieces(line, key, (value, u64_of(value.len()))),
+        }
+    }
+
+    /// The record of a line that was not held in memory.
+    fn add_long(
+        &mut self,
+        arguments: &LoadArguments,
+        line: u64,
+        (key, mut value): (&[u8], Spool),
+    ) -> Result<(), Failure> {
+        let length = value.len();
+        let reader = value.reader();
+        let mut reader = reader.map_err(|reason| self.bad_line(line, &reason))?;
+        if length > arguments.store.max_value_bytes() {
+            return self.add_in_pieces(line, key, (reader, length));
+        }
+        let mut value = Vec::new();
+        let read = reader.read_to_end(&mut value);
+        read.map_err(|error| self.bad_line(line, &error.to_string()))?;
+        self.add(line, key, &value)
+    }
+
     /// A value for which batches have no room.
-    fn add_long(&mut self, line: u64, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+    fn add_in_pieces(
+        &mut self,
+        line: u64,
+        key: &[u8],
+        (value, length): (impl Read, u64),
+    ) -> Result<(), Failure> {
         self.commit()?;
-        let written = self.keyspace.insert_reader(key, u64_of(value.len()), value);
+        let written = self.keyspace.insert_reader(key, length, value);
         written.map_err(|error| self.bad_line(line, &error.to_string()))?;
         self.last_line = line;
         self.stored_records += 1;

@@ -1,7 +1,7 @@
 //! `testudo ls`: the keyspaces with their trees and sizes.
 //!
-//! The number of entries is what the trees and write buffers hold, older versions and tombstones that are not
-//! yet merged away included; `testudo count` counts exactly.
+//! Entries are what trees and write buffers hold: also older versions and removals that are not merged away
+//! yet. `testudo count` counts records.
 
 use clap::Args;
 use serde_json::json;
@@ -53,12 +53,16 @@ pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
             ("keyspace", Align::Left),
             ("tree", Align::Left),
             ("entries", Align::Right),
-            ("in tree", Align::Right),
+            ("in trees", Align::Right),
             ("in buffers", Align::Right),
             ("stored", Align::Right),
             ("in memory", Align::Right),
         ];
         context.console.table(&columns, &rows)?;
+        if !rows.is_empty() {
+            let note = "entries include older versions and removals; `testudo count` counts records";
+            context.console.line(format_args!("{note}"))?;
+        }
     }
     Ok(Verdict::Fine)
 }

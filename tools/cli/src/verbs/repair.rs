@@ -3,7 +3,10 @@
 //! **Invariants**
 //! - Exit code 0 only if the store is valid at the end.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde_json::json;
@@ -46,8 +49,21 @@ pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome
         }))?;
     } else {
         print(context, &report, seconds)?;
+        if let Some(next) = next_step(&report, &arguments.dir) {
+            context.console.line(format_args!("{next}"))?;
+        }
     }
     Ok(if report.is_valid() { Verdict::Fine } else { Verdict::Negative })
+}
+
+/// What to do then, if there is something to do.
+fn next_step(report: &RepairReport, dir: &Path) -> Option<String> {
+    let dir = dir.display();
+    let has = |remedy| report.findings.iter().any(|finding| finding.remedy == remedy);
+    if has(Remedy::NeedsSalvage) {
+        return Some(format!("next: restore a backup, or `testudo salvage {dir} NEW`"));
+    }
+    has(Remedy::Repairable).then(|| format!("next: `testudo repair {dir}`"))
 }
 
 fn print(context: &mut Context, report: &RepairReport, seconds: f64) -> Result<(), Failure> {

@@ -117,18 +117,24 @@ fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<
     ))
 }
 
+/// Which keys: one, or a range of them.
+fn shown_range(lost: &LostRange) -> String {
+    let low = escape(&lost.low);
+    if lost.high.as_deref().is_some_and(|high| high.strip_suffix(&[0]) == Some(&lost.low)) {
+        return format!("the key {low}");
+    }
+    let high = lost.high.as_deref().map_or("the end".to_owned(), escape);
+    format!("from {low} to before {high}, about {} records", show_count(lost.records_about))
+}
+
 fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(), Failure> {
     let console = &mut context.console;
     let name = &keyspace.name;
     for lost in keyspace.lost_ranges.iter().take(PRINTED_RANGES) {
-        let high = lost.high.as_deref().map_or("the end".to_owned(), escape);
+        let what = shown_range(lost);
         console.line(format_args!(
-            "lost: {name}, from {} to before {high}, about {} records ({} at offset {}: {})",
-            escape(&lost.low),
-            show_count(lost.records_about),
-            lost.file,
-            lost.offset,
-            lost.why,
+            "lost: {name}, {what} ({} at offset {}: {})",
+            lost.file, lost.offset, lost.why
         ))?;
     }
     if keyspace.lost_ranges.len() > PRINTED_RANGES {

@@ -76,7 +76,7 @@ fn print(
         true => None,
         false => {
             let store = &arguments.records.store;
-            Some(entry.value().map_err(|error| store.failure_at(entry.key(), error))?)
+            Some(entry.value().map_err(|error| store.failure_at(entry.key(), &error, ""))?)
         }
     };
     if context.json {

@@ -18,7 +18,7 @@ use testudo_env::{Env, OpenMode, OpenOptions};
 use crate::{
     arguments::StoreArguments,
     context::Context,
-    failure::{Failure, Outcome, Verdict, say},
+    failure::{Failure, Outcome, Verdict, next_step, say},
     output::{
         progress::{Progress, Unit},
         size::{show_count, show_size},
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
         Ok(db) => db,
         // Damage that already keeps the store from being opened is a finding like any other.
         Err(error) if error.kind() == ErrorKind::Corruption => {
-            return unopened(context, &error);
+            return unopened(context, store, &error);
         }
         Err(error) => return Err(store.failure(&error)),
     };
@@ -84,6 +84,9 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
         }))?;
     } else {
         print(context, &report, seconds)?;
+        if !report.findings.is_empty() {
+            context.console.line(format_args!("{}", next_step(&store.dir)))?;
+        }
     }
     context.console.flush()?;
     match report.position {
@@ -97,7 +100,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
     }
 }
 
-fn unopened(context: &mut Context, error: &Error) -> Outcome {
+fn unopened(context: &mut Context, store: &StoreArguments, error: &Error) -> Outcome {
     if context.json {
         context.console.json(&json!({
             "sound": false, "complete": false, "resumed": false, "runs": 0, "bytes": 0, "findings": [],
@@ -105,6 +108,7 @@ fn unopened(context: &mut Context, error: &Error) -> Outcome {
         }))?;
     } else {
         context.console.line(format_args!("damaged: {error}"))?;
+        context.console.line(format_args!("{}", next_step(&store.dir)))?;
     }
     Ok(Verdict::Negative)
 }

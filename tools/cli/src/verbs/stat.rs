@@ -159,8 +159,17 @@ fn print(
         return Ok(Verdict::Fine);
     }
     inspection.say(context)?;
+    let is_open = inspection.is_in_use();
+    let is_shown = |value: &Value| !value.is_null() && (is_open || value.as_u64() != Some(0));
+    if !is_open {
+        let left_out = stats.values().filter(|value| !value.is_null() && !is_shown(value)).count();
+        context.console.line(format_args!(
+            "not open in any process, so that nothing is counted: {left_out} statistics are zero and left \
+             out (--json has them)"
+        ))?;
+    }
     for title in GROUPS.iter().map(|(title, _)| *title).chain([OTHER]) {
-        let members = stats.iter().filter(|(name, value)| group_of(name) == title && !value.is_null());
+        let members = stats.iter().filter(|(name, value)| group_of(name) == title && is_shown(value));
         for (order, (name, value)) in members.enumerate() {
             if order == 0 {
                 context.console.line(format_args!("{title}"))?;

@@ -1,8 +1,8 @@
 //! `testudo verify`: checks what is on disk, without changing it.
 //!
 //! **Invariants**
-//! - Exit code 1 only where stored bytes are damaged, or there is no store; where it could not look (locked,
-//!   no permission) the exit code is 2.
+//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no
+//!   permission) the exit code is 2.
 //! - A check that does not read everything never calls the store valid, and says what it did not read.
 
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use testudo_base::planted;
 use crate::{
     arguments::StoreArguments,
     context::Context,
-    failure::{Failure, Outcome, Verdict},
+    failure::{Failure, Outcome, Verdict, next_step},
     output::{
         size::{show_count, show_size},
         watched_work::watched,
@@ -66,11 +66,14 @@ pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome
         let valid = (!report.findings.is_empty() || report.is_valid()).then_some(report.is_valid());
         context.console.json(&json!({
             "sound": valid, "level": report.level, "not_read": level.not_read(), "seconds": seconds,
-            "keyspaces": report.keyspaces, "entries": report.entries, "bytes": report.bytes,
-            "findings": report.findings,
+            "keyspaces": report.keyspaces, "entries": report.entries,
+            "buffered_entries": report.buffered_entries, "bytes": report.bytes, "findings": report.findings,
         }))?;
     } else {
         print(context, &report, seconds)?;
+        if !report.findings.is_empty() {
+            context.console.line(format_args!("{}", next_step(&store.dir)))?;
+        }
     }
     Ok(if report.findings.is_empty() { Verdict::Fine } else { Verdict::Negative })
 }
@@ -80,12 +83,14 @@ fn print(context: &mut Context, report: &VerifyReport, seconds: f64) -> Result<(
     for finding in &report.findings {
         console.line(format_args!("damaged: {finding}"))?;
     }
-    let (keyspaces, entries, bytes) = (report.keyspaces, show_count(report.entries), show_size(report.bytes));
+    let (keyspaces, bytes) = (report.keyspaces, show_size(report.bytes));
+    let [entries, buffered] = [report.entries, report.buffered_entries].map(show_count);
     let not_read = report.level.not_read();
     if not_read.is_empty() {
         let verdict = if report.is_valid() { "valid" } else { "damaged" };
         return console.line(format_args!(
-            "{verdict} (full check of {keyspaces} keyspaces, {entries} entries, {bytes}, in {seconds:.1} s)"
+            "{verdict} (full check of {keyspaces} keyspaces, {entries} entries in trees and {buffered} in \
+             write buffers, {bytes}, in {seconds:.1} s)"
         ));
     }
     let verdict = if report.findings.is_empty() { "nothing found" } else { "damaged" };

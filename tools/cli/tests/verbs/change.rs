@@ -13,6 +13,9 @@ fn put_and_del_are_seen_by_the_next_program() {
     place.run(&["put", "STORE", "key", "value", "--create"]).fine();
     assert_eq!(place.run(&["get", "STORE", "key"]).fine(), "value\n");
     place.run(&["put", "STORE", "key", "other"]).fine();
+    place.run(&["put", "STORE", "-7", "-1"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "-7"]).fine(), "-1\n");
+    place.run(&["del", "STORE", "-7"]).fine();
     assert_eq!(place.run(&["get", "STORE", "key"]).fine(), "other\n");
     place.run(&["del", "STORE", "key"]).fine();
     assert_eq!(place.run(&["get", "STORE", "key"]).code, Some(1));
@@ -125,9 +128,14 @@ fn compact_keeps_every_record() {
 fn lines_become_keys_with_their_numbers() {
     let place = Place::new();
     place.write("words", b"pear\napple\n\nlast");
-    assert!(place.run(&["load", "STORE", "words", "--create"]).fine().starts_with("4 records"));
+    assert!(
+        place
+            .run(&["load", "STORE", "words", "--create", "--format", "lines"])
+            .fine()
+            .starts_with("4 records")
+    );
     assert_eq!(place.run(&["scan", "STORE"]).fine(), "\t3\napple\t2\nlast\t4\npear\t1\n");
-    let answer = place.run(&["load", "STORE", "words", "--json"]).json();
+    let answer = place.run(&["load", "STORE", "words", "--json", "--format", "lines"]).json();
     assert_eq!((&answer["records"], &answer["bytes_read"]), (&json!(4), &json!(16)));
 }
 
@@ -183,7 +191,9 @@ fn a_bad_line_is_named_and_the_batches_before_it_stay() {
     let answer = place.feed(b"{\"key\":\"a\"}\n", &["load", "STORE", "-", "--format", "jsonl"]);
     answer.refused(&["standard input line 1", "value", "nothing of it is stored"]);
     let key = vec![b'k'; 65_537];
-    place.feed(&key, &["load", "STORE", "-"]).refused(&["standard input line 1", "65537"]);
+    place
+        .feed(&key, &["load", "STORE", "-", "--format", "lines"])
+        .refused(&["standard input line 1", "65537"]);
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "2000\n");
 }
 

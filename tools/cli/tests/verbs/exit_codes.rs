@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use testudo::Db;
 
-use crate::program::Place;
+use crate::program::{Answer, Place, program};
 
 /// Verbs about a store, with arguments that would do if what they name were there; whether they change it.
 const VERBS: [(&[&str], bool); 28] = [
@@ -24,7 +24,7 @@ const VERBS: [(&[&str], bool); 28] = [
     (&["merge", "STORE", "k00", "v"], true),
     (&["del", "STORE", "k00"], true),
     (&["del", "STORE", "--prefix", "k"], true),
-    (&["load", "STORE", "words"], true),
+    (&["load", "STORE", "words", "--format", "lines"], true),
     (&["verify", "STORE"], false),
     (&["scrub", "STORE"], false),
     (&["repair", "STORE", "--dry-run"], false),
@@ -49,10 +49,19 @@ fn missing(place: &Place, verb: &[&str], what: &str, thing: &str) {
     assert_eq!(document, json!({ "found": false, "missing": what }), "{verb:?}");
 }
 
+/// Whether a verb says if something is sound: it cannot look at what is not there.
+fn is_check(verb: &[&str]) -> bool {
+    ["verify", "scrub", "repair", "salvage"].contains(&verb[0]) || verb[..2] == ["backup", "verify"]
+}
+
 #[test]
-fn a_store_that_is_not_there_is_exit_code_one_in_every_verb() {
+fn a_store_that_is_not_there_is_exit_code_one_in_every_verb_but_checks() {
     let place = Place::new();
     place.write("words", b"a\n");
+    let missing = |place: &Place, verb: &[&str], what: &str, thing: &str| match is_check(verb) {
+        true => place.run(verb).refused(&[thing]),
+        false => missing(place, verb, what, thing),
+    };
     for (verb, _) in VERBS {
         missing(&place, verb, "store", "STORE");
     }
@@ -79,7 +88,7 @@ fn a_keyspace_that_is_not_there_is_exit_code_one_in_every_verb() {
         &["merge", "STORE", "k00", "v"],
         &["del", "STORE", "k00"],
         &["del", "STORE", "--prefix", "k", "--dry-run"],
-        &["load", "STORE", "words"],
+        &["load", "STORE", "words", "--format", "lines"],
         &["stat", "STORE"],
         &["tree", "STORE"],
     ] {
@@ -96,17 +105,15 @@ fn other_things_that_are_not_there_are_exit_code_one_too() {
     missing(&place, &["del", "STORE", "absent"], "key", "'absent'");
     missing(&place, &["del", "STORE", "absent", "--dry-run"], "key", "'absent'");
     missing(&place, &["page", "dump", "STORE", "99999999999"], "page", "no page 99999999999");
-    for verb in
-        [&["list", "REPO"][..], &["verify", "REPO"], &["restore", "REPO", "NEW"], &["delete", "REPO", "1"]]
-    {
+    for verb in [&["list", "REPO"][..], &["restore", "REPO", "NEW"], &["delete", "REPO", "1"]] {
         missing(&place, &[&["backup"], verb].concat(), "repository", "REPO");
     }
+    place.run(&["backup", "verify", "REPO"]).refused(&["REPO"]);
     place.run(&["backup", "create", "STORE", "REPO"]).fine();
-    for verb in
-        [&["verify", "REPO", "7"][..], &["restore", "REPO", "NEW", "--id", "7"], &["delete", "REPO", "7"]]
-    {
+    for verb in [&["restore", "REPO", "NEW", "--id", "7"][..], &["delete", "REPO", "7"]] {
         missing(&place, &[&["backup"], verb].concat(), "backup", "no backup 7");
     }
+    place.run(&["backup", "verify", "REPO", "7"]).refused(&["no backup 7"]);
     assert!(!place.path("NEW").exists());
 }
 
@@ -145,4 +152,121 @@ fn what_cannot_be_done_is_exit_code_two_in_every_verb() {
         place.run(&verb).refused(&["FILE"]);
     }
     assert_eq!(fs::read(place.path("FILE")).unwrap(), b"");
+}
+
+/// Damages every page of the data file but the first ones of each block's header.
+fn damage_pages(place: &Place) {
+    let path = place.store().join("data");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.chunks_mut(4096).for_each(|page| page[100] ^= 0x10);
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_store_is_exit_code_one_in_every_verb_and_names_the_next_step() {
+    let place = Place::with_records();
+    place.run(&["compact", "STORE"]).fine();
+    damage_pages(&place);
+    for verb in [
+        &["get", "STORE", "k42"][..],
+        &["scan", "STORE"],
+        &["count", "STORE"],
+        &["scan", "STORE", "--count"],
+        &["dump", "STORE", "--output", "dumped"],
+        &["del", "STORE", "k42"],
+        &["checkpoint", "STORE", "NEW"],
+        &["backup", "create", "STORE", "REPO"],
+    ] {
+        place.run(verb).missing(&["STORE", "data at offset", "testudo repair STORE --dry-run", "salvage"]);
+        let answer = place.run(&[&["--json"], verb].concat());
+        assert_eq!(answer.code, Some(1), "{verb:?}");
+        let document: Value = serde_json::from_slice(&answer.out).unwrap();
+        assert_eq!(document["damaged"], true, "{verb:?}");
+        assert!(document["error"].as_str().unwrap().contains("data at offset"), "{verb:?}: {document}");
+        assert!(answer.err.contains("testudo repair STORE"), "{verb:?}: {}", answer.err);
+    }
+    for verb in [&["verify", "STORE"][..], &["scrub", "STORE"], &["repair", "STORE", "--dry-run"]] {
+        let answer = place.run(verb);
+        assert_eq!((answer.code, answer.err.as_str()), (Some(1), ""), "{verb:?}");
+        let text = String::from_utf8(answer.out).unwrap();
+        assert!(text.contains("next: ") && text.contains("`testudo salvage STORE NEW`"), "{verb:?}: {text}");
+    }
+}
+
+#[test]
+fn a_store_without_its_superblock_is_damaged_and_can_be_repaired() {
+    let place = Place::with_records();
+    fs::remove_file(place.store().join("superblock")).unwrap();
+    for (verb, _) in VERBS {
+        // Those that read the files as they are, and those that mend.
+        if ["wal", "manifest", "page", "repair", "salvage"].contains(&verb[0]) {
+            continue;
+        }
+        if ["verify", "scrub"].contains(&verb[0]) {
+            let answer = place.run(verb);
+            assert_eq!(answer.code, Some(1), "{verb:?}: {}", answer.err);
+            assert!(String::from_utf8(answer.out).unwrap().contains("testudo repair STORE"), "{verb:?}");
+            continue;
+        }
+        place.write("words", b"a\n");
+        place.run(verb).missing(&["superblock", "is missing", "testudo repair STORE"]);
+    }
+    place.run(&["repair", "STORE"]).fine();
+    assert_eq!(place.run(&["get", "STORE", "k42"]).fine(), "v42\n");
+}
+
+#[test]
+fn what_cannot_be_written_is_exit_code_two_in_every_verb() {
+    let place = Place::with_records();
+    place.run(&["backup", "create", "STORE", "REPO"]).fine();
+    for arguments in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["help"],
+        &["help", "load"],
+        &["load", "--help"],
+        &["keyspace", "create", "--help"],
+        &["bench", "ycsb", "--help"],
+        &["man"],
+        &["completions", "bash"],
+        &["info", "STORE"],
+        &["stat", "STORE"],
+        &["tree", "STORE"],
+        &["space", "STORE"],
+        &["ls", "STORE"],
+        &["keyspace", "list", "STORE"],
+        &["get", "STORE", "k00"],
+        &["get", "STORE", "absent", "--json"],
+        &["scan", "STORE"],
+        &["count", "STORE"],
+        &["estimate", "STORE"],
+        &["dump", "STORE"],
+        &["verify", "STORE"],
+        &["scrub", "STORE"],
+        &["repair", "STORE", "--dry-run"],
+        &["backup", "list", "REPO"],
+        &["backup", "verify", "REPO"],
+        &["wal", "dump", "STORE"],
+        &["manifest", "dump", "STORE"],
+        &["page", "dump", "STORE", "0"],
+        &["put", "STORE", "k", "v", "--json"],
+        &["del", "STORE", "k00", "k01"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = program().args(arguments).current_dir(place.path(".")).stdout(full).output().unwrap();
+        let answer = Answer::of(output);
+        assert_eq!(answer.code, Some(2), "{arguments:?}: {}", answer.err);
+        assert!(answer.err.contains("standard output"), "{arguments:?}: {}", answer.err);
+    }
+    // Whoever reads no more has what was wanted.
+    let output = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Answer::of(program().args(arguments).current_dir(place.path(".")).stdout(writer).output().unwrap())
+    };
+    for arguments in [&["--help"][..], &["--version"], &["scan", "STORE"]] {
+        let answer = output(arguments);
+        assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""), "{arguments:?}");
+    }
 }

@@ -84,7 +84,7 @@ fn keys_and_values_have_forms_of_their_own() {
         place.run(&[&dump[..], &["--json"]].concat()).json_lines()[1],
         json!({ "key_hex": "00fe", "value_hex": "ff" })
     );
-    place.feed(b"6b\n", &["load", "HEX", "-", "--key-format", "hex"]).fine();
+    place.feed(b"6b\n", &["load", "HEX", "-", "--key-format", "hex", "--format", "lines"]).fine();
     assert_eq!(place.run(&["get", "HEX", "k"]).fine(), "1\n");
     let refused = [("lines", "--value-format"), ("jsonl", "--key-format")];
     for (format, option) in refused {
@@ -171,7 +171,7 @@ fn values_longer_than_the_memory_are_dumped_and_loaded() {
         }
     }
     // What must be seen whole is refused.
-    let text = ["dump", "STORE", "--memory", "1MiB", "--value-format", "text", "--output", "dumped"];
+    let text = ["dump", "STORE", "--memory", "1MiB", "--value-format", "json", "--output", "dumped"];
     place.run(&text).refused(&["quarter of the memory"]);
 }
 

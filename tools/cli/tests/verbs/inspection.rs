@@ -118,7 +118,7 @@ fn a_reader_that_goes_away_ends_the_program_quietly() {
     let place = Place::new();
     let lines: String = (0..200_000).map(|number| format!("{number:020}\n")).collect();
     place.write("many", lines.as_bytes());
-    place.run(&["load", "STORE", "many", "--create"]).fine();
+    place.run(&["load", "STORE", "many", "--create", "--format", "lines"]).fine();
     for verb in ["scan", "dump"] {
         let mut command = program();
         command.arg(verb).arg(place.store()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -25,7 +25,7 @@ fn stored(message: &str) -> u64 {
 #[test]
 fn ctrl_c_while_loading_keeps_what_was_read() {
     let place = Place::new();
-    let mut child = start(&place, &["load", "STORE", "-", "--create"], Stdio::piped());
+    let mut child = start(&place, &["load", "STORE", "-", "--create", "--format", "lines"], Stdio::piped());
     let mut input = child.stdin.take().unwrap();
     let mut number = 0;
     while number < 150_000 {
@@ -50,7 +50,8 @@ fn ctrl_c_in_the_middle_of_a_file_ends_after_a_batch() {
     let lines: String = (0..2_000_000).map(|number| format!("{number:016}\n")).collect();
     place.write("many", lines.as_bytes());
     for pause in [150, 400] {
-        let mut child = start(&place, &["load", "STORE", "many", "--create"], Stdio::null());
+        let mut child =
+            start(&place, &["load", "STORE", "many", "--create", "--format", "lines"], Stdio::null());
         await_handler(&mut child);
         RealEnv::new().sleep(Duration::from_millis(pause));
         if child.try_wait().unwrap().is_some() {

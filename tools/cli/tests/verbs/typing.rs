@@ -57,7 +57,7 @@ fn creating_makes_the_directories_above() {
     place.write("words", b"a\n");
     place.run(&["put", "a/b/c", "k", "v", "--create"]).fine();
     assert_eq!(place.run(&["get", "a/b/c", "k"]).fine(), "v\n");
-    place.run(&["load", "./d/e", "words", "--create"]).fine();
+    place.run(&["load", "./d/e", "words", "--create", "--format", "lines"]).fine();
     assert_eq!(place.run(&["get", "d/e", "a"]).fine(), "1\n");
     place.run(&["keyspace", "create", "f/g", "names", "--tree", "splinter", "--create"]).fine();
     assert!(place.run(&["ls", "f/g"]).fine().contains("splinter"));
@@ -132,5 +132,28 @@ fn help_and_readme_have_the_same_table_of_exit_codes() {
     }
     for thing in ["TESTUDO_DIR", "--key-format", "\\xNN"] {
         assert!(help.contains(thing) && readme.contains(thing), "{thing}");
+    }
+}
+
+#[test]
+fn help_is_no_wider_than_a_terminal() {
+    let place = Place::new();
+    let top = place.run(&["--help"]).fine();
+    let verbs = top.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs = verbs.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let mut verbs: Vec<Vec<&str>> =
+        verbs.filter(|line| !line.starts_with(' ')).map(|line| line.split(' ').take(1).collect()).collect();
+    assert!(verbs.len() > 25, "{top}");
+    verbs.push(vec!["bench", "ycsb"]);
+    verbs.extend(["create", "convert", "drop", "list"].map(|action| vec!["keyspace", action]));
+    verbs.extend(["create", "verify", "restore"].map(|action| vec!["backup", action]));
+    verbs.push(Vec::new());
+    for verb in verbs.iter().filter(|verb| **verb != ["help"]) {
+        for flag in ["-h", "--help"] {
+            let help = place.run(&[&verb[..], &[flag]].concat()).fine();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{verb:?} {flag}: {line}");
+            }
+        }
     }
 }

@@ -262,19 +262,25 @@ impl Subject {
         }
     }
 
-    /// Whether a salvage says that everything is there, which then must be so.
+    /// Whether a salvage says that everything is there, which then must be so. What it writes is whole in any
+    /// case.
     fn salvage(&self, machine: &Arc<MemEnv>, case: &[Damage]) -> std::result::Result<bool, String> {
         let env = Arc::clone(machine) as Arc<dyn Env>;
         let options =
             SalvageOptions { env, memory_bytes: MEMORY_BYTES, ..SalvageOptions::new(DIRECTORY, "/salvaged") };
-        let is_complete = salvage(&options, &mut unobserved()).is_ok_and(|report| report.is_complete());
-        if is_complete {
-            let builder = Db::builder("/salvaged").memory_bytes(MEMORY_BYTES);
-            let db = builder.env(Arc::clone(machine) as Arc<dyn Env>).create(false).open();
-            let found = db.and_then(|db| contents_of(&db)).map_err(|error| error.to_string())?;
+        let Ok(report) = salvage(&options, &mut unobserved()) else { return Ok(false) };
+        let builder = Db::builder("/salvaged").memory_bytes(MEMORY_BYTES);
+        let db = builder.env(Arc::clone(machine) as Arc<dyn Env>).create(false).open();
+        let db = db.map_err(|error| format!("a salvaged store does not open: {error}"))?;
+        let verified = db.verify(VerifyLevel::Full).map_err(|error| error.to_string())?;
+        if let Some(finding) = verified.findings.first() {
+            return Err(format!("a salvaged store is damaged: {finding}"));
+        }
+        let found = contents_of(&db).map_err(|error| format!("a salvaged store cannot be read: {error}"))?;
+        if report.is_complete() {
             self.compare(&found, case).map_err(|wrong| format!("salvage calls itself complete: {wrong}"))?;
         }
-        Ok(is_complete)
+        Ok(report.is_complete())
     }
 }
 

@@ -23,6 +23,7 @@ fn what_is_written_reads_back() {
     assert_eq!(numbers, r#"{"key_u64":7,"value_u64":7}"#);
     let documents = round_trip(b"1.50", br#"{"b":1,"a":[]}"#, Some(Format::Json));
     assert_eq!(documents, r#"{"key_json":1.50,"value_json":{"b":1,"a":[]}}"#);
+    assert_eq!(round_trip(b"null", b"null", Some(Format::Json)), r#"{"key_json":null,"value_json":null}"#);
     assert!(JsonRecord::new(b"\xff", None, formats(Some(Format::Text))).is_err());
 }
 
@@ -43,4 +44,12 @@ fn records_with_missing_double_or_unknown_fields_are_refused() {
     ] {
         assert!(JsonRecord::parse(line).is_err(), "{}", String::from_utf8_lossy(line));
     }
+}
+
+#[test]
+fn errors_say_the_byte_and_no_line() {
+    let error = JsonRecord::parse(br#"{"key":"k","value":}"#).unwrap_err();
+    assert_eq!(error, "expected value at byte 20");
+    let error = JsonRecord::parse(br#"{"key":"k","valve":"v"}"#).unwrap_err();
+    assert!(error.contains("unknown field `valve`") && !error.contains("line"), "{error}");
 }

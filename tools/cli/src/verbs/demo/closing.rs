@@ -34,10 +34,11 @@ impl Demo<'_> {
                     self.report.check(false, &format!("verification: {finding}"))?;
                 }
                 let text = format!(
-                    "{}: {} keyspaces, {} entries, {}, in {:.1} s",
+                    "{}: {} keyspaces, {} entries in trees, {} in write buffers, {}, in {:.1} s",
                     if report.is_valid() { "valid" } else { "DAMAGED" },
                     report.keyspaces,
                     show_count(report.entries),
+                    show_count(report.buffered_entries),
                     show_size(report.bytes),
                     time.as_secs_f64()
                 );

@@ -34,12 +34,12 @@ pub(crate) enum RecordFormat {
 type Record = (Vec<u8>, Vec<u8>);
 
 impl RecordFormat {
-    /// The format that the name of a file promises.
-    pub(crate) fn of_file(path: &Path) -> Self {
+    /// The format that the name of a file promises, if it promises one.
+    pub(crate) fn of_file(path: &Path) -> Option<Self> {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("tsv") => Self::Tsv,
-            Some("jsonl" | "ndjson") => Self::Jsonl,
-            _ => Self::Lines,
+            Some("tsv") => Some(Self::Tsv),
+            Some("jsonl" | "ndjson") => Some(Self::Jsonl),
+            _ => None,
         }
     }
 

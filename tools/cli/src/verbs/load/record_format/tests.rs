@@ -5,10 +5,11 @@ use crate::input::format::FormatArguments;
 
 #[test]
 fn the_format_is_told_from_the_name() {
-    assert_eq!(RecordFormat::of_file(Path::new("a.tsv")), RecordFormat::Tsv);
-    assert_eq!(RecordFormat::of_file(Path::new("a.jsonl")), RecordFormat::Jsonl);
-    assert_eq!(RecordFormat::of_file(Path::new("words")), RecordFormat::Lines);
-    assert_eq!(RecordFormat::of_file(Path::new("-")), RecordFormat::Lines);
+    assert_eq!(RecordFormat::of_file(Path::new("a.tsv")), Some(RecordFormat::Tsv));
+    assert_eq!(RecordFormat::of_file(Path::new("a.jsonl")), Some(RecordFormat::Jsonl));
+    for unknown in ["words", "words.txt", "a.csv", "-"] {
+        assert_eq!(RecordFormat::of_file(Path::new(unknown)), None);
+    }
 }
 
 #[test]

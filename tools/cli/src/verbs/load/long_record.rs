@@ -1,0 +1,77 @@
+//! The record of a line that is too long for memory: the key as a whole, the value piece by piece.
+//!
+//! **Invariants**
+//! - It gives what [`RecordFormat::parse`] gives of the whole line, or refuses it as that does.
+//! - Memory for a key, a piece of the line, and what [`Spool`] keeps.
+
+use testudo_base::MAX_KEY_BYTES;
+
+use crate::{
+    context::Context,
+    input::{
+        format::{FormatArguments, Role},
+        line_reader::LongLine,
+        long_json::LongJson,
+        long_value::LongValue,
+        spool::Spool,
+    },
+    verbs::load::record_format::RecordFormat,
+};
+
+/// The longest text of a key: four bytes for each of its own.
+const KEY_TEXT_BYTES: usize = 4 * MAX_KEY_BYTES;
+
+/// Key and value of the line.
+pub(crate) fn parse(
+    context: &Context,
+    format: RecordFormat,
+    line: LongLine<'_>,
+    formats: FormatArguments,
+) -> Result<(Vec<u8>, Spool), String> {
+    let (key, value) = match format {
+        RecordFormat::Lines => return Err(key_too_long()),
+        RecordFormat::Tsv => parse_tsv(context, line, formats)?,
+        RecordFormat::Jsonl => LongJson::new(context, line).parse()?,
+    };
+    if key.len() > MAX_KEY_BYTES { Err(key_too_long()) } else { Ok((key, value)) }
+}
+
+fn key_too_long() -> String {
+    format!("the key has more than {MAX_KEY_BYTES} bytes, which is the most that is allowed")
+}
+
+fn parse_tsv(
+    context: &Context,
+    mut line: LongLine<'_>,
+    formats: FormatArguments,
+) -> Result<(Vec<u8>, Spool), String> {
+    let (mut text, mut piece) = (Vec::new(), Vec::new());
+    let mut value = LongValue::new(formats.chosen_value().unwrap_or_default(), Spool::new(context));
+    let mut key = None;
+    while line.next_piece(&mut piece)? {
+        let mut rest = piece.as_slice();
+        if key.is_none() {
+            let tab = rest.iter().position(|&byte| byte == b'\t');
+            text.extend_from_slice(&rest[..tab.unwrap_or(rest.len())]);
+            let Some(tab) = tab else {
+                // A line without a tab is told so however long it is.
+                text.truncate(KEY_TEXT_BYTES + 1);
+                continue;
+            };
+            if text.len() > KEY_TEXT_BYTES {
+                return Err(key_too_long());
+            }
+            key = Some(formats.chosen_key().unwrap_or_default().parse(&text, Role::Key)?);
+            rest = &rest[tab + 1..];
+        }
+        if rest.contains(&b'\t') {
+            return Err("more than one tab; a tab in a value is written \\t".to_owned());
+        }
+        value.push(rest)?;
+    }
+    let key = key.ok_or_else(|| "no tab between key and value".to_owned())?;
+    Ok((key, value.end()?))
+}
+
+#[cfg(test)]
+mod tests;
