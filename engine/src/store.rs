@@ -176,6 +176,7 @@ impl Store {
             RecordCache::without_records(&parts.arena_pool)
         };
         parts.data.borrow_cache_from(&parts.arena_pool);
+        parts.data.set_record_bytes_max(records.record_bytes_max());
         let merging = Merging::new(parts.merge_operators, parts.memory.max_value_bytes());
         let beginning = Arc::new(Beginning::new(
             Arc::clone(&parts.env),

@@ -19,6 +19,8 @@ mod forked;
 mod full_device;
 #[path = "store/long_merges.rs"]
 mod long_merges;
+#[path = "store/long_values.rs"]
+mod long_values;
 #[path = "store/memory.rs"]
 mod memory;
 #[path = "store/merge.rs"]

@@ -2,7 +2,8 @@
 //!
 //! *log thread*: writes full log buffers, and everything every 100 ms. *sync thread*: syncs the log every
 //! 500 ms, creates its next segment ahead, states what is durable; so buffers are written while the device
-//! syncs. *flush thread*: flushes sealed buffers, shortens the log, gives space back. *job threads*: do the
+//! syncs. *flush thread*: flushes sealed buffers, and those of keyspaces at rest, shortens the log, gives space
+//! back. *job threads*: do the
 //! trees' own work, beside flushes. *warm thread*: reads back what was hot, see `warm.rs`.
 //!
 //! **Invariants**
@@ -196,7 +197,10 @@ fn flush_loop(store: &Store) -> Result<()> {
             store.govern_values()?;
             store.seal_with_full_logs()?;
             store.seal_if_full();
-            Ok(store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()?)
+            Ok(store.flush_or_reclaim()?
+                || store.shorten_log()?
+                || store.win_space()?
+                || (store.seal_at_rest() && store.flush_or_reclaim()?))
         })();
         if is_stalled(&worked) {
             wait_for_work(store);
@@ -307,6 +311,10 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
             return Ok(true);
         }
         let now = store.background_time();
+        store.keyspaces().iter().for_each(|keyspace| keyspace.check_for_writes(now));
+        if store.seal_at_rest() && store.flush_or_reclaim()? {
+            return Ok(true);
+        }
         if store.step_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
             return Ok(true);
         }

@@ -5,7 +5,11 @@
 //! that is several times as long as the piece took. A flush that becomes due meanwhile waits for it, which
 //! costs writers nothing as long as flushes end that much before the next one begins.
 //!
+//! A keyspace that is idle for longer is at rest: its write buffer is flushed, too, however small it is, since
+//! what was overwritten or removed takes space until then.
+//!
 //! **Invariants**
+//! - A keyspace that is written now and then is flushed for rest at most once in its longest pause.
 //! - While others write, work takes at most one part in [`PAUSES`] + 1 of the time, unless a single piece
 //!   takes longer than [`LONGEST_PIECE`].
 
@@ -14,6 +18,8 @@ use std::time::Duration;
 /// A keyspace that was neither written nor flushed for so long is idle, if that is also twice as long as
 /// between its last two flushes.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// A keyspace that is idle for so long, and twice as long as between its last two flushes, is at rest.
+pub(crate) const REST_AFTER: Duration = Duration::from_secs(5);
 /// Longer pauses than this between two flushes say nothing about the next one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How many times as long as a piece of work the pause after it is.
@@ -50,6 +56,11 @@ impl Idle {
 
     pub(crate) fn is_idle(&self, now: Duration) -> bool {
         now.saturating_sub(self.since) >= IDLE_AFTER.max(self.pause * 2)
+    }
+
+    /// Whether nothing is expected to come for a good while.
+    pub(crate) fn is_at_rest(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) >= REST_AFTER.max(self.pause * 2)
     }
 
     /// How long nothing was flushed.

@@ -7,7 +7,7 @@
 //!   store.
 //! - Buffers are sealed, and then counted, under the commit lock.
 
-use testudo_base::{Result, Seqno, sync::Arc};
+use testudo_base::{Result, Seqno, planted, sync::Arc};
 
 use crate::{
     flush::sealing::{self, Fill},
@@ -16,6 +16,9 @@ use crate::{
         view::{KeyspaceCore, WriteBuffer},
     },
 };
+
+/// Buffers of keyspaces at rest that are sealed together: what is written meanwhile need not wait for long.
+const AT_REST_TOGETHER: usize = 64;
 
 impl Store {
     /// Seals the largest active buffers if it is time.
@@ -118,6 +121,36 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Seals the active buffers of keyspaces that are at rest, as many as make a round; whether there was one.
+    /// What they remove takes space in the trees until then. Not where space is short: there buffers are
+    /// flushed as far as that wins some.
+    pub(crate) fn seal_at_rest(&self) -> bool {
+        if self.nearly_full.is_on() || self.space.is_short() || planted!("rest-not-flushed") {
+            return false;
+        }
+        let now = self.background_time();
+        let is_due = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let waits = view.active.first_commit().is_some() && view.sealed.is_empty();
+            waits && !keyspace.is_dropped() && keyspace.idle.lock().is_at_rest(now)
+        };
+        let due: Vec<_> =
+            self.catalogue.read().by_id.values().filter(|keyspace| is_due(keyspace)).cloned().collect();
+        if due.is_empty() {
+            return false;
+        }
+        let _commit = self.commits.lock();
+        let sizes = due.iter().map(|keyspace| keyspace.view.load().active.table.memory_bytes());
+        let count = sealing::count_of_round(sizes, self.backpressure.write_buffers());
+        let count = count.clamp(1, AT_REST_TOGETHER);
+        // Somebody else may have sealed one meanwhile.
+        for keyspace in due.into_iter().take(count).filter(is_due) {
+            self.seal(&keyspace);
+        }
+        self.recount_buffers();
+        true
     }
 
     /// Seals every active buffer that was written, for a flush of the whole store.

@@ -37,6 +37,10 @@ use crate::{
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// … and without a lease.
 const UNLEASED_BYTES: u64 = 64 << 10;
+/// Reading ahead of a value of this length spares little: no more is read than one of so many parts of what was
+/// looked at so far.
+const LONG_VALUE_BYTES: u64 = 32 << 10;
+const LOOKED_PARTS: u64 = 8;
 /// Values are read ahead if at least one in so many was looked at.
 const PASSED_MAX: u64 = 4;
 
@@ -76,6 +80,8 @@ pub(crate) struct OutlyingScan {
     costs: Option<(Arc<ValueCosts>, LargeValues)>,
     /// One more than the number of the value that was looked at last; 0: none was.
     looked: AtomicU64,
+    /// Bytes of all values that were looked at.
+    looked_bytes: AtomicU64,
 }
 
 impl Drop for OutlyingScan {
@@ -97,6 +103,7 @@ impl OutlyingScan {
             full_merge: Arc::clone(&pinned.view.full_merge),
             costs: costs.map(|costs| (costs, pinned.view.options.large_values())),
             looked: 0.into(),
+            looked_bytes: 0.into(),
         })
     }
 
@@ -219,6 +226,7 @@ impl TakenAhead {
     /// Somebody looks at value `index`.
     fn look_at(&self, index: usize) -> Result<Vec<u8>> {
         let reads_ahead = self.reads_ahead(self.first_number + u64_of(index));
+        self.scan.looked_bytes.fetch_add(self.wanted[index].reference.length.into(), Relaxed);
         let mut slots = self.slots.lock();
         if let Slot::Read(_) = slots.slots[index] {
             return Ok(slots.take(index).expect("it was read"));
@@ -241,6 +249,12 @@ impl TakenAhead {
             slots.lease = data.and_then(|data| data.lease_stream(AHEAD_BYTES));
         }
         let bytes_max = if slots.lease.is_some() { AHEAD_BYTES } else { UNLEASED_BYTES };
+        let length = u64::from(self.wanted[index].reference.length);
+        let bytes_max = if length < LONG_VALUE_BYTES {
+            bytes_max
+        } else {
+            bytes_max.min(length.max(self.scan.looked_bytes.load(Relaxed) / LOOKED_PARTS))
+        };
         let (mut bytes, mut chosen, mut wanted) = (0, Vec::new(), Vec::new());
         for at in index..self.wanted.len() {
             let reference = self.wanted[at].reference;

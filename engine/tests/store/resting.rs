@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
+    io,
     ops::Range,
     path::Path,
     sync::{
@@ -13,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
-use testudo_env::{Env, MemEnv};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, TreePreset};
+use testudo_env::{CrashPolicy, Env, MemEnv};
 
 const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
 
@@ -103,4 +104,102 @@ fn the_flush_thread_compacts_what_rests_while_others_write() {
     drop((resting, busy));
     db.check_invariants().unwrap();
     db.close().unwrap();
+}
+
+/// Steps without work after which nothing is left to do, not even for keyspaces whose flushes were far apart.
+const RESTING_STEPS: u32 = 600;
+
+/// Lets the store do all that it does by itself.
+fn rest(db: &Db) {
+    let mut idle_steps = 0;
+    while idle_steps < RESTING_STEPS {
+        idle_steps = if db.step().unwrap() { 0 } else { idle_steps + 1 };
+    }
+}
+
+/// What an idle store takes is what it takes once it was settled, but for some free space.
+fn assert_settled(db: &Db, name: &str) {
+    let rested = db.stats();
+    db.settle().unwrap();
+    let settled = db.stats();
+    assert_eq!(
+        rested.live_bytes, settled.live_bytes,
+        "{name}: live bytes of an idle store and of a settled one"
+    );
+    let spare_bytes = (settled.data_file_bytes / 16).max(2 << 20);
+    let (before, after) = (rested.data_file_bytes, settled.data_file_bytes);
+    assert!(
+        before <= after + spare_bytes,
+        "{name}: {before} bytes of an idle store, {after} of a settled one"
+    );
+}
+
+#[test]
+fn an_idle_store_gives_up_the_space_of_dead_values() {
+    for (name, preset) in TreePreset::all() {
+        let machine = MemEnv::new(7);
+        let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(preset)).unwrap();
+        for n in 0..2_000_u32 {
+            keyspace.insert(n.wrapping_mul(0x9e37_79b1).to_be_bytes(), [n as u8; 8_000]).unwrap();
+            db.step().unwrap();
+        }
+        rest(&db);
+        let full_bytes = db.stats().live_bytes;
+        for n in (0..2_000_u32).filter(|n| n % 64 != 0) {
+            keyspace.remove(n.wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
+        }
+        rest(&db);
+        let left_bytes = db.stats().live_bytes;
+        assert!(left_bytes < full_bytes / 8, "{name}: {left_bytes} of {full_bytes} bytes");
+        assert_settled(&db, name);
+    }
+}
+
+/// Bytes of a value; something happens before the last megabyte is read.
+struct Interrupted<F> {
+    left: u64,
+    then: F,
+}
+
+impl<F: FnMut()> io::Read for Interrupted<F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let before = self.left;
+        let count = into.len().min(before as usize);
+        into[..count].fill(7);
+        self.left -= count as u64;
+        if before >= 1 << 20 && self.left < 1 << 20 {
+            (self.then)();
+        }
+        Ok(count)
+    }
+}
+
+#[test]
+fn an_idle_store_gives_up_the_space_of_pieces_that_nothing_refers_to() {
+    let machine = MemEnv::new(7);
+    let open = |machine| Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
+    let db = open(machine.clone());
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    keyspace.insert("other", "value").unwrap();
+    db.persist(Durability::Sync).unwrap();
+    // Power is lost before the value is complete: pieces are there, the entry is not.
+    let length = 24 << 20;
+    let mut image = None;
+    let reader = Interrupted {
+        left: length,
+        then: || {
+            db.persist(Durability::Sync).unwrap();
+            image = Some(machine.crash_image(&CrashPolicy::KEEP_ALL, 1));
+        },
+    };
+    keyspace.insert_reader("long", length, reader).unwrap();
+    drop(keyspace);
+    let db = open(image.unwrap());
+    let full_bytes = db.stats().live_bytes;
+    assert!(full_bytes > length / 2, "{full_bytes} bytes of pieces");
+    rest(&db);
+    let left_bytes = db.stats().live_bytes;
+    assert!(left_bytes < full_bytes / 8, "{left_bytes} of {full_bytes} bytes");
+    assert_settled(&db, "pieces");
 }

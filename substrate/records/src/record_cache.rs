@@ -127,6 +127,11 @@ impl RecordCache {
         &self.pool
     }
 
+    /// Bytes of key and value from which on a record is too long to be cached; 0 if none ever is.
+    pub fn record_bytes_max(&self) -> u64 {
+        if self.takes_records { u64_of(self.shards[0].record_bytes_max()) } else { 0 }
+    }
+
     pub(crate) fn takes_records(&self) -> bool {
         self.takes_records
     }

@@ -29,6 +29,10 @@ use testudo_base::{
 
 const HEADER_WORDS: usize = 2;
 const WORD: usize = 8;
+/// Bytes of a record before its key.
+pub(crate) const HEADER_BYTES: usize = HEADER_WORDS * WORD;
+/// What key and value take together beyond their bytes, at most.
+pub(crate) const ROUNDED_BYTES: usize = 2 * WORD;
 /// Where the first record of a segment stands.
 pub(crate) const FIRST_PLACE: usize = 1;
 /// Longest key, and longest value: their lengths have 16 bits each.

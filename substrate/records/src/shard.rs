@@ -36,7 +36,7 @@ use crate::{
     RestoredRecord,
     ghosts::{Evicted, Ghosts},
     index::{Bucket, Index},
-    segment::{FIRST_PLACE, Home, Part, Record, Segment},
+    segment::{FIRST_PLACE, HEADER_BYTES, Home, Part, ROUNDED_BYTES, Record, Segment},
     slot::{Location, SEGMENTS_MAX, Slot},
 };
 
@@ -44,6 +44,8 @@ use crate::{
 const FIRST_BUCKETS: usize = scaled(32, 2);
 /// One of so many segments is for records on probation.
 const PROBATION_SHARE: usize = 10;
+/// A record takes one of so many parts of a segment at most: longer ones would leave gaps at the ends.
+const RECORD_PARTS: usize = 8;
 /// Most segments that end for one that is needed: each leaves a quarter at least, in one log or the other.
 const ENDED_MAX: usize = 8;
 
@@ -189,6 +191,11 @@ impl Shard {
         Self { layout: published, log: Mutex::new(log), home: Arc::new(home), spare, segment_bytes }
     }
 
+    /// Bytes of key and value that a record has at most, about.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        self.segment_bytes / RECORD_PARTS - HEADER_BYTES - ROUNDED_BYTES
+    }
+
     /// What readers look into, for a short while.
     #[inline]
     pub(crate) fn layout(&self) -> impl std::ops::Deref<Target = Arc<Layout>> + '_ {
@@ -267,7 +274,7 @@ impl Writer<'_> {
 
     /// Words that a record takes, if it is not too long to be cached.
     fn words_of(&self, record: &Record<'_>) -> Option<usize> {
-        record.words().filter(|words| words * 8 <= self.shard.segment_bytes / 8)
+        record.words().filter(|words| words * 8 <= self.shard.segment_bytes / RECORD_PARTS)
     }
 
     fn put(&mut self, record: &Record<'_>, standing: Standing, at: Location) {

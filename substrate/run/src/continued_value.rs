@@ -12,13 +12,7 @@
 
 use std::ops::RangeInclusive;
 
-use testudo_base::{
-    PAGE_SIZE, Result,
-    codec::Damage,
-    num::{u32_of, usize_of},
-    planted,
-};
-use testudo_env::AlignedBuffer;
+use testudo_base::{PAGE_SIZE, Result, codec::Damage, num::u32_of, planted};
 use testudo_storage::{Neighbours, PageKind, payload_of};
 
 use crate::{
@@ -76,25 +70,33 @@ impl Run {
         Ok(Lookup::Found(kind, value, neighbours))
     }
 
-    /// Looks a key up of which the value, if it is there, goes on in so many pages: all are read at once,
-    /// past the cache, where they would take the place of others. Records of this length have their own.
+    /// Looks a key up of which the value, if it is there, goes on in so many pages: those that are not in the
+    /// cache are read at once. The cache keeps them if the value is too long for the record cache.
     #[cold]
     fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
         let last = self.continuation_of(position, behind - 1)?;
         let pieces = self.pieces(BlockPosition { page: position.page, pages: behind + 1 })?;
-        let mut buffer = AlignedBuffer::unfilled(usize_of(u64::from(behind) + 1) * PAGE_SIZE);
-        let mut rest: &mut [u8] = &mut buffer;
-        let mut reads = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            let (bytes, others) = rest.split_at_mut(usize_of(piece.bytes()));
-            reads.push((piece.first_page, bytes));
-            rest = others;
+        let first = self.address(PageKind::Data, position.page)?;
+        let numbers: Vec<u32> = (position.page..=last.page).collect();
+        let may_be_kept = self.data().keeps_long(numbers.len() * PAGE_SIZE);
+        let long = self.data().read_long(&pieces, first.generation, may_be_kept)?;
+        for at in long.unverified_pages() {
+            let bytes = &long.bytes()[at * PAGE_SIZE..][..PAGE_SIZE];
+            self.data().verify(bytes, &self.address(PageKind::Data, numbers[at])?)?;
         }
-        self.data().read_many(&mut reads).into_iter().collect::<Result<()>>()?;
-        for (page, bytes) in (position.page..=last.page).zip(buffer.chunks_exact(PAGE_SIZE)) {
-            self.data().verify(bytes, &self.address(PageKind::Data, page)?)?;
+        let found = self.search_in(long.bytes(), position, key)?;
+        if let Lookup::Found(_, value, _) = &found
+            && long.has_unverified_pages()
+            && self.data().keeps_long(key.len() + value.len())
+        {
+            self.data().keep_long(&pieces, &first, &long);
         }
-        let mut pages = buffer.chunks_exact(PAGE_SIZE).map(payload_of);
+        Ok(found)
+    }
+
+    /// What these pages say of a key: its block, and those in which the last value of that goes on.
+    fn search_in(&self, bytes: &[u8], position: BlockPosition, key: &[u8]) -> Result<Lookup> {
+        let mut pages = bytes.chunks_exact(PAGE_SIZE).map(payload_of);
         let mut search = || {
             let block = Block::parse(pages.next().unwrap_or_default())?;
             let (index, is_equal) = block.lower_bound(key)?;

@@ -58,7 +58,7 @@ pub struct FoundTogether {
 }
 
 /// Looks up keys of which all runs are in `data`. What is in the cache is not read, and single pages go
-/// there; those of longer values never do.
+/// there; those of longer values do not: scans would push out what queries use.
 ///
 /// Errors: `Io`, `Corruption`; then nothing is known of any key.
 pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<FoundTogether> {
@@ -122,7 +122,11 @@ impl Batch<'_> {
                 self.look_up(at, position, &page)?;
             } else {
                 let pieces = run.pieces(position)?;
-                wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept });
+                let cached = || self.data.cached_long(&pieces, address.generation);
+                match (position.pages > 1).then(cached).flatten() {
+                    Some(block) => self.look_up(at, position, &block)?,
+                    None => wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept }),
+                }
             }
         }
         Ok(each_once(wanted))

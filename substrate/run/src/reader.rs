@@ -9,12 +9,14 @@ use std::cell::{Cell, RefCell};
 use testudo_base::{
     Error, ExtentSpan, PAGE_BYTES, Result,
     codec::Damage,
-    num::u64_of,
+    num::{u64_of, usize_of},
+    planted,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
     },
 };
+use testudo_env::AlignedBuffer;
 use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRef, PlaceSet, payload_of};
 
 use crate::{
@@ -269,8 +271,27 @@ impl Run {
                 }
             };
         }
-        let block = self.data.read_block(&self.pieces(position)?, &address)?;
+        let block = self.long_block(position, &address)?;
         Ok(Some(act(payload_of(&block), None)))
+    }
+
+    /// A block of several pages, which the cache keeps by their use.
+    #[cold]
+    fn long_block(&self, position: BlockPosition, address: &PageAddress) -> Result<AlignedBuffer> {
+        let pieces = self.pieces(position)?;
+        // What short blocks hold is kept as records.
+        let is_kept = |bytes| address.kind != PageKind::Data || self.data.keeps_long(bytes);
+        let may_be_kept = is_kept(usize_of(u64::from(position.pages) * PAGE_BYTES));
+        let long = self.data.read_long(&pieces, address.generation, may_be_kept)?;
+        if long.has_unverified_pages() {
+            let verified = self.data.verify(long.bytes(), address);
+            let may_be_shown = verified.is_ok() || planted!("long-block-kept-unverified");
+            if may_be_shown && is_kept(payload_of(long.bytes()).len()) {
+                self.data.keep_long(&pieces, address, &long);
+            }
+            verified?;
+        }
+        Ok(long.into_bytes())
     }
 
     /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.

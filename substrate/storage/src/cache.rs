@@ -24,8 +24,8 @@ mod replacement;
 mod restore;
 
 use testudo_base::{
-    PAGE_SIZE, RunId,
-    num::u64_of,
+    PAGE_BYTES, PAGE_SIZE, RunId,
+    num::{u64_of, usize_of},
     planted,
     sync::{Mutex, atomic::AtomicUsize, scaled},
 };
@@ -48,6 +48,8 @@ pub use self::{
 };
 
 const GATES: usize = scaled(16, 1);
+/// Pages that are used together are kept if they are one of so many parts of the cache at most.
+const TOGETHER_PARTS: usize = 8;
 
 /// Frames over all pages of the data file, as many as the capacity allows.
 #[derive(Debug)]
@@ -129,6 +131,13 @@ impl PageCache {
             }
             Arrival::Elsewhere(_) | Arrival::Refused => None,
         }
+    }
+
+    /// Whether so many pages that are used together may come: they are an eighth at most of what the cache has,
+    /// or of half of what it could borrow.
+    pub fn has_room_for(&self, pages: usize) -> bool {
+        let borrowable = self.borrowed.pool().map_or(0, |pool| pool.limit_bytes() / PAGE_BYTES / 2);
+        pages <= self.capacity().max(usize_of(borrowable)) / TOGETHER_PARTS
     }
 
     /// Forgets a page that is about to be reused for something else. Its frame is free at once, unless it is

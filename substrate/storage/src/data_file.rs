@@ -7,6 +7,7 @@
 
 mod device_space;
 pub(crate) mod load_pages;
+pub(crate) mod long_read;
 pub(crate) mod page_format;
 pub(crate) mod page_write;
 pub(crate) mod restore_pages;
@@ -105,6 +106,7 @@ pub struct DataFile {
     warms_merges: AtomicBool,
     retained_percent: AtomicU32,
     small_runs_apart: AtomicBool,
+    record_bytes_max: AtomicU64,
 }
 
 impl DataFile {
@@ -146,6 +148,7 @@ impl DataFile {
             warms_merges: false.into(),
             retained_percent: 0.into(),
             small_runs_apart: false.into(),
+            record_bytes_max: 0.into(),
         }))
     }
 

@@ -20,6 +20,7 @@ pub use cache::{
     Arrival, Awaited, CacheStats, HotPage, Keeping, Loading, Neighbours, PageCache, PageRef, Priority,
     Restoring,
 };
+pub use data_file::long_read::LongRead;
 pub use data_file::page_format::{
     PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, seal_pages, verify_pages,
 };

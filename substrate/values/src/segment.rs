@@ -7,13 +7,17 @@ use testudo_base::{
     Cursor, Entry, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, SegmentDrops,
     ValueReference, codec::Damage, num::usize_of, planted, sync::Arc,
 };
-use testudo_run::{Access, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter};
+use testudo_run::{
+    Access, KnownKey, Lookup, ReadAhead, Run, RunCursor, RunOrigin, RunWriter, get_known_together,
+};
 use testudo_storage::{DATA_FILE, Neighbours};
 
 use crate::DeadValues;
 
 /// Bytes read at once when a segment is rewritten.
 const REWRITE_READ_BYTES: usize = 256 << 10;
+/// From this length on, on average, values are read one by one where others between them are dead.
+const LONG_VALUE_BYTES: u64 = 16 << 10;
 
 /// What becomes of the values of a segment, and by what they are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,25 +242,75 @@ impl Segment {
 
     /// Writes what lives of it into a run of `origin`. REQUIRES: something lives.
     pub fn rewrite(&self, origin: RunOrigin) -> Result<Rewritten> {
-        let mut cursor = RunCursor::new(Arc::clone(&self.run), ReadAhead::bytes(REWRITE_READ_BYTES));
         let mut writer = RunWriter::new(Arc::clone(self.run.data()), origin, self.rewritten_bytes())?;
-        let mut stored_bytes = 0;
-        cursor.seek_first()?;
-        while let Some(entry) = cursor.entry() {
-            let reference = ValueReference::split(entry.value).map_err(|Damage(why)| self.damaged(why))?.0;
-            self.referred(entry.kind, entry.value, &reference)?;
-            if !self.dead.contains(reference.number) || planted!("dead-value-kept") {
-                writer.push(&entry)?;
-                stored_bytes += u64::from(reference.length);
-            }
-            cursor.next()?;
-        }
+        let are_long = self.stored_bytes >= self.run.reference().entries * LONG_VALUE_BYTES;
+        let stored_bytes = if self.is_logged() && are_long {
+            self.copy_living(&mut writer)?
+        } else {
+            self.copy_passing_dead(&mut writer)?
+        };
         if stored_bytes + self.dead_bytes != self.stored_bytes || writer.entries() == 0 {
             return Err(self.damaged("it holds other values than its tree says"));
         }
         let run = writer.finish_value_segment()?;
         let source = self.run.reference().id;
         Ok(Rewritten { id: self.id, source, run, stored_bytes, left_out_bytes: self.dead_bytes })
+    }
+
+    /// Reads all values and writes those that live; bytes of these.
+    fn copy_passing_dead(&self, writer: &mut RunWriter) -> Result<u64> {
+        let mut cursor = RunCursor::new(Arc::clone(&self.run), ReadAhead::bytes(REWRITE_READ_BYTES));
+        let mut stored_bytes = 0;
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            stored_bytes += self.copy_if_living(writer, &entry)?;
+            cursor.next()?;
+        }
+        Ok(stored_bytes)
+    }
+
+    /// The same for values that are found by their numbers: dead ones are not read.
+    fn copy_living(&self, writer: &mut RunWriter) -> Result<u64> {
+        let mut stored_bytes = 0;
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        for number in 0..self.dead.count() {
+            if self.dead.contains(number) {
+                continue;
+            }
+            let key = number_key(number);
+            bytes += self.run.block_bytes_for(&key)?;
+            keys.push(key);
+            if bytes >= REWRITE_READ_BYTES {
+                stored_bytes += self.copy_of_keys(writer, &keys)?;
+                keys.clear();
+                bytes = 0;
+            }
+        }
+        Ok(stored_bytes + self.copy_of_keys(writer, &keys)?)
+    }
+
+    /// Copies the values of these keys, which are read together.
+    fn copy_of_keys(&self, writer: &mut RunWriter, keys: &[[u8; 4]]) -> Result<u64> {
+        let known: Vec<KnownKey<'_>> = keys.iter().map(|key| KnownKey { run: &self.run, key }).collect();
+        let mut stored_bytes = 0;
+        for (key, found) in keys.iter().zip(get_known_together(self.run.data(), &known)?.found) {
+            let Lookup::Found(kind, value, _) = found else {
+                return Err(self.damaged("a value is missing that an entry refers to"));
+            };
+            stored_bytes += self.copy_if_living(writer, &Entry { key, kind, value: &value })?;
+        }
+        Ok(stored_bytes)
+    }
+
+    /// Writes a value unless it is dead; its length, or 0.
+    fn copy_if_living(&self, writer: &mut RunWriter, entry: &Entry<'_>) -> Result<u64> {
+        let reference = ValueReference::split(entry.value).map_err(|Damage(why)| self.damaged(why))?.0;
+        self.referred(entry.kind, entry.value, &reference)?;
+        if self.dead.contains(reference.number) && !planted!("dead-value-kept") {
+            return Ok(0);
+        }
+        writer.push(entry)?;
+        Ok(reference.length.into())
     }
 
     /// The segment in its new run. Values may have died since it was rewritten.

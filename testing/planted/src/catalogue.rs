@@ -267,6 +267,16 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/continued_value/tests.rs"],
     ),
     bug(
+        "rest-not-flushed",
+        "removals wait in the write buffer of an idle store, and keep the space of what they remove",
+        &["engine/tests/store/resting.rs"],
+    ),
+    bug(
+        "long-block-kept-unverified",
+        "a block of several pages is in the cache although its checksum does not match",
+        &["substrate/run/src/continued_value/tests.rs"],
+    ),
+    bug(
         "continuation-replaced",
         "a page is replaced that has the end of a value",
         &["engine/tests/store/treeline.rs"],

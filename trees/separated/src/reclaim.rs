@@ -4,6 +4,9 @@
 //! segments are left to die further, for the more of a segment is dead the less is written to win the same.
 //! A tree that is idle goes on for as long as a segment is worth it.
 //!
+//! Long values cost more to read and write again than their space is worth, and much of what is written to a
+//! store of them is their rewriting: there more of them may be dead.
+//!
 //! Transient segments die by themselves, as their values come to the bottom of the tree, and are freed whole.
 //! Only where keys are rewritten in such an order that a few values keep many segments alive is one of them
 //! rewritten: if their dead values would take more than a part of the whole store, and then the most dead.
@@ -14,10 +17,15 @@
 use testudo_base::{RunId, num::low64, sync::Arc};
 use testudo_values::{Segment, SegmentSet};
 
-/// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead.
+/// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead …
 const DEAD_PART_OF_ALL: u64 = 11;
-/// Writers wait for rewriting if more than one in so many bytes of all values is dead.
+/// … or, if values are at least so long on average, more than these parts of them.
+const LONG_VALUE_BYTES: u64 = 16 << 10;
+const DEAD_PARTS_OF_LONG: (u64, u64) = (2, 9);
+/// Writers wait for rewriting if more than one in so many bytes of all values is dead …
 const DEAD_PART_TO_WAIT_FOR: u64 = 4;
+/// … or, of long ones, more than these parts.
+const DEAD_PARTS_OF_LONG_TO_WAIT_FOR: (u64, u64) = (2, 7);
 /// They do not wait for more than this many bytes of segments to be read for each byte of values that comes
 /// in …
 const READ_FOR_EACH: u64 = 3;
@@ -59,7 +67,8 @@ pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Opt
     let totals = segments.totals();
     let lasting_bytes = totals.value_bytes - totals.transient_bytes;
     let dead_lasting_bytes = totals.dead_bytes - totals.dead_transient_bytes;
-    if is_idle || dead_lasting_bytes * DEAD_PART_OF_ALL > lasting_bytes {
+    let (part, parts) = if are_long(segments) { DEAD_PARTS_OF_LONG } else { (1, DEAD_PART_OF_ALL) };
+    if is_idle || dead_lasting_bytes * parts > lasting_bytes * part {
         let most_dead = most_dead(lasting()).filter(|segment| is_worthwhile(segment, DEAD_PART_OF_SEGMENT));
         if most_dead.is_some() {
             return most_dead;
@@ -96,7 +105,9 @@ impl Pace {
         let totals = segments.totals();
         let lasting_bytes = totals.value_bytes - totals.transient_bytes;
         let dead_bytes = totals.dead_bytes - totals.dead_transient_bytes;
-        let excess_bytes = dead_bytes.saturating_sub(lasting_bytes / DEAD_PART_TO_WAIT_FOR);
+        let (part, parts) =
+            if are_long(segments) { DEAD_PARTS_OF_LONG_TO_WAIT_FOR } else { (1, DEAD_PART_TO_WAIT_FOR) };
+        let excess_bytes = dead_bytes.saturating_sub(lasting_bytes / parts * part);
         let is_enough = self.read_bytes >= self.came_bytes * READ_FOR_EACH;
         if excess_bytes == 0 || is_enough && dead_bytes * DEAD_PART_AT_MOST <= lasting_bytes {
             return 0;
@@ -107,6 +118,14 @@ impl Pace {
             low64(u128::from(excess_bytes) * u128::from(living) / u128::from(dead)).max(1)
         })
     }
+}
+
+/// Whether values are so long that little space is worth rewriting them.
+fn are_long(segments: &SegmentSet) -> bool {
+    let lasting = || segments.iter().filter(|segment| !segment.is_transient());
+    let bytes: u64 = lasting().map(|segment| segment.stored_bytes()).sum();
+    let values: u64 = lasting().map(|segment| segment.run().reference().entries).sum();
+    bytes >= values * LONG_VALUE_BYTES
 }
 
 fn most_dead<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Option<&'s Arc<Segment>> {

@@ -85,3 +85,17 @@ fn a_piece_that_was_held_up_holds_nothing_up_for_long() {
     assert!(!throttle.allows(ms(714_999), ms(10_000)));
     assert!(throttle.allows(ms(715_000), ms(10_000)));
 }
+
+#[test]
+fn a_keyspace_is_at_rest_five_seconds_after_the_last_write_or_twice_the_pause_of_its_flushes() {
+    let mut idle = Idle::from(ms(0));
+    assert!(!idle.is_at_rest(ms(4_999)) && idle.is_at_rest(ms(5_000)));
+    idle.interrupt(ms(4_000));
+    assert!(!idle.is_at_rest(ms(8_999)) && idle.is_at_rest(ms(9_000)));
+    idle.record_flush(ms(9_000));
+    idle.record_flush(ms(19_000));
+    assert!(
+        !idle.is_at_rest(ms(38_999)) && idle.is_at_rest(ms(39_000)),
+        "who writes now and then is not flushed"
+    );
+}

@@ -275,6 +275,85 @@ fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
     assert!(left.iter().eq(expected.map(|(entry, _)| entry)), "salvage has what queries find");
 }
 
+/// Bytes that `act` reads of the device.
+fn read_by(bed: &TestBed, act: impl FnOnce()) -> u64 {
+    let bytes = || {
+        let stats = bed.data.io_stats();
+        stats.page_read_bytes + stats.stream_read_bytes
+    };
+    let before = bytes();
+    act();
+    bytes() - before
+}
+
+#[test]
+fn a_long_value_that_is_read_again_comes_from_the_cache() {
+    for length in [9_000, 20_000, 60_000, 100_000, 300_000] {
+        let bed = TestBed::with_cache(8 << 20);
+        let model = model_of(4, |_| length);
+        let run = write(&bed, &model, RunLayout::default());
+        let get = |number: u64| {
+            let key = key(number);
+            assert_eq!(
+                found(run.get(&key, hash_key(&key), Access::Blocking).unwrap()),
+                Some(model[&key].clone())
+            );
+        };
+        assert!(read_by(&bed, || get(2)) >= u64_of(length));
+        assert_eq!(read_by(&bed, || get(2)), 0, "{length}");
+        // Together with others only these are read.
+        let both = read_by(&bed, || (1..=2).for_each(get));
+        assert!((u64_of(length) / 2..u64_of(length) * 2).contains(&both), "{length}: {both}");
+        // As records of another cache they are not kept here.
+        bed.data.set_record_bytes_max(u64_of(length) + 100);
+        let run = bed.reopened(&run);
+        run.data().set_record_bytes_max(u64_of(length) + 100);
+        let key = key(2);
+        (0..2).for_each(|_| drop(run.get(&key, hash_key(&key), Access::Blocking).unwrap()));
+        assert!(run.data().io_stats().page_read_bytes >= 2 * u64_of(length), "{length}");
+    }
+}
+
+#[test]
+fn a_long_value_that_is_damaged_does_not_get_into_the_cache() {
+    for length in [20_000, 60_000, 100_000] {
+        let bed = TestBed::with_cache(8 << 20);
+        let model = model_of(4, |_| length);
+        let run = write(&bed, &model, RunLayout::default());
+        let key = key(2);
+        let get = || run.get(&key, hash_key(&key), Access::Blocking);
+        let (position, _) = run.pages_for(&key, Access::Blocking).unwrap().unwrap();
+        bed.damage(&run, position.page + 2, 100);
+        for _ in 0..2 {
+            assert_eq!(get().unwrap_err().kind(), ErrorKind::Corruption, "{length}");
+        }
+        bed.damage(&run, position.page + 2, 100);
+        assert_eq!(found(get().unwrap()), Some(model[&key].clone()), "{length}");
+    }
+}
+
+#[test]
+fn a_scan_reads_every_page_of_long_blocks_once() {
+    for (length, count) in [(70_000, 40), (131_072, 30), (300_000, 20), (1_048_576, 6)] {
+        for ahead in [ReadAhead::Adaptive, ReadAhead::bytes(256 << 10)] {
+            let bed = TestBed::with_cache(8 << 20);
+            let model = model_of(count, |_| length);
+            let run = write(&bed, &model, RunLayout::default());
+            let read = read_by(&bed, || {
+                let mut cursor = RunCursor::new(Arc::clone(&run), ahead);
+                cursor.seek_first().unwrap();
+                for (key, value) in &model {
+                    let entry = cursor.entry().unwrap();
+                    assert!(entry.key == key && entry.value == value, "{length}");
+                    cursor.next().unwrap();
+                }
+            });
+            let stored = u64::from(run.reference().data_pages) * u64_of(PAGE_SIZE);
+            assert!(read <= stored + stored / 50, "{length}, {ahead:?}: {read} of {stored}");
+        }
+    }
+}
+
 #[test]
 fn a_long_scan_of_long_values_reads_ahead() {
     for length in [1_100, 6_000, 20_000] {

@@ -288,6 +288,10 @@ impl BlockReader {
     }
 
     fn fill_window(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
+        if let Some(joined) = self.join_parts(run, position)? {
+            self.window = Some(joined);
+            return Ok(());
+        }
         let earlier = self.window.take().map(Window::into_bytes);
         self.window = Some(match self.ahead.take().filter(|ahead| ahead.holds(position)) {
             Some(ahead) => {
@@ -300,6 +304,20 @@ impl BlockReader {
             }
         });
         Ok(())
+    }
+
+    /// A block of several pages of which the first ones are in the present window, or on their way: these are
+    /// not read again. `None` if there are none, or all are on their way.
+    fn join_parts(&mut self, run: &Run, position: BlockPosition) -> Result<Option<Window>> {
+        if position.pages == 1 || self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position)) {
+            return Ok(None);
+        }
+        let begun = self.window.take_if(|window| window.begins(position));
+        let next = begun.as_ref().map_or(position.page, Window::end_page);
+        let ahead = self.ahead.take_if(|ahead| ahead.has_in_line(next));
+        let ahead = ahead.map(|ahead| ahead.arrive(run)).transpose()?;
+        let parts: Vec<Window> = begun.into_iter().chain(ahead).collect();
+        if parts.is_empty() { Ok(None) } else { Window::joined(run, position, parts).map(Some) }
     }
 
     /// From which page of a window on the next one should be on its way; `None` if it is not to be read

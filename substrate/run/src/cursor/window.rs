@@ -195,6 +195,33 @@ impl Window {
         Ok(Self::beside(first_page, bytes, lease))
     }
 
+    /// The block and what `parts` have behind it, which are pages of the run one behind the other, the first
+    /// pages of the block among them. The rest of the block is read.
+    pub(crate) fn joined(run: &Run, position: BlockPosition, parts: Vec<Self>) -> Result<Self> {
+        let held = parts.iter().map(Self::end_page).max().unwrap_or(position.page);
+        let end = held.max(position.page + position.pages);
+        let mut bytes = AlignedBuffer::unfilled(page_bytes(end - position.page));
+        let mut lease = None;
+        for part in parts {
+            let first = part.first_page.max(position.page);
+            let held = &part.bytes[page_bytes(first - part.first_page)..page_bytes(part.pages)];
+            bytes[page_bytes(first - position.page)..][..held.len()].copy_from_slice(held);
+            lease = part._lease;
+        }
+        run.read_pages(held, &mut bytes[page_bytes(held - position.page)..])?;
+        Ok(Self::beside(position.page, bytes, lease))
+    }
+
+    /// The page behind those that it has.
+    pub(crate) fn end_page(&self) -> u32 {
+        self.first_page + self.pages
+    }
+
+    /// Whether it has the first pages of a block.
+    pub(crate) fn begins(&self, position: BlockPosition) -> bool {
+        self.plan.is_none() && (self.first_page..self.end_page()).contains(&position.page)
+    }
+
     pub(crate) fn holds(&self, position: BlockPosition) -> bool {
         match &self.plan {
             None => holds(self.first_page, self.pages, position),
@@ -259,6 +286,11 @@ impl Ahead {
         let pages = pages.min(room);
         let lease = data.lease_stream(u64_of(page_bytes(pages)))?;
         Some(Self { first_page, pages, reads: vec![start(at, pages)], plan: None, lease })
+    }
+
+    /// Whether a page is among those that come one behind the other.
+    pub(crate) fn has_in_line(&self, page: u32) -> bool {
+        self.plan.is_none() && (self.first_page..self.first_page + self.pages).contains(&page)
     }
 
     pub(crate) fn holds(&self, position: BlockPosition) -> bool {

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use testudo_base::{Cursor, Result, codec::Damage, planted, sync::Arc};
+use testudo_base::{Cursor, PAGE_SIZE, Result, codec::Damage, num::usize_of, planted, sync::Arc};
 use testudo_storage::PageKind;
 
 use crate::{
@@ -65,6 +65,13 @@ impl Run {
     /// The data block that would hold `key`, but overflow pages are counted to the pages that they belong to.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         Ok(self.found_in_index(key, access)?.map(|(position, _)| position))
+    }
+
+    /// Bytes of the pages that are read for `key`.
+    pub fn block_bytes_for(&self, key: &[u8]) -> Result<usize> {
+        let pages = self.pages_for(key, Access::Blocking)?;
+        let (position, behind) = pages.expect("a blocking read returns its block");
+        Ok(usize_of(u64::from(position.pages) + u64::from(behind)) * PAGE_SIZE)
     }
 
     #[inline]

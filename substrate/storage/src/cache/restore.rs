@@ -38,14 +38,18 @@ pub enum Restoring {
 
 impl PageCache {
     /// The pages that are here and kept like that, about: others come and go meanwhile. Of each its run and
-    /// its number.
-    pub fn hot_pages(&self, kept: Keeping) -> LargeVec<[u64; 2]> {
+    /// its number. `can_return` sees what is in a page: one for which it is `false` is left out.
+    pub fn hot_pages(&self, kept: Keeping, can_return: impl Fn(u64, &[u8]) -> bool) -> LargeVec<[u64; 2]> {
         let numbers = 0..testudo_base::num::u32_of(self.frames.positions());
         let hot = |number| {
             let frame = self.frames.frame(number)?;
             let keeping = keeping_of(frame.heat().load(testudo_base::sync::atomic::Ordering::Relaxed));
             let (page, generation) = frame.readable_page()?;
-            (keeping == kept).then_some([generation.0, page])
+            let may_return = || {
+                let found = frame.pin(stripe(), page, generation);
+                found.is_some_and(|found| can_return(page, &found))
+            };
+            (keeping == kept && may_return()).then_some([generation.0, page])
         };
         numbers.filter_map(hot).collect()
     }

@@ -10,10 +10,14 @@ use testudo_base::{
 };
 use testudo_env::{AlignedBuffer, ReadRequest};
 
-use crate::{DATA_FILE, DataFile, HotPage, Keeping, PageAddress, PageHeader, PageKind, Restoring};
+use crate::{
+    DATA_FILE, DataFile, HotPage, Keeping, PAGE_HEADER_BYTES, PageAddress, PageHeader, PageKind, Restoring,
+};
 
 /// Most pages of one read (256 KiB).
 const PAGES_MAX: u64 = 64;
+/// Most pages of a block that is put back (2 MiB).
+const BLOCK_PAGES_MAX: usize = 512;
 /// Pages that nobody wants, but that are cheaper to read than a read of its own is.
 const GAP_MAX: u64 = 4;
 
@@ -40,9 +44,11 @@ pub struct Restored {
 }
 
 impl DataFile {
-    /// The pages that the cache holds, about.
+    /// The pages that the cache holds, about. Of a block of several pages it is the first one, with which the
+    /// others come back: only that says who they are.
     pub fn hot_pages(&self, kept: Keeping) -> LargeVec<[u64; 2]> {
-        self.cache.hot_pages(kept)
+        self.cache
+            .hot_pages(kept, |page, bytes| PageHeader::read(bytes).is_some_and(|header| header.page == page))
     }
 
     /// Puts pages back into the cache as far as there is memory. REQUIRES: they are sorted by number, there
@@ -62,24 +68,64 @@ impl DataFile {
             .collect();
         self.file.read_batch(&mut requests);
         let results: Vec<_> = requests.into_iter().map(|request| request.result).collect();
-        let mut restored = Restored::default();
+        let (mut restored, mut blocks) = (Restored::default(), Vec::new());
         for ((piece, buffer), result) in pieces.iter().zip(&buffers).zip(results) {
             result.map_err(|error| Error::io(DATA_FILE, error))?;
             restored.read_bytes += u64_of(buffer.len());
             if !restored.is_full {
-                self.put_back(piece, buffer, &mut restored);
+                blocks.extend(self.put_back(piece, buffer, &mut restored));
             }
         }
-        self.count_stream_reads(u64_of(pieces.len()), restored.read_bytes);
+        for (address, keeping, pages) in &blocks {
+            if !restored.is_full && self.cache.has_room_for(*pages) {
+                self.put_block_back(address, (*keeping, *pages), &mut restored)?;
+            }
+        }
+        self.count_stream_reads(u64_of(pieces.len() + blocks.len()), restored.read_bytes);
         Ok(restored)
     }
 
-    /// Puts the pages of one read into the cache.
-    fn put_back(&self, piece: &[&WantedPage], buffer: &[u8], restored: &mut Restored) {
+    /// Puts the pages of a block into the cache, if they lie one behind the other.
+    fn put_block_back(
+        &self,
+        address: &PageAddress,
+        (keeping, pages): (Keeping, usize),
+        restored: &mut Restored,
+    ) -> Result<()> {
+        let mut bytes = AlignedBuffer::unfilled(pages * PAGE_SIZE);
+        match self.file.read_at(address.page * PAGE_BYTES, &mut bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            outcome => outcome.map_err(|error| Error::io(DATA_FILE, error))?,
+        }
+        restored.read_bytes += u64_of(bytes.len());
+        if self.check(&bytes, address).is_err() {
+            return Ok(());
+        }
+        for (page, bytes) in (address.page..).zip(bytes.chunks_exact(PAGE_SIZE)) {
+            let hot = HotPage { page, generation: address.generation, keeping };
+            match self.cache.restore(&hot, bytes) {
+                Restoring::Done => restored.pages += 1,
+                Restoring::Present => {}
+                Restoring::Full => restored.is_full = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the pages of one read into the cache. Returns those with which blocks of several pages begin, each
+    /// with how the block is kept, and of how many pages it says that it is.
+    fn put_back(
+        &self,
+        piece: &[&WantedPage],
+        buffer: &[u8],
+        restored: &mut Restored,
+    ) -> Vec<(PageAddress, Keeping, usize)> {
+        let mut blocks = Vec::new();
         for WantedPage { hot, keyspace, incarnation } in piece.iter().copied() {
             let start = usize_of((hot.page - piece[0].hot.page) * PAGE_BYTES);
             let bytes = &buffer[start..start + PAGE_SIZE];
-            let Some(kind) = PageHeader::read(bytes).and_then(|header| header.kind) else { continue };
+            let Some(header) = PageHeader::read(bytes) else { continue };
+            let Some(kind) = header.kind else { continue };
             let address = PageAddress {
                 page: hot.page,
                 generation: hot.generation,
@@ -87,7 +133,9 @@ impl DataFile {
                 incarnation: *incarnation,
                 kind,
             };
-            if self.check(bytes, &address).is_err() {
+            let pages = (PAGE_HEADER_BYTES + usize_of(header.payload_bytes.into())).div_ceil(PAGE_SIZE);
+            let is_block = (2..=BLOCK_PAGES_MAX).contains(&pages);
+            if !is_block && self.check(bytes, &address).is_err() {
                 continue;
             }
             let keeping = match (kind, hot.keeping) {
@@ -95,15 +143,20 @@ impl DataFile {
                 (PageKind::Data | PageKind::Replaced, _) => Keeping::Main,
                 _ => Keeping::Structure,
             };
+            if is_block {
+                blocks.push((address, keeping, pages));
+                continue;
+            }
             match self.cache.restore(&HotPage { keeping, ..*hot }, bytes) {
                 Restoring::Done => restored.pages += 1,
                 Restoring::Present => {}
                 Restoring::Full => {
                     restored.is_full = true;
-                    return;
+                    break;
                 }
             }
         }
+        blocks
     }
 }
 

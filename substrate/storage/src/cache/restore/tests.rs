@@ -16,7 +16,7 @@ fn check_kept(cache: &PageCache, pages: &[HotPage]) {
     for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
         let kept = pages.iter().filter(|hot| hot.keeping == keeping);
         let kept: Vec<_> = kept.map(|hot| [hot.generation.0, hot.page]).collect();
-        assert_eq!(*cache.hot_pages(keeping), kept, "{keeping:?}");
+        assert_eq!(*cache.hot_pages(keeping, |_, _| true), kept, "{keeping:?}");
     }
 }
 

@@ -1,0 +1,202 @@
+//! Values of any length are cached by their bytes and their use, read once, and their space is won back.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{path::Path, sync::Arc};
+
+use testudo::{Db, Keyspace, KeyspaceOptions, Tree, TreePreset};
+use testudo_env::{MemEnv, SplitMix};
+
+const KIB: usize = 1 << 10;
+const MEMORY_BYTES: u64 = 32 << 20;
+/// Bytes of all values of a store, and of those that are read again and again.
+const ALL_BYTES: usize = 40 << 20;
+const HOT_BYTES: usize = 6 << 20;
+
+fn open(machine: &Arc<MemEnv>, memory_bytes: u64) -> Db {
+    let builder = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(memory_bytes);
+    builder.warm_restart(false).open().unwrap()
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key-{number:06}").into_bytes()
+}
+
+fn value(number: usize, bytes: usize) -> Vec<u8> {
+    let mut random = number as u64 * 2 + 1;
+    let mut value = Vec::with_capacity(bytes + 8);
+    while value.len() < bytes {
+        random = random.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23) ^ 0x5bd1_e995;
+        value.extend_from_slice(&random.to_le_bytes());
+    }
+    value.truncate(bytes);
+    value
+}
+
+/// A settled store with so many values of `bytes` each, opened anew.
+fn settled(preset: TreePreset, count: usize, bytes: usize) -> (Arc<MemEnv>, Db, Keyspace) {
+    settled_within(MEMORY_BYTES, preset, count, bytes)
+}
+
+/// The same under another budget.
+fn settled_within(
+    memory_bytes: u64,
+    preset: TreePreset,
+    count: usize,
+    bytes: usize,
+) -> (Arc<MemEnv>, Db, Keyspace) {
+    let machine = MemEnv::new(1);
+    let db = open(&machine, memory_bytes);
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(preset)).unwrap();
+    for number in 0..count {
+        // An odd multiplier that shares no factor visits every number once.
+        let number = number * 7_919 % count;
+        keyspace.insert(key(number), value(number, bytes)).unwrap();
+        while db.step().unwrap() {}
+    }
+    db.settle().unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&machine, memory_bytes);
+    let keyspace = db.open_keyspace("k").unwrap().unwrap();
+    (machine, db, keyspace)
+}
+
+/// Bytes that `act` reads of the device.
+fn read_by(db: &Db, act: impl FnOnce()) -> u64 {
+    let before = db.stats().device_bytes_read;
+    act();
+    db.stats().device_bytes_read - before
+}
+
+fn check(keyspace: &Keyspace, number: usize, bytes: usize) {
+    assert!(keyspace.get(key(number)).unwrap().unwrap() == value(number, bytes), "value {number}");
+}
+
+#[test]
+fn values_of_any_length_that_are_read_again_come_from_memory() {
+    for (name, preset) in TreePreset::all() {
+        for bytes in [4 * KIB, 16 * KIB, 32 * KIB, 40 * KIB, 128 * KIB, 1024 * KIB] {
+            let (count, hot) = (ALL_BYTES / bytes, HOT_BYTES / bytes);
+            let (_machine, db, keyspace) = settled(preset, count, bytes);
+            let read_hot = || (0..hot).for_each(|number| check(&keyspace, number * 5, bytes));
+            let first = read_by(&db, read_hot);
+            assert!(first as usize >= HOT_BYTES / 8 * 7, "{name}, {bytes}: {first} bytes of cold values");
+            read_by(&db, read_hot);
+            let again = read_by(&db, read_hot);
+            // Of records some are forgotten where their bucket is full.
+            assert!(again as usize <= HOT_BYTES / 4, "{name}, {bytes}: {again} bytes of hot values");
+            // Every value once, as a scan of all of them: what is in use stays.
+            (0..count).for_each(|number| check(&keyspace, number, bytes));
+            let still = read_by(&db, read_hot);
+            assert!(still as usize <= HOT_BYTES / 4, "{name}, {bytes}: {still} bytes after all were read");
+        }
+    }
+}
+
+#[test]
+fn long_values_that_were_in_use_come_back_after_a_restart() {
+    for bytes in [40 * KIB, 128 * KIB, 1024 * KIB] {
+        let count = 12 * KIB * KIB / bytes;
+        let (machine, db, keyspace) = settled(Tree::splinter().into(), count, bytes);
+        drop(keyspace);
+        db.close().unwrap();
+        let hot = count / 4;
+        let read_hot = |keyspace: &Keyspace| (0..hot).for_each(|number| check(keyspace, number * 2, bytes));
+        let open = || {
+            let builder = Db::builder(Path::new("/db")).env(machine.clone());
+            let db = builder.memory_bytes(MEMORY_BYTES).open().unwrap();
+            let keyspace = db.open_keyspace("k").unwrap().unwrap();
+            (db, keyspace)
+        };
+        let (db, keyspace) = open();
+        (0..3).for_each(|_| read_hot(&keyspace));
+        drop(keyspace);
+        db.close().unwrap();
+        let (db, keyspace) = open();
+        check(&keyspace, 0, bytes);
+        while db.step().unwrap() {}
+        let read = read_by(&db, || read_hot(&keyspace));
+        assert!(read as usize <= hot * bytes / 10, "{bytes}: {read}");
+    }
+}
+
+/// What overwriting at random costs.
+#[derive(Debug)]
+struct Overwriting {
+    /// Bytes written, and read, of the device for each byte that is overwritten.
+    written: f64,
+    read: f64,
+    /// Most bytes in use for each byte of the values that there are.
+    space: f64,
+}
+
+/// Overwrites the values of a settled store at random, about twice each before anything is measured.
+fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
+    let count = 2 * ALL_BYTES / bytes;
+    let (_machine, db, keyspace) = settled_within(MEMORY_BYTES / 4, preset, count, bytes);
+    let mut random = SplitMix::new(7);
+    let mut version = 0;
+    let mut round = |times: usize| {
+        let mut most_bytes = 0;
+        for _ in 0..times * count {
+            version += 1;
+            let number = random.below(count as u64) as usize;
+            keyspace.insert(key(number), value(version, bytes)).unwrap();
+            if version % (KIB * KIB / bytes).max(1) == 0 {
+                db.step().unwrap();
+                most_bytes = most_bytes.max(keyspace.stats().value_bytes);
+            }
+        }
+        most_bytes
+    };
+    round(2);
+    let before = db.stats();
+    let most_bytes = round(2);
+    let after = db.stats();
+    let user_bytes = (after.user_bytes_written - before.user_bytes_written) as f64;
+    let part = |bytes: u64| bytes as f64 / user_bytes;
+    Overwriting {
+        written: part(after.device_bytes_written - before.device_bytes_written),
+        read: part(after.device_bytes_read - before.device_bytes_read),
+        space: most_bytes as f64 / (count * bytes) as f64,
+    }
+}
+
+#[test]
+fn overwriting_long_values_writes_and_reads_little() {
+    for (name, preset) in TreePreset::all() {
+        if ["lsbm", "treeline"].contains(&name) {
+            // They have the values of a leveled tree.
+            continue;
+        }
+        let overwriting = overwrite(preset, 128 * KIB);
+        eprintln!("{name} {overwriting:?}");
+        let Overwriting { written, read, space } = overwriting;
+        assert!(written <= 2.8 && read <= 2.0 && space <= 1.6, "{name}: {overwriting:?}");
+    }
+}
+
+#[test]
+fn a_scan_reads_little_more_than_the_values_that_it_shows() {
+    for (name, preset) in TreePreset::all() {
+        for bytes in [32 * KIB, 128 * KIB, 1024 * KIB] {
+            let count = ALL_BYTES / bytes;
+            let (_machine, db, keyspace) = settled(preset, count, bytes);
+            let shown = count / 3..count / 3 + 10.min(count / 2);
+            // Only those values are not in memory, and nor are neighbours that scans could take for them.
+            (0..count).filter(|number| !shown.contains(number)).for_each(|number| {
+                check(&keyspace, number, bytes);
+            });
+            let read = read_by(&db, || {
+                let entries = keyspace.range(key(shown.start)..).unwrap();
+                for (number, entry) in shown.clone().zip(entries) {
+                    let entry = entry.unwrap();
+                    assert!(entry.value().unwrap()[..] == value(number, bytes)[..], "{name}, {bytes}");
+                }
+            });
+            let part = read as f64 / (shown.len() * bytes) as f64;
+            eprintln!("{name} {bytes} scan {part:.2}");
+            assert!(part <= 1.2, "{name}, {bytes}: {part}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Values and blocks of many pages: pages that the cache has are copied, the others are read at once. What was
+//! read stays in the cache as single pages do: on probation first, then by use, each page for itself.
+//!
+//! The pages of one block have one checksum together, so a page inside a block proves nothing by itself. It
+//! goes to the cache after the block was verified, and leaves the cache only as a part of that block.
+//!
+//! **Invariants**
+//! - [`DataFile::keep_long`] gets verified pages only.
+//! - A value takes an eighth of the cache at most: a longer one would only push others out.
+
+use std::ops::Range;
+
+use testudo_base::{
+    ExtentSpan, PAGE_SIZE, Result, RunId,
+    num::{u64_of, usize_of},
+    sync::atomic::Ordering::Relaxed,
+};
+use testudo_env::AlignedBuffer;
+
+use super::{DataFile, PageAddress, priority};
+
+/// Pages in the cache are read along if they are no more than so many between two that are not: a request costs
+/// more.
+const GAP_PAGES: usize = 4;
+
+/// Consecutive pages of a run, as [`DataFile::read_long`] has found them.
+#[derive(Debug)]
+pub struct LongRead {
+    bytes: AlignedBuffer,
+    /// Which of the pages came from the device, ascending.
+    read: Vec<Range<usize>>,
+}
+
+impl LongRead {
+    /// All pages, one behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Pages that came from the device, *unverified*, by their place in the bytes. The others are verified.
+    pub fn unverified_pages(&self) -> impl Iterator<Item = usize> + '_ {
+        self.read.iter().cloned().flatten()
+    }
+
+    /// Whether any page came from the device.
+    pub fn has_unverified_pages(&self) -> bool {
+        !self.read.is_empty()
+    }
+
+    /// The pages alone.
+    pub fn into_bytes(self) -> AlignedBuffer {
+        self.bytes
+    }
+}
+
+impl DataFile {
+    /// From now on the cache keeps the pages of values and blocks of more than so many bytes: shorter ones are
+    /// kept as records.
+    pub fn set_record_bytes_max(&self, bytes: u64) {
+        self.record_bytes_max.store(bytes, Relaxed);
+    }
+
+    /// Whether the cache keeps the pages of a value, or of a block with one, of so many bytes.
+    pub fn keeps_long(&self, bytes: usize) -> bool {
+        u64_of(bytes) > self.record_bytes_max.load(Relaxed)
+    }
+
+    /// The pages of these pieces, which a run of `generation` has one behind the other. What is not in the
+    /// cache is read at once; all of it is unless `may_be_kept`.
+    ///
+    /// Errors: `Io`.
+    pub fn read_long(&self, pieces: &[ExtentSpan], generation: RunId, may_be_kept: bool) -> Result<LongRead> {
+        let pages: usize = pieces.iter().map(|piece| usize_of(u64::from(piece.page_count))).sum();
+        let mut bytes = AlignedBuffer::unfilled(pages * PAGE_SIZE);
+        let mut read: Vec<Range<usize>> = Vec::new();
+        if may_be_kept {
+            for (at, (page, target)) in pages_of(pieces).zip(bytes.chunks_exact_mut(PAGE_SIZE)).enumerate() {
+                match self.cache.get(page, generation) {
+                    Some(found) => target.copy_from_slice(&found),
+                    None => add_missing(&mut read, at),
+                }
+            }
+        } else {
+            read.push(0..pages);
+        }
+        self.read_missing(pieces, &mut bytes, &read)?;
+        Ok(LongRead { bytes, read })
+    }
+
+    /// The same if the cache has all of it; nothing is read.
+    pub fn cached_long(&self, pieces: &[ExtentSpan], generation: RunId) -> Option<AlignedBuffer> {
+        if !pages_of(pieces).all(|page| self.cache.has(page)) {
+            return None;
+        }
+        let mut bytes = AlignedBuffer::unfilled(pages_of(pieces).count() * PAGE_SIZE);
+        for (page, target) in pages_of(pieces).zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
+            target.copy_from_slice(&self.cache.get(page, generation)?);
+        }
+        Some(bytes)
+    }
+
+    /// Reads these of the pages of `pieces`.
+    fn read_missing(&self, pieces: &[ExtentSpan], bytes: &mut [u8], missing: &[Range<usize>]) -> Result<()> {
+        let mut reads = Vec::with_capacity(missing.len());
+        let (mut rest, mut begin, mut missing) = (bytes, 0, missing.iter().cloned().peekable());
+        for piece in pieces {
+            let end = begin + usize_of(u64::from(piece.page_count));
+            let (mut of_piece, behind) = rest.split_at_mut((end - begin) * PAGE_SIZE);
+            let mut at = begin;
+            while let Some(range) = missing.peek().cloned().filter(|range| range.start < end) {
+                let (from, to) = (range.start.max(at), range.end.min(end));
+                let (_, target) = std::mem::take(&mut of_piece).split_at_mut((from - at) * PAGE_SIZE);
+                let (target, left) = target.split_at_mut((to - from) * PAGE_SIZE);
+                reads.push((piece.first_page + u64_of(from - begin), target));
+                (of_piece, at) = (left, to);
+                if range.end > end {
+                    break;
+                }
+                missing.next();
+            }
+            (rest, begin) = (behind, end);
+        }
+        if reads.is_empty() {
+            return Ok(());
+        }
+        self.read_many(&mut reads).into_iter().collect()
+    }
+
+    /// Puts into the cache what was read of these pages. REQUIRES: it was verified, and the extents are held.
+    pub fn keep_long(&self, pieces: &[ExtentSpan], address: &PageAddress, long: &LongRead) {
+        if !self.cache.has_room_for(long.bytes.len() / PAGE_SIZE) {
+            return;
+        }
+        let mut read = long.unverified_pages().peekable();
+        for (at, (page, bytes)) in pages_of(pieces).zip(long.bytes.chunks_exact(PAGE_SIZE)).enumerate() {
+            if read.next_if_eq(&at).is_some() {
+                drop(self.cache.insert(page, address.generation, bytes, priority(address.kind)));
+            }
+        }
+    }
+}
+
+fn pages_of(pieces: &[ExtentSpan]) -> impl Iterator<Item = u64> + '_ {
+    pieces.iter().flat_map(|piece| piece.first_page..piece.end_page())
+}
+
+/// Adds a page to those that are read.
+fn add_missing(missing: &mut Vec<Range<usize>>, at: usize) {
+    match missing.last_mut() {
+        Some(last) if at - last.end <= GAP_PAGES => last.end = at + 1,
+        _ => missing.push(at..at + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests;
