@@ -10,12 +10,17 @@ use std::cell::{Cell, RefCell};
 
 use testudo_base::{
     Entry, Error, ErrorKind, Kind, Result, Seqno, ValueReference, checksum::hash_key, codec::Damage,
-    operands_format::begin_stack,
+    merge_operator::FullMerge, operands_format::begin_stack,
 };
+use testudo_contract::Tree;
+use testudo_records::KeyspaceRecords;
 use testudo_run::{Access, Lookup, LookupProgress};
 use testudo_storage::{Neighbours, PageAddress};
 
-use crate::{handles::slice::Slice, store::view::View};
+use crate::{
+    handles::slice::Slice,
+    store::{held_view::HeldView, view::View},
+};
 
 /// Rounds of loading pages together before the rest is read one by one: enough for any tree, unless the cache
 /// is so small that pages are evicted before they are used.
@@ -29,29 +34,100 @@ pub(crate) enum Found {
     InPieces(ValueReference),
 }
 
+/// What is read: a view that is published, or one that is held.
+pub(crate) trait Readable {
+    /// Calls `look` with what each write buffer has of `key` as of `at`, newest first, until it returns
+    /// something. It may run under the lock of a leaf: it should be short.
+    fn find_buffered<R>(
+        &self,
+        key: &[u8],
+        at: Seqno,
+        look: impl FnMut(Kind, &[u8]) -> Option<R>,
+    ) -> Result<Option<R>>;
+    fn tree(&self) -> &dyn Tree;
+    /// Cached records of the tree.
+    fn records(&self) -> &KeyspaceRecords;
+    fn full_merge(&self) -> &FullMerge;
+}
+
+impl Readable for View {
+    #[inline]
+    fn find_buffered<R>(
+        &self,
+        key: &[u8],
+        at: Seqno,
+        mut look: impl FnMut(Kind, &[u8]) -> Option<R>,
+    ) -> Result<Option<R>> {
+        Ok(self.buffers().find_map(|buffer| buffer.table.get(key, at, &mut look).flatten()))
+    }
+
+    #[inline]
+    fn tree(&self) -> &dyn Tree {
+        &*self.tree
+    }
+
+    #[inline]
+    fn records(&self) -> &KeyspaceRecords {
+        &self.records
+    }
+
+    #[inline]
+    fn full_merge(&self) -> &FullMerge {
+        &self.full_merge
+    }
+}
+
+impl Readable for HeldView {
+    fn find_buffered<R>(
+        &self,
+        key: &[u8],
+        at: Seqno,
+        mut look: impl FnMut(Kind, &[u8]) -> Option<R>,
+    ) -> Result<Option<R>> {
+        for buffer in &self.buffers {
+            if let Some(found) = buffer.get(key, at, &mut look)?.flatten() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn tree(&self) -> &dyn Tree {
+        &*self.tree
+    }
+
+    fn records(&self) -> &KeyspaceRecords {
+        &self.records
+    }
+
+    fn full_merge(&self) -> &FullMerge {
+        &self.full_merge
+    }
+}
+
 /// The answer of the cached records, if they know the key.
-fn get_cached(view: &View, key: &[u8], hash: u64) -> Option<Slice> {
-    view.records.get(key, hash).map(Slice::from)
+fn get_cached(view: &impl Readable, key: &[u8], hash: u64) -> Option<Slice> {
+    view.records().get(key, hash).map(Slice::from)
 }
 
 /// An answer of the tree, which the cached records take over.
 fn found(
-    view: &View,
+    view: &impl Readable,
     (key, hash): (&[u8], u64),
     (kind, value, neighbours): (Kind, Vec<u8>, Neighbours),
 ) -> Result<Found> {
     let value = match kind {
         Kind::Tombstone => return Ok(Found::Whole(None)),
         Kind::Value => {
-            view.full_merge.record_value(key, value.len());
+            view.full_merge().record_value(key, value.len());
             value
         }
-        Kind::Operands | Kind::Unmerged => view.full_merge.merge(&Entry { key, kind, value: &value })?,
+        Kind::Operands | Kind::Unmerged => view.full_merge().merge(&Entry { key, kind, value: &value })?,
         Kind::Reference => return reference_in_pieces(&value).map(Found::InPieces),
         Kind::UnmergedReference => return Err(operands_over_pieces(&value)),
         Kind::Referred => return Err(stray_reference()),
     };
-    view.records.fill(key, hash, &value, neighbours.0);
+    view.records().fill(key, hash, &value, neighbours.0);
     Ok(Found::Whole(Some(Slice::from(value))))
 }
 
@@ -99,9 +175,9 @@ enum Buffered {
 }
 
 /// The write buffers' answer.
-fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
-    let answer = view.buffers().find_map(|buffer| {
-        buffer.table.get(key, at, |kind, value| match kind {
+fn get_buffered(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
+    let answer = view.find_buffered(key, at, |kind, value| {
+        Some(match kind {
             Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
             Kind::Tombstone => Buffered::Known(None),
             Kind::Reference => match reference_in_pieces(value) {
@@ -111,12 +187,12 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
             // No other kind is written to a buffer.
             _ => Buffered::Operands(Vec::new()),
         })
-    });
+    })?;
     match answer {
         None => Ok(Buffered::Unknown),
         Some(Buffered::Operands(_)) => get_operands(view, key, at),
         Some(answer) => {
-            view.records.record_buffered();
+            view.records().record_buffered();
             Ok(answer)
         }
     }
@@ -124,39 +200,50 @@ fn get_buffered(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
 
 /// The same for a key of which operands are in the newest buffer that has it.
 #[cold]
-fn get_operands(view: &View, key: &[u8], at: Seqno) -> Result<Buffered> {
-    let (mut newer, mut stack) = (Vec::new(), Vec::new());
-    let mut base = Kind::Operands;
-    for (kind, value) in view.buffers().filter_map(|buffer| buffer.table.get_owned(key, at)) {
-        match kind {
-            Kind::Operands => newer.push(value),
-            // The key was written anew in the meantime.
-            Kind::Value if newer.is_empty() => return Ok(Buffered::Known(Some(Slice::from(value)))),
-            Kind::Tombstone if newer.is_empty() => return Ok(Buffered::Known(None)),
-            Kind::Reference if newer.is_empty() => {
-                return reference_in_pieces(&value).map(Buffered::InPieces);
-            }
-            kind @ (Kind::Reference | Kind::UnmergedReference) => {
-                begin_stack(kind, &value, &mut stack);
+fn get_operands(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
+    let mut newer = Vec::new();
+    let base = view.find_buffered(key, at, |kind, value| match kind {
+        Kind::Operands => {
+            newer.push(value.to_vec());
+            None
+        }
+        kind => Some((kind, value.to_vec())),
+    })?;
+    let mut stack = Vec::new();
+    let mut base_kind = Kind::Operands;
+    match base {
+        None => {}
+        // The key was written anew in the meantime.
+        Some((Kind::Value, value)) if newer.is_empty() => {
+            return Ok(Buffered::Known(Some(Slice::from(value))));
+        }
+        Some((Kind::Tombstone, _)) if newer.is_empty() => return Ok(Buffered::Known(None)),
+        Some((Kind::Reference, value)) if newer.is_empty() => {
+            return reference_in_pieces(&value).map(Buffered::InPieces);
+        }
+        Some((kind, value)) => {
+            base_kind = begin_stack(kind, &value, &mut stack);
+            if matches!(kind, Kind::Reference | Kind::UnmergedReference) {
                 return Err(operands_over_pieces(&stack));
-            }
-            kind => {
-                base = begin_stack(kind, &value, &mut stack);
-                break;
             }
         }
     }
     newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-    if base == Kind::Operands {
+    if base_kind == Kind::Operands {
         return Ok(Buffered::Operands(stack));
     }
-    view.records.record_buffered();
-    let value = view.full_merge.merge(&Entry { key, kind: base, value: &stack })?;
+    view.records().record_buffered();
+    let value = view.full_merge().merge(&Entry { key, kind: base_kind, value: &stack })?;
     Ok(Buffered::Known(Some(Slice::from(value))))
 }
 
 /// The value that `operands` make of what the tree says.
-fn merge_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -> Result<Option<Slice>> {
+fn merge_over(
+    view: &impl Readable,
+    key: &[u8],
+    below: Option<&Slice>,
+    operands: &[u8],
+) -> Result<Option<Slice>> {
     debug_assert!(!operands.is_empty(), "there are some");
     let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
     let kind = match below {
@@ -164,11 +251,11 @@ fn merge_over(view: &View, key: &[u8], below: Option<&Slice>, operands: &[u8]) -
         None => begin_stack(Kind::Tombstone, &[], &mut stack),
     };
     stack.extend_from_slice(operands);
-    Ok(Some(Slice::from(view.full_merge.merge(&Entry { key, kind, value: &stack })?)))
+    Ok(Some(Slice::from(view.full_merge().merge(&Entry { key, kind, value: &stack })?)))
 }
 
 /// What `key` has in `view`, as of `at`.
-pub(crate) fn get(view: &View, key: &[u8], at: Seqno) -> Result<Found> {
+pub(crate) fn get(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Found> {
     match get_buffered(view, key, at)? {
         Buffered::Known(answer) => Ok(Found::Whole(answer)),
         Buffered::InPieces(reference) => Ok(Found::InPieces(reference)),
@@ -188,46 +275,46 @@ fn upon(reference: &ValueReference) -> Error {
 }
 
 /// The value in pieces that the newest entry of `key` refers to, if it refers to one. Caches nothing.
-pub(crate) fn find_pieces(view: &View, key: &[u8]) -> Result<Option<ValueReference>> {
+pub(crate) fn find_pieces(view: &impl Readable, key: &[u8]) -> Result<Option<ValueReference>> {
     let of = |kind, value: &[u8]| -> Result<Option<ValueReference>> {
         let reference = ValueReference::of(kind, value).map_err(damaged_entry)?;
         Ok(reference.filter(|reference| reference.pieces().is_some()))
     };
-    for buffer in view.buffers() {
-        match buffer.table.get(key, Seqno(u64::MAX), |kind, value| (kind, of(kind, value))) {
-            None | Some((Kind::Operands, _)) => {}
-            Some((_, found)) => return found,
-        }
+    let buffered = view.find_buffered(key, Seqno(u64::MAX), |kind, value| {
+        (kind != Kind::Operands).then(|| of(kind, value))
+    })?;
+    if let Some(found) = buffered {
+        return found;
     }
-    match view.tree.get(key, hash_key(key), Access::Blocking)? {
+    match view.tree().get(key, hash_key(key), Access::Blocking)? {
         Lookup::Found(kind, value, _) => of(kind, &value),
         Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
 
 /// A value that is no reference and has no operands, as of `at`. Caches nothing.
-pub(crate) fn get_plain(view: &View, key: &[u8], at: Seqno) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get_plain(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Option<Vec<u8>>> {
     let plain = |(kind, value)| (kind == Kind::Value).then_some(value);
-    if let Some(found) = view.buffers().find_map(|buffer| buffer.table.get_owned(key, at)) {
+    if let Some(found) = view.find_buffered(key, at, |kind, value| Some((kind, value.to_vec())))? {
         return Ok(plain(found));
     }
-    match view.tree.get(key, hash_key(key), Access::Blocking)? {
+    match view.tree().get(key, hash_key(key), Access::Blocking)? {
         Lookup::Found(kind, value, _) => Ok(plain((kind, value))),
         Lookup::Absent | Lookup::Waiting => Ok(None),
     }
 }
 
 /// Whether `key` has a value in `view`, as of `at`.
-pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
-    if let Some(kind) = view.buffers().find_map(|buffer| buffer.table.get(key, at, |kind, _| kind)) {
-        view.records.record_buffered();
+pub(crate) fn contains(view: &impl Readable, key: &[u8], at: Seqno) -> Result<bool> {
+    if let Some(kind) = view.find_buffered(key, at, |kind, _| Some(kind))? {
+        view.records().record_buffered();
         return Ok(kind != Kind::Tombstone);
     }
     let hash = hash_key(key);
     if get_cached(view, key, hash).is_some() {
         return Ok(true);
     }
-    match view.tree.get(key, hash, Access::Blocking)? {
+    match view.tree().get(key, hash, Access::Blocking)? {
         Lookup::Found(Kind::Value, value, neighbours) => {
             found(view, (key, hash), (Kind::Value, value, neighbours)).map(|_| true)
         }
@@ -237,12 +324,12 @@ pub(crate) fn contains(view: &View, key: &[u8], at: Seqno) -> Result<bool> {
 }
 
 /// What `key` has without the write buffers.
-fn get_below(view: &View, key: &[u8]) -> Result<Found> {
+fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
     let hash = hash_key(key);
     if let Some(value) = get_cached(view, key, hash) {
         return Ok(Found::Whole(Some(value)));
     }
-    match view.tree.get(key, hash, Access::Blocking)? {
+    match view.tree().get(key, hash, Access::Blocking)? {
         Lookup::Found(kind, value, neighbours) => found(view, (key, hash), (kind, value, neighbours)),
         Lookup::Absent | Lookup::Waiting => Ok(Found::Whole(None)),
     }
@@ -257,8 +344,8 @@ struct Open {
 }
 
 /// Many point queries that are answered together.
-struct MultiGet<'v, K> {
-    view: &'v View,
+struct MultiGet<'v, V, K> {
+    view: &'v V,
     keys: &'v [K],
     /// As far as they are known.
     answers: Vec<Option<Slice>>,
@@ -279,7 +366,7 @@ pub(crate) struct ManyFound {
 }
 
 /// The values of `keys` in `view`, as of `at`.
-pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> Result<ManyFound> {
+pub(crate) fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -> Result<ManyFound> {
     let answers = Vec::with_capacity(keys.len());
     let (open, unmerged, in_pieces) = (Vec::new(), Vec::new(), Vec::new());
     let mut queries = MultiGet { view, keys, answers, open, unmerged, in_pieces };
@@ -290,7 +377,7 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(view: &View, keys: &[K], at: Seqno) -> R
     Ok(ManyFound { answers: queries.answers, in_pieces: queries.in_pieces })
 }
 
-impl<K: AsRef<[u8]>> MultiGet<'_, K> {
+impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
     /// Asks the write buffers, as of `at`, and the cached records.
     fn ask_memory(&mut self, at: Seqno) -> Result<()> {
         for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
@@ -328,7 +415,7 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
             let mut pages = missing.borrow_mut();
             pages.sort_unstable_by_key(|address| address.page);
             pages.dedup();
-            self.view.tree.load_pages(&pages)?;
+            self.view.tree().load_pages(&pages)?;
             pages.clear();
         }
         Ok(())
@@ -342,7 +429,7 @@ impl<K: AsRef<[u8]>> MultiGet<'_, K> {
             let Open { index, hash, progress } = &self.open[at];
             let key = self.keys[*index].as_ref();
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
-            match self.view.tree.get(key, *hash, access)? {
+            match self.view.tree().get(key, *hash, access)? {
                 Lookup::Found(kind, value, neighbours) => {
                     match found(self.view, (key, *hash), (kind, value, neighbours))? {
                         Found::Whole(answer) => self.answers[*index] = answer,

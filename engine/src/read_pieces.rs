@@ -12,11 +12,11 @@ use testudo_base::{
 
 use crate::{
     handles::slice::Slice,
-    read::{self, Found, get_plain},
+    read::{self, Found, Readable, get_plain},
     store::{
         Store,
         pieces_format::{piece_count, piece_key, piece_len},
-        view::{KeyspaceCore, View},
+        view::KeyspaceCore,
     },
 };
 
@@ -42,7 +42,7 @@ fn missing(reference: &ValueReference, piece: u32) -> Error {
 ///
 /// Errors: `Corruption` if it is not there; `Io`.
 pub(crate) fn read_piece(
-    view: Option<&View>,
+    view: Option<&impl Readable>,
     at: Seqno,
     reference: &ValueReference,
     piece: u32,
@@ -59,7 +59,7 @@ pub(crate) fn read_piece(
 ///
 /// Errors: `Invalid` if it is longer than `limit`; as [`read_piece`].
 pub(crate) fn read_whole(
-    view: Option<&View>,
+    view: Option<&impl Readable>,
     at: Seqno,
     reference: &ValueReference,
     limit: u64,
@@ -78,7 +78,7 @@ pub(crate) fn read_whole(
 impl Store {
     /// The present value of `key`. REQUIRES: its stripe is locked.
     pub(crate) fn get_locked(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
-        self.read_of(&keyspace.name, || match read::get(&keyspace.view.load(), key, Seqno(u64::MAX))? {
+        self.read_of(&keyspace.name, || match read::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(reference) => {
                 let limit = self.memory.max_value_bytes();

@@ -10,13 +10,18 @@
 
 pub(crate) mod background_work;
 pub(crate) mod budget;
+pub(crate) mod buffered_keyspaces;
 pub(crate) mod commit_order;
 pub(crate) mod drop_totals;
 pub(crate) mod executor;
 pub(crate) mod governor;
 pub(crate) mod health;
+pub(crate) mod held_buffer;
 pub(crate) mod held_space;
+pub(crate) mod held_view;
+pub(crate) mod held_views;
 pub(crate) mod in_flight;
+pub(crate) mod iterator_memory;
 pub(crate) mod keyspace_settings;
 pub(crate) mod log;
 pub(crate) mod merging;
@@ -25,10 +30,12 @@ pub(crate) mod names_beside;
 pub(crate) mod pieces;
 pub(crate) mod pieces_format;
 pub(crate) mod shares;
-pub(crate) mod snapshot_views;
 pub(crate) mod snapshots;
+pub(crate) mod spilled_buffer;
+pub(crate) mod spilled_cursor;
 pub(crate) mod stripes;
 pub(crate) mod value_logs;
+pub(crate) mod versions_format;
 pub(crate) mod view;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -60,11 +67,13 @@ use crate::{
     store::{
         background_work::BackgroundWork,
         budget::Budget,
+        buffered_keyspaces::BufferedKeyspaces,
         commit_order::CommitOrder,
         drop_totals::DropTotals,
         executor::Executors,
         health::Health,
         held_space::NearlyFull,
+        iterator_memory::IteratorMemory,
         log::Log,
         merging::Merging,
         pieces::{PIECES_KEYSPACE, Pieces},
@@ -138,10 +147,13 @@ pub(crate) struct Store {
     /// A tree with values outside was seen since the opening.
     has_values_outside: AtomicBool,
     pub(crate) catalogue: RwLock<Catalogue>,
+    /// Those of the catalogue that have something in write buffers.
+    pub(crate) buffered: BufferedKeyspaces,
     /// Settings of the keyspace that was opened last: the next one may have the same.
     last_options: Mutex<Arc<KeyspaceOptions>>,
     pub(crate) pieces: Pieces,
     pub(crate) snapshots: Snapshots,
+    pub(crate) iterators: IteratorMemory,
     pub(crate) backpressure: Backpressure,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) health: Health,
@@ -210,8 +222,10 @@ impl Store {
             flush_lock: Mutex::new(()),
             last_options: Mutex::default(),
             catalogue: RwLock::default(),
+            buffered: BufferedKeyspaces::default(),
             pieces: Pieces::default(),
             snapshots: Snapshots::default(),
+            iterators: IteratorMemory::default(),
             counters: CachePadded::default(),
             publisher: Publisher::default(),
             warm: WarmRestart::new(parts.warm_restart),

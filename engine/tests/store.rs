@@ -17,6 +17,8 @@ mod files_beside_a_store;
 mod forked;
 #[path = "store/full_device.rs"]
 mod full_device;
+#[path = "store/holders.rs"]
+mod holders;
 #[path = "store/long_merges.rs"]
 mod long_merges;
 #[path = "store/long_values.rs"]

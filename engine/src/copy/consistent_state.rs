@@ -16,7 +16,7 @@ use testudo_contract::Part;
 use testudo_run::{MergeCursor, Run};
 use testudo_storage::ManifestState;
 
-use crate::{Db, Snapshot, store::snapshot_views::Views, write::batch_format::Operation};
+use crate::{Db, Snapshot, store::held_views::Views, write::batch_format::Operation};
 
 /// A store at one commit.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl ConsistentState {
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
         let snapshot = Snapshot::take(db)?;
-        let views = snapshot.views();
+        let views = Arc::clone(snapshot.views());
         let mut state = store.manifest.with_state(Clone::clone);
         // What they hold is in the tail.
         for keyspace in store.keyspaces() {
@@ -72,9 +72,8 @@ impl ConsistentState {
     /// order.
     pub(crate) fn for_each_tail(&self, mut act: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
         for (keyspace, view) in self.views.iter() {
-            let buffers = view.buffers().filter(|buffer| buffer.first_commit().is_some());
-            let mut cursor =
-                MergeCursor::new(buffers.map(|buffer| buffer.table.cursor(self.seqno())).collect());
+            let buffers = view.buffers.iter().filter_map(|buffer| buffer.cursor(self.seqno()));
+            let mut cursor = MergeCursor::new(buffers.collect());
             cursor.seek_first()?;
             while let Some(entry) = cursor.entry() {
                 act(Operation { keyspace, kind: entry.kind, key: entry.key, value: entry.value })?;

@@ -6,7 +6,7 @@
 //! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
 
 use testudo_base::{
-    ExtentSpan, KeyspaceId, Result, Seqno, planted,
+    ExtentSpan, Result, Seqno, planted,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -107,7 +107,7 @@ impl Store {
         &self,
         flushed: Vec<Flushed>,
         records: Vec<Option<KeyspaceRecords>>,
-    ) -> Vec<(KeyspaceId, Arc<WriteBuffer>)> {
+    ) -> Vec<Arc<WriteBuffer>> {
         debug_assert_eq!(flushed.len(), records.len(), "records of every buffer");
         let mut retired = Vec::with_capacity(flushed.len());
         let now = self.background_time();
@@ -116,9 +116,10 @@ impl Store {
             let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
             self.note_tree(&*tree);
             keyspace.publish(tree, Some(&buffer), records);
+            self.buffered.remove_if_empty(&keyspace);
             self.count_dropped(&keyspace, dropped);
             keyspace.idle.lock().record_flush(now);
-            retired.push((keyspace.id, buffer));
+            retired.push(buffer);
             keyspace.expect_jobs();
         }
         self.snapshots.holdings.await_relief(&retired);

@@ -8,7 +8,7 @@
 //! | freeze, apply to the trees | `apply.rs` |
 //! | sync the data, commit the edit, publish | `commit_flush.rs` |
 //! | release the log | `log_release.rs` |
-//! | let snapshots go on without what was flushed | `snapshot_views.rs` |
+//! | spill what was flushed and is held | `spill.rs` |
 //!
 //! **Invariants**
 //! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
@@ -61,7 +61,7 @@ impl Store {
         let outcome = self.flush_round(waiting);
         let outcome = self.after_round(outcome);
         if outcome.is_ok() {
-            self.let_snapshots_go();
+            self.spill_held_buffers();
         }
         self.end_relief();
         outcome.map(|()| true)
@@ -79,10 +79,9 @@ impl Store {
     /// The oldest sealed buffer of every keyspace that has one.
     fn oldest_sealed(&self) -> Vec<Waiting> {
         let mut waiting = Vec::new();
-        for keyspace in self.catalogue.read().by_id.values() {
-            if let Some(buffer) = keyspace.view.load().sealed.last() {
-                waiting.push((Arc::clone(keyspace), Arc::clone(buffer)));
-            }
+        for keyspace in self.buffered.all() {
+            let oldest = keyspace.view.load().sealed.last().cloned();
+            waiting.extend(oldest.map(|buffer| (keyspace, buffer)));
         }
         waiting
     }

@@ -25,7 +25,7 @@ impl Store {
     fn releasable_seqno(&self) -> Seqno {
         debug_assert!(self.commits.is_locked(), "no commit chooses a buffer meanwhile");
         let mut seqno = self.last_seqno();
-        for keyspace in self.catalogue.read().by_id.values() {
+        for keyspace in self.buffered.all() {
             for buffer in keyspace.view.load().buffers() {
                 if let Some(first) = buffer.first_commit() {
                     seqno = seqno.min(Seqno(first.0 - 1));

@@ -57,7 +57,7 @@ impl Store {
     /// of their keyspace is sealed already, and of their bytes.
     fn check_buffers(&self, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
         let mut fill = Fill::default();
-        for keyspace in self.catalogue.read().by_id.values() {
+        for keyspace in &self.buffered.all() {
             let view = keyspace.view.load();
             if view.active.first_commit().is_some() {
                 let bytes = view.active.table.memory_bytes();
@@ -156,7 +156,7 @@ impl Store {
     /// Seals every active buffer that was written, for a flush of the whole store.
     pub(crate) fn seal_all(&self) {
         let _commit = self.commits.lock();
-        for keyspace in self.keyspaces() {
+        for keyspace in self.buffered.all() {
             if keyspace.view.load().active.first_commit().is_some() {
                 self.seal(&keyspace);
             }
@@ -170,9 +170,9 @@ impl Store {
     /// REQUIRES: the commit lock is not held.
     pub(crate) fn seal_older_than(&self, seqno: Seqno) {
         let mut old: Vec<(Seqno, Arc<KeyspaceCore>)> = Vec::new();
-        for keyspace in self.catalogue.read().by_id.values() {
+        for keyspace in self.buffered.all() {
             let first = keyspace.view.load().active.first_commit();
-            old.extend(first.filter(|first| *first <= seqno).map(|first| (first, Arc::clone(keyspace))));
+            old.extend(first.filter(|first| *first <= seqno).map(|first| (first, keyspace)));
         }
         old.sort_unstable_by_key(|(first, keyspace)| (*first, keyspace.id));
         let _commit = self.commits.lock();
@@ -184,10 +184,13 @@ impl Store {
         self.recount_buffers();
     }
 
+    /// Seals the active buffer, unless it is empty: somebody may have sealed one since it was chosen.
     /// REQUIRES: the commit lock is held.
     fn seal(&self, keyspace: &KeyspaceCore) {
         debug_assert!(self.commits.is_locked(), "nothing is assigned a seqno meanwhile");
-        keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.full_merge));
+        if keyspace.view.load().active.first_commit().is_some() {
+            keyspace.seal_active(self.last_seqno(), self.new_table(&keyspace.full_merge));
+        }
     }
 
     /// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock
@@ -202,6 +205,6 @@ impl Store {
 
     /// Whether a sealed buffer is waiting.
     pub(crate) fn has_sealed(&self) -> bool {
-        self.catalogue.read().by_id.values().any(|keyspace| !keyspace.view.load().sealed.is_empty())
+        self.buffered.all().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty())
     }
 }

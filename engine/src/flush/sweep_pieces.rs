@@ -13,7 +13,7 @@ use testudo_base::{
 use testudo_run::ScanLimits;
 
 use crate::{
-    handles::{options::Durability, scan_sources::sources_of_view},
+    handles::{options::Durability, scan_sources::sources_of_newest},
     read,
     store::{
         Store,
@@ -102,7 +102,7 @@ impl Store {
                 continue;
             }
             let found =
-                self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), &head.key))?;
+                self.read_of(&keyspace.name, || read::find_pieces(&**keyspace.view.load(), &head.key))?;
             if found.and_then(|reference| reference.pieces()) == Some(value) {
                 return Ok(true);
             }
@@ -126,7 +126,7 @@ impl Store {
         let Some(view) = self.pieces.view() else { return Ok(Vec::new()) };
         self.read(|| {
             let limits = ScanLimits { entries: None, end: Some(Arc::from(heads_end())) };
-            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &limits);
+            let mut cursor = sources_of_newest(&view, &limits);
             let mut heads = Vec::new();
             cursor.seek(&head_key(from))?;
             while let Some(entry) = cursor.entry() {
@@ -135,7 +135,7 @@ impl Store {
                     Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                     Kind::Reference => {
                         // It may be removed meanwhile.
-                        if let Some(bytes) = read::get_plain(&view, entry.key, Seqno(u64::MAX))? {
+                        if let Some(bytes) = read::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
                             heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
                         }
                     }
@@ -154,7 +154,7 @@ impl Store {
     fn read_piece_keys(&self, pieces: &KeyspaceCore, value: u64, from: &[u8]) -> Result<Vec<Vec<u8>>> {
         let view = pieces.view.load_full();
         self.read(|| {
-            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &ScanLimits::default());
+            let mut cursor = sources_of_newest(&view, &ScanLimits::default());
             let mut keys = Vec::new();
             cursor.seek(from)?;
             while let Some(entry) = cursor.entry().filter(|entry| is_piece_of(value, entry.key)) {
@@ -189,7 +189,7 @@ impl Store {
     fn read_last_piece(&self) -> Result<Option<u64>> {
         let Some(view) = self.pieces.view() else { return Ok(None) };
         self.read(|| {
-            let mut cursor = sources_of_view(&view, Seqno(u64::MAX), &ScanLimits::default());
+            let mut cursor = sources_of_newest(&view, &ScanLimits::default());
             cursor.seek_last()?;
             Ok(cursor.entry().and_then(|entry| value_of_piece(entry.key)))
         })

@@ -14,12 +14,13 @@ use testudo_values::{LoggedValues, Segment};
 /// Of the bytes of values that commits have written, one in so many has to live at the flush: else those that
 /// live are written again, together.
 const LIVING_PART: u64 = 2;
+/// Of all seqnos.
+const NEWEST: Seqno = Seqno(u64::MAX);
 
-/// The newest versions of everything in a frozen memtable, or those that a snapshot sees.
+/// The newest versions of everything in a frozen memtable.
 #[derive(Debug)]
 pub(crate) struct MemtableUpdates {
     table: Arc<Memtable>,
-    at: Seqno,
     sealed_seqno: Seqno,
     bytes: u64,
     logged: Option<Logged>,
@@ -34,14 +35,8 @@ struct Logged {
 
 impl MemtableUpdates {
     pub(crate) fn new(table: Arc<Memtable>, sealed_seqno: Seqno) -> Self {
-        Self::as_of(table, sealed_seqno, Seqno(u64::MAX))
-    }
-
-    /// What a snapshot at `at` sees of them. REQUIRES: it was known to the memtable. Sizes and the range
-    /// of keys are those of all.
-    pub(crate) fn as_of(table: Arc<Memtable>, sealed_seqno: Seqno, at: Seqno) -> Self {
         let bytes = table.user_bytes();
-        Self { table, at, sealed_seqno, bytes, logged: None }
+        Self { table, sealed_seqno, bytes, logged: None }
     }
 
     /// The same with values of which `values` says where they lie.
@@ -49,7 +44,7 @@ impl MemtableUpdates {
     pub(crate) fn with_logged(self, values: Option<Arc<LoggedValues>>, however_few: bool) -> Self {
         let Some(values) = values else { return self };
         let mut segment = values.segment().with_all_dead();
-        self.table.for_each_version(self.at, |kind, seqno, length| {
+        self.table.for_each_version(NEWEST, |kind, seqno, length| {
             if let Some(reference) = reference_of(&values, kind, seqno, length) {
                 segment.revive(&reference);
             }
@@ -135,7 +130,7 @@ impl Cursor for ReferringCursor {
 
 impl Updates for MemtableUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        Box::new(self.table.cursor(self.at))
+        Box::new(self.table.cursor(NEWEST))
     }
 
     fn sealed_seqno(&self) -> Seqno {
@@ -161,7 +156,7 @@ impl Updates for MemtableUpdates {
     fn cursor_with_references(&self) -> Box<dyn Cursor + Send> {
         match &self.logged {
             Some(logged) => Box::new(ReferringCursor {
-                plain: self.table.cursor(self.at),
+                plain: self.table.cursor(NEWEST),
                 values: Arc::clone(&logged.values),
                 reference: None,
             }),

@@ -355,6 +355,8 @@ impl Db {
         catalogue.by_name.remove(name);
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
+        store.buffered.remove(core.id);
+        store.retire_buffers(&core);
         // Nothing refers to what it had in pieces.
         store.pieces.expect_sweep();
         // If it was its buffers for which there was no space, they are gone.

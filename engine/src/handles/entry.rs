@@ -70,6 +70,15 @@ impl Entry {
         Self { key, value: Value::InPieces(Arc::new(value)) }
     }
 
+    /// Bytes of memory that it takes beside itself; not those of values that are yet to be read.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let value = match &self.value {
+            Value::Here(Ok(value)) => value.len(),
+            _ => 0,
+        };
+        self.key.len() + value
+    }
+
     /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key

@@ -44,7 +44,18 @@ pub struct Iter {
     /// At most so many entries will be asked for, as far as is known.
     expected_entries: Option<u64>,
     has_ended: bool,
+    /// What it takes of the memory of the store, as it was weighed last.
+    weight: u64,
+    /// Steps that were taken, and when it is weighed next.
+    steps: u64,
+    weigh_at: u64,
 }
+
+/// While it has taken few steps an iterator is weighed after one, eight, …, and from then on every so many.
+const WEIGHED_EVERY: u64 = 64;
+const WEIGHED_FACTOR: u64 = 8;
+/// Changes of less are not counted.
+const WEIGHT_STEP: u64 = 256;
 
 impl std::fmt::Debug for Iter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,6 +86,9 @@ impl Iter {
             back_key: None,
             expected_entries: None,
             has_ended,
+            weight: 0,
+            steps: 0,
+            weigh_at: 1,
         }
     }
 
@@ -133,18 +147,76 @@ impl Iter {
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
         let mut front = self.front.take().unwrap_or_else(|| self.new_front());
         self.has_ended = true;
-        self.pinned.read(|| front.seek(Some(&low)))?;
+        self.pinned.read(|| {
+            if front.is_parked() {
+                front.resume(self.new_sources(), true)?;
+            }
+            front.seek(Some(&low))
+        })?;
         self.low = Some(low);
         self.front = Some(front);
         self.has_ended = self.bounds.is_empty();
+        self.note_step();
         Ok(())
     }
 
     /// A front that goes as far as is known; it is to be sought.
     fn new_front(&self) -> Front {
+        Front::new(self.new_sources(), self.expected_entries, &self.pinned)
+    }
+
+    fn new_sources(&self) -> Sources {
         let end = self.bounds.high.as_deref().map(Arc::from);
-        let limits = ScanLimits { entries: self.expected_entries, end };
-        Front::new(sources_of(&self.pinned, &limits), self.expected_entries, &self.pinned)
+        sources_of(&self.pinned, &ScanLimits { entries: self.expected_entries, end })
+    }
+
+    /// A step was taken: now and then it is weighed, and while iterators take too much it lets go of what it
+    /// reads with.
+    #[inline]
+    fn note_step(&mut self) {
+        self.steps += 1;
+        let store = self.pinned.store();
+        if store.iterators.is_over_bound(store.memory.total()) {
+            self.park();
+        } else if self.steps >= self.weigh_at {
+            self.weigh_at = self.steps + (self.steps * WEIGHED_FACTOR - self.steps).min(WEIGHED_EVERY);
+            self.weigh();
+        }
+    }
+
+    #[cold]
+    fn park(&mut self) {
+        let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
+        let is_beyond =
+            |key: &[u8]| high.is_some_and(|high| key >= high) || back.is_some_and(|back| key >= back);
+        // One that has returned nothing begins anew at `low`, and so does an ended one, if it is ever sought.
+        self.front = self.front.take().filter(|front| !self.has_ended && front.key_returned().is_some());
+        if let Some(front) = &mut self.front {
+            front.park(&self.pinned, is_beyond);
+        }
+        if self.back_is_returned || self.has_ended {
+            self.back = None;
+            self.back_is_returned = false;
+        }
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        let front = self.front.as_ref().map_or(0, Front::memory_bytes);
+        let back = self.back.as_ref().map_or(0, Cursor::memory_bytes);
+        let weight = u64_of(size_of::<Self>() + front + back);
+        if weight.abs_diff(self.weight) >= WEIGHT_STEP {
+            self.set_weight(weight);
+        }
+    }
+
+    fn set_weight(&mut self, weight: u64) {
+        let store = self.pinned.store();
+        let caches_follow = store.iterators.change(self.weight, weight, store.memory.total());
+        if caches_follow && store.check_open().is_ok() {
+            store.fit_caches();
+        }
+        self.weight = weight;
     }
 
     fn forward(&mut self) -> Result<Option<Entry>> {
@@ -152,6 +224,10 @@ impl Iter {
             let mut front = self.new_front();
             front.seek(self.low.as_deref())?;
             self.front = Some(front);
+        }
+        if self.front.as_ref().is_some_and(Front::is_dry) {
+            let sources = self.new_sources();
+            self.front.as_mut().map_or(Ok(()), |front| front.resume(sources, false))?;
         }
         let Some(front) = &mut self.front else { return Ok(None) };
         let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
@@ -207,7 +283,14 @@ impl Iter {
         }
         let step = self.pinned.store().check_open().and_then(|()| step(self));
         self.has_ended = !matches!(step, Ok(Some(_)));
+        self.note_step();
         step.or_else(|error| self.pinned.read(|| Err(error))).transpose()
+    }
+}
+
+impl Drop for Iter {
+    fn drop(&mut self) {
+        self.set_weight(0);
     }
 }
 

@@ -345,7 +345,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let find = || read::get(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        let find = || read::get(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(_) => Pinned::now(self)?.get(key.as_ref()),
@@ -375,7 +375,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let find = || read::contains(&self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        let find = || read::contains(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         self.db.store().read_of(&self.core.name, find)
     }
 
@@ -397,7 +397,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let find = || read::multi_get(&self.core.view.load(), keys, Seqno(u64::MAX));
+        let find = || read::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
         let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
         for index in in_pieces {
             answers[index] = self.get(&keys[index])?;

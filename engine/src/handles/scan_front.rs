@@ -4,6 +4,9 @@
 //! as the iterator says that it is for. Their references are kept together, and their values are read
 //! together once somebody looks at one (`outlying_value.rs`).
 //!
+//! A front may be parked: it takes a few entries ahead and gives up what it reads with, until these have been
+//! returned. Then it goes on behind the last of them, as of the same moment.
+//!
 //! **Invariants**
 //! - What was taken ahead lies within the bounds that held then.
 //! - An error of the sources behind what was taken ahead shows when the front comes there.
@@ -13,6 +16,7 @@ use std::{collections::VecDeque, sync::Arc};
 use testudo_base::{
     Cursor, Error, Kind, Result,
     num::{u64_of, usize_of},
+    planted,
 };
 
 use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
@@ -26,17 +30,25 @@ use crate::{
         snapshot::Pinned,
     },
     read::{operands_over_pieces, reference_in_pieces, stray_reference},
-    store::view::View,
+    store::held_view::HeldView,
 };
 
 /// Values are counted so many together.
 const COUNTED_TOGETHER: u64 = 64;
 /// Entries that are taken ahead at most.
 const AHEAD_ENTRIES: u64 = 64;
+/// Entries that are taken ahead at most when a front is parked, and about how many bytes of memory they take.
+const PARKED_ENTRIES: u64 = 64;
+const PARKED_BYTES: usize = 2 << 10;
 
 /// A place in the entries of a scan, from which it goes on to greater keys.
 pub(crate) struct Front {
-    sources: Sources,
+    /// `None` while it is parked.
+    sources: Option<Sources>,
+    /// Where it goes on after that: behind this key.
+    parked_at: Vec<u8>,
+    /// How many entries it takes ahead when it is parked next.
+    parked_count: usize,
     /// The sources stand on an entry that was returned or taken ahead.
     is_passed: bool,
     /// What was taken ahead.
@@ -69,7 +81,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Of a scan of `pinned`, if that is to be counted.
     pub(crate) fn of(pinned: &Pinned) -> Option<Self> {
-        let View { options, tree, .. } = &*pinned.view;
+        let HeldView { options, tree, .. } = &*pinned.view;
         let are_with_keys = options.large_values() == LargeValues::WithKeys;
         let costs = tree.value_costs().filter(|_| are_with_keys)?;
         Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
@@ -136,7 +148,9 @@ impl Front {
     /// for, if that is known.
     pub(crate) fn new(sources: Sources, expected: Option<u64>, pinned: &Pinned) -> Self {
         Self {
-            sources,
+            sources: Some(sources),
+            parked_at: Vec::new(),
+            parked_count: 1,
             is_passed: false,
             ahead: VecDeque::new(),
             failure: None,
@@ -151,22 +165,106 @@ impl Front {
     }
 
     /// Moves in front of the first entry whose key is ≥ `low`, or of all.
+    /// REQUIRES: it is not parked.
     pub(crate) fn seek(&mut self, low: Option<&[u8]>) -> Result<()> {
+        self.parked_count = 1;
         self.is_passed = false;
         self.ahead.clear();
         self.failure = None;
         self.key_returned = None;
         self.returned = 0;
         self.count = self.expected.filter(|expected| *expected > 0).unwrap_or(1).min(AHEAD_ENTRIES);
+        let Some(sources) = &mut self.sources else { return Ok(()) };
         match low {
-            Some(low) => self.sources.seek(low),
-            None => self.sources.seek_first(),
+            Some(low) => sources.seek(low),
+            None => sources.seek_first(),
         }
+    }
+
+    /// Whether it has nothing to read with.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.sources.is_none()
+    }
+
+    /// Whether it needs something to read with for its next entry.
+    #[inline]
+    pub(crate) fn is_dry(&self) -> bool {
+        self.is_parked() && self.ahead.is_empty() && self.failure.is_none()
+    }
+
+    /// Goes on with `sources` where it was parked; to be sought if `is_sought`.
+    pub(crate) fn resume(&mut self, mut sources: Sources, is_sought: bool) -> Result<()> {
+        debug_assert!(self.is_parked(), "it has none");
+        self.is_passed = false;
+        if !is_sought {
+            sources.seek(&self.parked_at)?;
+            self.is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
+        }
+        self.sources = Some(sources);
+        Ok(())
+    }
+
+    /// Gives up what it reads with, if it has returned something, and takes a few entries ahead before.
+    pub(crate) fn park(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        if self.failure.is_some() || self.is_parked() {
+            return;
+        }
+        let Some(returned) = self.key_returned().map(<[u8]>::to_vec) else { return };
+        if self.ahead.is_empty() {
+            self.take_plain_ahead(pinned, is_beyond);
+        }
+        let last = self.ahead.back().map_or(&returned[..], |entry| entry.key());
+        self.parked_at.clear();
+        self.parked_at.extend_from_slice(last);
+        if planted!("parked-iterator-repeats") {
+            self.parked_at.pop();
+        }
+        self.key_returned = Some(returned);
+        self.sources = None;
+        self.is_passed = false;
+    }
+
+    /// Takes entries whose values lie with their keys: from the one behind that on which the sources stand.
+    fn take_plain_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        let left = usize_of(self.entries_left().unwrap_or(PARKED_ENTRIES));
+        let count = self.parked_count.min(left);
+        self.parked_count = (self.parked_count * 2).min(usize_of(PARKED_ENTRIES));
+        let Some(sources) = &mut self.sources else { return };
+        let (mut passed, mut bytes) = (0, 0);
+        while passed < count && bytes < PARKED_BYTES {
+            if std::mem::replace(&mut self.is_passed, true)
+                && let Err(failure) = sources.next()
+            {
+                self.failure = Some(failure);
+                return;
+            }
+            match sources.entry().filter(|entry| !is_beyond(entry.key) && !refers(entry)) {
+                Some(entry) if entry.kind == Kind::Tombstone => {}
+                Some(entry) => {
+                    self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
+                    bytes += size_of::<Entry>() + entry.user_bytes();
+                    self.ahead.push_back(owned(&entry, pinned));
+                }
+                None => return,
+            }
+            passed += 1;
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let ahead = self.ahead.iter().map(|entry| size_of::<Entry>() + entry.memory_bytes()).sum::<usize>();
+        let keys = self.parked_at.capacity() + self.key_returned.as_ref().map_or(0, Vec::capacity);
+        ahead + keys + self.sources.as_ref().map_or(0, Cursor::memory_bytes)
     }
 
     /// The key of the entry that was returned last, unless it has been sought since.
     pub(crate) fn key_returned(&self) -> Option<&[u8]> {
-        let of_sources = || self.sources.entry().filter(|_| self.is_passed).map(|entry| entry.key);
+        let of_sources = || {
+            let entry = self.sources.as_ref()?.entry().filter(|_| self.is_passed)?;
+            Some(entry.key)
+        };
         self.key_returned.as_deref().or_else(of_sources)
     }
 
@@ -203,10 +301,11 @@ impl Front {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let Some(sources) = &mut self.sources else { return Ok(None) };
         if std::mem::take(&mut self.is_passed) {
-            self.sources.next()?;
+            sources.next()?;
         }
-        while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
+        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if refers(&entry) {
                 self.take_ahead(pinned, is_beyond)?;
                 return Ok(None);
@@ -216,7 +315,7 @@ impl Front {
                 self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 return Ok(Some(owned(&entry, pinned)));
             }
-            self.sources.next()?;
+            sources.next()?;
         }
         Ok(None)
     }
@@ -231,7 +330,8 @@ impl Front {
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
         let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
-        while let Some(entry) = self.sources.entry().filter(|entry| !is_beyond(entry.key)) {
+        let Some(sources) = &mut self.sources else { return Ok(()) };
+        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if refers(&entry) {
                 match outside.push(&entry) {
                     Ok(value_bytes) => bytes += value_bytes,
@@ -252,7 +352,7 @@ impl Front {
                 break;
             }
             self.is_passed = false;
-            if let Err(failure) = self.sources.next() {
+            if let Err(failure) = sources.next() {
                 self.failure = Some(failure);
                 break;
             }

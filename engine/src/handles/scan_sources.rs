@@ -7,11 +7,15 @@ use testudo_base::{Cursor, Entry, Result, Seqno};
 use testudo_memtable::MemtableCursor;
 use testudo_run::{MergeCursor, ScanLimits};
 
-use crate::{handles::snapshot::Pinned, store::view::View};
+use crate::{
+    handles::snapshot::Pinned,
+    store::{held_buffer::HeldCursor, view::View},
+};
 
 /// A write buffer or the tree.
 pub(crate) enum Source {
     Buffer(MemtableCursor),
+    Held(HeldCursor),
     Tree(Box<dyn Cursor + Send>),
 }
 
@@ -23,6 +27,7 @@ macro_rules! either {
     ($source:expr, $cursor:ident => $call:expr) => {
         match $source {
             Source::Buffer($cursor) => $call,
+            Source::Held($cursor) => $call,
             Source::Tree($cursor) => $call,
         }
     };
@@ -50,18 +55,25 @@ impl Cursor for Source {
     fn entry(&self) -> Option<Entry<'_>> {
         either!(self, cursor => cursor.entry())
     }
+    fn memory_bytes(&self) -> usize {
+        either!(self, cursor => cursor.memory_bytes())
+    }
 }
 
 /// The sources of a scan of `pinned` that goes as far as `limits` say.
 pub(crate) fn sources_of(pinned: &Pinned, limits: &ScanLimits) -> Sources {
-    sources_of_view(&pinned.view, pinned.seqno, limits)
+    let view = &pinned.view;
+    let mut sources = Vec::with_capacity(view.buffers.len() + 1);
+    sources.extend(view.buffers.iter().filter_map(|buffer| buffer.cursor(pinned.seqno)).map(Source::Held));
+    sources.push(Source::Tree(view.tree.cursor_within(limits)));
+    MergeCursor::new(sources)
 }
 
-/// The same of a view as of `at`, which is a registered seqno or the newest state.
-pub(crate) fn sources_of_view(view: &View, at: Seqno, limits: &ScanLimits) -> Sources {
+/// The sources of a scan of the newest state that a view has.
+pub(crate) fn sources_of_newest(view: &View, limits: &ScanLimits) -> Sources {
     let mut sources = Vec::with_capacity(view.sealed.len() + 2);
     for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {
-        sources.push(Source::Buffer(buffer.table.cursor(at)));
+        sources.push(Source::Buffer(buffer.table.cursor(Seqno(u64::MAX))));
     }
     sources.push(Source::Tree(view.tree.cursor_within(limits)));
     MergeCursor::new(sources)

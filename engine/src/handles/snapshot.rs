@@ -2,8 +2,8 @@
 //!
 //! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
 //! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
-//! that was written since (`snapshot_views.rs`). Iterators, and handles of one keyspace of a snapshot, keep
-//! the write buffers of their view for as long as they live.
+//! that was written since (`held_views.rs`). What it sees of flushed write buffers goes to disk when memory
+//! is needed, once for all snapshots and iterators.
 //!
 //! **Invariants**
 //! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its
@@ -19,11 +19,7 @@ use crate::{
     handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
     read::{self, Found, ManyFound},
     read_pieces::{read_piece, read_whole},
-    store::{
-        Store,
-        snapshot_views::{HeldViews, Views},
-        view::View,
-    },
+    store::{Store, held_view::HeldView, held_views::Views},
 };
 
 /// A registered seqno; its drop releases it.
@@ -45,9 +41,9 @@ impl Drop for Registered {
 #[derive(Debug)]
 pub(crate) struct Pinned {
     // Dropped before the registration that protects it.
-    pub(crate) view: Arc<View>,
+    pub(crate) view: Arc<HeldView>,
     /// The keyspace of values in pieces, if there is one.
-    pieces: Option<Arc<View>>,
+    pieces: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
     /// Its name.
     pub(crate) keyspace: Arc<str>,
@@ -72,7 +68,7 @@ impl Pinned {
         let commit = store.commits.lock();
         let seqno = store.last_seqno();
         store.snapshots.register(seqno);
-        let (view, pieces) = (keyspace.core.view.load_full(), store.pieces.view());
+        let (view, pieces) = (keyspace.core.view.load().held(), store.pieces.held_view());
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
         store.commits.in_flight.wait_for(seqno);
@@ -93,7 +89,7 @@ impl Pinned {
     /// What `key` has.
     fn find(&self, key: &[u8]) -> Result<Found> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
-        read::get(&self.view, key, Seqno(self.seqno.0 + later))
+        read::get(&*self.view, key, Seqno(self.seqno.0 + later))
     }
 
     /// The value of `key`.
@@ -125,7 +121,7 @@ impl Pinned {
 
     /// The values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let found = self.read(|| read::multi_get(&self.view, keys, self.seqno))?;
+        let found = self.read(|| read::multi_get(&*self.view, keys, self.seqno))?;
         let ManyFound { mut answers, in_pieces } = found;
         for index in in_pieces {
             answers[index] = self.get(keys[index].as_ref())?;
@@ -143,7 +139,7 @@ impl Pinned {
 /// other handle.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    views: Arc<HeldViews>,
+    views: Arc<Views>,
     registered: Arc<Registered>,
 }
 
@@ -164,7 +160,7 @@ impl Snapshot {
         if !planted!("snapshot-registered-late") {
             store.snapshots.register(seqno);
         }
-        let views = store.snapshots.holdings.hold(&store.catalogue.read(), seqno);
+        let views = store.snapshots.holdings.hold(&store.catalogue.read());
         drop(commit);
         if planted!("snapshot-registered-late") {
             store.snapshots.register(seqno);
@@ -175,8 +171,8 @@ impl Snapshot {
     }
 
     /// Every keyspace of that moment.
-    pub(crate) fn views(&self) -> Arc<Views> {
-        self.views.load()
+    pub(crate) fn views(&self) -> &Arc<Views> {
+        &self.views
     }
 
     /// Number of the last commit that it shows.
@@ -272,7 +268,7 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.read(|| read::contains(&self.0.view, key.as_ref(), self.0.seqno))
+        self.0.read(|| read::contains(&*self.0.view, key.as_ref(), self.0.seqno))
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).

@@ -174,6 +174,9 @@ pub struct DbStats {
     pub metadata_bytes: u64,
     /// Live snapshots.
     pub snapshots: u64,
+    /// Bytes of memory that open iterators take for pages and entries. Where that is more than an eighth of
+    /// the budget they keep less, and are slower.
+    pub iterator_bytes: u64,
 }
 
 impl DbStats {
@@ -280,6 +283,7 @@ impl DbStats {
             flush_distance_bytes: shares.flush_distance(),
             metadata_bytes: store.metadata_bytes(),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
+            iterator_bytes: store.iterators.bytes(),
         }
     }
 }

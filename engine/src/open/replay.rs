@@ -101,7 +101,9 @@ fn replay_record(
             return Ok(());
         }
         let view = keyspace.view.load();
-        view.active.record_commit(seqno);
+        if view.active.record_commit(seqno) {
+            store.buffered.insert(keyspace);
+        }
         let logged = values.next_if(|(of, _)| *of == index);
         let (kind, value) = match (&logged, operation.kind) {
             (Some((_, value)), _) => (Kind::Value, value.as_slice()),

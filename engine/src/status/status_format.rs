@@ -133,6 +133,7 @@ stat_fields!(DbStats {
     flush_distance_bytes,
     metadata_bytes,
     snapshots,
+    iterator_bytes,
 } except restore_state);
 
 stat_fields!(KeyspaceStats {

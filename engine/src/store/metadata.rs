@@ -1,6 +1,7 @@
 //! Metadata: what a store has in memory whether it is used or not, and how caches make room for it; for what
-//! flushes need beside it; and for log buffers beyond the usual few, and those of value logs, while they are
-//! there. So they do for what merges and scans need beside all that where values lie outside the trees.
+//! flushes need beside it, and open iterators; and for log buffers beyond the usual few, and those of value
+//! logs, while they are there. So they do for what merges and scans need beside all that where values lie
+//! outside the trees.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and for a keyspace there is a
 //! constant: both as measured, with what an allocator and ordered maps take. So is what flushes need.
@@ -73,7 +74,7 @@ impl Store {
     pub(crate) fn fit_caches(&self) {
         let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
         let log_buffers = log_buffers + self.value_logs.memory_bytes() + self.outside_bytes();
-        let metadata = self.metadata_bytes() + self.flush_bytes();
+        let metadata = self.metadata_bytes() + self.flush_bytes() + self.iterators.bytes();
         if self.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
             self.rebalance_memory();
         }

@@ -24,7 +24,10 @@ use testudo_base::{
     },
 };
 
-use crate::store::view::{KeyspaceCore, View};
+use crate::store::{
+    held_view::HeldView,
+    view::{KeyspaceCore, View},
+};
 
 /// Name of the keyspace. Users cannot have one of this name.
 pub(crate) const PIECES_KEYSPACE: &str = "\u{0}values in pieces";
@@ -88,6 +91,11 @@ impl Pieces {
     #[inline]
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.keyspace.get().map(|keyspace| keyspace.view.load_full())
+    }
+
+    /// The same for who holds that moment.
+    pub(crate) fn held_view(&self) -> Option<Arc<HeldView>> {
+        self.keyspace.get().map(|keyspace| keyspace.view.load().held())
     }
 
     /// Takes the keyspace that they lie in, if it is this one.

@@ -16,7 +16,7 @@ use testudo_base::{
     },
 };
 
-use crate::store::snapshot_views::Holdings;
+use crate::store::held_views::Holdings;
 
 /// Live snapshots.
 #[derive(Debug, Default)]
@@ -32,6 +32,11 @@ impl Snapshots {
     /// The newest live snapshot. Exact under the commit lock.
     pub(crate) fn newest(&self) -> Option<Seqno> {
         Some(Seqno(self.newest.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// The seqnos of all live snapshots, ascending.
+    pub(crate) fn seqnos(&self) -> Vec<Seqno> {
+        self.live.lock().keys().copied().collect()
     }
 
     /// Registers a snapshot. REQUIRES: the commit lock is held.

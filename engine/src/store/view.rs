@@ -12,7 +12,7 @@ use testudo_base::{
     num::u64_of,
     prefetch::{AddressHint, LINE_BYTES},
     sync::{
-        Arc, ArcSwap, Mutex,
+        Arc, ArcSwap, Mutex, OnceLock,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -27,7 +27,7 @@ use testudo_values::{Placement, ValueLog, ValueLogRecord};
 use crate::{
     flush::idle::Idle,
     handles::options::KeyspaceOptions,
-    store::{Store, budget::OwnShare, drop_totals::DropTotals},
+    store::{Store, budget::OwnShare, drop_totals::DropTotals, held_buffer::HeldBuffer, held_view::HeldView},
 };
 
 /// A memtable and when it was first written.
@@ -40,8 +40,8 @@ pub(crate) struct WriteBuffer {
     sealed_at: AtomicU64,
     /// Bytes of the longest value or list of operands that a commit has put into it.
     longest_value_bytes: AtomicUsize,
-    /// Its tree has all of it.
-    is_flushed: AtomicBool,
+    /// For those who hold it beyond its flush.
+    held: OnceLock<Arc<HeldBuffer>>,
     /// Which values go to value logs.
     placement: Placement,
     /// Bytes of such values that commits have put into it.
@@ -59,7 +59,7 @@ impl WriteBuffer {
             first_seqno: 0.into(),
             sealed_at: 0.into(),
             longest_value_bytes: 0.into(),
-            is_flushed: false.into(),
+            held: OnceLock::new(),
             placement,
             loggable_bytes: 0.into(),
             value_log,
@@ -123,11 +123,14 @@ impl WriteBuffer {
         self.longest_value_bytes.load(Relaxed)
     }
 
-    /// A commit will write into it. REQUIRES: the commit lock is held.
-    pub(crate) fn record_commit(&self, first: Seqno) {
-        if self.first_seqno.load(Relaxed) == 0 {
+    /// A commit will write into it; whether it is the first one. REQUIRES: the commit lock is held.
+    #[inline]
+    pub(crate) fn record_commit(&self, first: Seqno) -> bool {
+        let is_first = self.first_seqno.load(Relaxed) == 0;
+        if is_first {
             self.first_seqno.store(first.0, Release);
         }
+        is_first
     }
 
     /// The first commit that chose it, if any did.
@@ -140,9 +143,14 @@ impl WriteBuffer {
         self.sealed_at.store(seqno.0, Release);
     }
 
-    /// Whether it is in no published view any more, because its tree has all of it.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.is_flushed.load(Acquire)
+    /// What those hold who hold it beyond its flush.
+    pub(crate) fn held(&self) -> &Arc<HeldBuffer> {
+        self.held.get_or_init(|| Arc::new(HeldBuffer::new(&self.table)))
+    }
+
+    /// Whether somebody else does.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.get().is_some_and(|held| Arc::strong_count(held) > 1)
     }
 
     pub(crate) fn sealed_at(&self) -> Seqno {
@@ -163,9 +171,25 @@ pub(crate) struct View {
     pub(crate) full_merge: Arc<FullMerge>,
     /// The settings that the tree goes by, which many keyspaces have in common.
     pub(crate) options: Arc<KeyspaceOptions>,
+    /// The same for those who hold it.
+    held: OnceLock<Arc<HeldView>>,
 }
 
 impl View {
+    /// The same for those who hold it beyond the moment at which it is replaced.
+    pub(crate) fn held(&self) -> Arc<HeldView> {
+        let held = self.held.get_or_init(|| {
+            Arc::new(HeldView {
+                buffers: self.buffers().map(|buffer| Arc::clone(buffer.held())).collect(),
+                tree: Arc::clone(&self.tree),
+                records: self.records.clone(),
+                full_merge: Arc::clone(&self.full_merge),
+                options: Arc::clone(&self.options),
+            })
+        });
+        Arc::clone(held)
+    }
+
     /// All write buffers, newest first.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = &Arc<WriteBuffer>> {
         std::iter::once(&self.active).chain(&self.sealed)
@@ -249,6 +273,7 @@ impl KeyspaceCore {
             records: store.new_records(id),
             full_merge: Arc::clone(&full_merge),
             options: store.shared_options(options),
+            held: OnceLock::new(),
         };
         Arc::new(Self {
             id,
@@ -362,6 +387,7 @@ impl KeyspaceCore {
             records: view.records.clone(),
             full_merge: Arc::clone(&self.full_merge),
             options: Arc::clone(&view.options),
+            held: OnceLock::new(),
         };
         self.view.store(Arc::new(next));
     }
@@ -372,7 +398,8 @@ impl KeyspaceCore {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
         let (full_merge, options) = (Arc::clone(&self.full_merge), Arc::new(options));
-        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
+        let held = OnceLock::new();
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options, held }));
     }
 
     /// Publishes a tree that `flushed` (the oldest sealed buffer, if any) is part of.
@@ -388,11 +415,11 @@ impl KeyspaceCore {
         let mut sealed = view.sealed.clone();
         if let Some(flushed) = flushed {
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, flushed));
-            flushed.is_flushed.store(true, Release);
         }
         let records = records.unwrap_or_else(|| view.records.clone());
         let (active, full_merge, options) =
             (Arc::clone(&view.active), Arc::clone(&self.full_merge), Arc::clone(&view.options));
-        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options }));
+        let held = OnceLock::new();
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options, held }));
     }
 }

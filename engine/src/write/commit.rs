@@ -209,7 +209,11 @@ impl Store {
         let mut reservation = wal.reserve_with_values(bytes, u32_of(operations.len()), value_bytes)?;
         let (first, last) = (reservation.first_seqno(), reservation.last_seqno());
         let underway = self.commits.in_flight.enter(first);
-        buffers.each(|_, buffer| buffer.record_commit(first));
+        buffers.each(|at, buffer| {
+            if buffer.record_commit(first) {
+                self.buffered.insert(&keyspaces[at]);
+            }
+        });
         let keep_from = self.snapshots.newest().filter(|_| !planted!("version-pruned-under-snapshot"));
         drop(commit);
         let underway = Some(underway).filter(|_| !planted!("batch-published-half") || operations.len() == 1);

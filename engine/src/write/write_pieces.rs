@@ -86,7 +86,7 @@ impl Store {
         let outcome = self.write_pieces(pieces, &underway, length, reader).and_then(|()| {
             // Whatever is there is overwritten, whether or not it can be read.
             before = self
-                .read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), key))
+                .read_of(&keyspace.name, || read::find_pieces(&**keyspace.view.load(), key))
                 .unwrap_or_default();
             let mut reference = Vec::new();
             ValueReference::to_pieces(value, length).encode(&mut reference);
@@ -166,7 +166,7 @@ impl Store {
         if !self.with_known_pieces(|known| known.owners.iter().any(may_be))? {
             return Ok(false);
         }
-        Ok(self.read_of(&keyspace.name, || read::find_pieces(&keyspace.view.load(), key))?.is_some())
+        Ok(self.read_of(&keyspace.name, || read::find_pieces(&**keyspace.view.load(), key))?.is_some())
     }
 
     /// What is known of all values in pieces, which the first who asks reads.

@@ -26,6 +26,10 @@ pub trait Cursor {
     fn is_warm(&self) -> bool {
         false
     }
+    /// About how many bytes of memory it takes beside itself.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -52,5 +56,8 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn is_warm(&self) -> bool {
         (**self).is_warm()
+    }
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&**self) + (**self).memory_bytes()
     }
 }

@@ -48,6 +48,11 @@ id!(
     Incarnation(u64)
 );
 
+impl KeyspaceId {
+    /// Of pages that lie in the data file for readers of this process alone; no keyspace gets it.
+    pub const SPILLED: Self = Self(u32::MAX);
+}
+
 impl Incarnation {
     /// The lowest thirty-two bits, carried by every page and by what refers to a run.
     pub fn low(self) -> u32 {

@@ -3,6 +3,9 @@
 //! A cursor copies a few entries of one leaf at a time and finds its way back by key, so that inserts and
 //! splits in between do not matter. Batches start small, for the sake of short scans, and grow.
 //!
+//! [`MemtableScan`] is the place alone: whoever has one says with each call which memtable it is in. So it
+//! holds no memtable, and its owner may let go of that between calls.
+//!
 //! **Invariants**
 //! - No lock is held between calls.
 //! - `batch` holds consecutive entries in key order; `at` is the one the cursor stands on, or beyond the
@@ -62,10 +65,10 @@ impl Batch {
     }
 }
 
-/// A cursor over one memtable at one seqno; see [`Memtable::cursor`]. Its calls never fail.
+/// A place in the entries of a memtable as they were at one seqno. Its calls are given the same memtable each
+/// time, and never fail.
 #[derive(Debug)]
-pub struct MemtableCursor {
-    memtable: Arc<Memtable>,
+pub struct MemtableScan {
     seqno: Seqno,
     batch: Batch,
     at: usize,
@@ -74,21 +77,11 @@ pub struct MemtableCursor {
     bound: Vec<u8>,
 }
 
-impl Memtable {
-    /// A cursor over the entries as they were at `at`, tombstones included.
-    ///
-    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as
-    /// with `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
-    pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
-        MemtableCursor::new(Arc::clone(self), at)
-    }
-}
-
-impl MemtableCursor {
-    fn new(memtable: Arc<Memtable>, seqno: Seqno) -> Self {
+impl MemtableScan {
+    /// Stands nowhere.
+    pub fn new(at: Seqno) -> Self {
         Self {
-            memtable,
-            seqno,
+            seqno: at,
             batch: Batch::default(),
             at: 0,
             entries_max: FIRST_BATCH_ENTRIES,
@@ -96,29 +89,83 @@ impl MemtableCursor {
         }
     }
 
-    /// When the entry was written that the cursor stands on.
+    /// The entry that it stands on.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        let span = *self.batch.spans.get(self.at)?;
+        Some(Entry {
+            key: self.batch.slice(span.start..span.value_start),
+            kind: span.kind,
+            value: self.batch.slice(span.value_start..span.end),
+        })
+    }
+
+    /// When that entry was written.
     pub fn seqno(&self) -> Option<Seqno> {
         self.batch.spans.get(self.at).map(|span| span.seqno)
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let Batch { bytes, spans } = &self.batch;
+        bytes.capacity() + spans.capacity() * size_of::<Span>() + self.bound.capacity()
+    }
+
+    /// Stands on the first entry whose key is ≥ `key`.
+    pub fn seek(&mut self, memtable: &Memtable, key: &[u8]) {
+        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.fill_from(memtable, key, false);
+    }
+
+    /// Stands on the last entry whose key is < `end`, or on the last of all.
+    pub fn seek_below(&mut self, memtable: &Memtable, end: Option<&[u8]>) {
+        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.fill_below(memtable, end);
+    }
+
+    /// Moves to the next entry if that is at hand; `false` if the memtable has to be looked into.
+    #[inline]
+    pub fn step_forward(&mut self) -> bool {
+        let is_at_hand = self.at + 1 < self.batch.spans.len();
+        self.at += usize::from(is_at_hand);
+        is_at_hand
+    }
+
+    /// Moves to the entry before if that is at hand; `false` if the memtable has to be looked into.
+    #[inline]
+    pub fn step_back(&mut self) -> bool {
+        let is_at_hand = self.at > 0;
+        self.at -= usize::from(is_at_hand);
+        is_at_hand
+    }
+
+    /// Goes on behind the entry on which it stands, with a larger batch.
+    pub fn go_on(&mut self, memtable: &Memtable) {
+        self.refill(|scan, bound| scan.fill_from(memtable, bound, true));
+    }
+
+    /// Goes on before the entry on which it stands, with a larger batch.
+    pub fn go_back(&mut self, memtable: &Memtable) {
+        self.refill(|scan, bound| scan.fill_below(memtable, Some(bound)));
+    }
+
     /// Fills the batch from `start` on and stands on its first entry.
-    fn fill_from(&mut self, start: &[u8], exclusive: bool) {
-        let Self { memtable, batch, entries_max, .. } = self;
+    fn fill_from(&mut self, memtable: &Memtable, start: &[u8], exclusive: bool) {
+        let Self { batch, entries_max, .. } = self;
         batch.clear();
         memtable.visit_from(start, exclusive, self.seqno, |view| batch.push(view, *entries_max));
         self.at = 0;
     }
 
     /// Fills the batch with what is below `end` and stands on its last entry.
-    fn fill_below(&mut self, end: Option<&[u8]>) {
-        let Self { memtable, batch, entries_max, .. } = self;
+    fn fill_below(&mut self, memtable: &Memtable, end: Option<&[u8]>) {
+        let Self { batch, entries_max, .. } = self;
         batch.clear();
         memtable.visit_below(end, self.seqno, |view| batch.push(view, *entries_max));
         batch.spans.reverse();
         self.at = batch.spans.len().saturating_sub(1);
     }
 
-    /// Continues past the entry on which the cursor stands, with a larger batch.
+    /// Continues past the entry on which the scan stands.
     fn refill(&mut self, fill: impl FnOnce(&mut Self, &[u8])) {
         let mut bound = std::mem::take(&mut self.bound);
         bound.clear();
@@ -131,54 +178,73 @@ impl MemtableCursor {
     }
 }
 
+/// A cursor over one memtable at one seqno; see [`Memtable::cursor`]. Its calls never fail.
+#[derive(Debug)]
+pub struct MemtableCursor {
+    memtable: Arc<Memtable>,
+    scan: MemtableScan,
+}
+
+impl Memtable {
+    /// A cursor over the entries as they were at `at`, tombstones included.
+    ///
+    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as
+    /// with `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
+    pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
+        MemtableCursor { memtable: Arc::clone(self), scan: MemtableScan::new(at) }
+    }
+}
+
+impl MemtableCursor {
+    /// When the entry was written that the cursor stands on.
+    pub fn seqno(&self) -> Option<Seqno> {
+        self.scan.seqno()
+    }
+}
+
 impl Cursor for MemtableCursor {
     fn seek_first(&mut self) -> Result<()> {
         self.seek(&[])
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.entries_max = FIRST_BATCH_ENTRIES;
-        self.fill_below(None);
+        self.scan.seek_below(&self.memtable, None);
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.entries_max = FIRST_BATCH_ENTRIES;
-        self.fill_from(key, false);
+        self.scan.seek(&self.memtable, key);
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.entries_max = FIRST_BATCH_ENTRIES;
-        self.fill_below(Some(key));
+        self.scan.seek_below(&self.memtable, Some(key));
         Ok(())
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.at + 1 < self.batch.spans.len() {
-            self.at += 1;
-        } else {
-            self.refill(|cursor, bound| cursor.fill_from(bound, true));
+        if !self.scan.step_forward() {
+            self.scan.go_on(&self.memtable);
         }
         Ok(())
     }
 
+    #[inline]
     fn prev(&mut self) -> Result<()> {
-        if self.at > 0 {
-            self.at -= 1;
-        } else {
-            self.refill(|cursor, bound| cursor.fill_below(Some(bound)));
+        if !self.scan.step_back() {
+            self.scan.go_back(&self.memtable);
         }
         Ok(())
     }
 
+    #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
-        let span = *self.batch.spans.get(self.at)?;
-        Some(Entry {
-            key: self.batch.slice(span.start..span.value_start),
-            kind: span.kind,
-            value: self.batch.slice(span.value_start..span.end),
-        })
+        self.scan.entry()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.scan.memory_bytes()
     }
 }
 

@@ -33,7 +33,7 @@ mod top;
 mod top_lock;
 mod windows;
 
-pub use cursor::MemtableCursor;
+pub use cursor::{MemtableCursor, MemtableScan};
 pub use hint::MemtableHint;
 pub use leaf::InsertOutcome;
-pub use memtable::Memtable;
+pub use memtable::{Memtable, Versions};

@@ -22,6 +22,20 @@ pub struct Memtable {
     full_merge: Arc<FullMerge>,
 }
 
+/// The versions of a key, newest first.
+#[derive(Clone)]
+pub struct Versions<'a>(Option<View<'a>>);
+
+impl<'a> Iterator for Versions<'a> {
+    type Item = (Seqno, Kind, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let view = self.0.take()?;
+        self.0 = view.prev();
+        Some((view.seqno(), view.kind(), view.value()))
+    }
+}
+
 impl Memtable {
     /// An empty memtable that takes its memory from `pool`, for a keyspace without a merge operator.
     pub fn new(pool: Arc<ChunkPool>) -> Self {
@@ -205,6 +219,34 @@ impl Memtable {
                 true
             });
             if last.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Whether anything was ever written.
+    #[inline]
+    pub fn was_written(&self) -> bool {
+        self.table().is_some()
+    }
+
+    /// Shows each key with all versions that there are of it, in the order of keys, until `visit` returns
+    /// false. It runs under the lock of the leaf, which readers share: it may take its time only where the
+    /// memtable is frozen.
+    pub fn for_each_key(&self, mut visit: impl FnMut(&[u8], Versions<'_>) -> bool) {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let start = last.take();
+            let mut goes_on = true;
+            let newest = Seqno(u64::MAX);
+            self.visit_from(start.as_deref().unwrap_or_default(), start.is_some(), newest, |view| {
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(view.key());
+                goes_on = visit(view.key(), Versions(Some(view)));
+                goes_on
+            });
+            if last.is_none() || !goes_on {
                 return;
             }
         }

@@ -227,6 +227,10 @@ impl Cursor for RunCursor {
     fn is_warm(&self) -> bool {
         self.block.is_warm
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.block.bytes.capacity() + self.entry.key.capacity() + self.reader.memory_bytes()
+    }
 }
 
 impl ReadAhead {

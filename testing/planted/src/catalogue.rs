@@ -593,8 +593,21 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
     bug("metadata-not-made-room-for", "caches ignore what keyspaces and trees take", &["bounds"]),
-    bug("flushed-buffers-kept", "snapshots keep write buffers that were flushed", &["bounds"]),
-    bug("relieved-snapshot-sees-later", "a snapshot's own tree holds later writes too", &["bounds"]),
+    bug(
+        "flushed-buffers-kept",
+        "who holds a moment keeps write buffers that were flushed",
+        &["bounds", "holders"],
+    ),
+    bug("relieved-snapshot-sees-later", "spilled write buffers show later writes", &["bounds", "holders"]),
+    bug("neighbours-do-not-share", "each snapshot has a spilled write buffer of its own", &["holders"]),
+    bug("spill-keeps-newest-only", "older snapshots find nothing in spilled write buffers", &["holders"]),
+    bug("iterators-keep-sources", "iterators that are many keep all that they read with", &["holders"]),
+    bug("parked-iterator-repeats", "an iterator goes on before where it was parked", &["holders"]),
+    bug(
+        "spilled-pages-salvaged",
+        "a salvage takes spilled write buffers for records",
+        &["engine/tests/store/holders.rs"],
+    ),
     bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),
     bug("reader-holds-the-whole-log", "a reader's memtables take all of the log", &["bounds"]),
 ];

@@ -11,6 +11,7 @@ pub mod directories;
 pub mod exhaustive;
 pub mod files;
 pub mod full_disk;
+pub mod holders;
 pub mod hot_set;
 pub mod loop_device;
 pub mod metamorphic;
@@ -99,6 +100,12 @@ pub const LAYERS: &[Layer] = &[
         about: "what is held in memory is bounded by the budget, whatever is asked",
         unit: None,
         run: bounds::run,
+    },
+    Layer {
+        name: holders::NAME,
+        about: "snapshots and iterators by the hundred share what they hold, on disk and in memory",
+        unit: Some(holders::UNIT),
+        run: holders::run,
     },
     Layer {
         name: corruption::NAME,

@@ -84,6 +84,11 @@ fn memory_is_bounded_whatever_is_asked() {
 }
 
 #[test]
+fn snapshots_and_iterators_share_what_they_hold() {
+    run("holders");
+}
+
+#[test]
 fn lost_older_and_exchanged_files_never_pass_for_the_store() {
     run("files");
 }

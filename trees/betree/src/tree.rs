@@ -38,7 +38,6 @@ use crate::{
         node::{Child, Node, Pivot},
         node_format::{ROOT_POINTER, RootPointer, decode_root_pointer},
         references::{Buffers, all_runs, changes_of, deletions_of},
-        stack::stack,
     },
     update::{
         join::nothing_above,
@@ -375,14 +374,6 @@ impl Tree for BeTree {
             }
         }
         self.finish(plan, work, Origin::Job, &self.options.sparing())
-    }
-
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
-        let root = Arc::new(stack(&self.root, work, updates, &self.options)?);
-        let (data, options) = (Arc::clone(&self.data), self.options);
-        let (next_object, is_stored, user_bytes) = (self.next_object, self.is_stored, OnceLock::new());
-        let (retained, damaged_runs) = (self.retained.clone(), Arc::clone(&self.damaged_runs));
-        Ok(Arc::new(Self { data, options, root, next_object, is_stored, user_bytes, retained, damaged_runs }))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {

@@ -10,4 +10,3 @@ pub(crate) mod load;
 pub(crate) mod node;
 pub(crate) mod node_format;
 pub(crate) mod references;
-pub(crate) mod stack;

@@ -240,9 +240,6 @@ pub trait Tree: Send + Sync + fmt::Debug {
     /// Does what [`Tree::pick_reclaim`] chose. Trees of one family have the same terms for targets; it is an
     /// assert that the target comes from one of them.
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit>;
-    /// As [`Tree::apply`] for readers only: nothing is merged, and no change makes the state durable.
-    /// Its space is given back with it.
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>>;
     /// Work that would make the tree better, cheapest first. `is_idle`: nothing has come in for a while, so
     /// that also such work is welcome as only makes up for what was put off; it comes to an end. Pure.
     fn pick_job(&self, is_idle: bool) -> Option<Job>;

@@ -284,11 +284,6 @@ impl Tree for LsmTree {
         Ok(self.edit(levels, work))
     }
 
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
-        let levels = self.put_on_top(work, updates, &self.options)?;
-        Ok(self.next(self.options, levels, self.is_stored))
-    }
-
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         pick_job(&self.levels, &self.options, self.scan_charges.bytes(), is_idle)
     }

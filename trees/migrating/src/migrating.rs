@@ -175,17 +175,6 @@ impl Tree for Migrating {
         Ok(TreeEdit { tree: Arc::new(self.clone().with(*side, tree)), changes })
     }
 
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
-        let mut next = self.clone();
-        for side in SIDES {
-            let keys = self.course.keys_of(side);
-            let Some(part) = UpdatesWithin::of(updates, &keys)? else { continue };
-            let tree = self.tree_of(side).stack(&work.within(&keys), &part)?;
-            next = next.with(side, tree);
-        }
-        Ok(Arc::new(next))
-    }
-
     fn pick_job(&self, _is_idle: bool) -> Option<Job> {
         Some(self.pick())
     }

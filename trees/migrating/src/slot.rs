@@ -146,10 +146,6 @@ impl Tree for Slotted {
         Ok(self.edit(self.tree.reclaim(work, reclaim)?))
     }
 
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
-        Ok(self.slot.with(self.tree.stack(work, updates)?))
-    }
-
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         self.tree.pick_job(is_idle)
     }

@@ -319,12 +319,6 @@ impl Tree for SeparatedTree {
         Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked of this very state"))
     }
 
-    fn stack(&self, work: &Work, updates: &dyn Updates) -> Result<Arc<dyn Tree>> {
-        let tree = self.tree.stack(work, updates)?;
-        let (segments, settings) = (self.segments.clone(), self.settings.clone());
-        Ok(Arc::new(Self { tree, segments, settings, pace: self.pace }))
-    }
-
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         if self.segments.is_empty() {
             return self.tree.pick_job(is_idle);

@@ -140,4 +140,8 @@ impl<P: Parts> Cursor for ChainCursor<P> {
     fn is_warm(&self) -> bool {
         self.open.as_ref().is_some_and(|(_, cursor)| cursor.is_warm())
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |(_, cursor)| cursor.memory_bytes())
+    }
 }

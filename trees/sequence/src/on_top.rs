@@ -1,5 +1,4 @@
-//! Updates that are put on top of a tree, merged with nothing: cheap to write, for want of space or for
-//! readers only.
+//! Updates that are put on top of a tree, merged with nothing: cheap to write, for want of space.
 
 use testudo_base::{Result, key};
 use testudo_contract::{Updates, Work};

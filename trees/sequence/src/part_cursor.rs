@@ -221,4 +221,8 @@ impl<P: ScanParts, S: DropSink + Clone> Cursor for PartCursor<P, S> {
     fn entry(&self) -> Option<Entry<'_>> {
         self.merge.entry()
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.merge.memory_bytes() + self.prepared.as_ref().map_or(0, Cursor::memory_bytes)
+    }
 }

@@ -325,4 +325,9 @@ impl Cursor for SequenceCursor {
     fn entry(&self) -> Option<Entry<'_>> {
         if self.stands { self.cursor.as_ref()?.entry() } else { None }
     }
+
+    fn memory_bytes(&self) -> usize {
+        let of_runs = self.runs.capacity() * size_of::<FencedRun>();
+        of_runs + self.cursor.as_ref().map_or(0, Cursor::memory_bytes)
+    }
 }

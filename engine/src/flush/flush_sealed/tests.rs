@@ -26,7 +26,7 @@ fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {
             store.flush_round(store.oldest_sealed()).unwrap();
             let used = store.backpressure.used();
             assert_eq!(used * 2 > before, is_held, "{used} bytes of {before}");
-            store.let_snapshots_go();
+            store.spill_held_buffers();
             store.end_relief();
         }
         assert!(store.backpressure.used() * 8 < before, "{} bytes of {before}", store.backpressure.used());

@@ -166,7 +166,7 @@ fn numbers_of_values_are_never_given_twice() {
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         for _ in 0..3 {
             insert(&keyspace, round).unwrap();
-            let found = read::find_pieces(&keyspace.core.view.load(), b"key").unwrap().unwrap();
+            let found = read::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
             numbers.push(found.pieces().unwrap());
         }
         if round % 2 == 0 {
@@ -187,7 +187,7 @@ fn a_sweep_leaves_what_older_versions_refer_to() {
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     let older = db.keyspace("k.older", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'a').unwrap();
-    let found = read::find_pieces(&keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let found = read::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
     let mut reference = Vec::new();
     found.encode(&mut reference);
     let keyspace_id = older.core.id;
@@ -218,7 +218,7 @@ fn pieces_without_a_head_never_become_part_of_another_value() {
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'b').unwrap();
-    let found = read::find_pieces(&keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let found = read::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
     assert!(found.pieces().unwrap() > stray, "{found:?}");
     assert_eq!(present(&keyspace), Some(b'b'));
 }

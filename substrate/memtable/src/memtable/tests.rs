@@ -362,3 +362,27 @@ fn a_frozen_memtable_refuses_inserts() {
 
 mod drops;
 mod operands;
+
+#[test]
+fn for_each_key_shows_all_versions_of_each_key_in_order() {
+    let table = Memtable::new(ChunkPool::new(0));
+    let keys = 0..if cfg!(miri) { 40_u32 } else { 900 };
+    for seqno in 1..=3 {
+        for key in keys.clone().filter(|key| key % 3 < u32::try_from(seqno).unwrap()) {
+            table.insert(Seqno(seqno), Kind::Value, &key.to_be_bytes(), &[7; 9], Some(Seqno(seqno)));
+        }
+    }
+    let mut shown = Vec::new();
+    table.for_each_key(|key, versions| {
+        shown.push((key.to_vec(), versions.map(|(seqno, ..)| seqno.0).collect::<Vec<_>>()));
+        true
+    });
+    let expected = |key: u32| (key.to_be_bytes().to_vec(), (u64::from(key % 3) + 1..=3).rev().collect());
+    assert_eq!(shown, keys.map(expected).collect::<Vec<_>>());
+    let mut visits = 0;
+    table.for_each_key(|_, _| {
+        visits += 1;
+        visits < 5
+    });
+    assert_eq!(visits, 5, "a visit that returns false is the last one");
+}

@@ -168,6 +168,14 @@ impl BlockReader {
         }
     }
 
+    /// Bytes of memory that it takes beside itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let Self { window, ahead, spare, .. } = self;
+        window.as_ref().map_or(0, Window::memory_bytes)
+            + ahead.as_ref().map_or(0, Ahead::memory_bytes)
+            + spare.as_ref().map_or(0, |spare| spare.len())
+    }
+
     pub(crate) fn set_forecast(&mut self, mut forecast: ScanForecast) {
         forecast.begin_after(self.passed_pages);
         self.forecast = Some(forecast);

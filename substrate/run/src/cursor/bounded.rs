@@ -134,4 +134,8 @@ impl<C: Cursor> Cursor for BoundedCursor<C> {
     fn is_warm(&self) -> bool {
         self.cursor.is_warm()
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.cursor.memory_bytes()
+    }
 }

@@ -355,6 +355,12 @@ impl<C: Cursor, S: DropSink> Cursor for MergeCursor<C, S> {
     fn is_warm(&self) -> bool {
         self.order.first().is_some_and(|&source| self.sources[source].is_warm())
     }
+
+    fn memory_bytes(&self) -> usize {
+        let own = self.sources.capacity() * (size_of::<C>() + 3 * size_of::<u64>());
+        let kept = self.key.capacity() + self.stack.capacity();
+        own + kept + self.sources.iter().map(Cursor::memory_bytes).sum::<usize>()
+    }
 }
 
 #[cfg(test)]

@@ -240,6 +240,11 @@ impl Window {
         &self.bytes[start..start + page_bytes(position.pages)]
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Its memory, to be used again.
     pub(crate) fn into_bytes(self) -> AlignedBuffer {
         self.bytes
@@ -298,6 +303,11 @@ impl Ahead {
             None => holds(self.first_page, self.pages, position),
             Some(plan) => plan.find_block(position).is_some(),
         }
+    }
+
+    /// Bytes of memory that what comes takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        page_bytes(self.plan.as_ref().map_or(self.pages, PagePlan::total))
     }
 
     /// Waits for the pages.

@@ -148,4 +148,8 @@ impl Cursor for BufferedScan {
     fn entry(&self) -> Option<Entry<'_>> {
         self.cursor.entry()
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.cursor.memory_bytes() + self.key.capacity()
+    }
 }

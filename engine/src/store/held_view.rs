@@ -1,0 +1,26 @@
+//! A keyspace as those see it who hold a moment: snapshots, iterators, readers of values.
+//!
+//! All who hold the same published view share one of these.
+//!
+//! **Invariants**
+//! - It never changes; what its buffers show at the seqno of a holder does neither.
+
+use testudo_base::{merge_operator::FullMerge, sync::Arc};
+use testudo_contract::Tree;
+use testudo_records::KeyspaceRecords;
+
+use crate::{handles::options::KeyspaceOptions, store::held_buffer::HeldBuffer};
+
+/// The state of a keyspace at one moment, for those who hold it.
+#[derive(Debug)]
+pub(crate) struct HeldView {
+    /// Newest first.
+    pub(crate) buffers: Box<[Arc<HeldBuffer>]>,
+    pub(crate) tree: Arc<dyn Tree>,
+    /// Cached records of the tree.
+    pub(crate) records: KeyspaceRecords,
+    /// How operands become values.
+    pub(crate) full_merge: Arc<FullMerge>,
+    /// The settings that the tree goes by.
+    pub(crate) options: Arc<KeyspaceOptions>,
+}

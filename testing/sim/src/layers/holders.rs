@@ -1,0 +1,253 @@
+#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+//! Snapshots and iterators by the hundred: neighbours share what they hold.
+//!
+//! Writers go on between them, so that each sees another state. What all of them hold on disk is bounded by
+//! the bytes that were written, not by how many they are; memory by the budget. Answers are compared with a
+//! model: of snapshots, and of iterators that go on from where they stood.
+//!
+//! **Invariants**
+//! - Every number is that of the store's own counters on a disk in memory: the same in each run.
+
+use std::collections::BTreeMap;
+
+use testudo::{Db, Iter, Keyspace, Snapshot};
+use testudo_base::num::u64_of;
+use testudo_env::MemEnv;
+use testudo_testkit::{
+    configuration::{Configuration, crash_configurations},
+    engine_store::DIRECTORY,
+};
+
+use crate::{
+    LayerReport, Limits,
+    sweep::{Enough, Outcome, chosen, counted, judge, search},
+};
+
+pub(crate) const NAME: &str = "holders";
+pub(crate) const UNIT: &str = "snapshots";
+
+/// Snapshots of one run, and how many make a short sweep: one run for each tree.
+const SNAPSHOTS: u64 = 600;
+const SNAPSHOTS_SHORT: u64 = 7 * SNAPSHOTS;
+/// Writes between two of them.
+const BETWEEN: u64 = 10;
+const KEYS: u64 = 700;
+/// Bytes on disk for each byte that was written: trees write them several times over, and states of trees are
+/// held, too.
+const DISK_FACTOR: u64 = 16;
+/// Disk that a store of this size takes in any case.
+const DISK_BYTES: u64 = 1 << 20;
+/// What an iterator may keep when there are many.
+const SMALL_ITERATOR_BYTES: u64 = 5 << 10;
+const ITERATORS_BYTES: u64 = 1 << 20;
+
+/// Runs the layer.
+pub fn run(limits: &Limits) -> Outcome {
+    let configurations = chosen(NAME, limits, crash_configurations())?;
+    let enough = Enough { unit: UNIT, count: limits.count_or(SNAPSHOTS_SHORT) };
+    search(
+        limits,
+        &configurations,
+        enough,
+        |_| Ok(()),
+        |configuration, seed| {
+            judge(NAME, Some(&configuration.name), Some(seed), || hold_many(configuration, seed))
+        },
+    )
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Reproducible numbers.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
+}
+
+/// An iterator that stands somewhere, with what is left for it.
+struct Standing {
+    iter: Iter,
+    left: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+struct Run {
+    db: Db,
+    keyspace: Keyspace,
+    dice: Dice,
+    model: Model,
+    written_bytes: u64,
+    snapshots: Vec<(Snapshot, Model)>,
+    iterators: Vec<Standing>,
+}
+
+fn hold_many(configuration: &Configuration, seed: u64) -> Result<LayerReport, String> {
+    let db = configuration.opener.open_db(MemEnv::new(seed), DIRECTORY.as_ref()).unwrap();
+    let keyspace = db.keyspace("keyspace", || configuration.opener.options).unwrap();
+    let mut run = Run {
+        db,
+        keyspace,
+        dice: Dice(seed),
+        model: Model::new(),
+        written_bytes: 0,
+        snapshots: Vec::new(),
+        iterators: Vec::new(),
+    };
+    for round in 0..SNAPSHOTS {
+        run.write(round);
+        run.snapshots.push((run.db.snapshot().unwrap(), run.model.clone()));
+        if round % 2 == 0 {
+            run.open_iterator(round);
+        }
+        if round % 16 == 15 {
+            while run.db.step().unwrap() {}
+        }
+        if round % 50 == 49 {
+            run.check_bounds()?;
+        }
+    }
+    run.db.flush().unwrap();
+    run.check_bounds()?;
+    run.db.check_invariants().unwrap();
+    run.check_snapshots(3)?;
+    run.check_iterators(2)?;
+    // Most of them go, and the others still see their moments.
+    let mut number = 0;
+    run.snapshots.retain(|_| {
+        number += 1;
+        number % 40 == 0
+    });
+    for round in 0..40 {
+        run.write(SNAPSHOTS + round);
+    }
+    run.db.flush().unwrap();
+    run.check_snapshots(1)?;
+    run.check_iterators(1)?;
+    run.end()
+}
+
+impl Run {
+    fn write(&mut self, round: u64) {
+        for _ in 0..BETWEEN {
+            // Some keys are written all the time, others now and then.
+            let number = if self.dice.below(3) == 0 { self.dice.below(5) } else { self.dice.below(KEYS) };
+            let key = key(number);
+            if self.dice.below(9) == 0 {
+                self.keyspace.remove(&key).unwrap();
+                self.model.remove(&key);
+                self.written_bytes += u64_of(key.len());
+                continue;
+            }
+            let mut value = vec![u8::try_from(number % 251).unwrap(); 100];
+            value[..8].copy_from_slice(&round.to_le_bytes());
+            self.keyspace.insert(&key, &value).unwrap();
+            self.written_bytes += u64_of(key.len() + value.len());
+            self.model.insert(key, value);
+        }
+    }
+
+    /// Opens an iterator and moves it on a little, or far.
+    fn open_iterator(&mut self, round: u64) {
+        let from = if round % 4 == 0 { Vec::new() } else { key(self.dice.below(KEYS)) };
+        let mut iter = self.keyspace.range(from.clone()..).unwrap();
+        let steps = usize::try_from(self.dice.below(120)).unwrap();
+        let mut left: Vec<_> = self.model.range(from..).map(|(k, v)| (k.clone(), v.clone())).collect();
+        for (key, _) in left.drain(..steps.min(left.len())) {
+            assert_eq!(iter.next().unwrap().unwrap().key(), key, "an iterator that is opened");
+        }
+        if round % 6 == 0
+            && let Some((key, _)) = left.pop()
+        {
+            assert_eq!(iter.next_back().unwrap().unwrap().key(), key, "an iterator from the back");
+        }
+        self.iterators.push(Standing { iter, left });
+    }
+
+    fn check_bounds(&self) -> Result<(), String> {
+        let stats = self.db.stats();
+        let (held, bound) = (stats.memtable_bytes, stats.memory_bytes);
+        if held > bound {
+            return Err(format!("{held} bytes of memtables under a budget of {bound}"));
+        }
+        let bound = (stats.memory_bytes / 8).max(ITERATORS_BYTES)
+            + u64_of(self.iterators.len()) * SMALL_ITERATOR_BYTES;
+        if stats.iterator_bytes > bound {
+            let count = self.iterators.len();
+            return Err(format!("{count} iterators take {} bytes, {bound} at most", stats.iterator_bytes));
+        }
+        let disk = stats.live_bytes + stats.held_bytes;
+        if disk > self.written_bytes * DISK_FACTOR + DISK_BYTES {
+            let (count, written) = (self.snapshots.len(), self.written_bytes);
+            return Err(format!("{count} snapshots hold {disk} bytes on disk of {written} written"));
+        }
+        Ok(())
+    }
+
+    /// Compares every `step`th snapshot as a whole, and a few keys of each.
+    fn check_snapshots(&mut self, step: usize) -> Result<(), String> {
+        for (number, (snapshot, model)) in self.snapshots.iter().enumerate() {
+            for _ in 0..3 {
+                let key = key(self.dice.below(KEYS));
+                let got = snapshot.get(&self.keyspace, &key).unwrap();
+                if got.as_deref() != model.get(&key).map(Vec::as_slice) {
+                    return Err(format!("snapshot {number} shows another value of a key"));
+                }
+            }
+            if number % step == 0 {
+                let entries = snapshot.iter(&self.keyspace).unwrap();
+                let entries = entries.map(|entry| entry.unwrap().into_pair().unwrap());
+                let is_same = |((key, value), (k, v)): (_, (&Vec<u8>, &Vec<u8>))| {
+                    let (key, value): (testudo::Slice, testudo::Slice) = (key, value);
+                    *key == **k && *value == **v
+                };
+                let mut count = 0;
+                let is_right = entries.inspect(|_| count += 1).zip(model).all(is_same);
+                if !is_right || count != model.len() {
+                    return Err(format!("snapshot {number} shows other entries"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves every `step`th iterator on to its end.
+    fn check_iterators(&mut self, step: usize) -> Result<(), String> {
+        let count = self.iterators.len();
+        for (number, standing) in self.iterators.iter_mut().enumerate().filter(|(at, _)| at % step == 0) {
+            let Standing { iter, left } = standing;
+            for (key, value) in left.drain(..) {
+                let entry = iter.next().map(|entry| entry.unwrap().into_pair().unwrap());
+                if entry.is_none_or(|(k, v)| *k != *key || *v != *value) {
+                    return Err(format!("iterator {number} of {count} goes on with another entry"));
+                }
+            }
+            if iter.next().is_some() {
+                return Err(format!("iterator {number} of {count} has more entries than there were"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All let go: nothing is held.
+    fn end(self) -> Result<LayerReport, String> {
+        let Self { db, keyspace, snapshots, iterators, .. } = self;
+        let count = u64_of(iterators.len());
+        drop((snapshots, iterators, keyspace));
+        db.settle().unwrap();
+        let stats = db.stats();
+        if stats.held_bytes > 0 || stats.iterator_bytes > 0 {
+            let (held, open) = (stats.held_bytes, stats.iterator_bytes);
+            return Err(format!("{held} bytes of the data file and {open} of memory are held by nobody"));
+        }
+        let mut report = counted(UNIT, SNAPSHOTS);
+        report.add("iterators", count);
+        Ok(report)
+    }
+}
