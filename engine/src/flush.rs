@@ -17,6 +17,7 @@ pub(crate) mod log_release;
 pub(crate) mod nearly_full;
 pub(crate) mod seal_buffers;
 pub(crate) mod sealing;
+mod settle;
 mod spill;
 pub(crate) mod stages;
 pub(crate) mod sweep_pieces;

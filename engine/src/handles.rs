@@ -5,6 +5,7 @@
 pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod db;
+pub(crate) mod dead_run;
 pub(crate) mod entry;
 pub(crate) mod inspect;
 pub(crate) mod iter;

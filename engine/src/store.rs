@@ -14,6 +14,7 @@ pub(crate) mod buffered_keyspaces;
 pub(crate) mod commit_order;
 pub(crate) mod drop_totals;
 pub(crate) mod executor;
+pub(crate) mod gaps;
 pub(crate) mod governor;
 pub(crate) mod health;
 pub(crate) mod held_buffer;
@@ -110,6 +111,8 @@ impl Catalogue {
 pub(crate) struct Counters {
     pub(crate) user_bytes: StripedCount,
     pub(crate) user_writes: StripedCount,
+    /// Tombstones that iterators have passed.
+    pub(crate) tombstones_passed: StripedCount,
     pub(crate) flushes: AtomicU64,
     /// Reads and writes until the last round of flushing.
     pub(crate) reads_flushed: AtomicU64,
@@ -155,6 +158,8 @@ pub(crate) struct Store {
     pub(crate) snapshots: Snapshots,
     pub(crate) iterators: IteratorMemory,
     pub(crate) backpressure: Backpressure,
+    /// Bytes of the gaps of all keyspaces.
+    pub(crate) gap_bytes: Arc<AtomicU64>,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) health: Health,
     /// What other processes are told.
@@ -226,6 +231,7 @@ impl Store {
             pieces: Pieces::default(),
             snapshots: Snapshots::default(),
             iterators: IteratorMemory::default(),
+            gap_bytes: Arc::default(),
             counters: CachePadded::default(),
             publisher: Publisher::default(),
             warm: WarmRestart::new(parts.warm_restart),

@@ -41,6 +41,8 @@ mod pieces_salvage;
 mod placement;
 #[path = "store/public_names.rs"]
 mod public_names;
+#[path = "store/queues.rs"]
+mod queues;
 #[path = "store/refused_entries.rs"]
 mod refused_entries;
 #[path = "store/removals_make_room.rs"]

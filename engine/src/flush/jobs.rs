@@ -265,6 +265,28 @@ impl Store {
         underway.map_or(Ok(false), |underway| self.do_due_job(underway))
     }
 
+    /// Does one job that a keyspace owes, or waits for the one that is under way; about how many bytes were
+    /// merged. `None` if it owes nothing.
+    pub(crate) fn run_owed_job(&self, keyspace: &Arc<KeyspaceCore>) -> Result<Option<u64>> {
+        if let Some(job) = self.background.take_kept() {
+            let progress = Arc::clone(&job.underway.progress);
+            return self.install_job(job).map(|()| Some(progress.state().1));
+        }
+        let Some(underway) = self.background.jobs.begin(keyspace) else {
+            let progress = self.background.jobs.of(keyspace.id);
+            self.background.jobs.wait_for_one();
+            return Ok(Some(progress.map_or(0, |progress| progress.state().1)));
+        };
+        let progress = Arc::clone(&underway.progress);
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let Some(job) = tree.pick_job(true) else { return Ok(None) };
+        keyspace.expect_jobs();
+        if let Begun::Prepared(job) = self.begin_chosen(Chosen { underway, tree, job, is_idle: true })? {
+            self.install_job(job)?;
+        }
+        Ok(Some(progress.state().1))
+    }
+
     /// Does a job that is due although its keyspace is not idle; `false` if there is none.
     fn do_due_job(&self, underway: Underway) -> Result<bool> {
         let tree = Arc::clone(&underway.keyspace.view.load().tree);

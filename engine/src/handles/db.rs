@@ -462,16 +462,17 @@ impl Db {
         store.check_writable()?;
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
-        while store.flush_or_reclaim()? {}
+        store.flush_all_sealed()?;
         store.prepare_value_logs()?;
         store.seal_all();
-        while store.flush_or_reclaim()? {}
+        store.flush_all_sealed()?;
         while store.reclaim_round(LeastGain::Worthwhile)? {}
         Ok(())
     }
 
-    /// Does the trees' own background work until there is none left, then gives free space back. For
-    /// benchmarks and the `compact` command; it happens by itself while keyspaces are idle.
+    /// Does the background work that the trees owe, then gives free space back. For benchmarks and the
+    /// `compact` command; it happens by itself while keyspaces are idle. Of a keyspace that is written to
+    /// meanwhile it does about as much as was owed at the call; what others write does not delay its end.
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
@@ -479,7 +480,7 @@ impl Db {
         if self.store().try_sweep_pieces() {
             self.flush()?;
         }
-        while self.store().run_job(|_| true)? || self.store().background.jobs.wait_for_one() {}
+        self.store().settle_trees(|| {})?;
         self.store().check_writable()?;
         self.store().give_up_unused_value_logs(true)?;
         self.store().give_back_all_space()

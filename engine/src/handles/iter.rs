@@ -10,9 +10,10 @@
 use std::{iter::Take, mem, sync::Arc};
 
 use testudo_base::{Cursor, Kind, Result, num::u64_of, planted};
-use testudo_run::{KeyBounds, ScanLimits};
+use testudo_run::{Direction, KeyBounds, ScanLimits};
 
 use crate::handles::{
+    dead_run::{DeadRun, Led},
     entry::Entry,
     outlying_value::OutlyingScan,
     scan_front::{Front, Watch, owned_alone},
@@ -36,6 +37,7 @@ pub struct Iter {
     back: Option<Sources>,
     /// `back` stands on the entry that was returned last; it moves on when the next one is asked for.
     back_is_returned: bool,
+    back_dead: DeadRun,
     /// Once the back has come across a value that lies outside the tree.
     back_scan: Option<Arc<OutlyingScan>>,
     back_watch: Option<Watch>,
@@ -67,6 +69,8 @@ impl Drop for Iter {
     fn drop(&mut self) {
         if self.pinned.store().is_forked() {
             mem::forget((self.front.take(), self.back.take(), self.back_scan.take(), self.back_watch.take()));
+        } else {
+            self.set_weight(0);
         }
     }
 }
@@ -81,6 +85,7 @@ impl Iter {
             front: None,
             back: None,
             back_is_returned: false,
+            back_dead: DeadRun::new(Direction::Backward),
             back_scan: None,
             back_watch: None,
             back_key: None,
@@ -151,7 +156,7 @@ impl Iter {
             if front.is_parked() {
                 front.resume(self.new_sources(), true)?;
             }
-            front.seek(Some(&low))
+            front.seek(&self.pinned, Some(&low))
         })?;
         self.low = Some(low);
         self.front = Some(front);
@@ -222,7 +227,7 @@ impl Iter {
     fn forward(&mut self) -> Result<Option<Entry>> {
         if self.front.is_none() {
             let mut front = self.new_front();
-            front.seek(self.low.as_deref())?;
+            front.seek(&self.pinned, self.low.as_deref())?;
             self.front = Some(front);
         }
         if self.front.as_ref().is_some_and(Front::is_dry) {
@@ -248,30 +253,31 @@ impl Iter {
                 self.back_watch = Watch::of(&self.pinned);
                 let mut sources = sources_of(&self.pinned, &ScanLimits::default());
                 // After an error it goes on below what it has returned.
-                match self.back_key.as_ref().or(self.bounds.high.as_ref()) {
-                    Some(high) => sources.seek_before(high)?,
-                    None => sources.seek_last()?,
+                let high = self.back_key.as_deref().or(self.bounds.high.as_deref());
+                if self.back_dead.place(&mut sources, &self.pinned, high)? == Led::ToTheEnd {
+                    return Ok(None);
                 }
                 self.back.insert(sources)
             }
         };
         let low = if planted!("seek-ignored-from-the-back") { &self.bounds.low } else { &self.low };
         let front = self.front.as_ref().and_then(Front::key_returned);
-        while let Some(entry) = sources.entry() {
-            let is_beyond = low.as_deref().is_some_and(|low| entry.key < low)
-                || front.is_some_and(|front| entry.key <= front);
-            if is_beyond {
-                return Ok(None);
-            }
+        let is_beyond = |key: &[u8]| {
+            low.as_deref().is_some_and(|low| key < low) || front.is_some_and(|front| key <= front)
+        };
+        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if entry.kind != Kind::Tombstone {
                 let back_key = self.back_key.get_or_insert_default();
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);
                 self.back_is_returned = true;
+                self.back_dead.end();
                 self.back_watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 return owned_alone(&entry, &self.pinned, &mut self.back_scan).map(Some);
             }
-            sources.prev()?;
+            if self.back_dead.pass(sources, &self.pinned, is_beyond)? == Led::ToTheEnd {
+                break;
+            }
         }
         Ok(None)
     }
@@ -285,12 +291,6 @@ impl Iter {
         self.has_ended = !matches!(step, Ok(Some(_)));
         self.note_step();
         step.or_else(|error| self.pinned.read(|| Err(error))).transpose()
-    }
-}
-
-impl Drop for Iter {
-    fn drop(&mut self) {
-        self.set_weight(0);
     }
 }
 

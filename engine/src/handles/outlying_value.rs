@@ -98,7 +98,7 @@ impl OutlyingScan {
         let costs = pinned.view.tree.value_costs().cloned();
         Arc::new(Self {
             open: Arc::clone(pinned.open()),
-            keyspace: Arc::clone(&pinned.keyspace),
+            keyspace: Arc::clone(&pinned.core.name),
             tree: Arc::clone(&pinned.view.tree),
             full_merge: Arc::clone(&pinned.view.full_merge),
             costs: costs.map(|costs| (costs, pinned.view.options.large_values())),

@@ -19,11 +19,13 @@ use testudo_base::{
     planted,
 };
 
+use testudo_run::Direction;
 use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
 
 use crate::{
     Slice,
     handles::{
+        dead_run::{DeadRun, Led},
         entry::Entry,
         outlying_value::{AHEAD_BYTES, OutlyingScan, TakingAhead, Unmerged, refers},
         scan_sources::Sources,
@@ -51,6 +53,9 @@ pub(crate) struct Front {
     parked_count: usize,
     /// The sources stand on an entry that was returned or taken ahead.
     is_passed: bool,
+    dead: DeadRun,
+    /// Nothing is left within the bounds, wherever the sources stand.
+    has_ended: bool,
     /// What was taken ahead.
     ahead: VecDeque<Entry>,
     /// Why the sources could not go on behind that.
@@ -152,6 +157,8 @@ impl Front {
             parked_at: Vec::new(),
             parked_count: 1,
             is_passed: false,
+            dead: DeadRun::new(Direction::Forward),
+            has_ended: false,
             ahead: VecDeque::new(),
             failure: None,
             key_returned: None,
@@ -166,7 +173,7 @@ impl Front {
 
     /// Moves in front of the first entry whose key is ≥ `low`, or of all.
     /// REQUIRES: it is not parked.
-    pub(crate) fn seek(&mut self, low: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn seek(&mut self, pinned: &Pinned, low: Option<&[u8]>) -> Result<()> {
         self.parked_count = 1;
         self.is_passed = false;
         self.ahead.clear();
@@ -175,10 +182,8 @@ impl Front {
         self.returned = 0;
         self.count = self.expected.filter(|expected| *expected > 0).unwrap_or(1).min(AHEAD_ENTRIES);
         let Some(sources) = &mut self.sources else { return Ok(()) };
-        match low {
-            Some(low) => sources.seek(low),
-            None => sources.seek_first(),
-        }
+        self.has_ended = self.dead.place(sources, pinned, low)? == Led::ToTheEnd;
+        Ok(())
     }
 
     /// Whether it has nothing to read with.
@@ -232,7 +237,7 @@ impl Front {
         self.parked_count = (self.parked_count * 2).min(usize_of(PARKED_ENTRIES));
         let Some(sources) = &mut self.sources else { return };
         let (mut passed, mut bytes) = (0, 0);
-        while passed < count && bytes < PARKED_BYTES {
+        while passed < count && bytes < PARKED_BYTES && !self.has_ended {
             if std::mem::replace(&mut self.is_passed, true)
                 && let Err(failure) = sources.next()
             {
@@ -305,19 +310,30 @@ impl Front {
         if std::mem::take(&mut self.is_passed) {
             sources.next()?;
         }
-        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
+        while let Some(entry) = self.sources.as_ref().and_then(Cursor::entry)
+            && !self.has_ended
+            && !is_beyond(entry.key)
+        {
             if refers(&entry) {
                 self.take_ahead(pinned, is_beyond)?;
                 return Ok(None);
             }
             if entry.kind != Kind::Tombstone {
                 self.is_passed = true;
+                self.dead.end();
                 self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 return Ok(Some(owned(&entry, pinned)));
             }
-            sources.next()?;
+            self.pass_dead(pinned, is_beyond)?;
         }
         Ok(None)
+    }
+
+    /// Passes tombstones from the one on that the sources stand on.
+    fn pass_dead(&mut self, pinned: &Pinned, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        let Some(sources) = &mut self.sources else { return Ok(()) };
+        self.has_ended = self.dead.pass(sources, pinned, is_beyond)? == Led::ToTheEnd;
+        Ok(())
     }
 
     /// Entries that the scan is still for, as far as that is known.
@@ -330,8 +346,18 @@ impl Front {
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
         let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
-        let Some(sources) = &mut self.sources else { return Ok(()) };
-        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
+        while let Some(entry) = self.sources.as_ref().and_then(Cursor::entry)
+            && !self.has_ended
+            && !is_beyond(entry.key)
+        {
+            if entry.kind == Kind::Tombstone {
+                if let Err(failure) = self.pass_dead(pinned, is_beyond) {
+                    self.failure = Some(failure);
+                    break;
+                }
+                continue;
+            }
+            self.dead.end();
             if refers(&entry) {
                 match outside.push(&entry) {
                     Ok(value_bytes) => bytes += value_bytes,
@@ -341,7 +367,7 @@ impl Front {
                     }
                 }
                 taken.push(Taken::Outside(entry.key.to_vec().into()));
-            } else if entry.kind != Kind::Tombstone {
+            } else {
                 self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 bytes += u64_of(entry.value.len());
                 taken.push(Taken::Entry(owned(&entry, pinned)));
@@ -352,7 +378,8 @@ impl Front {
                 break;
             }
             self.is_passed = false;
-            if let Err(failure) = sources.next() {
+            let moved = self.sources.as_mut().map_or(Ok(()), Cursor::next);
+            if let Err(failure) = moved {
                 self.failure = Some(failure);
                 break;
             }

@@ -19,7 +19,7 @@ use crate::{
     handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
     read::{self, Found, ManyFound},
     read_pieces::{read_piece, read_whole},
-    store::{Store, held_view::HeldView, held_views::Views},
+    store::{Store, held_view::HeldView, held_views::Views, view::KeyspaceCore},
 };
 
 /// A registered seqno; its drop releases it.
@@ -45,8 +45,8 @@ pub(crate) struct Pinned {
     /// The keyspace of values in pieces, if there is one.
     pieces: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
-    /// Its name.
-    pub(crate) keyspace: Arc<str>,
+    /// Which one.
+    pub(crate) core: Arc<KeyspaceCore>,
     registered: Arc<Registered>,
 }
 
@@ -72,8 +72,8 @@ impl Pinned {
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
         store.commits.in_flight.wait_for(seqno);
-        let (keyspace, registered) = (Arc::clone(&keyspace.core.name), Arc::new(registered));
-        Ok(Arc::new(Self { view, pieces, seqno, keyspace, registered }))
+        let (core, registered) = (Arc::clone(&keyspace.core), Arc::new(registered));
+        Ok(Arc::new(Self { view, pieces, seqno, core, registered }))
     }
 
     /// The store that it is of.
@@ -83,7 +83,7 @@ impl Pinned {
 
     /// Reads something of it.
     pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.store().read_of(&self.keyspace, read)
+        self.store().read_of(&self.core.name, read)
     }
 
     /// What `key` has.
@@ -195,7 +195,7 @@ impl Snapshot {
             view: Arc::clone(view),
             pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
-            keyspace: Arc::clone(&keyspace.core.name),
+            core: Arc::clone(&keyspace.core),
             registered: Arc::clone(&self.registered),
         };
         Ok(SnapshotKeyspace(Arc::new(pinned)))

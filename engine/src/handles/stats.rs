@@ -40,6 +40,11 @@ pub struct DbStats {
     pub stream_reads: u64,
     /// Bytes of those.
     pub stream_read_bytes: u64,
+    /// Tombstones that iterators passed one by one to come to the next entry; a count.
+    pub tombstones_passed: u64,
+    /// Bytes of memory of gaps: ranges of keys in which an iterator found nothing but tombstones, and which
+    /// later ones seek past.
+    pub gap_bytes: u64,
     /// Look-ups that found their page in the cache.
     pub cache_hits: u64,
     /// Look-ups that did not.
@@ -212,6 +217,8 @@ impl DbStats {
             page_read_bytes: io.page_read_bytes,
             stream_reads: io.stream_reads,
             stream_read_bytes: io.stream_read_bytes,
+            tombstones_passed: counters.tombstones_passed.sum(),
+            gap_bytes: store.gap_bytes.load(Relaxed),
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             cache_used_bytes: cache.used_bytes,

@@ -72,6 +72,8 @@ stat_fields!(DbStats {
     page_read_bytes,
     stream_reads,
     stream_read_bytes,
+    tombstones_passed,
+    gap_bytes,
     cache_hits,
     cache_misses,
     cache_used_bytes,

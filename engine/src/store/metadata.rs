@@ -41,6 +41,7 @@ impl Store {
     pub(crate) fn metadata_bytes(&self) -> u64 {
         let of_objects = |count: usize, bytes: u64| u64_of(count) * OBJECT_BYTES + bytes * OBJECT_COPIES;
         self.data.run_memory_bytes()
+            + self.gap_bytes.load(Relaxed)
             + self.keyspace_count() * u64_of(KEYSPACE_BYTES)
             + self.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
     }

@@ -27,7 +27,10 @@ use testudo_values::{Placement, ValueLog, ValueLogRecord};
 use crate::{
     flush::idle::Idle,
     handles::options::KeyspaceOptions,
-    store::{Store, budget::OwnShare, drop_totals::DropTotals, held_buffer::HeldBuffer, held_view::HeldView},
+    store::{
+        Store, budget::OwnShare, drop_totals::DropTotals, gaps::Gaps, held_buffer::HeldBuffer,
+        held_view::HeldView,
+    },
 };
 
 /// A memtable and when it was first written.
@@ -241,6 +244,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) full_merge: Arc<FullMerge>,
     pub(crate) name: Arc<str>,
     pub(crate) drops: DropTotals,
+    /// Where scans need not look.
+    pub(crate) gaps: Gaps,
     /// Since when nothing has come in. For the background alone.
     pub(crate) idle: Mutex<Idle>,
     /// A look for background jobs is worth while.
@@ -287,6 +292,7 @@ impl KeyspaceCore {
             full_merge,
             name,
             drops: DropTotals::default(),
+            gaps: Gaps::new(&store.gap_bytes),
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),

@@ -229,6 +229,8 @@ impl Store {
             }
         });
         let inserted = buffers.insert(first, operations, keep_from, !self.is_synced(durability));
+        // Before snapshots can see it.
+        end_gaps(keyspaces, operations);
         logged.into_iter().for_each(|logged| logged.note(first));
         drop(underway);
         if let ChosenBuffers::One(view) = &buffers {
@@ -287,5 +289,17 @@ impl Store {
             return Ok(());
         }
         self.wal()?.keep(seqno)
+    }
+}
+
+/// Scans have to look where these operations have put something.
+#[inline]
+fn end_gaps(keyspaces: &[Arc<KeyspaceCore>], operations: &[Operation<'_>]) {
+    if keyspaces.iter().all(|keyspace| keyspace.gaps.is_empty()) {
+        return;
+    }
+    for operation in operations.iter().filter(|operation| operation.kind != Kind::Tombstone) {
+        let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
+        keyspace.into_iter().for_each(|keyspace| keyspace.gaps.end_at(operation.key));
     }
 }

@@ -434,6 +434,26 @@ impl Leaf {
         }
     }
 
+    /// The first key at or after `low` of which the newest version is newer than `since`.
+    pub(crate) fn first_newer(&self, arena: &Arena, low: &[u8], since: Seqno) -> Option<Vec<u8>> {
+        if self.len == 0 || self.max_seqno <= since {
+            return None;
+        }
+        // The keys of a leaf on the right share other bytes than `low`.
+        let is_before = self.first_key(arena).is_none_or(|first| low <= first);
+        let from = if is_before {
+            Slot { group: 0, at: 0 }
+        } else {
+            self.search(arena, low).unwrap_or_else(|slot| slot)
+        };
+        let mut found = None;
+        self.visit_forward(arena, from, Seqno(u64::MAX), |view| {
+            found = (view.seqno() > since).then(|| view.key().to_vec());
+            found.is_none()
+        });
+        found
+    }
+
     /// Visits entries from `start` on as they were at `at`, until `visit` returns false.
     pub(crate) fn visit_forward<'a>(
         &'a self,

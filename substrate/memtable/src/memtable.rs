@@ -112,6 +112,12 @@ impl Memtable {
         self.table()?.newest_seqno(key)
     }
 
+    /// The first key in `[low, high)` that was written after `since`; a later insert than this call may add
+    /// one. Skips leaves into which nothing came since.
+    pub fn first_newer(&self, low: &[u8], high: Option<&[u8]>, since: Seqno) -> Option<Vec<u8>> {
+        self.table()?.first_newer(low, high, since)
+    }
+
     /// Bytes of memory, used or reserved: records, index, tables.
     pub fn memory_bytes(&self) -> u64 {
         u64_of(size_of::<Self>()) + self.table().map_or(0, Table::memory_bytes)

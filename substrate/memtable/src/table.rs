@@ -31,6 +31,9 @@ use crate::{
 /// What [`Table::bytes_between`] counts for each entry beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
+/// [`Table::first_newer`] looks at so many leaves before it lets go of the top level.
+const LEAVES_AT_ONCE: usize = 64;
+
 /// What table and top level cost the process, as a multiple of their bytes: pieces of many sizes, allocated
 /// by one thread and freed by another, leave as much memory unused in the heaps of the allocator.
 const INDEX_COST: u64 = 2;
@@ -325,6 +328,29 @@ impl Table {
             match top.low(place) {
                 Some(low) if !any => fence = Some(low.to_vec()),
                 _ => return,
+            }
+        }
+    }
+
+    /// See [`crate::Memtable::first_newer`].
+    pub(crate) fn first_newer(&self, low: &[u8], high: Option<&[u8]>, since: Seqno) -> Option<Vec<u8>> {
+        let mut fence: Option<Vec<u8>> = None;
+        loop {
+            let low = fence.as_deref().unwrap_or(low);
+            // Splits wait for this lock.
+            let top = self.top.read();
+            let mut last = Place::FIRST;
+            for (place, leaf) in top.leaves_from(top.find(low)).take(LEAVES_AT_ONCE) {
+                let leaf = leaf.read();
+                let found = leaf.first_newer(&self.arena, low, since);
+                if let Some(found) = found {
+                    return Some(found).filter(|found| high.is_none_or(|high| found.as_slice() < high));
+                }
+                last = place;
+            }
+            match top.high(last) {
+                Some(next) if high.is_none_or(|high| next < high) => fence = Some(next.to_vec()),
+                _ => return None,
             }
         }
     }

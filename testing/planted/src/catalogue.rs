@@ -530,6 +530,25 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("extent-freed-while-held", "extents are reused while a snapshot reads them", &["snapshots"]),
     bug(
+        "tombstones-moved-all-at-once",
+        "one job moves all that has many tombstones, whatever it writes",
+        &["trees/lsm/src/tree/tests/tombstones.rs"],
+    ),
+    bug(
+        "tombstones-flushed-all-at-once",
+        "one job flushes all pivots with many tombstones",
+        &["trees/betree/src/tree/tests/tombstones.rs"],
+    ),
+    bug(
+        "settled-only-at-rest",
+        "settling ends only once nobody writes",
+        &["engine/src/flush/settle/tests.rs"],
+    ),
+    bug("gap-never-remembered", "each scan passes all tombstones step by step", &["queues"]),
+    bug("gap-outlives-a-write", "scans seek past what was written into a gap", &["queues"]),
+    bug("gap-known-unchecked", "a gap is known whatever was written since its scan began", &["queues"]),
+    bug("gap-shown-to-older-snapshot", "a gap hides what was removed after a snapshot", &["queues"]),
+    bug(
         "version-pruned-under-snapshot",
         "an overwrite removes the version that a snapshot needs",
         &["snapshots"],

@@ -14,11 +14,12 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 14] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 15] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
     ("scans", scans),
+    ("gaps", gaps),
     ("flushes", flushes),
     ("synced", synced),
     ("catalogue", catalogue),
@@ -124,6 +125,35 @@ fn scans() {
         for round in 0..4 {
             client.scan(&main, &MANY, round % 2 == 1);
         }
+    });
+    world.crash_and_check(&["main"], &MANY);
+}
+
+/// Scans leave gaps behind and use them, while something is written into these, and flushed.
+fn gaps() {
+    const MANY: [&str; 3] = ["a", "b", "c"];
+    let mut world = World::new();
+    let main = world.keyspace("main");
+    world.client(9).batch(&[(&main, "a", Some("0a")), (&main, "b", Some("0b"))], Buffered);
+    world.client(9).batch(&[(&main, "a", None), (&main, "c", Some("0c"))], Buffered);
+    let writer = main.clone();
+    world.start(move |client| {
+        client.remove(&writer, "b");
+        client.insert(&writer, "a", "x1");
+        client.batch(&[(&writer, "a", None), (&writer, "b", Some("x2"))], Buffered);
+    });
+    let scanner = main.clone();
+    world.start(move |client| {
+        for round in 0..3 {
+            client.scan(&scanner, &MANY, round % 2 == 1);
+        }
+    });
+    world.start(move |client| {
+        client.scan(&main, &MANY, false);
+        client.flush();
+        let mut held = client.snapshot();
+        client.look(&mut held, &main, &MANY);
+        client.scan(&main, &MANY, true);
     });
     world.crash_and_check(&["main"], &MANY);
 }

@@ -18,6 +18,7 @@ pub mod metamorphic;
 pub mod model;
 pub mod nth;
 pub mod openings;
+pub mod queues;
 pub mod removals;
 pub mod shortages;
 pub mod simulate;
@@ -45,6 +46,12 @@ pub const LAYERS: &[Layer] = &[
         about: "a snapshot shows the same content for all its life",
         unit: Some(snapshots::UNIT),
         run: snapshots::run,
+    },
+    Layer {
+        name: queues::NAME,
+        about: "a look at the end of a queue costs the same however much was removed, and is right",
+        unit: Some(queues::UNIT),
+        run: queues::run,
     },
     Layer {
         name: crash::NAME,

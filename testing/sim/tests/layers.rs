@@ -39,6 +39,11 @@ fn snapshots_answer_as_of_their_moment() {
 }
 
 #[test]
+fn looks_at_the_ends_of_queues_cost_the_same_however_much_was_removed() {
+    run("queues");
+}
+
+#[test]
 fn power_losses_keep_the_prefix_rule() {
     run("crash");
 }

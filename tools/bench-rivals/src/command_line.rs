@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use testudo::Placement;
-use testudo_bench::{Mix, Workload, YcsbArgs, parse_positive};
+use testudo_bench::{Mix, QueueArgs, Workload, YcsbArgs, parse_positive};
 
 use crate::engine::Engine;
 
@@ -24,8 +24,20 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Several engines, each run in a process of its own, side by side
     Compare(Box<CompareArgs>),
+    /// Queues on one engine in this process, as in `testudo-bench queue`
+    Queue(Box<QueueRunArgs>),
     /// Which engines can run here
     Engines,
+}
+
+/// Flags of `queue`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QueueRunArgs {
+    /// The engine
+    #[arg(value_enum)]
+    pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) queue: QueueArgs,
 }
 
 /// Flags of `run`.

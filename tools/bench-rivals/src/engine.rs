@@ -5,7 +5,7 @@
 
 use clap::ValueEnum;
 use testudo::Result;
-use testudo_bench::{Context, Outcome, Testudo, YcsbArgs, run_on};
+use testudo_bench::{Context, Outcome, QueueArgs, Testudo, YcsbArgs, run_on, run_queue_on};
 
 use crate::{fjall_store::Fjall, lmdb::Lmdb, redb_store::Redb, rocksdb, rocksdb::RocksDb};
 
@@ -71,6 +71,31 @@ impl Engine {
             Self::Redb => run_on::<Redb>(args, context),
         }
     }
+
+    /// Runs queues in this process.
+    pub(crate) fn run_queue(self, args: &QueueArgs, context: &Context) -> Result<Outcome> {
+        let with_tree = |tree| run_queue_on::<Testudo>(&queue_with_tree(args, tree), context);
+        match self {
+            Self::Testudo => run_queue_on::<Testudo>(args, context),
+            Self::TestudoSplinter => with_tree("splinter"),
+            Self::TestudoLeveled => with_tree("leveled"),
+            Self::TestudoParallax => with_tree("parallax"),
+            Self::TestudoLsbm => with_tree("lsbm"),
+            Self::TestudoTreeline => with_tree("treeline"),
+            Self::Rocksdb => run_queue_on::<RocksDb<0>>(args, context),
+            Self::Blobdb => run_queue_on::<RocksDb<1>>(args, context),
+            Self::RocksdbTuned => run_queue_on::<RocksDb<2>>(args, context),
+            Self::Lmdb => run_queue_on::<Lmdb>(args, context),
+            Self::Fjall => run_queue_on::<Fjall>(args, context),
+            Self::Redb => run_queue_on::<Redb>(args, context),
+        }
+    }
+}
+
+fn queue_with_tree(args: &QueueArgs, tree: &str) -> QueueArgs {
+    let mut args = args.clone();
+    tree.clone_into(&mut args.store.tree);
+    args
 }
 
 fn with_tree(args: &YcsbArgs, tree: &str) -> YcsbArgs {

@@ -38,6 +38,9 @@ fn main() -> ExitCode {
                 .map(|outcome| outcome.exit_code())
         }
         Command::Compare(args) => compare::compare(&args, &stop),
+        Command::Queue(args) => {
+            args.engine.run_queue(&args.queue, &Context::new(stop)).map(|outcome| outcome.exit_code())
+        }
         Command::Engines => list_engines(),
     };
     match done {

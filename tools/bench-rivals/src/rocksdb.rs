@@ -79,6 +79,10 @@ impl Records for RocksRecords {
         self.0.put(key, value)
     }
 
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        self.0.delete(key)
+    }
+
     #[inline]
     fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         self.0.get(key, see)

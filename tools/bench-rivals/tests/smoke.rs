@@ -56,11 +56,7 @@ fn every_engine_that_is_there_answers_every_workload_rightly() {
         let results = results(&output);
         assert_eq!(results.len(), WORKLOADS.split(',').count(), "{engine}");
         for result in &results {
-            assert_eq!(
-                (&result["engine"], &result["wrong_answers"]),
-                (&name.into(), &0.into()),
-                "{result}"
-            );
+            assert_eq!((&result["engine"], &result["wrong_answers"]), (&name.into(), &0.into()), "{result}");
             assert!(result["ops"].as_u64().unwrap() > 0, "{result}");
         }
         assert!(results.last().unwrap()["reopen_seconds"].as_f64().unwrap() > 0.0);

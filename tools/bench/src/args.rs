@@ -37,6 +37,9 @@ pub enum BenchCommand {
         mut_arg("key_bytes", |key_bytes| key_bytes.default_value("48")),
     )]
     Mixgraph(Box<YcsbArgs>),
+    /// Queues, windows and sessions, and a store of which three in ten writes remove something: whether looks
+    /// at the front become slower
+    Queue(QueueArgs),
     /// A real history against the store, compared with a model in memory
     Replay(ReplayArgs),
     /// What the disk itself gives: random reads, bandwidth, syncs
@@ -322,6 +325,46 @@ impl YcsbArgs {
 struct Bare {
     #[command(flatten)]
     ycsb: YcsbArgs,
+}
+
+/// What comes in and goes in `queue`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePattern {
+    /// In at the end, a look at the front, out there
+    Queue,
+    /// In at the end, a look at the front; a hundred at a time go there
+    Window,
+    /// In anywhere, what came first goes, a look at the front
+    Sessions,
+    /// Uniform writes of which 30 % remove something, and no looks
+    Churn,
+}
+
+impl QueuePattern {
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// Flags of `queue`.
+#[derive(Args, Clone, Debug)]
+pub struct QueueArgs {
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Patterns in the order they run, each in a store of its own, or in a keyspace of the one in --dir
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "queue,window,sessions")]
+    pub patterns: Vec<QueuePattern>,
+    /// Rounds of each pattern
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_positive)]
+    pub rounds: u64,
+    /// Entries that are there at first
+    #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
+    pub waiting: u64,
+    /// Bytes of a value; keys have 16
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
+    pub value_bytes: u64,
 }
 
 /// Flags of `replay`.

@@ -20,8 +20,8 @@ mod subject;
 mod workloads;
 
 pub use args::{
-    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, Mix, PaperArgs, PhasesArgs, ReplayArgs,
-    Scale, StoreArgs, TraceFormat, Workload, YcsbArgs,
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, Mix, PaperArgs, PhasesArgs, QueueArgs,
+    QueuePattern, ReplayArgs, Scale, StoreArgs, TraceFormat, Workload, YcsbArgs,
 };
 pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
@@ -30,4 +30,5 @@ pub use report::output::Output;
 pub use report::size::{human_bytes, human_count, parse_positive};
 pub use subject::testudo_subject::Testudo;
 pub use subject::{Readings, Records, Settings, Subject};
+pub use workloads::queue::run_queue_on;
 pub use workloads::ycsb::run_on;

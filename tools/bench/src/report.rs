@@ -97,6 +97,11 @@ pub(crate) struct Report {
     /// At a fixed rate: of the calls alone, without the time for which an operation was late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) call_latency_us: Option<Percentiles>,
+    /// Of looks at the front of a queue, the mean of the first thousand, and of the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_looks_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_looks_us: Option<f64>,
     pub(crate) latency_us_by_class: BTreeMap<&'static str, Percentiles>,
     pub(crate) ops_by_class: BTreeMap<&'static str, u64>,
     pub(crate) user_bytes_written: u64,

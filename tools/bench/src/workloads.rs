@@ -3,6 +3,7 @@
 
 pub(crate) mod micro;
 pub(crate) mod paper;
+pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod values;
 pub(crate) mod ycsb;

@@ -15,12 +15,12 @@ use std::{fmt, sync::Arc};
 
 use testudo_base::{Result, planted};
 use testudo_contract::{Job, Opaque, Prepared, Work};
-use testudo_run::Run;
 use testudo_sequence::{Bounds, Layer};
 
 use crate::{
     BeTreeOptions,
     policy::{DueWork, NodeLoad, NodeWork},
+    tombstones::{WorthFlushing, pick_tombstones},
     trunk::node::{Child, Node, Tier},
     update::{
         join::{find_join, nothing_above, waiting_for},
@@ -28,6 +28,9 @@ use crate::{
         write::{Outputs, write_plan},
     },
 };
+
+/// What a job is called that is done for the sake of tombstones.
+pub(crate) const FOR_TOMBSTONES: &str = "flush tombstones";
 
 /// Children flushed at once: some tens of milliseconds.
 const FLUSHED_AT_ONCE: usize = 8;
@@ -43,8 +46,8 @@ enum Action {
     FlushBeyondBound { pivots: Vec<usize> },
     /// Updates have made this due.
     DoDue(NodeWork),
-    /// Tombstones are many in this tier.
-    FlushTombstones { tier: usize },
+    /// Tombstones wait for these pivots that are worth it.
+    FlushTombstones { pivots: Vec<usize>, saved_bytes: u64 },
     /// Scans had to look into what waits for these pivots, or into these tiers.
     SpareScans(NodeWork),
     /// Nothing comes in.
@@ -59,20 +62,20 @@ impl Action {
             Self::FlushBeyondBound { .. } => "flush what is beyond the bound",
             Self::DoDue(NodeWork::Merge(_)) => "merge tiers",
             Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
-            Self::FlushTombstones { .. } => "flush tombstones",
+            Self::FlushTombstones { .. } => FOR_TOMBSTONES,
             Self::SpareScans(NodeWork::Flush(_)) => "flush what scans look into",
             Self::SpareScans(NodeWork::Merge(_)) => "merge what scans look into",
             Self::CompactIdle(_) => "compact while idle",
         }
     }
 
-    /// About how many bytes of the node's buffer take part.
+    /// About how many bytes of the node's buffer take part, or end with it.
     fn debt_bytes(&self, node: &Node) -> u64 {
         let pending =
             |pivots: &mut dyn Iterator<Item = usize>| pivots.map(|pivot| node.pending_of(pivot)).sum();
         match self {
             Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
-            Self::FlushTombstones { tier } => node.tiers[*tier].active_bytes(),
+            Self::FlushTombstones { saved_bytes, .. } => *saved_bytes,
             Self::FlushBeyondBound { pivots }
             | Self::SpareScans(NodeWork::Flush(pivots))
             | Self::DoDue(NodeWork::Flush(pivots))
@@ -117,8 +120,8 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     if let Some((node, pivots)) = find_beyond_bound(root, options) {
         return Some(Action::FlushBeyondBound { pivots }.on(node));
     }
-    if let Some((node, tier)) = find_tombstones(root) {
-        return Some(Action::FlushTombstones { tier }.on(node));
+    if let Some(WorthFlushing { node, pivots, saved_bytes }) = pick_tombstones(root, options, is_idle) {
+        return Some(Action::FlushTombstones { pivots, saved_bytes }.on(node));
     }
     if let Some((node, work)) = find_scanned(root, options).or_else(|| find_scanned_tiers(root, options)) {
         return Some(Action::SpareScans(work).on(node));
@@ -180,20 +183,6 @@ fn find_beyond_bound<'a>(
         return Some((node, pivots));
     }
     node.child_nodes().find_map(|child| find_beyond_bound(child, options))
-}
-
-/// A node with a tier that consists of tombstones for a quarter or more. Flushing what that tier holds brings
-/// them nearer to the leaves, where they and what they delete disappear.
-fn find_tombstones(node: &Arc<Node>) -> Option<(&Arc<Node>, usize)> {
-    let has_many = |tier: &Tier| {
-        let count = |of: fn(&Run) -> u64| -> u64 { tier.runs.iter().map(|fenced| of(&fenced.run)).sum() };
-        let tombstones = count(|run| run.reference().tombstones);
-        tombstones > 0 && tombstones * 4 >= count(|run| run.reference().entries)
-    };
-    if let Some(tier) = node.tiers.iter().position(has_many) {
-        return Some((node, tier));
-    }
-    node.child_nodes().find_map(find_tombstones)
 }
 
 /// The children of a node for which it pays to flush what scans look into on the way to them; with any, also
@@ -318,11 +307,9 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
     match action {
         Action::ShrinkRoot => flush(&mut plan, &mut std::iter::once(0))?,
         Action::Join => {}
-        Action::FlushTombstones { tier } => {
-            let shares = &node.tiers[*tier].shares;
-            flush(&mut plan, &mut (0..shares.len()).filter(|&pivot| shares[pivot].is_some()))?;
+        Action::FlushTombstones { pivots, .. } | Action::FlushBeyondBound { pivots } => {
+            flush(&mut plan, &mut pivots.iter().copied())?
         }
-        Action::FlushBeyondBound { pivots } => flush(&mut plan, &mut pivots.iter().copied())?,
         Action::SpareScans(work) | Action::DoDue(work) | Action::CompactIdle(work) => {
             plan.do_work(work.clone(), options, depth)?
         }

@@ -19,6 +19,7 @@
 mod jobs;
 mod policy;
 mod scan;
+mod tombstones;
 mod tree;
 mod trunk;
 mod update;

@@ -11,4 +11,5 @@ pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod retain;
+pub(crate) mod tombstones;
 pub(crate) mod write;

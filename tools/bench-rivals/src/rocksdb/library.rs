@@ -51,6 +51,7 @@ functions! {
     close(Object);
     free(*mut c_void);
     put(Object, Object, *const c_char, usize, *const c_char, usize, ErrorPlace);
+    delete(Object, Object, *const c_char, usize, ErrorPlace);
     get_pinned(Object, Object, *const c_char, usize, ErrorPlace) -> Object;
     pinnableslice_value(Object, *mut usize) -> *const c_char;
     pinnableslice_destroy(Object);

@@ -82,6 +82,11 @@ impl Store {
         try_call!(functions, put(db, options, pointer(key), key.len(), pointer(value), value.len()))
     }
 
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<()> {
+        let (functions, db, options) = (self.functions, self.db, self.write_options);
+        try_call!(functions, delete(db, options, pointer(key), key.len()))
+    }
+
     pub(crate) fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         let (functions, db, options) = (self.functions, self.db, self.read_options);
         let found = try_call!(functions, get_pinned(db, options, pointer(key), key.len()))?;

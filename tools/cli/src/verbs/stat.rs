@@ -28,10 +28,11 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "write_memory",
             "metadata",
             "flush_distance",
+            "gap",
         ],
     ),
     ("warm restart and warm merges", &["restore", "warmed"]),
-    ("reads", &["record_", "page_read", "stream_read", "device_bytes_read"]),
+    ("reads", &["record_", "page_read", "stream_read", "device_bytes_read", "tombstones_passed"]),
     (
         "writes",
         &[

@@ -448,3 +448,4 @@ mod reclaiming;
 mod retained;
 mod scan_charges;
 mod scan_reads;
+mod tombstones;

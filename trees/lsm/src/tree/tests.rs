@@ -32,6 +32,7 @@ mod page_updates;
 mod reclaiming;
 mod scan_charges;
 mod scan_reads;
+mod tombstones;
 mod warm_merges;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(3);

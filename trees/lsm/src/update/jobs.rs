@@ -21,8 +21,9 @@ use crate::{
     policy::IDLE_BYTES,
     update::{
         destination::{Destination, Place},
-        moves::own_layer,
+        moves::{Amount, own_layer},
         plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
+        tombstones::{WorthMoving, pick_level, written_max},
     },
 };
 
@@ -33,6 +34,8 @@ pub(crate) enum Action {
     Move {
         level: usize,
         bytes: u64,
+        /// It ends where about so many are written, those of the destination included.
+        written_max: u64,
         /// What scans pay for it.
         price: u64,
     },
@@ -43,6 +46,9 @@ pub(crate) enum Action {
     /// What compaction buffers have of damaged runs is given up.
     GiveUpDamaged,
 }
+
+/// What a job is called that is done for the sake of tombstones.
+pub(crate) const FOR_TOMBSTONES: &str = "empty a level of tombstones";
 
 /// So many small runs side by side are joined.
 const JOINED_RUNS_MIN: usize = 4;
@@ -61,21 +67,22 @@ pub(crate) fn pick_job(
     let piece = IDLE_BYTES.max(options.run_bytes * 4);
     let empty = |what: &'static str, level: usize, price: u64| {
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
-        job(what, debt, Action::Move { level, bytes: piece, price })
+        job(what, debt, Action::Move { level, bytes: piece, written_max: u64::MAX, price })
     };
     if levels.has_damaged_retained() {
         return job("give up damaged runs that were retained", 0, Action::GiveUpDamaged);
     }
     let tree = levels.to_bytes();
     if let Some((level, bytes)) = options.next_move(&tree, &options.capacities(&tree)) {
-        return job("move runs down", bytes, Action::Move { level, bytes, price: 0 });
+        return job("move runs down", bytes, Action::Move { level, bytes, written_max: u64::MAX, price: 0 });
+    }
+    if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle) {
+        let written_max =
+            if planted!("tombstones-moved-all-at-once") { u64::MAX } else { written_max(options) };
+        let action = Action::Move { level, bytes: piece, written_max, price: 0 };
+        return job(FOR_TOMBSTONES, saved_bytes, action);
     }
     let next = next_to_empty(levels);
-    if levels.levels.iter().any(is_tombstones)
-        && let Some(level) = next
-    {
-        return empty("empty a level of tombstones", level, 0);
-    }
     if let Some(level) = next {
         let price = tree.move_bytes(level, piece);
         if price <= scanned_bytes {
@@ -116,12 +123,13 @@ pub(crate) fn plan_job(
         Some(Action::GiveUpDamaged) => Ok((None, None)),
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
-        Some(Action::Move { level, bytes, .. }) => {
+        Some(Action::Move { level, bytes, written_max, .. }) => {
             let handed_over = (!levels.levels[*level].is_emptying()).then_some(*level);
             if handed_over.is_some() {
                 levels.levels[*level].hand_over();
             }
-            Ok((levels.plan_move(*level, *bytes, options)?, handed_over))
+            let amount = Amount { bytes: *bytes, written_max: *written_max };
+            Ok((levels.plan_move(*level, amount, options)?, handed_over))
         }
         None => panic!("{job:?} was chosen by a tree of another family"),
     }
@@ -141,17 +149,6 @@ fn next_to_empty(levels: &Levels) -> Option<usize> {
     let levels = &levels.levels;
     let emptying = levels.iter().rposition(Level::is_emptying);
     emptying.or_else(|| levels.iter().position(|level| !level.is_empty()))
-}
-
-/// Whether a quarter or more of what a level has are tombstones. Lower down they disappear, with what they
-/// delete.
-fn is_tombstones(level: &Level) -> bool {
-    let is_heavy = |component: &Component| {
-        let count = |of: fn(&Held) -> u64| component.iter().map(of).sum::<u64>();
-        let tombstones = count(|held| held.run().reference().tombstones);
-        tombstones > 0 && tombstones * 4 >= count(|held| held.run().reference().entries)
-    };
-    level.filling.iter().chain(&level.emptying).any(is_heavy)
 }
 
 /// Neighbouring runs of the bottom that are worth being one.

@@ -170,18 +170,18 @@ impl Levels {
         }
     }
 
-    /// Moves about so many bytes of what a level empties into the next one; `None` if there are none to move.
+    /// Moves about so much of what a level empties into the next one; `None` if there is nothing to move.
     pub(crate) fn plan_move(
         &self,
         level: usize,
-        wanted: u64,
+        amount: Amount,
         options: &LsmOptions,
     ) -> Result<Option<Destination>> {
         let emptying = &self.levels[level].emptying;
-        let Some(start) = first_key(emptying)?.filter(|_| wanted > 0) else { return Ok(None) };
+        let Some(start) = first_key(emptying)?.filter(|_| amount.bytes > 0) else { return Ok(None) };
         let place = if level + 1 < self.levels.len() { Place::Level(level + 1) } else { Place::Bottom };
         let own = self.component_at(place);
-        let border = border_behind(emptying, &own, &start, wanted, options)?;
+        let border = border_behind(emptying, &own, &start, amount, options)?;
         let bounds = Bounds { low: None, high: border.clone() };
         let range = own.within(&Bounds { low: start.as_low(), high: border.clone() });
         let mut layers: Vec<MergeLayer> =
@@ -263,21 +263,32 @@ fn first_key(components: &[Component]) -> Result<Option<Fence>> {
     Ok(first)
 }
 
-/// Where a move of about so many bytes ends; `None` if all goes down.
+/// How much a move takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Amount {
+    /// About so many bytes go down.
+    pub(crate) bytes: u64,
+    /// It ends where about so many are written.
+    pub(crate) written_max: u64,
+}
+
+/// Where a move of about so much ends; `None` if all goes down.
 fn border_behind(
     emptying: &[Component],
     own: &Component,
     start: &Fence,
-    wanted: u64,
+    amount: Amount,
     options: &LsmOptions,
 ) -> Result<Option<Fence>> {
+    let Amount { bytes: wanted, written_max } = amount;
     let all: u64 = emptying.iter().map(Component::bytes).sum();
-    if wanted >= all / 8 * 7 {
+    if wanted >= all / 8 * 7 && all + own.bytes() <= written_max {
         return Ok(None);
     }
-    let (mut done, mut low) = (0, None);
-    let fences = own.range(own.runs_up_to(&start.bytes())..own.len()).map(|held| &held.fenced.low);
-    for high in fences.map(Some).chain([None]) {
+    let (mut done, mut low, mut written) = (0, None, 0);
+    let first = own.runs_up_to(&start.bytes());
+    let fences = own.range(first..own.len()).map(|held| &held.fenced.low);
+    for (at, high) in (first..).zip(fences.map(Some).chain([None])) {
         let between = Bounds { low: low.take(), high: high.cloned() };
         let mut bytes = 0;
         for component in emptying {
@@ -291,7 +302,11 @@ fn border_behind(
             }
         }
         done += bytes;
-        if done >= wanted {
+        if bytes > 0 {
+            let before = at.checked_sub(1).and_then(|before| own.get(before));
+            written += bytes + before.map_or(0, |held| held.bytes);
+        }
+        if done >= wanted || written >= written_max {
             return Ok(high.cloned());
         }
         low = high.cloned();
