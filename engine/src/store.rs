@@ -344,8 +344,8 @@ impl Store {
         self.health.check_writable()
     }
 
-    /// Stops all further writes; the first failure is kept. A transient one stops nothing: whatever met it has
-    /// done nothing, and is tried again.
+    /// Stops all further writes; the first failure is kept. A transient one stops nothing: whatever met it
+    /// has done nothing, and is tried again.
     pub(crate) fn poison(&self, error: &Error) {
         if error.is_transient() {
             return;

@@ -252,6 +252,6 @@ fn keyspaces_with_a_record_each_take_little_beside_it() {
         assert!(is_right, "{counted} bytes are counted, and the process grew by {grown}");
     };
     // Each has a tree in memory, with a node and a run.
-    let bytes = MIB + KEYSPACES * 1024;
+    let bytes = MIB + KEYSPACES * 1056;
     stays_within(bytes, "keyspaces_with_a_record_each_take_little_beside_it", prepare, body);
 }

@@ -1,5 +1,5 @@
-//! Limits of the process that are lowered while a store is open, and lifted again: descriptors and file sizes.
-//! A program of its own, for they hold for all of it.
+//! Limits of the process that are lowered while a store is open, and lifted again: descriptors and file
+//! sizes. A program of its own, for they hold for all of it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,14 +19,14 @@ struct Lowered(Resource, Rlimit);
 impl Lowered {
     fn to(resource: Resource, limit: u64) -> Self {
         let before = getrlimit(resource);
-        setrlimit(resource, Rlimit { current: Some(limit), ..before.clone() }).unwrap();
+        setrlimit(resource, Rlimit { current: Some(limit), ..before }).unwrap();
         Self(resource, before)
     }
 }
 
 impl Drop for Lowered {
     fn drop(&mut self) {
-        setrlimit(self.0, self.1.clone()).unwrap();
+        setrlimit(self.0, self.1).unwrap();
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! *log thread*: writes full log buffers, and everything every 100 ms. *sync thread*: syncs the log every
 //! 500 ms, creates its next segment ahead, states what is durable; so buffers are written while the device
-//! syncs. *flush thread*: flushes sealed buffers, and those of keyspaces at rest, shortens the log, gives space
-//! back. *job threads*: do the
-//! trees' own work, beside flushes. *warm thread*: reads back what was hot, see `warm.rs`.
+//! syncs. *flush thread*: flushes sealed buffers, and those of keyspaces at rest, shortens the log, gives
+//! space back. *job threads*: do the trees' own work, beside flushes. *warm thread*: reads back what was hot,
+//! see `warm.rs`.
 //!
 //! **Invariants**
 //! - A panic or an error in the background poisons the store; the threads then end. What fails for want of

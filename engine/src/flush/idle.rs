@@ -5,8 +5,8 @@
 //! that is several times as long as the piece took. A flush that becomes due meanwhile waits for it, which
 //! costs writers nothing as long as flushes end that much before the next one begins.
 //!
-//! A keyspace that is idle for longer is at rest: its write buffer is flushed, too, however small it is, since
-//! what was overwritten or removed takes space until then.
+//! A keyspace that is idle for longer is at rest: its write buffer is flushed, too, however small it is,
+//! since what was overwritten or removed takes space until then.
 //!
 //! **Invariants**
 //! - A keyspace that is written now and then is flushed for rest at most once in its longest pause.

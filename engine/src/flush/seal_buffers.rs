@@ -123,8 +123,8 @@ impl Store {
         Ok(())
     }
 
-    /// Seals the active buffers of keyspaces that are at rest, as many as make a round; whether there was one.
-    /// What they remove takes space in the trees until then. Not where space is short: there buffers are
+    /// Seals the active buffers of keyspaces that are at rest, as many as make a round; whether there was
+    /// one. What they remove takes space in the trees until then. Not where space is short: there buffers are
     /// flushed as far as that wins some.
     pub(crate) fn seal_at_rest(&self) -> bool {
         if self.nearly_full.is_on() || self.space.is_short() || planted!("rest-not-flushed") {

@@ -60,8 +60,8 @@ impl DbBuilder {
     }
 
     /// A store that makes its directory, which must not exist (the one above must), and goes when it is
-    /// closed: the files of the store, and the directory if nothing else is in it. `Invalid` together with [`DbBuilder::read_only`] or
-    /// `create(false)`.
+    /// closed: the files of the store, and the directory if nothing else is in it. `Invalid` together with
+    /// [`DbBuilder::read_only`] or `create(false)`.
     #[must_use]
     pub fn temporary(mut self) -> Self {
         self.0.temporary = true;

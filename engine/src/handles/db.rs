@@ -3,8 +3,9 @@
 //! **Invariants**
 //! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the
 //!   log is written and synced, the lock is released.
-//! - In a forked child handles are forgotten instead (decision 0057): no lock is taken there, no thread waited
-//!   for, no file written or removed, and nothing freed to which a thread of the parent may have come halfway.
+//! - In a forked child handles are forgotten instead (decision 0057): no lock is taken there, no thread is
+//!   waited for, no file written or removed, and nothing freed that a thread of the parent may have left
+//!   halfway.
 
 use std::{collections::BTreeSet, mem, path::Path};
 
@@ -445,7 +446,7 @@ impl Db {
         let store = self.store();
         store.check_writable()?;
         match durability {
-            Durability::Buffered => store.wal()?.keep(store.last_seqno()),
+            Durability::Buffered => store.wal()?.write_all(),
             Durability::Sync => store.wal()?.sync_all(),
         }
     }

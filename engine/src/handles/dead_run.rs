@@ -31,7 +31,7 @@ const SEEK_STEPS: usize = 4;
 /// Of a dead run so many stretches are remembered.
 const STRETCHES_MAX: usize = 64;
 /// Gaps take no more than this part of the memory budget.
-pub(crate) const GAP_PARTS: u64 = 128;
+pub(crate) const GAP_PARTS: u64 = 64;
 
 /// What one end of an iterator passes without returning it.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl DeadRun {
     ) -> Result<Led> {
         self.forget();
         let gap = match self.direction {
-            Direction::Forward => pinned.core.gaps.end_of(key.unwrap_or_default(), pinned.seqno),
-            Direction::Backward => pinned.core.gaps.begin_of(key, pinned.seqno),
+            Direction::Forward => pinned.gaps.end_of(key.unwrap_or_default(), pinned.seqno),
+            Direction::Backward => pinned.gaps.begin_of(key, pinned.seqno),
         };
         match gap {
             Some(Edge::End) => return Ok(Led::ToTheEnd),
@@ -142,21 +142,17 @@ impl DeadRun {
         is_beyond: impl Fn(&[u8]) -> bool,
     ) -> Result<Led> {
         let (mut steps, mut asked_at) = (0, 1);
-        loop {
-            let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) else { break };
+        while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if entry.kind != Kind::Tombstone {
                 break;
             }
             let begin = self.placed_at.get_or_insert_with(|| border_before(self.direction, entry.key));
             steps += 1;
-            self.steps += 1;
             if steps == asked_at {
                 asked_at *= 2;
                 let gap = match self.direction {
-                    Direction::Forward => pinned.core.gaps.end_of(entry.key, pinned.seqno),
-                    Direction::Backward => {
-                        pinned.core.gaps.begin_of(Some(&successor(entry.key)), pinned.seqno)
-                    }
+                    Direction::Forward => pinned.gaps.end_of(entry.key, pinned.seqno),
+                    Direction::Backward => pinned.gaps.begin_of(Some(&successor(entry.key)), pinned.seqno),
                 };
                 if let Some(gap) = gap {
                     if steps > 1 {
@@ -175,6 +171,7 @@ impl DeadRun {
                     continue;
                 }
             }
+            self.steps += 1;
             match self.direction {
                 Direction::Forward => sources.next()?,
                 Direction::Backward => sources.prev()?,
@@ -202,12 +199,13 @@ impl DeadRun {
             return;
         }
         let store = pinned.store();
-        let gaps = &pinned.core.gaps;
+        let Some(core) = pinned.core.upgrade() else { return };
+        let gaps = &pinned.gaps;
         let stretches = std::mem::take(&mut self.stretches);
         let proposal = gaps.propose(stretches.clone());
         // Commits that choose their buffers after this section find the proposal.
         let commit = store.commits.lock();
-        let view = pinned.core.view.load_full();
+        let view = core.view.load_full();
         drop(commit);
         // What was written since is in the buffer that was active then, and in newer ones.
         let active = pinned.view.buffers.first().and_then(|held| held.memtable());

@@ -68,7 +68,10 @@ impl std::fmt::Debug for Iter {
 impl Drop for Iter {
     fn drop(&mut self) {
         if self.pinned.store().is_forked() {
-            mem::forget((self.front.take(), self.back.take(), self.back_scan.take(), self.back_watch.take()));
+            if let Some(front) = self.front.take() {
+                front.forget();
+            }
+            mem::forget((self.back.take(), self.back_watch.take()));
         } else {
             self.set_weight(0);
         }

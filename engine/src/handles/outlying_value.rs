@@ -37,8 +37,8 @@ use crate::{
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// … and without a lease.
 const UNLEASED_BYTES: u64 = 64 << 10;
-/// Reading ahead of a value of this length spares little: no more is read than one of so many parts of what was
-/// looked at so far.
+/// Reading ahead of a value of this length spares little: no more is read than one of so many parts of what
+/// was looked at so far.
 const LONG_VALUE_BYTES: u64 = 32 << 10;
 const LOOKED_PARTS: u64 = 8;
 /// Values are read ahead if at least one in so many was looked at.
@@ -98,7 +98,7 @@ impl OutlyingScan {
         let costs = pinned.view.tree.value_costs().cloned();
         Arc::new(Self {
             open: Arc::clone(pinned.open()),
-            keyspace: Arc::clone(&pinned.core.name),
+            keyspace: Arc::clone(&pinned.keyspace),
             tree: Arc::clone(&pinned.view.tree),
             full_merge: Arc::clone(&pinned.view.full_merge),
             costs: costs.map(|costs| (costs, pinned.view.options.large_values())),

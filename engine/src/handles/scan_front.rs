@@ -149,6 +149,12 @@ pub(crate) fn owned_alone(
 }
 
 impl Front {
+    /// Gives up in a forked child what needs nothing of the parent's threads, and forgets the rest.
+    pub(crate) fn forget(self) {
+        let Self { sources, watch, .. } = self;
+        std::mem::forget((sources, watch));
+    }
+
     /// In front of everything that `sources` have once they are sought. `expected`: entries that the scan is
     /// for, if that is known.
     pub(crate) fn new(sources: Sources, expected: Option<u64>, pinned: &Pinned) -> Self {

@@ -10,7 +10,10 @@
 //!   buffers yet.
 //! - Before it is handed out, every commit up to its seqno has reached the memtables.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::{Arc, Weak},
+};
 
 use testudo_base::{Error, Result, Seqno, ValueReference, planted};
 
@@ -19,7 +22,7 @@ use crate::{
     handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
     read::{self, Found, ManyFound},
     read_pieces::{read_piece, read_whole},
-    store::{Store, held_view::HeldView, held_views::Views, view::KeyspaceCore},
+    store::{Store, gaps::Gaps, held_view::HeldView, held_views::Views, view::KeyspaceCore},
 };
 
 /// A registered seqno; its drop releases it.
@@ -45,8 +48,11 @@ pub(crate) struct Pinned {
     /// The keyspace of values in pieces, if there is one.
     pieces: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
-    /// Which one.
-    pub(crate) core: Arc<KeyspaceCore>,
+    /// Its name.
+    pub(crate) keyspace: Arc<str>,
+    pub(crate) gaps: Arc<Gaps>,
+    /// It has write buffers, which nobody holds who holds a moment.
+    pub(crate) core: Weak<KeyspaceCore>,
     registered: Arc<Registered>,
 }
 
@@ -72,8 +78,9 @@ impl Pinned {
         drop(commit);
         let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
         store.commits.in_flight.wait_for(seqno);
-        let (core, registered) = (Arc::clone(&keyspace.core), Arc::new(registered));
-        Ok(Arc::new(Self { view, pieces, seqno, core, registered }))
+        let (name, gaps) = (Arc::clone(&keyspace.core.name), keyspace.core.gaps(store));
+        let (core, registered) = (Arc::downgrade(&keyspace.core), Arc::new(registered));
+        Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
     }
 
     /// The store that it is of.
@@ -83,7 +90,7 @@ impl Pinned {
 
     /// Reads something of it.
     pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.store().read_of(&self.core.name, read)
+        self.store().read_of(&self.keyspace, read)
     }
 
     /// What `key` has.
@@ -195,7 +202,9 @@ impl Snapshot {
             view: Arc::clone(view),
             pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
-            core: Arc::clone(&keyspace.core),
+            keyspace: Arc::clone(&keyspace.core.name),
+            gaps: keyspace.core.gaps(keyspace.db.store()),
+            core: Arc::downgrade(&keyspace.core),
             registered: Arc::clone(&self.registered),
         };
         Ok(SnapshotKeyspace(Arc::new(pinned)))

@@ -189,8 +189,8 @@ impl DirLock for OwnerLock {
 /// Locks a directory by the file `LOCK` in it. A directory without that file, as on a medium for reading, is
 /// locked by itself, if `create` does not allow to make it: readers never make anything.
 ///
-/// Errors: `Locked` if somebody else holds it in a way that excludes this one; `Io`, also for an owner without
-/// `create` where there is no such file.
+/// Errors: `Locked` if somebody else holds it in a way that excludes this one; `Io`, also for an owner
+/// without `create` where there is no such file.
 pub(crate) fn lock(
     env: &dyn Env,
     directory: &Path,
@@ -278,12 +278,12 @@ fn owned_by(process: u32, state: OwnerState) -> String {
         OwnerState::Here => format!("for writing by this process already (process {process})"),
         OwnerState::Elsewhere => format!("for writing in process {process}"),
         OwnerState::Gone => format!(
-            "for writing in process {process}, which does not run here: a process that it forked keeps the lock \
-             until it ends or drops its handles, or the owner is in another container"
+            "for writing in process {process}, which does not run here: a process that it forked keeps the \
+             lock until it ends or drops its handles, or the owner is in another container"
         ),
         OwnerState::Inherited => format!(
-            "for writing in process {process}, which does not run any more: this process, a fork of it, keeps \
-             the lock until it drops its handles"
+            "for writing in process {process}, which does not run any more: this process, a fork of it, \
+             keeps the lock until it drops its handles"
         ),
     }
 }

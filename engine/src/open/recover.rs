@@ -36,7 +36,10 @@ pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -
     store.log.record_recovered(end.last_seqno.max(log_seqno));
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
         store.manifest.remove_strays()?;
-        testudo_wal::remove_tail_files(&*store.env, &store.directory)?;
+        if was_closed {
+            // Its log is whole; a file that could not be removed is older.
+            testudo_wal::remove_tail_files(&*store.env, &store.directory)?;
+        }
         if let Some((segment, offset)) = end.unbacked {
             testudo_wal::cut_segment(&*store.env, &store.directory, segment, offset)?;
         }

@@ -1,7 +1,7 @@
 //! Gaps of a keyspace: ranges of keys in which scans have found nothing but tombstones.
 //!
-//! A scan that has passed many tombstones leaves a gap behind, and later scans seek past it. So the front of a
-//! queue costs the same however much was removed before it (decision 0060). A gap is a statement about keys
+//! A scan that has passed many tombstones leaves a gap behind, and later scans seek past it. So the front of
+//! a queue costs the same however much was removed before it (decision 0060). A gap is a statement about keys
 //! and seqnos, not about runs: flushes and compactions do not touch it.
 //!
 //! **Invariants**
@@ -70,9 +70,11 @@ pub(crate) enum Edge {
 struct Gap {
     high: Option<Box<[u8]>>,
     since: Seqno,
-    /// Its low, or its high, is where a write has cut it; `is_used` tells of the time since.
+    /// Its low, or its high, is where a write has cut it.
     has_cut_low: bool,
     has_cut_high: bool,
+    /// A scan has used it since the last cut.
+    is_used_since: AtomicBool,
     /// A scan has used it since the hand of the clock came by.
     is_used: AtomicBool,
 }
@@ -81,6 +83,11 @@ impl Gap {
     /// Whether it holds `key`, which is not below its low.
     fn reaches_beyond(&self, key: &[u8]) -> bool {
         self.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    fn note_use(&self) {
+        self.is_used.store(true, Relaxed);
+        self.is_used_since.store(true, Relaxed);
     }
 
     fn bytes(&self, low: &[u8]) -> u64 {
@@ -155,7 +162,7 @@ impl Gaps {
         let below = list.known.range::<[u8], _>((Unbounded, Included(key))).next_back();
         let mut gap = below.map(|(_, gap)| gap).filter(|gap| gap.reaches_beyond(key) && is_seen(gap))?;
         loop {
-            gap.is_used.store(true, Relaxed);
+            gap.note_use();
             let Some(high) = &gap.high else { return Some(Edge::End) };
             match list.known.get(high).filter(|next| is_seen(next)) {
                 Some(next) => gap = next,
@@ -181,7 +188,7 @@ impl Gaps {
         let last = key.map_or_else(|| list.known.last_key_value(), before);
         let (mut low, mut gap) = last.filter(|(_, gap)| reaches(gap) && is_seen(gap))?;
         loop {
-            gap.is_used.store(true, Relaxed);
+            gap.note_use();
             match before(low).filter(|(_, gap)| gap.high.as_ref() == Some(low) && is_seen(gap)) {
                 Some(next) => (low, gap) = next,
                 None if low.is_empty() => return Some(Edge::End),
@@ -236,7 +243,7 @@ impl Gaps {
             }
         }
         list.limit_bytes = terms.limit_bytes;
-        list.evict(&self.total_bytes);
+        list.evict(&self.total_bytes, &[]);
         self.count.store(list.count(), Relaxed);
     }
 }
@@ -292,29 +299,30 @@ impl List {
         stretches.for_each(|stretch| stretch.cut(key));
         let Some(low) = self.gap_of(key).map(|(low, _)| Box::<[u8]>::from(low)) else { return };
         let Some(gap) = self.remove(&low, total) else { return };
-        let Gap { high, since, has_cut_low, has_cut_high, is_used } = gap;
-        let is_used = is_used.load(Relaxed);
+        let Gap { high, since, has_cut_low, has_cut_high, is_used_since, is_used } = gap;
+        let (is_used, is_used_since) = (is_used.load(Relaxed), is_used_since.load(Relaxed));
         let part = |high, has_cut_low: bool, has_cut_high: bool| {
-            (is_used || !has_cut_low || !has_cut_high).then(|| Gap {
+            (is_used_since || !has_cut_low || !has_cut_high).then(|| Gap {
                 high,
                 since,
                 has_cut_low,
                 has_cut_high,
-                is_used: false.into(),
+                is_used_since: false.into(),
+                is_used: is_used.into(),
             })
         };
         let behind: Box<[u8]> = successor(key).into();
         if high.as_ref() != Some(&behind)
             && let Some(part) = part(high, true, has_cut_high)
         {
-            self.add(behind, part, total);
+            self.add(behind.clone(), part, total);
         }
         if *low != *key
             && let Some(part) = part(Some(key.into()), has_cut_low, true)
         {
-            self.add(low, part, total);
+            self.add(low.clone(), part, total);
         }
-        self.evict(total);
+        self.evict(total, &[&low, &behind]);
     }
 
     /// Adds what of `stretch` is in no gap.
@@ -338,6 +346,7 @@ impl List {
                 since: terms.since,
                 has_cut_low: false,
                 has_cut_high: false,
+                is_used_since: false.into(),
                 is_used: false.into(),
             };
             self.add(from.clone(), gap, total);
@@ -352,8 +361,7 @@ impl List {
     /// Makes the gap at `low` and those that touch it one, as far as no snapshot can use only one of them.
     fn join_around(&mut self, low: &[u8], terms: &Terms<'_>, total: &AtomicU64) {
         let mut low: Box<[u8]> = low.into();
-        loop {
-            let Some(high) = self.known.get(&low).and_then(|gap| gap.high.clone()) else { break };
+        while let Some(high) = self.known.get(&low).and_then(|gap| gap.high.clone()) {
             if !self.join(&low, &high, terms, total) {
                 break;
             }
@@ -384,6 +392,7 @@ impl List {
             since: one.max(other),
             has_cut_low: left.has_cut_low,
             has_cut_high: right.has_cut_high,
+            is_used_since: true.into(),
             is_used: (left.is_used.load(Relaxed) || right.is_used.load(Relaxed)).into(),
         };
         self.add(low.into(), gap, total);
@@ -391,12 +400,13 @@ impl List {
     }
 
     /// Forgets gaps that no scan has used for long, until those of all keyspaces take no more than they may.
-    fn evict(&mut self, total: &AtomicU64) {
-        while total.load(Relaxed) > self.limit_bytes {
+    /// Those that begin at `spared` stay.
+    fn evict(&mut self, total: &AtomicU64, spared: &[&[u8]]) {
+        while total.load(Relaxed) > self.limit_bytes && self.known.len() > spared.len() {
             let behind = self.known.range::<[u8], _>((Excluded(&*self.hand), Unbounded)).next();
             let Some((low, gap)) = behind.or_else(|| self.known.first_key_value()) else { return };
             let (low, was_used) = (low.clone(), gap.is_used.swap(false, Relaxed));
-            if !was_used {
+            if !was_used && !spared.contains(&&*low) {
                 self.remove(&low, total);
             }
             self.hand = low;

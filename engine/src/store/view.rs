@@ -244,8 +244,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) full_merge: Arc<FullMerge>,
     pub(crate) name: Arc<str>,
     pub(crate) drops: DropTotals,
-    /// Where scans need not look.
-    pub(crate) gaps: Gaps,
+    /// Where scans need not look; made for the first scan.
+    gaps: OnceLock<Arc<Gaps>>,
     /// Since when nothing has come in. For the background alone.
     pub(crate) idle: Mutex<Idle>,
     /// A look for background jobs is worth while.
@@ -261,6 +261,17 @@ pub(crate) struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
+    /// Its gaps, for a scan.
+    pub(crate) fn gaps(&self, store: &Store) -> Arc<Gaps> {
+        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&store.gap_bytes))))
+    }
+
+    /// Its gaps, if it has any.
+    #[inline]
+    pub(crate) fn known_gaps(&self) -> Option<&Gaps> {
+        self.gaps.get().map(|gaps| &**gaps).filter(|gaps| !gaps.is_empty())
+    }
+
     /// A keyspace of `store` that was just opened or created.
     pub(crate) fn new(
         store: &Store,
@@ -292,7 +303,7 @@ impl KeyspaceCore {
             full_merge,
             name,
             drops: DropTotals::default(),
-            gaps: Gaps::new(&store.gap_bytes),
+            gaps: OnceLock::new(),
             idle: Mutex::new(Idle::from(store.background_time())),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),

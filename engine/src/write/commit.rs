@@ -295,11 +295,14 @@ impl Store {
 /// Scans have to look where these operations have put something.
 #[inline]
 fn end_gaps(keyspaces: &[Arc<KeyspaceCore>], operations: &[Operation<'_>]) {
-    if keyspaces.iter().all(|keyspace| keyspace.gaps.is_empty()) {
+    if keyspaces.iter().all(|keyspace| keyspace.known_gaps().is_none()) {
         return;
     }
     for operation in operations.iter().filter(|operation| operation.kind != Kind::Tombstone) {
         let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
-        keyspace.into_iter().for_each(|keyspace| keyspace.gaps.end_at(operation.key));
+        keyspace
+            .and_then(|keyspace| keyspace.known_gaps())
+            .into_iter()
+            .for_each(|gaps| gaps.end_at(operation.key));
     }
 }

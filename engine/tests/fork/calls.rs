@@ -80,8 +80,8 @@ impl Handles {
         }
     }
 
-    /// Uses each, and drops them; `store` is where the store is on `env`, `beside` a directory for more. Fails
-    /// unless each call was refused because of the fork.
+    /// Uses each, and drops them; `store` is where the store is on `env`, `beside` a directory for more.
+    /// Fails unless each call was refused because of the fork.
     pub(crate) fn refused(mut self, env: &Arc<dyn Env>, store: &Path, beside: &Path) -> Result<(), String> {
         self.refuse_store(beside)?;
         match Db::builder(store).env(Arc::clone(env)).create(false).open() {

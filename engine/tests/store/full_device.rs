@@ -109,7 +109,8 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
             let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
             (0..20_000).for_each(|number| keyspace.insert(key(number), [7; 500]).unwrap());
             db.flush().unwrap();
-            machine.space_limit(Some(machine.used_bytes() + (32 << 20)));
+            // Plenty, or space would be secured before the flush.
+            machine.space_limit(Some(machine.used_bytes() + (64 << 20)));
             let plan = FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate);
             faults.set_plan(Some(plan.on_path("/db/data").times(failures)));
             let calls = faults.call_count(IoClass::Allocate);

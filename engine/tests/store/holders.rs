@@ -1,5 +1,7 @@
 //! Those who hold a moment while others write: snapshots, iterators, readers of values.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, KeyspaceOptions, SalvageOptions, salvage, unobserved};

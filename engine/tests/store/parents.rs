@@ -1,5 +1,4 @@
 //! Directories above a store: whoever makes a store makes them, and what is in them survives a power loss.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, sync::Arc};
 

@@ -141,7 +141,7 @@ fn an_idle_store_gives_up_the_space_of_dead_values() {
         let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(preset)).unwrap();
         for n in 0..2_000_u32 {
-            keyspace.insert(n.wrapping_mul(0x9e37_79b1).to_be_bytes(), [n as u8; 8_000]).unwrap();
+            keyspace.insert(n.wrapping_mul(0x9e37_79b1).to_be_bytes(), [n.to_le_bytes()[0]; 8_000]).unwrap();
             db.step().unwrap();
         }
         rest(&db);
@@ -165,7 +165,7 @@ struct Interrupted<F> {
 impl<F: FnMut()> io::Read for Interrupted<F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let before = self.left;
-        let count = into.len().min(before as usize);
+        let count = into.len().min(usize::try_from(before).unwrap());
         into[..count].fill(7);
         self.left -= count as u64;
         if before >= 1 << 20 && self.left < 1 << 20 {

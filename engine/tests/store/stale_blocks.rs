@@ -1,5 +1,5 @@
-//! File systems that show after a crash, in the place of a file that was about to be written, what stood there
-//! before: a store loses nothing by it, opens, and has nothing to repair.
+//! File systems that show after a crash, in the place of a file that was about to be written, what stood
+//! there before: a store loses nothing by it, opens, and has nothing to repair.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

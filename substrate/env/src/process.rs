@@ -1,11 +1,12 @@
 //! The process that something belongs to: an environment, an open file, a lock, a store.
 //!
-//! A forked child has copies of all handles of its parent, but none of its threads, and shares its descriptors
-//! and locks. Whatever belongs to the parent must not be used there, and asks this type (decision 0057).
+//! A forked child has copies of all handles of its parent, but none of its threads, and shares its
+//! descriptors and locks. Whatever belongs to the parent must not be used there, and asks this type
+//! (decision 0057).
 //!
 //! **Invariants**
-//! - A look is a relaxed load and a comparison, where the kernel can wipe a page in forked children; elsewhere
-//!   it asks for the number of the process.
+//! - A look is a relaxed load and a comparison, where the kernel can wipe a page in forked children;
+//!   elsewhere it asks for the number of the process.
 //! - Two processes of which one descends from the other never count as the same one.
 
 use std::sync::{
@@ -88,8 +89,8 @@ impl Process {
     #[cold]
     pub fn forked(&self) -> Error {
         let message = format!(
-            "opened by process {}, of which this one is a fork: handles do not survive a fork, open the store \
-             in this process",
+            "opened by process {}, of which this one is a fork: handles do not survive a fork, open the \
+             store in this process",
             self.id
         );
         Error::new(ErrorKind::Closed, message)

@@ -133,8 +133,8 @@ impl PageCache {
         }
     }
 
-    /// Whether so many pages that are used together may come: they are an eighth at most of what the cache has,
-    /// or of half of what it could borrow.
+    /// Whether so many pages that are used together may come: they are an eighth at most of what the cache
+    /// has, or of half of what it could borrow.
     pub fn has_room_for(&self, pages: usize) -> bool {
         let borrowable = self.borrowed.pool().map_or(0, |pool| pool.limit_bytes() / PAGE_BYTES / 2);
         pages <= self.capacity().max(usize_of(borrowable)) / TOGETHER_PARTS

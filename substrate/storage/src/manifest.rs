@@ -1,5 +1,7 @@
 //! The manifest: a log of edits, each of which becomes durable atomically, and its replay.
 //!
+//! Length: one lock, and all that is done under it.
+//!
 //! Data flow: `commit` appends one record and syncs it, then raises the durable watermark in the
 //! superblock, so that a manifest that is cut short later cannot pass for an older state. When the log has
 //! grown well beyond the state, the state is written as the first record of a new file and the superblock
@@ -13,6 +15,7 @@
 //!   (`Poisoned`). A failure that is transient is none: nothing was done, and the state is what it was.
 //! - Replay ends at the first invalid record; that is a torn tail only if no valid record follows.
 
+mod failure;
 pub(crate) mod manifest_format;
 pub(crate) mod state;
 pub(crate) mod superblock;
@@ -57,30 +60,6 @@ struct Log {
     superblock: Superblock,
     state: ManifestState,
     failure: Option<Error>,
-}
-
-impl Log {
-    /// Remembers a failure that lasts.
-    fn fail(&mut self, error: Error) -> Error {
-        if !error.is_transient() {
-            self.failure = Some(error.clone());
-        }
-        error
-    }
-
-    /// Brings the state back to what is durable, after an edit changed it that could not be written.
-    ///
-    /// Errors: `Io`, or `Corruption` if what is found is not what was written.
-    fn reread(&mut self) -> Result<()> {
-        let name = file_name(self.superblock.manifest);
-        let bytes = read_sparse(&*self.file, self.end).map_err(|e| Error::io(&name, e))?;
-        let found = replay(&bytes, self.seed, &name)?;
-        if (found.end, found.last_edit) != (self.end, self.last_edit) {
-            return Err(Error::corruption(&name, found.end, "the file is not what was written"));
-        }
-        self.state = found.state;
-        Ok(())
-    }
 }
 
 /// The open manifest of a store.

@@ -8,8 +8,8 @@
 //! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
 //! - `durable_seqno` only grows, and only after the sync that makes it true.
 //! - Records are written after what they refer to, and synced after it ([`DurabilityListener`]).
-//! - Any failure ends the log but one that is transient: then nothing was written, the buffers stay where they
-//!   are, and the next call tries again. Meanwhile the log is *stalled*.
+//! - Any failure ends the log but one that is transient: then nothing was written, the buffers stay where
+//!   they are, and the next call tries again. Meanwhile the log is *stalled*.
 //! - Lock order: `writer`, then the locks of the segment store, of the listener or `tail`. `tail` is never
 //!   held over I/O.
 
@@ -237,7 +237,11 @@ impl Wal {
         {
             return Ok(());
         }
-        self.write_to(Seqno(unkept.min(seqno.0)))
+        match self.write_to(Seqno(unkept.min(seqno.0))) {
+            // The device is full, or the system lacks something: the log goes on by itself once that is over.
+            Err(error) if error.is_transient() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Writes everything up to `upto`. Callers that meet write for each other.
@@ -488,7 +492,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Writes what a stall has left, before the active buffer is sealed: else each try would seal another one.
+    /// Writes what a stall has left, before the active buffer is sealed: else each try would seal another
+    /// one.
     fn write_waiting(&self, writer: &mut SegmentWriter) -> Result<()> {
         if !self.is_stalled.load(Ordering::Acquire) {
             return Ok(());

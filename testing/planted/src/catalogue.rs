@@ -1,5 +1,7 @@
 //! The bugs that are planted, each with what it does and the layers that must see it.
 //!
+//! Length: one table.
+//!
 //! A layer is one of `testudo-sim`'s, or `schedules/` and a scenario of `testudo-schedules`. Where no layer
 //! comes, it is the path of a file of tests.
 //!

@@ -18,7 +18,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -77,11 +77,13 @@ const SCENARIOS: [Scenario; 2] = [
         keys: 3000,
         hot_percent: 92,
         loaded: 1000,
-        flushes: 40,
+        flushes: 200,
         moves: 0,
         is_of_interest: has_replaced_pages,
     },
 ];
+/// Most writers live until they have done so many steps.
+const STEPS_AT_LEAST: u64 = 50;
 /// A writer that says nothing for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
@@ -153,7 +155,6 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
 struct Writer {
     child: Child,
     acknowledged: Arc<AtomicU64>,
-    reported: Arc<AtomicBool>,
     reader: Option<thread::JoinHandle<()>>,
 }
 
@@ -165,12 +166,12 @@ impl Writer {
         command.env("TESTUDO_KILL_SCENARIO", scenario.name);
         command.env("TESTUDO_KILL_FIRST", first.to_string()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (acknowledged, reported) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let acknowledged = Arc::new(AtomicU64::new(0));
         let reports = child.stdout.take().unwrap();
-        let told = (Arc::clone(&acknowledged), Arc::clone(&reported));
-        let read = move || read_reports(reports, &told.0, &told.1);
+        let told = Arc::clone(&acknowledged);
+        let read = move || read_reports(reports, &told);
         let reader = thread::Builder::new().spawn(read).unwrap();
-        Self { child, acknowledged, reported, reader: Some(reader) }
+        Self { child, acknowledged, reader: Some(reader) }
     }
 
     /// Kills it; gives the number of steps that it reported.
@@ -190,14 +191,13 @@ impl Drop for Writer {
     }
 }
 
-fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64, reported: &AtomicBool) {
+fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64) {
     for line in BufReader::new(reports).split(b'\n') {
         let line = String::from_utf8(line.unwrap()).unwrap();
         // A line that the kill cut short holds a smaller number, which `fetch_max` passes over.
         if let Some(number) = line.strip_prefix("acknowledged ").and_then(|number| number.parse::<u64>().ok())
         {
             acknowledged.fetch_max(number, Ordering::SeqCst);
-            reported.store(true, Ordering::SeqCst);
         }
     }
 }
@@ -292,7 +292,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
         if chance.percent(75) {
             heard += 1;
             let started = machine.monotonic();
-            while !writer.reported.load(Ordering::SeqCst) {
+            while writer.acknowledged.load(Ordering::SeqCst) < done + STEPS_AT_LEAST {
                 assert!(machine.monotonic() - started < HANGS_AFTER, "the writer never writes");
                 machine.sleep(Duration::from_millis(1));
             }

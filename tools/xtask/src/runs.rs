@@ -1,4 +1,5 @@
-//! Builds of their own that are run and judged: planted bugs, schedules, counted instructions, costs of tests.
+//! Builds of their own that are run and judged: planted bugs, schedules, counted instructions, costs of
+//! tests.
 
 pub(crate) mod costs;
 pub(crate) mod instructions;

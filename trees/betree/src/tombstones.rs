@@ -110,8 +110,10 @@ fn gains_of(node: &Node, waiting_min: u64) -> Vec<Gain> {
                 range.filter_map(|pivot| Some((pivot, waiting_for(pivot)?.min(bytes)))).collect();
             let waiting: u64 = active.iter().map(|(_, bytes)| bytes).sum();
             let dead = Some(bytes.saturating_sub(waiting)).filter(|dead| *dead * 2 >= bytes).unwrap_or(0);
+            // More than all of the run cannot wait.
+            let whole = bytes.max(waiting);
             for (pivot, waiting) in &active {
-                let part = u128::from(reference.tombstones) * u128::from(*waiting) / u128::from(bytes);
+                let part = u128::from(reference.tombstones) * u128::from(*waiting) / u128::from(whole);
                 gains[*pivot].tombstones += u64::try_from(part).unwrap_or(u64::MAX);
                 gains[*pivot].dead_bytes += dead / u64_of(active.len());
             }

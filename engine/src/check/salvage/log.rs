@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
-//! - A value that lies in a value log, or in pieces, stays a reference: it is looked for once it is known that
-//!   it counts.
+//! - A value that lies in a value log, or in pieces, stays a reference: it is looked for once it is known
+//!   that it counts.
 //! - Scratch keyspaces are gone when the target is finished.
 
 use std::collections::BTreeMap;

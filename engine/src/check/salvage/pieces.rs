@@ -1,5 +1,5 @@
-//! Values in pieces: their keyspace is salvaged before those of users, so that an entry that refers to a value
-//! is written only where all of its pieces are.
+//! Values in pieces: their keyspace is salvaged before those of users, so that an entry that refers to a
+//! value is written only where all of its pieces are.
 //!
 //! **Invariants**
 //! - A head is written with the entry that refers to its value, by one commit: no other value has one.

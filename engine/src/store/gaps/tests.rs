@@ -20,12 +20,12 @@ fn find(gaps: &Gaps, (low, high): (&str, &str), since: u64, live: &[u64]) {
 fn shown(gaps: &Gaps) -> String {
     let list = gaps.list.read();
     let text = |key: &[u8]| String::from_utf8_lossy(key).replace('\0', "+");
-    let show = |(low, gap): (&Box<[u8]>, &Gap)| {
+    let show = |low: &[u8], gap: &Gap| {
         format!("{}..{}@{}", text(low), gap.high.as_deref().map_or_else(String::new, text), gap.since.0)
     };
     assert_eq!(list.bytes, list.known.iter().map(|(low, gap)| gap.bytes(low)).sum::<u64>());
     assert_eq!(list.bytes, gaps.total_bytes.load(Relaxed));
-    list.known.iter().map(show).collect::<Vec<_>>().join(" ")
+    list.known.iter().map(|(low, gap)| show(low, gap)).collect::<Vec<_>>().join(" ")
 }
 
 fn key(edge: &str) -> Option<Edge> {

@@ -137,7 +137,8 @@ fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> Fi
     }
 }
 
-/// Puts random bytes into some of the chunks whose space is not durably reserved, and that nobody has written.
+/// Puts random bytes into some of the chunks whose space is not durably reserved, and that nobody has
+/// written.
 fn show_stale_blocks(file: &FileNode, content: &mut Arc<Chunks>, length: u64, random: &mut SplitMix) {
     let is_stale = |chunk: &u64| {
         file.reserved.missing(*chunk, chunk + 1) == 0

@@ -1,5 +1,5 @@
 #![expect(unsafe_code, reason = "a page that the kernel wipes in forked children")]
-//! A word that holds anything but zero in this process, and zero in a forked child of it until that writes it.
+//! A word that is not zero in this process, and zero in a forked child of it until that writes it.
 //!
 //! It lies in a page of its own that the kernel wipes at a fork (`MADV_WIPEONFORK`), whoever forks and by
 //! which call: handlers of `pthread_atfork` would miss a plain `clone`.

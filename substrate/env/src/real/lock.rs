@@ -139,7 +139,8 @@ fn is_gone(process: u32) -> bool {
     id.is_some_and(|id| test_kill_process(id) == Err(Errno::SRCH))
 }
 
-/// Whether this process has the file open, beside the descriptor that asks; `None` if the system does not say.
+/// Whether this process has the file open, beside the descriptor that asks; `None` if the system does not
+/// say.
 fn is_open_here(place: Place<'_>) -> Option<bool> {
     let asking = open_regular(place, OFlags::RDONLY).ok()?;
     let wanted = rustix::fs::fstat(&asking).ok()?;

@@ -334,7 +334,9 @@ impl Env for FaultyEnv {
         self.inner.free_bytes(path)
     }
 
-    crate::forward!(inner: process, owner_state, monotonic, wall_clock, random_u64, execution, sleep, boot_id);
+    crate::forward!(
+        inner: process, owner_state, monotonic, wall_clock, random_u64, execution, sleep, boot_id
+    );
 }
 
 #[derive(Debug)]

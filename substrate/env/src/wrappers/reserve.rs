@@ -312,8 +312,8 @@ impl Env for ReservingEnv {
     }
 
     crate::forward!(
-        inner: process, lock, lock_dir, lock_holder, owner_state, monotonic, wall_clock, random_u64, execution,
-        spawn, sleep, create_mapped, boot_id
+        inner: process, lock, lock_dir, lock_holder, owner_state, monotonic, wall_clock, random_u64,
+        execution, spawn, sleep, create_mapped, boot_id
     );
 }
 

@@ -119,7 +119,7 @@ fn huge_values_are_copied_one_at_a_time() {
     let mut cursor = Arc::new(table).cursor(LATEST);
     cursor.seek_first().unwrap();
     for i in 0..4 {
-        assert_eq!(cursor.batch.spans.len(), 1);
+        assert_eq!(cursor.scan.batch.spans.len(), 1);
         assert_eq!(
             cursor.entry().map(|entry| (entry.key.to_vec(), entry.value.len())),
             Some((key(i), 3 << 20))

@@ -1,5 +1,5 @@
-//! Values and blocks of many pages: pages that the cache has are copied, the others are read at once. What was
-//! read stays in the cache as single pages do: on probation first, then by use, each page for itself.
+//! Values and blocks of many pages: pages that the cache has are copied, the others are read at once. What
+//! was read stays in the cache as single pages do: on probation first, then by use, each page for itself.
 //!
 //! The pages of one block have one checksum together, so a page inside a block proves nothing by itself. It
 //! goes to the cache after the block was verified, and leaves the cache only as a part of that block.
@@ -19,8 +19,8 @@ use testudo_env::AlignedBuffer;
 
 use super::{DataFile, PageAddress, priority};
 
-/// Pages in the cache are read along if they are no more than so many between two that are not: a request costs
-/// more.
+/// Pages in the cache are read along if they are no more than so many between two that are not: a request
+/// costs more.
 const GAP_PAGES: usize = 4;
 
 /// Consecutive pages of a run, as [`DataFile::read_long`] has found them.
@@ -54,8 +54,8 @@ impl LongRead {
 }
 
 impl DataFile {
-    /// From now on the cache keeps the pages of values and blocks of more than so many bytes: shorter ones are
-    /// kept as records.
+    /// From now on the cache keeps the pages of values and blocks of more than so many bytes: shorter ones
+    /// are kept as records.
     pub fn set_record_bytes_max(&self, bytes: u64) {
         self.record_bytes_max.store(bytes, Relaxed);
     }

@@ -112,8 +112,8 @@ impl DataFile {
         Ok(())
     }
 
-    /// Puts the pages of one read into the cache. Returns those with which blocks of several pages begin, each
-    /// with how the block is kept, and of how many pages it says that it is.
+    /// Puts the pages of one read into the cache. Returns those with which blocks of several pages begin,
+    /// each with how the block is kept, and of how many pages it says that it is.
     fn put_back(
         &self,
         piece: &[&WantedPage],

@@ -127,6 +127,8 @@ impl Memory {
 /// The owner's hand on a buffer, whose claims have another one.
 struct OwnedMemory {
     memory: NonNull<Memory>,
+    /// What is acknowledged in it is written first.
+    must_write: bool,
     /// Bytes handed out in this turn to records, from the start on …
     used: usize,
     /// … and to values, from the end backwards.
@@ -137,8 +139,8 @@ struct OwnedMemory {
 unsafe impl Send for OwnedMemory {}
 
 impl OwnedMemory {
-    fn new(memory: Box<Memory>) -> Self {
-        Self { memory: NonNull::from(Box::leak(memory)), used: 0, value_bytes: 0 }
+    fn new(memory: Box<Memory>, must_write: bool) -> Self {
+        Self { memory: NonNull::from(Box::leak(memory)), must_write, used: 0, value_bytes: 0 }
     }
 
     fn get(&self) -> &Memory {
@@ -191,9 +193,10 @@ impl Drop for OwnedMemory {
 pub(crate) struct EmptyBuffer(OwnedMemory);
 
 impl EmptyBuffer {
-    /// Zeroed memory of `bytes`, rounded up to whole pages, at a page's address.
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self(OwnedMemory::new(Memory::heap(bytes)))
+    /// Zeroed memory of `bytes`, rounded up to whole pages, at a page's address. With `must_write`, commits
+    /// in it are acknowledged once they are written.
+    pub(crate) fn new(bytes: usize, must_write: bool) -> Self {
+        Self(OwnedMemory::new(Memory::heap(bytes), must_write))
     }
 
     /// The same in a file, whose header this writes.
@@ -202,7 +205,7 @@ impl EmptyBuffer {
         let start = file.mapping.start().as_ptr();
         // SAFETY: the mapping is longer than a header, fresh, and this is its only user.
         unsafe { ptr::copy_nonoverlapping(fixed.as_ptr(), start, fixed.len()) };
-        Self(OwnedMemory::new(Memory::kept(file)))
+        Self(OwnedMemory::new(Memory::kept(file), false))
     }
 
     /// The number of its file, if it has one.
@@ -289,10 +292,10 @@ impl ActiveBuffer {
         kept_bytes(used + size.record_bytes, value_bytes + size.entry_bytes()) <= self.capacity
     }
 
-    /// Whether what is in it survives the process.
+    /// Whether commits in it are acknowledged once they are written.
     #[inline]
-    pub(crate) fn is_kept(&self) -> bool {
-        self.is_kept
+    pub(crate) fn must_write(&self) -> bool {
+        self.owned.must_write
     }
 
     /// Hands out the next bytes. REQUIRES: there is room.

@@ -90,7 +90,7 @@ impl Tail {
         );
         let stamp = Stamp { payload_bytes, first_seqno: Seqno(self.next_seqno), seqno_count };
         self.next_seqno += u64::from(seqno_count);
-        if !buffer.is_kept() {
+        if buffer.must_write() {
             self.unkept_seqno = self.next_seqno - 1;
         }
         Some((buffer.claim(size, stamp), stamp))
@@ -223,7 +223,7 @@ impl Tail {
         let is_long = size.kept_bytes() > self.current_bytes;
         if is_long && self.count < self.count_max {
             self.count += 1;
-            return Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes)));
+            return Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes), true));
         }
         let mut reused = self.empty.pop();
         while let Some(short) = reused.take_if(|buffer| !is_long && buffer.capacity() < self.current_bytes) {
@@ -236,7 +236,7 @@ impl Tail {
             return reused;
         }
         self.given_up.push(reused?);
-        Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes)))
+        Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes), true))
     }
 }
 

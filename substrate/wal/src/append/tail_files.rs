@@ -4,8 +4,9 @@
 //! **Invariants**
 //! - A file is removed only once everything in it is in a segment: when its buffer is given up empty, when
 //!   the log is closed, or by an opening that has read it.
-//! - Where no file can be mapped, now or at all, a buffer lies in memory alone. Its commits are written to
-//!   the segment before they are acknowledged.
+//! - Where the file system does not allow a mapping, a buffer lies in memory alone. Its commits are written
+//!   to the segment before they are acknowledged. On a device without space for a file they are written
+//!   within a tenth of a second.
 
 use std::{fmt, path::Path};
 
@@ -47,7 +48,8 @@ impl TailFiles {
     pub(crate) fn make(&self, bytes: usize) -> EmptyBuffer {
         match self.make_file(bytes) {
             Some(file) => EmptyBuffer::kept(file, &self.header(bytes)),
-            None => EmptyBuffer::new(bytes),
+            // On a full device commits share pages of the log, as they do not where each is written.
+            None => EmptyBuffer::new(bytes, self.is_unsupported.load(Relaxed)),
         }
     }
 

@@ -56,7 +56,8 @@ pub fn drain_tail(
     (store_id, first_segment): (StoreId, u64),
     restore: Restore<'_>,
 ) -> Result<()> {
-    let tails = find_tails(env, dir, store_id)?;
+    let names = list_tail_files(env, dir)?;
+    let tails = find_tails(env, dir, &names, store_id)?;
     let create = |number| {
         let name = format!("{}{COPY_SUFFIX}", segment_file_name(number));
         // One that an earlier try has left behind.
@@ -71,7 +72,7 @@ pub fn drain_tail(
         let named = renamed.and_then(|()| env.sync_dir(dir));
         named.map_err(|error| Error::io(name, error))?;
     }
-    remove_tail_files(env, dir)
+    remove(env, dir, names)
 }
 
 /// The same for a reader: the segment is a temporary file; `None` if there is nothing for it.
@@ -83,7 +84,7 @@ pub fn read_tail(
     (store_id, first_segment): (StoreId, u64),
     restore: Restore<'_>,
 ) -> Result<Option<DrainedTail>> {
-    let tails = find_tails(env, dir, store_id)?;
+    let tails = find_tails(env, dir, &list_tail_files(env, dir)?, store_id)?;
     let create = |_| env.temporary_file().map_err(|error| Error::io("a temporary file", error));
     drain(env, dir, &tails, first_segment, create, restore)
 }
@@ -92,7 +93,11 @@ pub fn read_tail(
 ///
 /// Errors: `Io`.
 pub fn remove_tail_files(env: &dyn Env, dir: &Path) -> Result<()> {
-    for name in list_tail_files(env, dir)? {
+    remove(env, dir, list_tail_files(env, dir)?)
+}
+
+fn remove(env: &dyn Env, dir: &Path, names: Vec<String>) -> Result<()> {
+    for name in names {
         env.remove_file(&dir.join(&name)).map_err(|error| Error::io(name, error))?;
     }
     Ok(())
@@ -107,33 +112,33 @@ fn list_tail_files(env: &dyn Env, dir: &Path) -> Result<Vec<String>> {
 /// A tail file that was in use when its process ended.
 struct FoundTail {
     name: String,
+    file: Arc<dyn File>,
     header: TailHeader,
     turn: TurnState,
 }
 
 /// The tail files that count, in the order in which they were filled.
-fn find_tails(env: &dyn Env, dir: &Path, store_id: StoreId) -> Result<Vec<FoundTail>> {
+fn find_tails(env: &dyn Env, dir: &Path, names: &[String], store_id: StoreId) -> Result<Vec<FoundTail>> {
     let boot = env.boot_id();
     let mut tails = Vec::new();
-    for name in list_tail_files(env, dir)? {
-        let page = read(env, dir, &name, TAIL_HEADER_BYTES)?;
-        let Some((header, turn)) = TailHeader::decode(&page, &name)? else { continue };
+    for name in names {
+        let options = OpenOptions { mode: OpenMode::Read, direct: false };
+        let file = env.open(&dir.join(name), options).map_err(|error| Error::io(name.as_str(), error))?;
+        let page = read(&*file, name, TAIL_HEADER_BYTES)?;
+        let Some((header, turn)) = TailHeader::decode(&page, name)? else { continue };
         let is_of_boot = Some(header.boot) == boot || planted!("tail-of-older-boot-believed");
         if header.store_id == store_id && is_of_boot && turn.turn > 0 {
-            tails.push(FoundTail { name, header, turn });
+            tails.push(FoundTail { name: name.clone(), file, header, turn });
         }
     }
     tails.sort_unstable_by_key(|tail| tail.turn.turn);
     Ok(tails)
 }
 
-/// The first bytes of a file, up to `limit`.
-fn read(env: &dyn Env, dir: &Path, name: &str, limit: usize) -> Result<Vec<u8>> {
+/// The first bytes of a file, up to `limit`; fewer if it is shorter.
+fn read(file: &dyn File, name: &str, limit: usize) -> Result<Vec<u8>> {
     let failed = |error| Error::io(name, error);
-    let options = OpenOptions { mode: OpenMode::Read, direct: false };
-    let file = env.open(&dir.join(name), options).map_err(failed)?;
-    let bytes = file.len().map_err(failed)?.min(u64_of(limit));
-    let mut buffer = vec![0; usize_of(bytes)];
+    let mut buffer = vec![0; usize_of(file.len().map_err(failed)?.min(u64_of(limit)))];
     file.read_at(0, &mut buffer).map_err(failed)?;
     Ok(buffer)
 }
@@ -167,7 +172,7 @@ fn drain(
     let mut create = Some(create);
     let mut file = None;
     for tail in tails.iter().filter(is_of_log) {
-        let bytes = read(env, dir, &tail.name, TAIL_HEADER_BYTES + usize_of(tail.header.buffer_bytes))?;
+        let bytes = read(&*tail.file, &tail.name, TAIL_HEADER_BYTES + usize_of(tail.header.buffer_bytes))?;
         if !drain.take_tail(tail, &bytes[TAIL_HEADER_BYTES..], restore)? {
             break;
         }
@@ -261,7 +266,8 @@ impl Drain {
         }
         while offset < used {
             let (end_seqno, bytes) = match find(&buffer[offset..used], expected, self.salt) {
-                Found::End => return Ok(false),
+                // What lies before the end of the segments is needed no more.
+                Found::End => return Ok(expected < self.next_seqno),
                 Found::Unfilled { first_seqno, seqno_count, bytes } => {
                     values = values_of(values, first_seqno, self.salt).1;
                     if first_seqno.0 >= self.next_seqno {
@@ -281,7 +287,7 @@ impl Drain {
             };
             (offset, expected) = (offset + bytes, end_seqno);
         }
-        Ok(expected >= self.next_seqno)
+        Ok(true)
     }
 
     fn take(

@@ -1,8 +1,8 @@
 //! Tells a segment that was prepared and never used from one that lost its header.
 //!
 //! A segment gets its name and its place on the device ahead of its use. After a crash some file systems show
-//! in such a place the bytes that stood there before: noise, and the log's own older segments above all, whose
-//! blocks had just become free.
+//! in such a place the bytes that stood there before: noise, and the log's own older segments above all,
+//! whose blocks had just become free.
 //!
 //! **Invariants**
 //! - The header is durable before a record is written and before the file grows. So a record that only this
@@ -52,8 +52,8 @@ impl UnheadedSegment {
         Ok(reader.has_record(record_salt(self.store_id, writer), expected)? || self.is_misplaced(reader)?)
     }
 
-    /// Whether the file is a whole segment of another number, store or copy of the store. Of older segments of
-    /// this store, the place may show both header and records.
+    /// Whether the file is a whole segment of another number, store or copy of the store. Of older segments
+    /// of this store, the place may show both header and records.
     fn is_misplaced(&self, reader: &mut SegmentReader) -> Result<bool> {
         let Some(claim) = self.claim else { return Ok(false) };
         if claim.store_id == self.store_id && claim.number < self.number {

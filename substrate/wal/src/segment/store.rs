@@ -28,8 +28,8 @@ pub(crate) const ALLOCATION_BYTES_MAX: u64 = 8 << 20;
 /// The first segments of a log become no longer than this; then, half of what it holds.
 const FIRST_SEGMENTS_BYTES: u64 = 2 << 20;
 
-/// Reserves place on the device ahead of writes. `false` on a full device, or where something else is lacking,
-/// which is no failure yet: the write will tell.
+/// Reserves place on the device ahead of writes. `false` on a full device, or where something else is
+/// lacking, which is no failure yet: the write will tell.
 pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Result<bool> {
     match file.allocate(offset, length) {
         Err(error) if treatment_of(&error) == Treatment::Full || is_transient(&error) => Ok(false),

@@ -6,7 +6,7 @@
 //!    0   8  magic "TSTDTAIL"
 //!    8   4  format version, 1
 //!   12   4  required feature flags, 0
-//!   16   8  checksum of bytes 24..128
+//!   16   8  checksum of bytes 0..128, computed with these eight bytes as zeros
 //!   24  16  store id
 //!   40   8  incarnation of the log
 //!   48  16  boot id of the machine
@@ -95,7 +95,7 @@ impl TailHeader {
         bytes[40..48].copy_from_slice(&self.incarnation.0.to_le_bytes());
         bytes[48..64].copy_from_slice(&self.boot.to_le_bytes());
         bytes[64..72].copy_from_slice(&self.buffer_bytes.to_le_bytes());
-        let checksum = checksum64(&bytes[24..], 0);
+        let checksum = checksum64(&bytes, 0);
         bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -107,7 +107,9 @@ impl TailHeader {
         if page.len() < TAIL_HEADER_BYTES || page[..8] != MAGIC {
             return Ok(None);
         }
-        if page[16..24] != checksum64(&page[24..FIXED_BYTES], 0).to_le_bytes() {
+        let mut fixed = page[..FIXED_BYTES].to_vec();
+        fixed[16..24].fill(0);
+        if page[16..24] != checksum64(&fixed, 0).to_le_bytes() {
             return Ok(None);
         }
         let damaged = |Damage(why)| Error::corruption(name, 0, why);

@@ -20,7 +20,7 @@ use testudo_testkit::{
 
 use crate::{
     LayerReport, Limits,
-    sweep::{Enough, Outcome, chosen, counted, judge, search},
+    sweep::{Enough, Outcome, chosen, judge, search},
 };
 
 pub(crate) const NAME: &str = "holders";
@@ -155,14 +155,14 @@ impl Run {
 
     /// Opens an iterator and moves it on a little, or far.
     fn open_iterator(&mut self, round: u64) {
-        let from = if round % 4 == 0 { Vec::new() } else { key(self.dice.below(KEYS)) };
+        let from = if round.is_multiple_of(4) { Vec::new() } else { key(self.dice.below(KEYS)) };
         let mut iter = self.keyspace.range(from.clone()..).unwrap();
         let steps = usize::try_from(self.dice.below(120)).unwrap();
         let mut left: Vec<_> = self.model.range(from..).map(|(k, v)| (k.clone(), v.clone())).collect();
         for (key, _) in left.drain(..steps.min(left.len())) {
             assert_eq!(iter.next().unwrap().unwrap().key(), key, "an iterator that is opened");
         }
-        if round % 6 == 0
+        if round.is_multiple_of(6)
             && let Some((key, _)) = left.pop()
         {
             assert_eq!(iter.next_back().unwrap().unwrap().key(), key, "an iterator from the back");
@@ -246,7 +246,8 @@ impl Run {
             let (held, open) = (stats.held_bytes, stats.iterator_bytes);
             return Err(format!("{held} bytes of the data file and {open} of memory are held by nobody"));
         }
-        let mut report = counted(UNIT, SNAPSHOTS);
+        let mut report = LayerReport::default();
+        report.add(UNIT, SNAPSHOTS);
         report.add("iterators", count);
         Ok(report)
     }

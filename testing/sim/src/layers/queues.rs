@@ -47,9 +47,8 @@ const HELD: usize = 3;
 
 type Pattern = fn(&mut Bed, u64);
 
-const PATTERNS: [(&str, Pattern); 7] = [
+const PATTERNS: [(&str, Pattern); 6] = [
     ("queue", queue),
-    ("stack", stack),
     ("reverse queue", reverse_queue),
     ("window", window),
     ("prefixes", prefixes),
@@ -196,7 +195,7 @@ impl Bed {
 
     /// Background work now and then, and snapshots.
     fn go_on(&mut self, round: u64) {
-        if round % 16 == 0 {
+        if round.is_multiple_of(16) {
             let _ = self.db.step().unwrap();
         }
         if round % 170 == 99 {
@@ -232,19 +231,6 @@ fn reverse_queue(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// In and out at the end, rising and falling.
-fn stack(bed: &mut Bed, round: u64) {
-    let falls = round % (WAITING * 4) >= WAITING * 2 + 2;
-    if falls && !bed.model.is_empty() {
-        let last = bed.last().unwrap();
-        bed.remove(&last);
-    } else {
-        let depth = bed.last().map_or(0, |last| u64::from_be_bytes(last.try_into().unwrap()));
-        bed.insert(key(depth + 1), round);
-    }
-    bed.go_on(round);
-}
-
 /// What is old goes, many at once.
 fn window(bed: &mut Bed, round: u64) {
     bed.insert(key(round), round);
@@ -257,7 +243,7 @@ fn window(bed: &mut Bed, round: u64) {
         let mut batch = bed.db.batch();
         old.iter().for_each(|key| batch.remove(&bed.keyspace, key));
         batch.commit().unwrap();
-        old.iter().for_each(|key| drop(bed.model.remove(key)));
+        old.iter().for_each(|key| _ = bed.model.remove(key));
     }
     bed.go_on(round);
 }

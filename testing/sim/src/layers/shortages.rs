@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! - Nobody opens the store anew: it must not have failed for good.
-//! - Syncs fail for good whatever the number says, and locks and threads are asked for at the opening only: the
-//!   other classes of calls are tried, each from each of its calls on.
+//! - Syncs fail for good whatever the number says, and locks and threads are asked for at the opening only:
+//!   the other classes of calls are tried, each from each of its calls on.
 
 use std::sync::Arc;
 

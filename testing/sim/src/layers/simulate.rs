@@ -41,6 +41,8 @@ pub(crate) const UNIT: &str = "ops";
 /// Operations of one run.
 const OP_COUNT: u64 = 1_200;
 const OPS_SHORT: u64 = 150_000;
+/// Fewer do not reach every phase.
+const OPS_LEAST: u64 = 60_000;
 /// Chance of an event before each operation.
 const EVENT_PERCENT: u8 = 8;
 /// Calls that pass before a fault strikes, at most.
@@ -78,7 +80,7 @@ pub struct Run {
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen(NAME, limits, crash_configurations())?;
-    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
+    let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT).max(OPS_LEAST) };
     search(
         limits,
         &configurations,

@@ -46,7 +46,7 @@ impl LongValue {
             Format::Json => all.len(),
         };
         self.rest = all.split_off(whole);
-        self.decode(&all)
+        if all.is_empty() { Ok(()) } else { self.decode(&all) }
     }
 
     fn decode(&mut self, text: &[u8]) -> Result<(), String> {

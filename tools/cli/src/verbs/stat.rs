@@ -27,6 +27,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "record_due",
             "write_memory",
             "metadata",
+            "iterator",
             "flush_distance",
             "gap",
         ],

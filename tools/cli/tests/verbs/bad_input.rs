@@ -200,7 +200,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
     let script = r#"
         mount -t tmpfs -o size=16m none disk || exit 77
         "$0" put disk/STORE first kept --create --memory 8MiB || exit 3
-        timeout 60 "$0" load disk/STORE many --memory 8MiB
+        timeout 60 "$0" load disk/STORE many --format lines --memory 8MiB
         code=$?
         "$0" get disk/STORE first --memory 8MiB || exit 4
         "$0" verify disk/STORE --memory 8MiB >/dev/null || exit 5

@@ -249,7 +249,6 @@ fn what_cannot_be_written_is_exit_code_two_in_every_verb() {
         &["backup", "verify", "REPO"],
         &["wal", "dump", "STORE"],
         &["manifest", "dump", "STORE"],
-        &["page", "dump", "STORE", "0"],
         &["put", "STORE", "k", "v", "--json"],
         &["del", "STORE", "k00", "k01"],
     ] {

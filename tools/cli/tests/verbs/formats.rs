@@ -171,7 +171,9 @@ fn values_longer_than_the_memory_are_dumped_and_loaded() {
         }
     }
     // What must be seen whole is refused.
-    let text = ["dump", "STORE", "--memory", "1MiB", "--value-format", "json", "--output", "dumped"];
+    place.write("value", format!("\"{}\"", "x".repeat(700_000)).as_bytes());
+    place.run(&["put", "JSON", "k", "--file", "value", "--memory", "1MiB", "--create"]).fine();
+    let text = ["dump", "JSON", "--memory", "1MiB", "--value-format", "json", "--output", "dumped"];
     place.run(&text).refused(&["quarter of the memory"]);
 }
 

@@ -43,7 +43,7 @@ fn ends_of_lines_and_marks_of_other_systems_are_refused_or_chosen() {
         place.feed(bytes, &["del", "STORE", "--file", "-"]).refused(things);
         assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
     }
-    // Also behind lines that end otherwise; those before are stored, and that is said.
+    // Also behind lines that end otherwise.
     place.feed(b"y\t1\nz\t2\r\n", &TSV).refused(&["line 2", "CRLF"]);
     let crlf = |bytes: &[u8]| place.feed(bytes, &[&TSV[..], &["--newline", "crlf"]].concat());
     crlf(b"\xef\xbb\xbfa\t1\r\nb\t2\n").fine();

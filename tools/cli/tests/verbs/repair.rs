@@ -53,5 +53,5 @@ fn a_damaged_page_needs_salvage_and_is_left_alone() {
     assert_eq!(answer.code, Some(1), "{}", answer.err);
     assert!(String::from_utf8(answer.out).unwrap().starts_with("needs salvage: data at offset"));
     assert_eq!(place.store_files(), before);
-    place.run(&["repair", "NOWHERE"]).missing(&["NOWHERE", "no such directory"]);
+    place.run(&["repair", "NOWHERE"]).refused(&["NOWHERE", "no such directory"]);
 }

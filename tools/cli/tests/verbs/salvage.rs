@@ -81,7 +81,7 @@ fn a_damaged_page_is_reported_as_a_range_of_keys() {
 #[test]
 fn what_cannot_be_salvaged_is_said_and_leaves_nothing() {
     let place = place();
-    place.run(&["salvage", "NOWHERE", "NEW"]).missing(&["NOWHERE", "no such directory"]);
+    place.run(&["salvage", "NOWHERE", "NEW"]).refused(&["NOWHERE", "no such directory"]);
     place.run(&["salvage", "STORE", "STORE"]).refused(&["STORE", "not empty"]);
     for name in
         place.store_files().into_keys().filter(|name| name != "LOCK" && !name.starts_with("manifest-"))
@@ -119,7 +119,7 @@ fn a_file_of_which_a_piece_is_lost_is_named_and_the_new_store_is_sound() {
     let damaged = place.run(&["verify", "STORE"]);
     let text = String::from_utf8(damaged.out).unwrap();
     assert_eq!(damaged.code, Some(1));
-    assert!(text.contains("key 'b-film'") && text.contains("keyspace \"films\""), "{text}");
+    assert!(text.contains("key \"b-film\"") && text.contains("keyspace \"films\""), "{text}");
     let salvaged = place.run(&["salvage", "STORE", "NEW"]);
     let text = String::from_utf8(salvaged.out).unwrap();
     assert_eq!(salvaged.code, Some(1), "{}", salvaged.err);

@@ -62,7 +62,7 @@ fn damage_is_found_and_named() {
     assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
     fs::write(place.store().join("superblock"), vec![7; 2 * PAGE]).unwrap();
     assert_eq!(document(place.run(&["scrub", "STORE", "--json"]), 1)["sound"], false);
-    place.run(&["scrub", "NOWHERE"]).missing(&["NOWHERE"]);
+    place.run(&["scrub", "NOWHERE"]).refused(&["NOWHERE"]);
 }
 
 #[test]

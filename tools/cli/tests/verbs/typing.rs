@@ -86,9 +86,11 @@ fn a_link_to_a_store_is_as_good_as_its_directory() {
         place.run(verb).fine();
     }
     symlink("NOWHERE", place.path("LOOSE")).unwrap();
-    for verb in [&["ls", "LOOSE"][..], &["wal", "dump", "LOOSE"], &["repair", "LOOSE"]] {
+    for verb in [&["ls", "LOOSE"][..], &["wal", "dump", "LOOSE"]] {
         place.run(verb).missing(&["LOOSE"]);
     }
+    // Monitoring must tell it from damage.
+    place.run(&["repair", "LOOSE"]).refused(&["LOOSE"]);
 }
 
 #[test]

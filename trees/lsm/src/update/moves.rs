@@ -302,7 +302,8 @@ fn border_behind(
             }
         }
         done += bytes;
-        if bytes > 0 {
+        // Sizes are known by pages; a run of the destination may be written for less.
+        if emptying.iter().any(|component| !component.within(&between).is_empty()) {
             let before = at.checked_sub(1).and_then(|before| own.get(before));
             written += bytes + before.map_or(0, |held| held.bytes);
         }

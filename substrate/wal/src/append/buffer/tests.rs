@@ -4,7 +4,7 @@ const STAMP: Stamp = Stamp { payload_bytes: 0, first_seqno: Seqno(1), seqno_coun
 
 #[test]
 fn claims_filled_by_many_threads_come_out_in_their_places() {
-    let mut empty = EmptyBuffer::new(2 * PAGE_SIZE);
+    let mut empty = EmptyBuffer::new(2 * PAGE_SIZE, false);
     for turn in 0..20u8 {
         let mut active = empty.activate(1, Seqno(1));
         let claims: Vec<Claim> = (0..16).map(|_| active.claim(ClaimSize::of_record(40), STAMP)).collect();
@@ -27,7 +27,7 @@ fn claims_filled_by_many_threads_come_out_in_their_places() {
 
 #[test]
 fn memory_stands_at_a_page() {
-    let mut active = EmptyBuffer::new(1).activate(1, Seqno(1));
+    let mut active = EmptyBuffer::new(1, false).activate(1, Seqno(1));
     assert!(active.has_room(ClaimSize::of_record(PAGE_SIZE)));
     assert!(!active.has_room(ClaimSize::of_record(PAGE_SIZE + 1)));
     drop(active.claim(ClaimSize::of_record(8), STAMP));

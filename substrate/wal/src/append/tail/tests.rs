@@ -12,7 +12,7 @@ fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqn
         if !tail.turn(size(bytes))
             && let Some(bytes_of_buffer) = tail.begin_buffer()
         {
-            tail.recycle(EmptyBuffer::new(bytes_of_buffer));
+            tail.recycle(EmptyBuffer::new(bytes_of_buffer, false));
             tail.turn(size(bytes));
         }
         tail.claim(size(bytes), 0, seqno_count)

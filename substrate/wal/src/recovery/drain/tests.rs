@@ -102,6 +102,21 @@ fn every_filled_commit_survives_the_end_of_the_process() {
 }
 
 #[test]
+fn tail_files_that_were_written_since_do_not_hide_newer_ones() {
+    let env = new_machine();
+    let wal = new_log(&env);
+    for index in 0..60u64 {
+        // Several buffers are full before any is written, so that they are used in turn.
+        commit(&wal, &[7; 700]);
+        if index % 25 == 24 {
+            wal.write_sealed().unwrap();
+        }
+        let (commits, _) = recovered(&env.live_image());
+        assert_eq!(commits.len(), usize_of(index) + 1);
+    }
+}
+
+#[test]
 fn a_drained_tail_goes_on_as_a_log_that_was_never_cut() {
     let mut env = new_machine();
     let mut wal = new_log(&env);
@@ -223,9 +238,11 @@ fn where_no_file_can_be_mapped_commits_are_written_before_they_are_acknowledged(
     let machine = new_machine();
     let env = FaultyEnv::new(Arc::clone(&machine) as Arc<dyn Env>);
     let wal = open_with(env.clone(), WalStart::new_store(Incarnation(1)));
-    let full =
-        FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Create).on_path("log-tail").for_good();
-    env.set_plan(Some(full));
+    let refused = FaultPlan::once(0, FaultError::Kind(std::io::ErrorKind::Unsupported))
+        .of_class(IoClass::Create)
+        .on_path("log-tail")
+        .for_good();
+    env.set_plan(Some(refused));
     for index in 1..=40u64 {
         commit(&wal, &index.to_le_bytes().repeat(30));
         let (commits, end) = recovered(&machine.live_image());
@@ -249,6 +266,15 @@ fn a_commit_longer_than_a_buffer_is_written_before_it_and_what_follows_are_ackno
     assert!(commits[&31] == b"values ", "its values were written elsewhere");
 }
 
+/// Makes the header one of version 3, or that one of version 1.
+fn reseal(env: &MemEnv, name: &str) {
+    let path = dir().join(name);
+    env.corrupt(&path, 8, 2).unwrap();
+    let mut header = env.file_bytes(&path).unwrap()[..128].to_vec();
+    header[16..24].fill(0);
+    env.overwrite(&path, 16, &checksum64(&header, 0).to_le_bytes()).unwrap();
+}
+
 #[test]
 fn another_format_of_the_tail_is_refused_and_left_alone() {
     let env = new_machine();
@@ -256,9 +282,9 @@ fn another_format_of_the_tail_is_refused_and_left_alone() {
     commit(&wal, b"kept");
     let killed = env.live_image();
     let name = list_tail_files(&*killed, &dir()).unwrap().remove(0);
-    killed.corrupt(dir().join(&name), 8, 2).unwrap();
+    reseal(&killed, &name);
     let error = drain_tail(&*killed, &dir(), FIRST, &mut restore).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    killed.corrupt(dir().join(&name), 8, 2).unwrap();
+    reseal(&killed, &name);
     assert_eq!(recovered(&killed).0.len(), 1);
 }

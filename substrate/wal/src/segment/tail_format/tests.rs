@@ -20,7 +20,7 @@ fn a_header_comes_back_with_the_turn_behind_it() {
 
 #[test]
 fn no_flipped_byte_of_a_header_passes_for_another_header() {
-    for at in (0..FIXED_BYTES).filter(|at| !(8..16).contains(at)) {
+    for at in 0..FIXED_BYTES {
         let mut page = page();
         page[at] ^= 1;
         assert_eq!(TailHeader::decode(&page, "log-tail-0").unwrap(), None, "byte {at}");

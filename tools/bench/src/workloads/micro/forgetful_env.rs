@@ -63,7 +63,8 @@ impl Env for ForgetfulEnv {
     }
 
     testudo_env::forward!(
-        0: process, owner_state, monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes
+        0: process, owner_state, monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id,
+        free_bytes
     );
 }
 

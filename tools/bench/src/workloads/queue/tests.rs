@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::{ffi::OsString, sync::Arc};
 
 use clap::Parser;

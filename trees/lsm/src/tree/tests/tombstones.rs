@@ -52,10 +52,12 @@ fn a_removed_range_goes_down_in_jobs_that_write_little() {
                 largest = largest.max(bed.work.progress.state().1 - before);
             }
         }
-        let bound = written_max(&options) + options.run_bytes * 2;
+        let bound = written_max(&options) * 3 / 2;
         assert!(largest <= bound, "{largest} bytes in a job, {bound} are enough");
         assert!(jobs >= 1, "it was worth it");
-        assert_eq!(bed.tree.stats().tombstones, 0, "{:?}", bed.tree.outline());
+        // A page of the bottom that is updated keeps a tombstone that it cannot drop alone.
+        let left = bed.tree.stats().tombstones;
+        assert!(left <= RECORDS / 500, "{left}: {:?}", bed.tree.outline());
         bed.tree.check_invariants(true).unwrap();
         bed.check(&mut SplitMix::new(7));
     }
