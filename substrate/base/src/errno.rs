@@ -3,8 +3,8 @@
 //! | treatment | what was done | what follows |
 //! |---|---|---|
 //! | `Again` | nothing | the environment makes the call again at once |
-//! | `Wait` | nothing | the call is made again for a quarter of a second; then it fails with an error that |
-//! | | | is transient ([`Error::is_transient`]): flushes, jobs and the log go on once they can, |
+//! | `Wait` | nothing | the call is made again for a quarter of a second; then it fails with an error |
+//! | | | that is transient ([`crate::Error::is_transient`]): flushes, jobs and the log go on once they can, |
 //! | | | and a commit that cannot be taken meanwhile is refused |
 //! | `Full` | nothing | the reserve is used, then as `Wait`, and removals make room (decisions 0012, 0032) |
 //! | `Refuse` | nothing | the caller is told; what the store needs for what it has promised ends its writes |
@@ -13,7 +13,7 @@
 //! **Invariants**
 //! - A number stands here once. One that does not stand here counts as `Poison`.
 //! - Whoever gives an error up the layers after a part of the work was done makes it last
-//!   ([`Error::lasting`]), and so does every failed sync ([`lasting`]): it is never made again.
+//!   ([`crate::Error::lasting`]), and so does every failed sync ([`lasting`]): it is never made again.
 
 use std::{fmt, io};
 

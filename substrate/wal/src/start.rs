@@ -14,7 +14,7 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
     pub buffer_bytes: usize,
-    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`Wal::set_buffer_count`] changes it.
+    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`crate::Wal::set_buffer_count`] changes it.
     pub buffer_count: usize,
 }
 
@@ -29,7 +29,7 @@ impl WalOptions {
 #[derive(Clone, Debug)]
 pub struct WalStart {
     /// The opening of the store that writes it; the manifest knows of it, durably, when
-    /// [`DurabilityListener::begin`] has returned.
+    /// [`crate::DurabilityListener::begin`] has returned.
     pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
     pub segment_number: u64,
