@@ -1,6 +1,6 @@
 //! Settling: the work that trees owe is done at once, however long they would put it off.
 //!
-//! A keyspace into which nobody writes is settled entirely. One that is written to would never be: flushes
+//! An idle keyspace is settled entirely. One that is written to would never be: flushes
 //! bring new work as fast as it is done. Of such a keyspace as much is done as was owed at the call, in bytes
 //! that jobs merge. The same holds for flushing: what was in buffers at the call leaves them.
 //!

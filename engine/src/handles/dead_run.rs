@@ -24,11 +24,11 @@ use crate::{
     },
 };
 
-/// A dead run is remembered if it costs as much as so many steps …
+/// Minimum cost, in steps, of a dead run that is recorded as a gap.
 const REMEMBERED_STEPS: usize = scaled(16, 1);
-/// … where a seek past a gap costs as much as these.
+/// Cost of a seek past a gap, in steps.
 const SEEK_STEPS: usize = 4;
-/// Of a dead run so many stretches are remembered.
+/// Maximum recorded stretches of one dead run.
 const STRETCHES_MAX: usize = 64;
 /// Gaps take no more than this part of the memory budget.
 pub(crate) const GAP_PARTS: u64 = 64;

@@ -1,4 +1,4 @@
-//! Memory that stands for a mapped file.
+//! Simulates a mapped file in memory.
 //!
 //! **Invariants**
 //! - The disk copies it when an image is taken, when the file is opened and when the mapping ends; between
