@@ -248,18 +248,7 @@ fn check_device_space(store: &Store) -> Result<()> {
     if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
         store.lock_and_hold_space()?;
     }
-    fit_reserve(store)
-}
-
-/// Lets the reserve grow with what the store holds, and at once where the device has not plenty of space;
-/// there the log has fewer buffers.
-fn fit_reserve(store: &Store) -> Result<()> {
-    // A device that cannot say how much space it has may have little.
-    let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
-    let shares = store.memory.shares();
-    let is_plenty = free_bytes >= shares.plenty_bytes();
-    store.wal()?.set_buffer_count(shares.wal_buffer_count(is_plenty));
-    store.space.fit(store.stored_bytes(), is_plenty, &shares)
+    store.fit_to_device()
 }
 
 /// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].

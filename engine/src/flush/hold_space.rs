@@ -20,10 +20,17 @@ use testudo_base::{
 };
 use testudo_contract::Tree;
 
-use crate::store::{
-    Store,
-    held_space::{Bounds, Metadata, most_within},
+use crate::{
+    store::{
+        Store,
+        held_space::{Bounds, Metadata, most_within, write_buffers_max},
+        shares::MemoryShares,
+    },
+    write::space_guard::kept_back_of,
 };
+
+/// A device of which a store has or can have so much is not filled by others faster than the background sees.
+const LARGE_DEVICE_BYTES: u64 = 4 << 30;
 
 /// What a store needs of a device with little space.
 struct Needs {
@@ -56,6 +63,13 @@ impl Needs {
             + bounds.margin
             + needs.held_bytes;
         needs
+    }
+
+    /// What is kept back on a device with little space until it is nearly full: enough for all that is then
+    /// needed, if others take the rest of the device at once.
+    fn kept_back_bytes(&self, shares: &MemoryShares) -> u64 {
+        let on_top = self.on_top_bytes(shares.write_buffers / 16 * 18).max(self.held_bytes);
+        on_top + self.step_bytes + self.bounds.margin + shares.reserve_bytes_least()
     }
 
     /// For so many bytes of write buffers, put on top of a tree.
@@ -136,7 +150,8 @@ impl Store {
         debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
         if !planted!("failed-flush-forgotten") {
             let device = self.env.free_bytes(&self.directory).unwrap_or(0);
-            self.nearly_full.failed_bytes.store(device + self.data.usable_bytes() + 1, Relaxed);
+            let bytes = device + self.data.usable_bytes() + self.surplus_bytes();
+            self.nearly_full.failed_bytes.store(bytes + 1, Relaxed);
         }
     }
 
@@ -144,6 +159,34 @@ impl Store {
     pub(crate) fn ask_for_space(&self) -> Result<()> {
         self.lock_and_hold_space()?;
         self.space.refill().map(|_| ())
+    }
+
+    /// Fits write buffers and what is kept back to the device.
+    pub(crate) fn fit_to_device(&self) -> Result<()> {
+        // A device that cannot say how much space it has may have little.
+        let free_bytes = self.env.free_bytes(&self.directory).unwrap_or(0);
+        let stored_bytes = self.stored_bytes();
+        let capacity = free_bytes.saturating_add(stored_bytes);
+        if self.memory.set_write_buffers_max(write_buffers_max(capacity)) {
+            self.rebalance_memory();
+        }
+        let shares = self.memory.shares();
+        let is_plenty = free_bytes >= shares.plenty_bytes();
+        self.wal()?.set_buffer_count(shares.wal_buffer_count(is_plenty));
+        if self.nearly_full.is_on() {
+            return Ok(());
+        }
+        let part = kept_back_of(stored_bytes, &shares);
+        let is_large = is_plenty && capacity >= LARGE_DEVICE_BYTES;
+        let wanted =
+            if is_large { part } else { part.max(Needs::of(self, free_bytes).kept_back_bytes(&shares)) };
+        self.space.fit(wanted)
+    }
+
+    /// The same for a store that is about to be closed, if anything was written: others may have filled the
+    /// device when it is opened again.
+    pub(crate) fn fit_at_close(&self) -> Result<()> {
+        if self.has_failed() || !self.beginning.has_begun() { Ok(()) } else { self.fit_to_device() }
     }
 
     /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
@@ -171,7 +214,8 @@ impl Store {
         let Needs { bounds, step_bytes: step, held_bytes: held, space_bytes: enter, .. } = needs;
         let enter = enter.max(failed);
         let on_top = |bytes: u64| needs.on_top_bytes(bytes);
-        if device + in_file(self) >= if state.is_on() { enter / 8 * 9 } else { enter } {
+        if device + in_file(self) + self.surplus_bytes() >= if state.is_on() { enter / 8 * 9 } else { enter }
+        {
             if state.is_on.swap(false, Relaxed) {
                 state.is_short.store(false, Release);
                 state.held_bytes.store(0, Relaxed);
@@ -191,6 +235,10 @@ impl Store {
             return self.hold_space();
         }
         *state.bounds.lock() = bounds;
+        if !state.is_on.load(Relaxed) {
+            self.space.hand_over(self.memory.shares().reserve_bytes_least())?;
+            device = self.env.free_bytes(&self.directory).unwrap_or(0);
+        }
         if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
             self.remove_hot_set();
             self.bound_buffers();
@@ -216,6 +264,11 @@ impl Store {
         state.is_short.store(usable < held || !is_whole, Release);
         self.data.set_bounds(held, growth);
         Ok(())
+    }
+
+    /// What is kept back beyond the least: it counts as free, so that keeping more back changes nothing.
+    fn surplus_bytes(&self) -> u64 {
+        self.space.surplus_bytes(self.memory.shares().reserve_bytes_least())
     }
 
     /// Log and manifest come first: gives free space of the data file back until so much is free on the

@@ -57,6 +57,7 @@ impl Open {
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
         let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_at_close());
+        let _ = self.store.fit_at_close();
         self.store.health.begin_closing();
         self.store.background.wake_all();
         self.store.warm.wake();

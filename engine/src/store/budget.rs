@@ -32,6 +32,8 @@ pub(crate) struct Budget {
     /// The governor sets the share. Changed under its lock.
     is_auto: AtomicBool,
     governor: Mutex<Governor>,
+    /// The most that write buffers get, by the size of the device.
+    write_buffers_max: AtomicU64,
     /// Bytes of metadata that the caches make room for, and of log buffers beyond the usual few.
     metadata: AtomicU64,
     log_buffers: AtomicU64,
@@ -49,6 +51,7 @@ impl Budget {
             write_share,
             is_auto: true.into(),
             governor: Mutex::default(),
+            write_buffers_max: u64::MAX.into(),
             metadata: 0.into(),
             log_buffers: 0.into(),
             rebalancing: Mutex::new(()),
@@ -133,7 +136,15 @@ impl Budget {
     /// How it is divided now.
     pub(crate) fn shares(&self) -> MemoryShares {
         let (metadata, log_buffers) = (self.metadata.load(Acquire), self.log_buffers.load(Acquire));
-        MemoryShares::of(self.total(), self.write_share(), metadata, log_buffers)
+        let shares = MemoryShares::of(self.total(), self.write_share(), metadata, log_buffers);
+        shares.with_write_buffers_max(self.write_buffers_max.load(Acquire))
+    }
+
+    /// Takes over the most that write buffers get; whether everything has to follow.
+    pub(crate) fn set_write_buffers_max(&self, bytes: u64) -> bool {
+        let before = self.shares().write_buffers;
+        self.write_buffers_max.store(bytes, Release);
+        self.shares().write_buffers != before
     }
 
     #[inline]

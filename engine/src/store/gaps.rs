@@ -29,6 +29,8 @@ use testudo_base::{
     },
 };
 
+/// A gap may be divided by so many parts between two cuts.
+const PARTS_KEPT: usize = 8;
 /// What a gap takes beside its keys: nodes of the map, allocations.
 const GAP_BYTES: u64 = 128;
 
@@ -325,8 +327,27 @@ impl List {
         self.evict(total, &[&low, &behind]);
     }
 
+    /// Forgets parts between two cuts that `stretch` covers, where these are many. They would divide it if a
+    /// snapshot keeps them apart, and of what a stack leaves behind there is one for each key.
+    fn forget_parts(&mut self, stretch: &Stretch, since: Seqno, total: &AtomicU64) {
+        let is_covered = |gap: &Gap| match (&gap.high, &stretch.high) {
+            (_, None) => true,
+            (Some(high), Some(end)) => **high <= **end,
+            (None, Some(_)) => false,
+        };
+        let is_part = |gap: &Gap| gap.has_cut_low && gap.has_cut_high && gap.since <= since;
+        let covered = self.known.range::<[u8], _>((Included(&*stretch.low), Unbounded));
+        let covered = covered.take_while(|(low, _)| stretch.holds(low));
+        let covered = covered.filter(|(_, gap)| is_part(gap) && is_covered(gap));
+        let covered: Vec<_> = covered.map(|(low, _)| low.clone()).collect();
+        if covered.len() > PARTS_KEPT {
+            covered.iter().for_each(|low| _ = self.remove(low, total));
+        }
+    }
+
     /// Adds what of `stretch` is in no gap.
     fn insert(&mut self, stretch: &Stretch, terms: &Terms<'_>, total: &AtomicU64) {
+        self.forget_parts(stretch, terms.since, total);
         let high: Option<Box<[u8]>> = stretch.high.as_deref().map(Into::into);
         let mut from: Box<[u8]> = stretch.low.as_slice().into();
         while high.as_ref().is_none_or(|high| from < *high) {

@@ -22,6 +22,10 @@ use crate::{store::shares::MemoryShares, write::space_guard::SpaceChecks};
 const CAPACITY_PARTS: u64 = 128;
 /// But at least this much.
 const WRITE_BUFFERS_MIN: u64 = 128 << 10;
+/// Any device may be filled by others at any moment. So write buffers never get more than this part of what
+/// the store can have of it, in powers of two, and space for them is kept back ([`write_buffers_max`]).
+const DEVICE_PARTS: u64 = 64;
+const DEVICE_BUFFERS_MIN: u64 = 256 << 10;
 /// Least size of log segments then.
 const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// Segments that the log may have then before what pins it is flushed.
@@ -66,6 +70,12 @@ impl Bounds {
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.write_buffers / 16 * 18
     }
+}
+
+/// The most that write buffers get on a device of which the store has or can have `capacity` bytes.
+pub(crate) fn write_buffers_max(capacity: u64) -> u64 {
+    let part = (capacity / DEVICE_PARTS).max(DEVICE_BUFFERS_MIN);
+    1 << part.ilog2()
 }
 
 /// Steps of reclaiming that did not fit, since the last edit or since there was more space.

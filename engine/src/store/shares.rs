@@ -2,7 +2,7 @@
 //!
 //! | share | for |
 //! |---|---|
-//! | as set or chosen by the governor, 45 % at first | write buffers |
+//! | as set or chosen by the governor, 45 % at first; less on a small device | write buffers |
 //! | 1/12, at most 48 MiB; more from 32 MiB on, up to 14 MiB | log buffers, streams, nodes, tables |
 //! | 1/8, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
 //! | a quarter of the rest | pages in any case: indexes and filters at least |
@@ -23,7 +23,7 @@
 //! **Invariants**
 //! - The shares add up to the budget.
 
-use testudo_base::{Error, Result};
+use testudo_base::{Error, Result, num::u64_of};
 use testudo_wal::USUAL_BUFFERS;
 
 /// Least budget: what one tree needs to work at all.
@@ -116,6 +116,13 @@ impl MemoryShares {
         Self { total, write_buffers, caches, reserve, metadata, wal_buffer_bytes }
     }
 
+    /// The same where write buffers have no more than `bytes`; caches have the rest.
+    #[must_use]
+    pub(crate) fn with_write_buffers_max(self, bytes: u64) -> Self {
+        let write_buffers = self.write_buffers.min(bytes.max(MIN_WRITE_BYTES));
+        Self { write_buffers, caches: self.caches + self.write_buffers - write_buffers, ..self }
+    }
+
     /// What the tables of the page cache have: 49 bytes for each of its pages, four for each page of the data
     /// file.
     fn page_tables(&self) -> u64 {
@@ -156,9 +163,15 @@ impl MemoryShares {
         4 * self.wal_segment_bytes()
     }
 
-    /// Most bytes that are kept back on the device: more than the log buffers and a manifest edit.
+    /// Most bytes that are kept back on a device with plenty of space: more than the log buffers and a
+    /// manifest edit.
     pub(crate) fn reserve_bytes_max(&self) -> u64 {
         (self.total / 16).clamp(1 << 20, 16 << 20)
+    }
+
+    /// Bytes that are kept back on a device that is nearly full: the usual log buffers.
+    pub(crate) fn reserve_bytes_least(&self) -> u64 {
+        (u64_of(USUAL_BUFFERS * self.wal_buffer_bytes)).max(256 << 10)
     }
 
     /// Free space of a device on which nobody need ask how much is needed: for full write buffers on

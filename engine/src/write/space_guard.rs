@@ -7,7 +7,8 @@
 //! idle, checks whether the device has space again.
 //!
 //! The reserve is a part of what the store holds, so that a small store is small on the device. Where the
-//! device has not plenty of space it is as large as the memory budget asks for.
+//! device has not plenty of space it is what flushing and reclaiming need once others have taken the rest; as
+//! soon as the device is nearly full most of it is handed over to them (`flush/hold_space.rs`).
 //!
 //! **Invariants**
 //! - A write is refused before anything of it was done.
@@ -73,6 +74,12 @@ impl SpaceChecks {
     }
 }
 
+/// What a store that holds `stored_bytes` keeps back on a device with plenty of space.
+pub(crate) fn kept_back_of(stored_bytes: u64, shares: &MemoryShares) -> u64 {
+    let part = (stored_bytes / RESERVE_PARTS).next_power_of_two();
+    part.clamp(RESERVE_BYTES_MIN, shares.reserve_bytes_max())
+}
+
 /// Guards the space on the device.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
@@ -107,13 +114,21 @@ impl SpaceGuard {
         self.reserve.as_ref().map_or(0, |reserve| reserve.whole_bytes())
     }
 
-    /// Fits the reserve to a store that holds `stored_bytes`, on a device that has plenty of space or not.
-    pub(crate) fn fit(&self, stored_bytes: u64, is_plenty: bool, shares: &MemoryShares) -> Result<()> {
+    /// Has the reserve keep back about `bytes`, if the device has them.
+    pub(crate) fn fit(&self, bytes: u64) -> Result<()> {
         let Some(reserve) = &self.reserve else { return Ok(()) };
-        let most = shares.reserve_bytes_max();
-        let part = (stored_bytes / RESERVE_PARTS).next_power_of_two();
-        let wanted = if is_plenty { part.clamp(RESERVE_BYTES_MIN, most) } else { most };
-        reserve.resize(wanted).map_err(|e| Error::io("reserve", e))
+        reserve.resize(bytes).map_err(|e| Error::io("reserve", e))
+    }
+
+    /// Leaves what the reserve has beyond `bytes` to the device, which has become nearly full.
+    pub(crate) fn hand_over(&self, bytes: u64) -> Result<()> {
+        let Some(reserve) = &self.reserve else { return Ok(()) };
+        reserve.hand_over(bytes).map_err(|e| Error::io("reserve", e))
+    }
+
+    /// Bytes beyond `least` that could be handed over.
+    pub(crate) fn surplus_bytes(&self, least: u64) -> u64 {
+        if self.is_short() { 0 } else { self.reserve_bytes().saturating_sub(least) }
     }
 
     /// Whether space is kept back at all: not for readers.

@@ -373,3 +373,52 @@ fn a_device_without_space_to_note_what_is_free_is_no_failure() {
     db.settle().unwrap();
     assert_eq!(keyspace.iter().unwrap().count(), 1);
 }
+
+/// Another program takes all that a device has, at once.
+#[test]
+fn a_device_that_others_have_filled_takes_every_removal() {
+    const RECORDS: u32 = 100_000;
+    let trees = [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()];
+    for (index, tree) in trees.into_iter().enumerate() {
+        for budget in some_of([1_u64 << 20, 8 << 20, 64 << 20], 3, index) {
+            for (free, is_reopened) in [(0, false), (0, true), (1 << 20, true)] {
+                let name = format!("{tree:?}, {budget}, {free} free, reopened: {is_reopened}");
+                let machine = MemEnv::new(5);
+                machine.space_limit(Some(128 << 20));
+                let open = || {
+                    let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(budget).open();
+                    let db = db.unwrap_or_else(|error| panic!("{name}: {error}"));
+                    let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
+                    (db, keyspace)
+                };
+                let (mut db, mut keyspace) = open();
+                for number in 0..RECORDS {
+                    keyspace.insert(key(number), [7; 200]).unwrap();
+                    if number % 500 == 0 {
+                        let _ = db.step().unwrap();
+                    }
+                }
+                let fill = || machine.space_limit(Some(machine.used_bytes() + free));
+                if is_reopened {
+                    drop(keyspace);
+                    db.close().unwrap();
+                    fill();
+                    (db, keyspace) = open();
+                } else {
+                    fill();
+                }
+                let _ = keyspace.insert(b"x", [0; 100_000]);
+                for number in 0..RECORDS {
+                    if let Err(error) = keyspace.remove(key(number)) {
+                        panic!("{name}: removal {number}: {error}, {:?}", db.stats());
+                    }
+                }
+                keyspace.remove(b"x").unwrap();
+                keyspace.insert(b"y", b"z").unwrap_or_else(|error| panic!("{name}: {error}"));
+                db.settle().unwrap();
+                db.check_invariants().unwrap();
+                assert_eq!(keyspace.iter().unwrap().count(), 1, "{name}");
+            }
+        }
+    }
+}

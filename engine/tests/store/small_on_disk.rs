@@ -12,16 +12,17 @@ use testudo::{
 const MIB: u64 = 1 << 20;
 /// The greater of lengths and of allocated bytes of all files.
 fn bytes_on_disk(directory: &Path) -> u64 {
-    let files = || fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
-    let lengths: u64 = files().map(|file| file.len()).sum();
-    lengths.max(files().map(|file| file.blocks() * 512).sum())
+    let files = files_of(directory);
+    let lengths: u64 = files.iter().map(|(_, length, _)| length).sum();
+    lengths.max(files.iter().map(|(_, _, allocated)| allocated).sum())
 }
 
+/// Name, length and allocated bytes of each file; an open store may remove one meanwhile.
 fn files_of(directory: &Path) -> Vec<(String, u64, u64)> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
-    let described = entries.map(|entry| {
-        let file = entry.metadata().unwrap();
-        (entry.file_name().to_string_lossy().into_owned(), file.len(), file.blocks() * 512)
+    let described = entries.filter_map(|entry| {
+        let file = entry.metadata().ok()?;
+        Some((entry.file_name().to_string_lossy().into_owned(), file.len(), file.blocks() * 512))
     });
     described.collect()
 }

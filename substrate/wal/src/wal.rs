@@ -219,7 +219,7 @@ impl Wal {
                 continue;
             }
             drop(tail);
-            if !self.add_buffer() {
+            if !self.add_buffer(size)? {
                 self.wait_or_write()?;
             }
         }
@@ -255,13 +255,21 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes another buffer, if there may be one and none is empty.
-    fn add_buffer(&self) -> bool {
-        let Some(bytes) = self.tail.lock().begin_buffer() else { return false };
-        let buffer = self.tail_files.make(bytes);
-        self.tail.lock().recycle(buffer);
+    /// Makes another buffer, if there may be one and none is empty; whether it did.
+    ///
+    /// Errors: it cannot be made, and no other can have room for `size`.
+    fn add_buffer(&self, size: ClaimSize) -> Result<bool> {
+        let Some(wanted) = self.tail.lock().begin_buffer() else { return Ok(false) };
+        match self.tail_files.make(wanted.bytes, wanted.is_needed) {
+            Ok(buffer) => self.tail.lock().add_begun(wanted, buffer),
+            Err(error) => {
+                let has_others = self.tail.lock().give_up_begun(wanted, size);
+                return if has_others { Ok(false) } else { Err(error) };
+            }
+        }
+        self.remove_given_up();
         self.has_space.notify_all();
-        true
+        Ok(true)
     }
 
     fn remove_given_up(&self) {
@@ -328,8 +336,8 @@ impl Wal {
         let count = self.tail.lock().sealed_count();
         self.write_oldest(&mut writer, count)?;
         MutexGuard::unlock_fair(writer);
-        // Writers find the next one ready.
-        self.add_buffer();
+        // Writers find the next one ready, or make it when they need it.
+        let _ = self.add_buffer(ClaimSize::of_record(0));
         Ok(())
     }
 

@@ -51,7 +51,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("last-of-batch-not-replayed", "recovery leaves out the last operation of a batch", &["crash"]),
     bug("record-checksum-ignored", "recovery takes a torn record for a commit", &["crash"]),
     bug("damage-taken-for-torn-tail", "damage within the log cuts it off silently", &["corruption"]),
-    bug("lost-header-overlooked", "a log segment that lost its header counts as never used", &["corruption"]),
+    bug(
+        "lost-header-overlooked",
+        "a log segment that lost its header counts as never used",
+        &["substrate/wal/src/recovery/unheaded/tests.rs"],
+    ),
     bug("stale-blocks-refused", "stale blocks in a prepared log segment keep a store closed", &["crash"]),
     bug("seqno-reused", "the first seqno after recovery is that of the last commit before it", &["crash"]),
     bug(
@@ -495,7 +499,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "joined-below-what-came-in",
         "leaves are joined although something came in for one of them meanwhile",
-        &["metamorphic"],
+        &["trees/betree/src/tree/tests/later.rs"],
     ),
     bug(
         "tiers-on-top-forgotten",
@@ -614,11 +618,7 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("pages-kept-from-writers", "pages count as given up and keep their memory", &["bounds"]),
     bug("metadata-not-made-room-for", "caches ignore what keyspaces and trees take", &["bounds"]),
-    bug(
-        "flushed-buffers-kept",
-        "who holds a moment keeps write buffers that were flushed",
-        &["bounds", "holders"],
-    ),
+    bug("flushed-buffers-kept", "who holds a moment keeps write buffers that were flushed", &["bounds"]),
     bug("relieved-snapshot-sees-later", "spilled write buffers show later writes", &["bounds", "holders"]),
     bug("neighbours-do-not-share", "each snapshot has a spilled write buffer of its own", &["holders"]),
     bug("spill-keeps-newest-only", "older snapshots find nothing in spilled write buffers", &["holders"]),

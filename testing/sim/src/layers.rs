@@ -10,6 +10,7 @@ pub mod crash;
 pub mod directories;
 pub mod exhaustive;
 pub mod files;
+pub mod filled;
 pub mod full_disk;
 pub mod holders;
 pub mod hot_set;
@@ -95,6 +96,12 @@ pub const LAYERS: &[Layer] = &[
         about: "removals make room on a full device in the end, whatever happens meanwhile",
         unit: Some(removals::UNIT),
         run: removals::run,
+    },
+    Layer {
+        name: filled::NAME,
+        about: "a device that others fill at any moment: every removal is taken",
+        unit: Some(filled::UNIT),
+        run: filled::run,
     },
     Layer {
         name: loop_device::NAME,

@@ -74,6 +74,11 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
+fn a_device_that_others_fill_takes_every_removal() {
+    run("filled");
+}
+
+#[test]
 fn a_removal_makes_room_in_the_end() {
     run("removals");
 }

@@ -46,6 +46,29 @@ fn gaps_that_touch_become_one() {
     assert_eq!(shown(&gaps), "a..@10");
 }
 
+/// What a stack leaves behind as it grows.
+#[test]
+fn parts_between_two_writes_make_way_for_the_gap_that_covers_them() {
+    let gaps = gaps();
+    find(&gaps, ("b", "z"), 5, &[]);
+    let write = |key: &[u8]| {
+        assert!(gaps.begin_of(Some(b"z"), Seqno(5)).is_some());
+        gaps.end_at(key);
+    };
+    ["d", "f"].iter().for_each(|key| write(key.as_bytes()));
+    find(&gaps, ("a", "z"), 9, &[6]);
+    assert_eq!(shown(&gaps), "a..b@9 b..d@5 d..d+@9 d+..f@5 f..f+@9 f+..z@5", "they are few");
+    let gaps = self::gaps();
+    find(&gaps, ("b", "z"), 5, &[]);
+    let write = |key: &[u8]| {
+        assert!(gaps.begin_of(Some(b"z"), Seqno(5)).is_some());
+        gaps.end_at(key);
+    };
+    (b'd'..b'p').for_each(|key| write(&[key]));
+    find(&gaps, ("a", "z"), 9, &[6]);
+    assert_eq!(shown(&gaps), "a..b@9 b..d@5 d..o+@9 o+..z@5");
+}
+
 #[test]
 fn a_snapshot_between_two_gaps_keeps_them_apart_as_long_as_it_lives() {
     let gaps = gaps();

@@ -15,7 +15,8 @@
 //! - Pieces are given up one by one and come back all at once.
 //! - The length of the file tells how many pieces there are and how large they are: pieces are multiples of
 //!   four pages, and each piece that was given up takes a page of the others with it.
-//! - Only a whole reserve changes its size, and one that cannot grow stays whole as it is.
+//! - Only a whole reserve changes its size, unless most of it is handed over for good; one that cannot grow
+//!   stays whole as it is.
 
 use std::{
     io,
@@ -34,7 +35,8 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, Env, File, OpenMode, OpenOptions, PendingWrite, wrappers::patience::Patience,
+    AlignedBuffer, DirEntry, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite,
+    wrappers::patience::Patience,
 };
 
 /// Space kept back in a directory.
@@ -129,6 +131,20 @@ impl Reserve {
             // What was allocated of it, if anything.
             Err(error) if is_full(&error) || is_transient(&error) => file.set_len(from)?,
             Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Leaves all but about `bytes` to the device; what is left is a whole reserve. Nothing if it is smaller.
+    pub fn hand_over(&self, bytes: u64) -> io::Result<()> {
+        let file = self.file.lock();
+        let Some(file) = file.as_ref() else { return Ok(()) };
+        let piece_bytes = piece_of(bytes);
+        let rest = length_of(Self::PIECES, piece_bytes);
+        if file.len()? >= rest {
+            file.set_len(rest)?;
+            self.piece_bytes.store(piece_bytes, Release);
+            self.pieces.store(Self::PIECES, Release);
         }
         Ok(())
     }
@@ -311,9 +327,13 @@ impl Env for ReservingEnv {
         self.reserve.patiently(|| self.inner.free_bytes(path))
     }
 
+    fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>> {
+        self.reserve.with_reserve(self.keep, || self.inner.create_mapped(path, bytes))
+    }
+
     crate::forward!(
         inner: process, lock, lock_dir, lock_holder, owner_state, monotonic, wall_clock, random_u64,
-        execution, spawn, sleep, create_mapped, boot_id
+        execution, spawn, sleep, boot_id
     );
 }
 

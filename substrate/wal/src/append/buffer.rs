@@ -129,6 +129,8 @@ struct OwnedMemory {
     memory: NonNull<Memory>,
     /// What is acknowledged in it is written first.
     must_write: bool,
+    /// It was made for one long record.
+    is_for_one: bool,
     /// Bytes handed out in this turn to records, from the start on …
     used: usize,
     /// … and to values, from the end backwards.
@@ -140,7 +142,8 @@ unsafe impl Send for OwnedMemory {}
 
 impl OwnedMemory {
     fn new(memory: Box<Memory>, must_write: bool) -> Self {
-        Self { memory: NonNull::from(Box::leak(memory)), must_write, used: 0, value_bytes: 0 }
+        let memory = NonNull::from(Box::leak(memory));
+        Self { memory, must_write, is_for_one: false, used: 0, value_bytes: 0 }
     }
 
     fn get(&self) -> &Memory {
@@ -197,6 +200,19 @@ impl EmptyBuffer {
     /// in it are acknowledged once they are written.
     pub(crate) fn new(bytes: usize, must_write: bool) -> Self {
         Self(OwnedMemory::new(Memory::heap(bytes), must_write))
+    }
+
+    /// Memory for one record of `bytes` that no other buffer has room for; it is acknowledged once it is
+    /// written.
+    pub(crate) fn for_one(bytes: usize) -> Self {
+        let mut buffer = Self::new(bytes, true);
+        buffer.0.is_for_one = true;
+        buffer
+    }
+
+    /// Whether it was made for one long record.
+    pub(crate) fn is_for_one(&self) -> bool {
+        self.0.is_for_one
     }
 
     /// The same in a file, whose header this writes.

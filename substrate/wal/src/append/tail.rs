@@ -26,6 +26,15 @@ pub(crate) struct SealedRecords {
     pub(crate) last_seqno: Seqno,
 }
 
+/// A buffer that is to be made.
+pub(crate) struct Wanted {
+    pub(crate) bytes: usize,
+    /// There is no other.
+    pub(crate) is_needed: bool,
+    /// Goes once it is made.
+    replaced: Option<EmptyBuffer>,
+}
+
 /// The fields that every commit touches stand first, in one cache line together with the lock around it.
 #[repr(C)]
 pub(crate) struct Tail {
@@ -46,6 +55,8 @@ pub(crate) struct Tail {
     /// How long buffers are by now, and may become.
     current_bytes: usize,
     buffer_bytes: usize,
+    /// The length of the last one that was made.
+    made_bytes: usize,
 }
 
 /// How long buffers are at first: a store that is written little has a short file.
@@ -70,6 +81,7 @@ impl Tail {
             least_empty: 0,
             current_bytes: buffer_bytes.min(FIRST_BYTES),
             buffer_bytes,
+            made_bytes: 0,
             next_seqno: next_seqno.0,
         }
     }
@@ -134,12 +146,37 @@ impl Tail {
         self.unkept_seqno
     }
 
-    /// How long a buffer may be added, if one may. Then it counts as one, until it is handed over to
-    /// [`Tail::recycle`].
-    pub(crate) fn begin_buffer(&mut self) -> Option<usize> {
-        let may_begin = self.empty.is_empty() && self.count < self.count_max;
-        self.count += usize::from(may_begin);
-        may_begin.then_some(self.current_bytes)
+    /// The buffer that is to be made, if there is none of the present length that is empty, and one may be
+    /// added or a shorter one replaced. It ends with [`Tail::add_begun`] or [`Tail::give_up_begun`].
+    pub(crate) fn begin_buffer(&mut self) -> Option<Wanted> {
+        let replaced = match self.empty.iter().position(|buffer| buffer.capacity() < self.current_bytes) {
+            _ if self.empty.iter().any(|buffer| buffer.capacity() >= self.current_bytes) => return None,
+            Some(short) => Some(self.empty.swap_remove(short)),
+            None if self.count >= self.count_max => return None,
+            None => {
+                self.count += 1;
+                None
+            }
+        };
+        Some(Wanted { bytes: self.current_bytes, is_needed: self.count == 1 && replaced.is_none(), replaced })
+    }
+
+    /// It was made.
+    pub(crate) fn add_begun(&mut self, wanted: Wanted, buffer: EmptyBuffer) {
+        self.made_bytes = buffer.capacity();
+        self.given_up.extend(wanted.replaced);
+        self.recycle(buffer);
+    }
+
+    /// It could not be made: buffers stay as long as those that there are. Whether one of these can have
+    /// room for `size`.
+    pub(crate) fn give_up_begun(&mut self, wanted: Wanted, size: ClaimSize) -> bool {
+        match wanted.replaced {
+            Some(short) => self.empty.push(short),
+            None => self.count -= 1,
+        }
+        self.current_bytes = self.made_bytes.clamp(FIRST_BYTES.min(self.buffer_bytes), self.current_bytes);
+        self.count > 0 && size.kept_bytes() <= self.current_bytes
     }
 
     /// Seals the active buffer, if there is one with records.
@@ -174,9 +211,10 @@ impl Tail {
         self.sealed.len()
     }
 
-    /// Takes back a buffer that was written, or takes one that was begun.
+    /// Takes back a buffer that was written. A shorter one stays until another has taken its place.
     pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
-        if buffer.capacity() == self.current_bytes && self.count <= self.count_max {
+        let is_ordinary = !buffer.is_for_one() && buffer.capacity() <= self.current_bytes;
+        if is_ordinary && self.count <= self.count_max {
             self.empty.push(buffer);
         } else {
             self.given_up.push(buffer);
@@ -223,20 +261,16 @@ impl Tail {
         let is_long = size.kept_bytes() > self.current_bytes;
         if is_long && self.count < self.count_max {
             self.count += 1;
-            return Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes), true));
+            return Some(EmptyBuffer::for_one(size.record_bytes));
         }
-        let mut reused = self.empty.pop();
-        while let Some(short) = reused.take_if(|buffer| !is_long && buffer.capacity() < self.current_bytes) {
-            self.given_up.push(short);
-            self.count -= 1;
-            reused = self.empty.pop();
+        if is_long {
+            self.given_up.push(self.empty.pop()?);
+            return Some(EmptyBuffer::for_one(size.record_bytes));
         }
+        let taken = self.empty.iter().rposition(|buffer| buffer.capacity() >= self.current_bytes);
+        let taken = taken.map(|at| self.empty.swap_remove(at));
         self.least_empty = self.least_empty.min(self.empty.len());
-        if !is_long {
-            return reused;
-        }
-        self.given_up.push(reused?);
-        Some(EmptyBuffer::new(size.record_bytes.max(self.current_bytes), true))
+        taken
     }
 }
 

@@ -5,13 +5,14 @@
 //! - A file is removed only once everything in it is in a segment: when its buffer is given up empty, when
 //!   the log is closed, or by an opening that has read it.
 //! - Where the file system does not allow a mapping, a buffer lies in memory alone. Its commits are written
-//!   to the segment before they are acknowledged. On a device without space for a file they are written
-//!   within a tenth of a second.
+//!   to the segment before they are acknowledged.
+//! - A device without space for a file gets no buffer: commits wait for one that there is, or are refused.
 
-use std::{fmt, path::Path};
+use std::{fmt, io, path::Path};
 
 use testudo_base::{
-    Incarnation, StoreId,
+    Error, Incarnation, Result, StoreId,
+    errno::is_transient,
     num::u64_of,
     sync::{
         Arc,
@@ -24,6 +25,13 @@ use crate::{
     append::buffer::{EmptyBuffer, TailFile},
     segment::tail_format::{TAIL_HEADER_BYTES, TailHeader, tail_file_name},
 };
+
+/// More than the one file that is needed are made only on a device with so many times their space.
+const FREE_TIMES: u64 = 8;
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
 
 /// Makes them.
 pub(crate) struct TailFiles {
@@ -44,12 +52,15 @@ impl TailFiles {
         Self { env, dir: dir.into(), store_id, incarnation, boot, next_number, is_unsupported }
     }
 
-    /// A buffer of `bytes`, in a file if that can be.
-    pub(crate) fn make(&self, bytes: usize) -> EmptyBuffer {
-        match self.make_file(bytes) {
-            Some(file) => EmptyBuffer::kept(file, &self.header(bytes)),
-            // On a full device commits share pages of the log, as they do not where each is written.
-            None => EmptyBuffer::new(bytes, self.is_unsupported.load(Relaxed)),
+    /// A buffer of `bytes`, in a file where the file system allows that. With `is_needed` the file may take
+    /// space that is kept back.
+    ///
+    /// Errors: a lack of space, or of something else for a moment.
+    pub(crate) fn make(&self, bytes: usize, is_needed: bool) -> Result<EmptyBuffer> {
+        match self.make_file(bytes, is_needed) {
+            Ok(Some(file)) => Ok(EmptyBuffer::kept(file, &self.header(bytes))),
+            Err(error) if is_full(&error) || is_transient(&error) => Err(Error::io("log tail", error)),
+            Ok(None) | Err(_) => Ok(EmptyBuffer::new(bytes, true)),
         }
     }
 
@@ -68,17 +79,21 @@ impl TailFiles {
         }
     }
 
-    fn make_file(&self, bytes: usize) -> Option<TailFile> {
+    fn make_file(&self, bytes: usize, is_needed: bool) -> io::Result<Option<TailFile>> {
         if self.is_unsupported.load(Relaxed) {
-            return None;
+            return Ok(None);
+        }
+        let bytes = TAIL_HEADER_BYTES + bytes;
+        if !is_needed && self.env.free_bytes(&self.dir).is_ok_and(|free| free < u64_of(bytes) * FREE_TIMES) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         let number = self.next_number.fetch_add(1, Relaxed);
         let path = self.dir.join(tail_file_name(number));
-        match self.env.create_mapped(&path, TAIL_HEADER_BYTES + bytes) {
-            Ok(mapping) => Some(TailFile { mapping, number }),
+        match self.env.create_mapped(&path, bytes) {
+            Ok(mapping) => Ok(Some(TailFile { mapping, number })),
             Err(error) => {
-                self.is_unsupported.fetch_or(error.kind() == std::io::ErrorKind::Unsupported, Relaxed);
-                None
+                self.is_unsupported.fetch_or(error.kind() == io::ErrorKind::Unsupported, Relaxed);
+                Err(error)
             }
         }
     }

@@ -47,9 +47,10 @@ const HELD: usize = 3;
 
 type Pattern = fn(&mut Bed, u64);
 
-const PATTERNS: [(&str, Pattern); 6] = [
+const PATTERNS: [(&str, Pattern); 7] = [
     ("queue", queue),
     ("reverse queue", reverse_queue),
+    ("stack", stack),
     ("window", window),
     ("prefixes", prefixes),
     ("sessions", sessions),
@@ -227,6 +228,19 @@ fn reverse_queue(bed: &mut Bed, round: u64) {
     if round >= WAITING {
         let last = bed.last().unwrap();
         bed.remove(&last);
+    }
+    bed.go_on(round);
+}
+
+/// In and out at the end, rising and falling.
+fn stack(bed: &mut Bed, round: u64) {
+    let falls = round % (WAITING * 4) >= WAITING * 2 + 2;
+    if falls && !bed.model.is_empty() {
+        let last = bed.last().unwrap();
+        bed.remove(&last);
+    } else {
+        let depth = bed.last().map_or(0, |last| u64::from_be_bytes(last.try_into().unwrap()));
+        bed.insert(key(depth + 1), round);
     }
     bed.go_on(round);
 }

@@ -312,7 +312,7 @@ impl Device {
 }
 
 /// Lets the background work until it rests.
-fn rest(db: &Db) -> Result<(), String> {
+pub(crate) fn rest(db: &Db) -> Result<(), String> {
     for _ in 0..STEPS_MAX {
         match db.step() {
             Ok(true) => {}

@@ -10,9 +10,10 @@ fn size(bytes: usize) -> ClaimSize {
 fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
     let claimed = tail.claim(size(bytes), 0, seqno_count).or_else(|| {
         if !tail.turn(size(bytes))
-            && let Some(bytes_of_buffer) = tail.begin_buffer()
+            && let Some(wanted) = tail.begin_buffer()
         {
-            tail.recycle(EmptyBuffer::new(bytes_of_buffer, false));
+            let buffer = EmptyBuffer::new(wanted.bytes, false);
+            tail.add_begun(wanted, buffer);
             tail.turn(size(bytes));
         }
         tail.claim(size(bytes), 0, seqno_count)
@@ -114,4 +115,23 @@ fn buffers_are_short_at_first_and_grow_as_they_become_full() {
         }
     }
     assert_eq!(lengths, [64, 128, 256, 512, 1024]);
+}
+
+/// What cannot be made leaves those that there are in their places.
+#[test]
+fn buffers_stay_as_long_as_they_are_where_no_longer_ones_can_be_made() {
+    let mut tail = Tail::new(1 << 20, 4, Seqno(1));
+    drop(claim(&mut tail, 60 << 10, 1).unwrap());
+    assert!(!tail.turn(size(60 << 10)), "it is full, and the only one");
+    let wanted = tail.begin_buffer().unwrap();
+    assert_eq!((wanted.bytes, wanted.is_needed), (128 << 10, false));
+    assert!(!tail.give_up_begun(wanted, size(100 << 10)), "nothing has room for so much");
+    let records = tail.pop_sealed().unwrap();
+    tail.recycle(records.buffer.recycle());
+    assert!(tail.turn(size(60 << 10)), "the first one is taken again");
+    drop(tail.claim(size(60 << 10), 0, 1).unwrap());
+    assert!(!tail.turn(size(60 << 10)));
+    let wanted = tail.begin_buffer().unwrap();
+    assert!(tail.give_up_begun(wanted, size(60 << 10)), "the first one will have room again");
+    assert_eq!(tail.take_given_up().len(), 0);
 }

@@ -28,9 +28,14 @@ pub(super) struct Subject {
     expected: Expected,
 }
 
-/// The records that were synced.
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The records that were synced, and those that were only acknowledged before the store lost its lock.
 #[derive(Clone, Default)]
-pub(super) struct Expected(BTreeMap<Vec<u8>, Vec<u8>>);
+pub(super) struct Expected {
+    synced: Records,
+    acknowledged: Records,
+}
 
 impl Place {
     pub(super) fn new(opener: EngineOpener) -> Result<Self, String> {
@@ -104,26 +109,31 @@ impl Subject {
 
     /// As [`Subject::write`]; nothing is expected of records that were not synced.
     pub(super) fn try_write(&mut self, what: &str, count: u32) -> testudo::Result<()> {
-        let records: Vec<_> = (0..count).map(|n| record(what, n)).collect();
-        for (key, value) in &records {
-            self.keyspace.insert(key, value)?;
+        for (key, value) in (0..count).map(|n| record(what, n)) {
+            self.keyspace.insert(&key, &value)?;
+            self.expected.acknowledged.insert(key, value);
         }
         self.db.persist(Durability::Sync)?;
-        self.expected.0.extend(records);
+        self.expected.synced.append(&mut self.expected.acknowledged);
         Ok(())
     }
 
     /// Checks that all expected records, and no others, are there.
     pub(super) fn check(&self) {
-        let found: BTreeMap<Vec<u8>, Vec<u8>> = self
+        let found: Records = self
             .keyspace
             .iter()
             .unwrap()
             .map(|entry| entry.unwrap())
             .map(|entry| (entry.key().to_vec(), entry.value().unwrap().to_vec()))
             .collect();
-        assert_eq!(found.len(), self.expected.0.len(), "number of records");
-        assert!(found == self.expected.0, "a record has another value");
+        let Expected { synced, acknowledged } = &self.expected;
+        let lost = synced.keys().filter(|key| !found.contains_key(*key)).count();
+        assert_eq!(lost, 0, "records lost of {}", synced.len());
+        for (key, value) in &found {
+            let written = synced.get(key).or_else(|| acknowledged.get(key));
+            assert_eq!(written, Some(value), "{}", String::from_utf8_lossy(key));
+        }
     }
 
     pub(super) fn expected(&self) -> Expected {
