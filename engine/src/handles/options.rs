@@ -14,8 +14,8 @@ use crate::{TreePreset, handles::tree_preset::find_by_name, open::tree_families}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// In the operating system: it survives the end of the process, however that ends, and is synced within a
-    /// second. A crash of the machine can lose it; so can the end of the process, within 100 ms, on a device
-    /// without space for a file of 64 KiB.
+    /// second. A crash of the machine can lose it. So can the end of the process if the device is full just
+    /// then and the commit is longer than a log buffer, a 256th of the memory budget.
     #[default]
     Buffered,
     /// On disk.

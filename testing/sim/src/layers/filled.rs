@@ -32,6 +32,8 @@ const REMOVALS_SHORT: u64 = 300_000;
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Most that others leave.
 const LEFT_BYTES: u64 = 1 << 20;
+/// Writes that must be taken once everything was removed.
+const WRITES_AFTERWARDS: u64 = 10;
 /// Writes for each step of the background while a store is loaded.
 const WRITES_PER_STEP: u64 = 200;
 
@@ -142,7 +144,7 @@ impl Device {
         self.check(&keyspace)?;
         // Nothing is left to be done, and there is space again.
         rest(&db)?;
-        for number in 0..self.records / 50 {
+        for number in 0..WRITES_AFTERWARDS {
             let inserted = keyspace.insert(key(number), vec![1; usize_of(self.value_bytes)]);
             inserted.map_err(|error| format!("write {number}: {error:?}, {:?}", db.stats()))?;
         }
