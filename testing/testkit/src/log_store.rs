@@ -213,7 +213,20 @@ struct Inner {
 }
 
 impl Inner {
+    /// What is acknowledged survives the process, so it is written at once.
     fn log(&mut self, deltas: &[Delta]) -> Result<()> {
+        self.buffer(deltas)?;
+        self.write()?;
+        self.apply(deltas);
+        Ok(())
+    }
+
+    fn apply(&mut self, deltas: &[Delta]) {
+        let state = Arc::make_mut(&mut self.state);
+        deltas.iter().for_each(|delta| state.apply(delta));
+    }
+
+    fn buffer(&mut self, deltas: &[Delta]) -> Result<()> {
         if self.poisoned {
             return Err(Error::new(ErrorKind::Poisoned, "an earlier write failed"));
         }
@@ -226,10 +239,6 @@ impl Inner {
         self.buffer[start..start + 8].copy_from_slice(&length.to_le_bytes());
         self.buffer[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
         self.buffer.resize(self.buffer.len().next_multiple_of(HEADER_BYTES), 0);
-        // What is acknowledged survives the process.
-        self.write()?;
-        let state = Arc::make_mut(&mut self.state);
-        deltas.iter().for_each(|delta| state.apply(delta));
         Ok(())
     }
 
@@ -259,7 +268,12 @@ impl LogStore {
     fn write(&self, deltas: &[Delta], synced: bool) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         if self.plant == Some(Plant::HalfBatch) {
-            deltas.iter().try_for_each(|delta| inner.log(std::slice::from_ref(delta)))?;
+            // Each is a record of its own, and all but the first wait for the next write.
+            if let Some((first, rest)) = deltas.split_first() {
+                inner.log(std::slice::from_ref(first))?;
+                rest.iter().try_for_each(|delta| inner.buffer(std::slice::from_ref(delta)))?;
+                inner.apply(rest);
+            }
         } else if !deltas.is_empty() {
             inner.log(deltas)?;
         }

@@ -96,8 +96,8 @@ impl Device {
         machine.space_limit(Some(DEVICE_BYTES));
         Self {
             name: format!(
-                "budget {memory_bytes}, {records} records of {value_bytes}, {overwrites_percent} % overwritten, \
-                 found {found:?}, {left_bytes} bytes left"
+                "budget {memory_bytes}, {records} records of {value_bytes}, {overwrites_percent} % written \
+                 again, found {found:?}, {left_bytes} bytes left"
             ),
             random,
             machine,
