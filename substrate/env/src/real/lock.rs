@@ -80,8 +80,9 @@ impl DirLock for FlockGuard {
             return;
         }
         // It is locked only where the owner was giving it up when it forked.
-        if let Some(mut descriptor) = self.descriptor.try_lock() {
-            *descriptor = None;
+        let copy = self.descriptor.try_lock().and_then(|mut descriptor| descriptor.take());
+        if let Some(copy) = copy.filter(|_| planted!("child-unlocks")) {
+            let _ = rustix::fs::flock(&copy, FlockOperation::Unlock);
         }
     }
 
@@ -98,7 +99,7 @@ impl DirLock for FlockGuard {
 impl Drop for FlockGuard {
     fn drop(&mut self) {
         let Some(descriptor) = self.descriptor.get_mut().take() else { return };
-        if !self.process.is_current() && !planted!("child-unlocks") {
+        if !self.process.is_current() {
             return;
         }
         if self.names_owner {

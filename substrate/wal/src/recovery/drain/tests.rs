@@ -131,6 +131,8 @@ fn a_drained_tail_goes_on_as_a_log_that_was_never_cut() {
         assert_eq!(commits, expected);
         wal = open(&env, WalStart::after(&end, Incarnation(1)));
     }
+    expected.insert(commit(&wal, b"last").0, b"last".to_vec());
+    assert_ne!(list_tail_files(&*env, &dir()).unwrap(), Vec::<String>::new());
     wal.close().unwrap();
     assert_eq!(list_tail_files(&*env, &dir()).unwrap(), Vec::<String>::new(), "a closed log has no tail");
     assert_eq!(replayed(&env, &LogEvidence::starting_at(1)).0, expected);
