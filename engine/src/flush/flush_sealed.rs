@@ -47,6 +47,18 @@ impl Store {
         self.flush_sealed().map(|_| ())
     }
 
+    /// The same during an opening, which leaves the space of the device as it is unless there is something to
+    /// flush.
+    pub(crate) fn flush_if_full(&self) -> Result<()> {
+        self.govern_memory();
+        self.seal_if_full();
+        if self.oldest_sealed().is_empty() {
+            return Ok(());
+        }
+        self.lock_and_hold_space()?;
+        self.flush_sealed().map(|_| ())
+    }
+
     /// Flushes the oldest sealed buffer of every keyspace that has one; `false` if there was none.
     ///
     /// Errors: also poisons the store, unless space or anything else is lacking and nothing was changed.

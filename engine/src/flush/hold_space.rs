@@ -119,17 +119,34 @@ impl Store {
     /// may be holes.
     pub(crate) fn first_segment_bytes(&self) -> u64 {
         let segment_bytes = self.segment_bytes();
-        match self.env.free_bytes(&self.directory) {
-            Ok(device) if device < self.memory.shares().plenty_bytes() => {
-                let needs = Needs::of(self, device);
-                if device < needs.space_bytes {
-                    segment_bytes.min(needs.bounds.segment_bytes)
-                } else {
-                    segment_bytes
-                }
-            }
-            _ => segment_bytes,
+        self.needs_if_short().map_or(segment_bytes, |needs| segment_bytes.min(needs.bounds.segment_bytes))
+    }
+
+    /// Whether the device is nearly full or, for a store that has not written since it was opened, may be.
+    pub(crate) fn may_be_nearly_full(&self) -> bool {
+        self.nearly_full.is_on() || !self.beginning.has_begun() && self.needs_if_short().is_some()
+    }
+
+    /// What is needed of a device that may be nearly full. Counts no free space of the data file.
+    fn needs_if_short(&self) -> Option<Needs> {
+        let device = self.env.free_bytes(&self.directory).ok()?;
+        let has_plenty = device >= self.memory.shares().plenty_bytes();
+        let needs = (!has_plenty).then(|| Needs::of(self, device))?;
+        (device < needs.space_bytes).then_some(needs)
+    }
+
+    /// Sees to it that a log can begin. Where it can, an opening takes no space and gives none back, so that
+    /// one for nothing changes no file; the first write asks for the rest.
+    pub(crate) fn make_space_for_log(&self) -> Result<()> {
+        let has_space = |device: u64| {
+            device >= self.memory.shares().plenty_bytes()
+                || device >= Needs::of(self, device).bounds.beginning_bytes()
+        };
+        if !self.env.free_bytes(&self.directory).is_ok_and(has_space) {
+            self.lock_and_hold_space()?;
         }
+        self.bound_buffers();
+        Ok(())
     }
 
     /// Space for what goes on top of the trees or is reclaimed. REQUIRES: [`Store::hold_space`] was called

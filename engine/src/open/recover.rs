@@ -50,6 +50,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
         testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
+        store.make_space_for_log()?;
         let options = WalOptions {
             segment_bytes: store.first_segment_bytes(),
             buffer_bytes: store.memory.shares().wal_buffer_bytes,

@@ -74,7 +74,7 @@ pub(crate) fn replay(
 /// Makes room in memory. Where values came out of value logs, which may stand in caches, everything is
 /// flushed by one edit: what this edit says of the log must hold for what of it lies there, too.
 fn flush_some(store: &Store) -> Result<()> {
-    if store.has_found_value_logs() { store.flush_recovered() } else { store.flush_for_memory() }
+    if store.has_found_value_logs() { store.flush_recovered() } else { store.flush_if_full() }
 }
 
 fn replay_record(

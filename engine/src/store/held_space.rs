@@ -66,6 +66,11 @@ impl Bounds {
         Self { write_buffers, segment_bytes, log_bytes, margin }
     }
 
+    /// What a log and a manifest that begin take of [`Bounds::margin`]: one segment, the next one and a tail.
+    pub(crate) fn beginning_bytes(&self) -> u64 {
+        self.margin - self.log_bytes.saturating_sub(self.segment_bytes).min(self.margin)
+    }
+
     /// Most bytes of write buffers, with what removals may fill beyond.
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.write_buffers / 16 * 18

@@ -144,7 +144,7 @@ impl Store {
         if !self.warm.is_on || self.has_failed() || self.warm.state().is_under_way() {
             return;
         }
-        if self.nearly_full.is_on() {
+        if self.may_be_nearly_full() {
             self.remove_hot_set();
             return;
         }

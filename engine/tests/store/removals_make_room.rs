@@ -154,7 +154,9 @@ fn an_opening_for_nothing_changes_no_file_of_a_full_device() {
         let after = files(&device.machine);
         assert!(before.iter().map(|(path, _)| path).eq(after.iter().map(|(path, _)| path)), "other files");
         for ((path, before), (_, after)) in before.iter().zip(&after) {
-            assert!(before == after, "{} was changed", path.display());
+            let first = before.iter().zip(after).position(|(before, after)| before != after);
+            let lengths = (before.len(), after.len());
+            assert!(before == after, "{} was changed: {lengths:?}, {first:?}", path.display());
         }
     }
 }
