@@ -132,7 +132,7 @@ struct Overwriting {
 
 /// Overwrites the values of a settled store at random, about twice each before anything is measured.
 fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
-    let count = 2 * ALL_BYTES / bytes;
+    let count = 4 * ALL_BYTES / bytes;
     let (_machine, db, keyspace) = settled_within(MEMORY_BYTES / 4, preset, count, bytes);
     let mut random = SplitMix::new(7);
     let mut version = 0;
@@ -168,15 +168,15 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
 #[test]
 fn overwriting_long_values_writes_and_reads_little() {
     for (name, preset) in TreePreset::all() {
-        if ["lsbm", "treeline"].contains(&name) {
-            // They have the values of a leveled tree.
+        if ["lsbm", "treeline", "parallax"].contains(&name) {
+            // Long values lie there as in a leveled tree.
             continue;
         }
         let overwriting = overwrite(preset, 128 * KIB);
         eprintln!("{name} {overwriting:?}");
         let Overwriting { written, read, space } = overwriting;
         // What is dead waits for jobs, which a store that is stepped does seldom.
-        assert!(written <= 2.8 && read <= 2.2 && space <= 2.5, "{name}: {overwriting:?}");
+        assert!(written <= 2.8 && read <= 2.2 && space <= 2.0, "{name}: {overwriting:?}");
     }
 }
 
