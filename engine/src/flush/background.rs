@@ -224,14 +224,24 @@ fn flush_loop(store: &Store) -> Result<()> {
     Ok(())
 }
 
+/// A look for work that takes so long is followed by a pause.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+/// A job thread takes no more than this part of a processor to look for work among thousands of keyspaces.
+const LOOKING_PARTS: u32 = 8;
+
 fn job_loop(store: &Store) -> Result<()> {
     let mut watch = Watch::from(store.env.monotonic());
     while !store.health.is_closing() && !store.has_failed() {
+        let began = store.env.monotonic();
         watch.check(store);
         // What is being flushed changes what there is to do, and comes first.
         let is_flushing = store.backpressure.is_flushing();
         let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
         if is_stalled(&worked) || !worked? {
+            let took = store.env.monotonic().saturating_sub(began);
+            if took >= LONG_LOOK {
+                store.env.sleep((took * (LOOKING_PARTS - 1)).min(IDLE_INTERVAL));
+            }
             wait_for(&store.background.job_wakeup, IDLE_INTERVAL);
         }
     }

@@ -208,7 +208,7 @@ impl Store {
         if self.log.wal.is_none() || planted!("jobs-never-awaited") {
             return Ok(());
         }
-        for keyspace in self.keyspaces() {
+        for keyspace in self.buffered.all() {
             loop {
                 let behind_bytes = self.behind_bytes(&keyspace);
                 if behind_bytes == 0 || !self.catch_up_some(&keyspace, behind_bytes)? {

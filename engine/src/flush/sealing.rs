@@ -12,9 +12,13 @@
 /// Rounds into which many buffers divide the write memory.
 const ROUNDS: u64 = 8;
 
+/// But a round should be worth an edit, a sync, and a look at all keyspaces.
+const ROUND_BYTES_MIN: u64 = 256 << 10;
+
 /// Bytes that a round should flush at least. `largest`: bytes of the largest active buffer.
 fn round_bytes(largest: u64, write_buffers: u64) -> u64 {
-    largest.max(write_buffers / ROUNDS)
+    let least = ROUND_BYTES_MIN.min(write_buffers / 2);
+    largest.max(write_buffers / ROUNDS).max(least)
 }
 
 /// How full write buffers are, in bytes.

@@ -84,3 +84,19 @@ fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
     check(&reopened);
     assert_eq!(reopened.open_keyspace("values").unwrap().unwrap().iter().unwrap().count(), 1_100);
 }
+
+/// Each of the buffers has a few KiB at least, and a budget of 1 MiB hardly any memory for them. With a few
+/// records to a flush, thousands of keyspaces would be written as slowly as a device syncs.
+#[test]
+fn rounds_of_a_tiny_budget_are_worth_their_syncs() {
+    let db = Db::builder("/db").memory_bytes(1 << 20).env(MemEnv::new(1)).open().unwrap();
+    let names: Vec<String> = (0..4_000).map(|number| format!("k{number}")).collect();
+    let keyspaces: Vec<_> =
+        names.iter().map(|name| db.keyspace(name, KeyspaceOptions::default).unwrap()).collect();
+    let before = db.stats().flushes;
+    for (number, keyspace) in (0u32..).zip(keyspaces.iter().chain(&keyspaces)) {
+        keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+    let flushes = db.stats().flushes - before;
+    assert!(flushes <= 8_000 / 40, "{flushes} flushes of 8,000 records");
+}

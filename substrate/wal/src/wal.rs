@@ -45,6 +45,8 @@ use crate::{
 
 /// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.
 const SPACE_RECHECK: Duration = Duration::from_millis(1);
+/// How long a commit without a buffer waits while the log is stalled, before it is refused.
+const STALL_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Counts since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub struct Wal {
     poison: Poison,
     /// The last try to write was put off.
     is_stalled: AtomicBool,
+    /// By what.
+    stalled_by: Mutex<Option<Error>>,
     listener: Arc<dyn DurabilityListener>,
 }
 
@@ -147,6 +151,7 @@ impl Wal {
             has_begun: false.into(),
             poison: Poison::default(),
             is_stalled: false.into(),
+            stalled_by: Mutex::default(),
             listener,
         });
         if !is_continued || planted!("segment-before-its-use") {
@@ -555,6 +560,14 @@ impl Wal {
             return self.write_oldest(&mut writer, 1);
         }
         let mut tail = self.tail.lock();
+        if self.is_stalled.load(Ordering::Acquire) {
+            let waited = self.has_space.wait_for(&mut tail, STALL_PATIENCE);
+            drop(tail);
+            self.poison.check()?;
+            // That thread may hold the writer for as long as the stall lasts, but for moments.
+            let refusal = if waited.timed_out() { self.stalled_by.lock().clone() } else { None };
+            return refusal.map_or(Ok(()), Err);
+        }
         if tail.lacks_buffers() {
             self.has_space.wait_for(&mut tail, SPACE_RECHECK);
         }
@@ -572,6 +585,7 @@ impl Wal {
     /// Ends the log, or stalls it.
     fn fail(&self, error: Error) -> Error {
         if error.is_transient() && !planted!("transient-error-poisons") {
+            *self.stalled_by.lock() = Some(error.clone());
             self.is_stalled.store(true, Ordering::Release);
             return error;
         }

@@ -24,37 +24,46 @@ fn fill(keyspaces: usize, write_buffers: u64) -> (u64, u32) {
 
 #[test]
 fn a_single_keyspace_is_sealed_at_half_of_the_memory() {
-    let (active, looks) = fill(1, 100_000);
-    assert!((50_000..50_400).contains(&active), "{active}");
+    let (active, looks) = fill(1, 100 << 20);
+    assert!((50 << 20..(50 << 20) + 400_000).contains(&active), "{active}");
     assert!(looks < 12, "{looks}");
 }
 
 #[test]
 fn two_keyspaces_are_sealed_when_a_third_is_left() {
-    let (active, _) = fill(2, 99_000);
-    assert!((66_000..66_400).contains(&active), "{active}");
+    let (active, _) = fill(2, 99 << 20);
+    assert!((66 << 20..(66 << 20) + 400_000).contains(&active), "{active}");
 }
 
 #[test]
 fn many_keyspaces_leave_an_eighth() {
-    let (active, looks) = fill(1000, 80_000);
-    assert!((70_000..70_400).contains(&active), "{active}");
+    let (active, looks) = fill(1000, 80 << 20);
+    assert!((70 << 20..(70 << 20) + 400_000).contains(&active), "{active}");
     assert!(looks < 12, "{looks}");
+}
+
+#[test]
+fn of_little_memory_half_is_sealed_together() {
+    let (active, _) = fill(1000, 80_000);
+    assert!((40_000..40_400).contains(&active), "{active}");
+    assert_eq!(choose(&[5; 16], 80), [0, 1, 2, 3, 4, 5, 6, 7], "half");
+    assert_eq!(choose(&[1 << 12; 256], 1 << 20).len(), 64, "or as much as is worth a round");
 }
 
 #[test]
 fn what_is_sealed_already_counts_but_is_not_sealed_again() {
     let fill = |sealed| Fill { active: 40, largest: 40, sealed };
-    assert!(fill(19).is_time(100).is_err());
-    assert_eq!(fill(20).is_time(100), Ok(()));
+    assert!(fill(9).is_time(100).is_err());
+    assert_eq!(fill(10).is_time(100), Ok(()), "with the half that a round of it takes");
 }
 
 #[test]
 fn the_largest_are_chosen_until_they_make_a_round() {
-    assert_eq!(choose(&[3, 9, 1, 5], 64), [1]);
-    assert_eq!(choose(&[3, 4, 1, 5], 64), [3, 1]);
-    assert_eq!(choose(&[2, 2, 2], 8), [0]);
-    assert_eq!(choose(&[1, 2], 1 << 20), [1, 0]);
+    const MIB: u64 = 1 << 20;
+    assert_eq!(choose(&[3 * MIB, 9 * MIB, MIB, 5 * MIB], 64 * MIB), [1]);
+    assert_eq!(choose(&[3 * MIB, 4 * MIB, MIB, 5 * MIB], 64 * MIB), [3, 1]);
+    assert_eq!(choose(&[2 * MIB, 2 * MIB, 2 * MIB], 8 * MIB), [0]);
+    assert_eq!(choose(&[1, 2], MIB), [1, 0]);
     assert_eq!(choose(&[1], 4), [0], "tiny memory still seals something");
     assert!(choose(&[], 64).is_empty());
 }

@@ -52,6 +52,26 @@ fn a_log_that_lacks_something_for_a_moment_goes_on_by_itself() {
     }
 }
 
+/// The thread that writes may hold the writer nearly all the time, with tries that each have some patience.
+#[test]
+fn commits_without_a_buffer_are_refused_while_another_thread_is_stalled() {
+    let inner = MemEnv::new(1);
+    inner.create_dir(&dir()).unwrap();
+    let env = FaultyEnv::new(inner as Arc<dyn Env>);
+    let wal = open(&env, WalStart::new_store(Incarnation(1)));
+    env.set_plan(Some(FaultPlan::once(0, FaultError::Number(24)).of_class(IoClass::Create).for_good()));
+    while let Ok(reservation) = wal.reserve(900, 1) {
+        reservation.write(&[1; 900]);
+    }
+    let writer = wal.writer.lock();
+    let refused = wal.reserve(900, 1).err().unwrap();
+    assert!(refused.is_transient(), "{refused:?}");
+    drop(writer);
+    env.set_plan(None);
+    commit(&wal, &[1; 900]);
+    wal.sync_all().unwrap();
+}
+
 #[test]
 fn a_write_of_which_a_part_was_done_and_a_sync_end_the_log_whatever_the_number_says() {
     let halves = |plan: FaultPlan| plan.of_class(IoClass::Write).with_partial_writes();
