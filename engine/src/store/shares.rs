@@ -13,9 +13,9 @@
 //! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
 //! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
 //! more of its buffers fill than the reserve counts on, and have values outside for what merges and scans
-//! need for them. A budget of which metadata alone takes more than half is exceeded by up to 2 MiB. Both reserves are what was measured (decision
-//! 0036): streams and the process need about as much with 64 MiB as with 256. Less than 32 MiB cannot hold
-//! them anyway, and is better used.
+//! need for them. A budget of which metadata alone takes more than half is exceeded by up to 2 MiB. Both
+//! reserves are what was measured (decision 0036): streams and the process need about as much with 64 MiB as
+//! with 256. Less than 32 MiB cannot hold them anyway, and is better used.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.

@@ -25,6 +25,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use testudo_base::{
     LargeSlice, PAGE_SIZE, Seqno,
+    prefetch::prefetch_to_write,
     sync::{
         Arc, Backoff, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -331,6 +332,8 @@ impl ActiveBuffer {
             if let Some(words) = owned.get().turn_words() {
                 state_used(words, used.0, used.1);
             }
+            // The next record is stamped under the lock, which waits until its line is there.
+            prefetch_to_write::<2>(owned.get().address(used.0));
         }
         claim
     }
