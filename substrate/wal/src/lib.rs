@@ -23,6 +23,7 @@ mod inspect;
 mod poison;
 mod recovery;
 mod segment;
+mod stall;
 mod start;
 mod wal;
 

@@ -41,12 +41,11 @@ use crate::{
         wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
         writer::{LogIdentity, SegmentWriter},
     },
+    stall::Stall,
 };
 
 /// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.
 const SPACE_RECHECK: Duration = Duration::from_millis(1);
-/// How long a commit without a buffer waits while the log is stalled, before it is refused.
-const STALL_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Counts since the log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,10 +95,7 @@ pub struct Wal {
     /// Whether there is a segment to write to.
     has_begun: AtomicBool,
     poison: Poison,
-    /// The last try to write was put off.
-    is_stalled: AtomicBool,
-    /// By what.
-    stalled_by: Mutex<Option<Error>>,
+    stall: Stall,
     listener: Arc<dyn DurabilityListener>,
 }
 
@@ -150,8 +146,7 @@ impl Wal {
             first_number: start.segment_number,
             has_begun: false.into(),
             poison: Poison::default(),
-            is_stalled: false.into(),
-            stalled_by: Mutex::default(),
+            stall: Stall::default(),
             listener,
         });
         if !is_continued || planted!("segment-before-its-use") {
@@ -388,7 +383,7 @@ impl Wal {
     /// commit and to wait for the device.
     #[inline]
     pub fn check_not_stalled(&self) -> Result<()> {
-        if self.is_stalled.load(Ordering::Acquire) { self.sync_all() } else { Ok(()) }
+        if self.stall.is_on() { self.sync_all() } else { Ok(()) }
     }
 
     /// Waits until a full buffer is there to be written, the log has failed, or `timeout` has passed; says
@@ -508,12 +503,12 @@ impl Wal {
     /// Writes what a stall has left, before the active buffer is sealed: else each try would seal another
     /// one.
     fn write_waiting(&self, writer: &mut SegmentWriter) -> Result<()> {
-        if !self.is_stalled.load(Ordering::Acquire) {
+        if !self.stall.is_on() {
             return Ok(());
         }
         let count = self.tail.lock().sealed_count();
         self.write_oldest(writer, count)?;
-        self.is_stalled.store(false, Ordering::Release);
+        self.stall.end();
         Ok(())
     }
 
@@ -559,20 +554,14 @@ impl Wal {
             drop(tail);
             return self.write_oldest(&mut writer, 1);
         }
-        let mut tail = self.tail.lock();
-        if self.is_stalled.load(Ordering::Acquire) {
-            let waited = self.has_space.wait_for(&mut tail, STALL_PATIENCE);
-            drop(tail);
-            self.poison.check()?;
-            // That thread may hold the writer for as long as the stall lasts, but for moments.
-            let refusal = if waited.timed_out() { self.stalled_by.lock().clone() } else { None };
-            return refusal.map_or(Ok(()), Err);
-        }
-        if tail.lacks_buffers() {
-            self.has_space.wait_for(&mut tail, SPACE_RECHECK);
-        }
+        let (is_stalled, mut tail) = (self.stall.is_on(), self.tail.lock());
+        let patience = if is_stalled { Stall::PATIENCE } else { SPACE_RECHECK };
+        let is_vain =
+            (is_stalled || tail.lacks_buffers()) && self.has_space.wait_for(&mut tail, patience).timed_out();
         drop(tail);
-        self.poison.check()
+        self.poison.check()?;
+        // That thread may hold the writer for as long as the stall lasts, but for moments.
+        if is_vain && is_stalled { self.stall.refuse() } else { Ok(()) }
     }
 
     fn lock_writer(&self) -> Result<MutexGuard<'_, SegmentWriter>> {
@@ -585,8 +574,7 @@ impl Wal {
     /// Ends the log, or stalls it.
     fn fail(&self, error: Error) -> Error {
         if error.is_transient() && !planted!("transient-error-poisons") {
-            *self.stalled_by.lock() = Some(error.clone());
-            self.is_stalled.store(true, Ordering::Release);
+            self.stall.begin(&error);
             return error;
         }
         let error = self.poison.set(error);
