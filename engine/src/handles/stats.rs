@@ -280,7 +280,7 @@ impl DbStats {
                 .map_or_else(|| store.last_seqno(), |wal| wal.durable_seqno())
                 .0,
             keyspaces: u64_of(keyspaces.len()),
-            memory_bytes: store.memory.total(),
+            memory_bytes: shares.total,
             write_memory_bytes: shares.write_buffers,
             write_memory_auto: store.memory.is_auto().into(),
             write_memory_changes: decision.changes,

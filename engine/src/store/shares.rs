@@ -13,15 +13,15 @@
 //! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
 //! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
 //! more of its buffers fill than the reserve counts on, and have values outside for what merges and scans
-//! need for them. A budget of which metadata alone takes more than half is exceeded by up to 2 MiB. Both
-//! reserves are what was measured (decision 0036): streams and the process need about as much with 64 MiB as
-//! with 256. Less than 32 MiB cannot hold them anyway, and is better used.
+//! need for them. Both reserves are what was measured (decision
+//! 0036): streams and the process need about as much with 64 MiB as with 256. Less than 32 MiB cannot hold
+//! them anyway, and is better used.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
 //!
 //! **Invariants**
-//! - The shares add up to the budget, and what it is exceeded by.
+//! - The shares add up to the budget.
 
 use testudo_base::{Error, Result, num::u64_of};
 use testudo_wal::USUAL_BUFFERS;
@@ -33,19 +33,8 @@ const MIN_WRITE_BYTES: u64 = 64 << 10;
 /// Least memory for caches, however large the share of write buffers.
 const MIN_CACHE_BYTES: u64 = 256 << 10;
 
-/// Of what metadata exceeds a budget by, a part is added to the budget, but no more than this.
-const BEYOND_PARTS: u64 = 4;
-const BEYOND_BYTES_MAX: u64 = 2 << 20;
-
 /// Most log buffers, where the device has plenty of space.
 const WAL_BUFFERS: usize = 16;
-
-/// How far a budget is exceeded where metadata alone has more than half of it, as thousands of keyspaces have
-/// of a tiny one. It does not hold then whatever is done, and with next to no write memory each flush would
-/// take a few records.
-fn beyond(total: u64, metadata: u64) -> u64 {
-    (metadata.saturating_sub(total / 2) / BEYOND_PARTS).min(BEYOND_BYTES_MAX)
-}
 
 /// A part of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +81,6 @@ impl Share {
 /// The shares of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryShares {
-    /// The budget, and what it is exceeded by.
     pub(crate) total: u64,
     pub(crate) write_buffers: u64,
     pub(crate) caches: u64,
@@ -116,7 +104,6 @@ impl MemoryShares {
     /// Divides `total` where there are so many bytes of metadata, and of log buffers beyond the usual few.
     /// REQUIRES: it was checked.
     pub(crate) fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
-        let total = total + beyond(total, metadata);
         let beyond_small = total.saturating_sub(32 << 20);
         let working = (total / 12 + beyond_small / 4).min(14 << 20).max((total / 12).min(48 << 20));
         let reserve = working + (total / 8).min(10 << 20);

@@ -98,5 +98,5 @@ fn rounds_of_a_tiny_budget_are_worth_their_syncs() {
         keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
     }
     let flushes = db.stats().flushes - before;
-    assert!(flushes <= 8_000 / 40, "{flushes} flushes of 8,000 records");
+    assert!(flushes <= 8_000 / 12, "{flushes} flushes of 8,000 records");
 }
