@@ -5,6 +5,7 @@
 //! half meanwhile. Of many keyspaces only the largest buffers are sealed, an eighth of the memory at a time:
 //! then nearly all of it holds what is still growing, batches are several times larger than if all were
 //! sealed together, and each round is short.
+//! A round has costs of its own, so of less than 2 MiB it takes more: 256 KiB, or half.
 //!
 //! **Invariants**
 //! - At least one buffer is chosen when it is time.

@@ -35,7 +35,15 @@ impl Stall {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Fails with what the last try was put off by.
+    /// Something was written, so what put a try off is over; others may still wait.
+    #[inline]
+    pub(crate) fn note_progress(&self) {
+        if self.is_on() {
+            *self.by.lock() = None;
+        }
+    }
+
+    /// Fails with what the last try was put off by, if none has succeeded since.
     pub(crate) fn refuse(&self) -> Result<()> {
         self.by.lock().clone().map_or(Ok(()), Err)
     }

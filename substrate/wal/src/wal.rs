@@ -534,6 +534,7 @@ impl Wal {
                 }
                 return Err(self.fail(error));
             }
+            self.stall.note_progress();
             self.written_seqno.fetch_max(seqnos.1.0, Ordering::AcqRel);
             let buffer = records.buffer.recycle();
             self.tail.lock().recycle(buffer);

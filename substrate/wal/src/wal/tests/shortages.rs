@@ -68,7 +68,14 @@ fn commits_without_a_buffer_are_refused_while_another_thread_is_stalled() {
     assert!(refused.is_transient(), "{refused:?}");
     drop(writer);
     env.set_plan(None);
-    commit(&wal, &[1; 900]);
+    // Written again, but not synced yet: a thread that takes its time is no stall.
+    wal.write_sealed().unwrap();
+    while !wal.would_block(900) {
+        commit(&wal, &[1; 900]);
+    }
+    let writer = wal.writer.lock();
+    wal.wait_or_write().unwrap();
+    drop(writer);
     wal.sync_all().unwrap();
 }
 
