@@ -137,7 +137,7 @@ impl Comparison<'_> {
             let line = line.map_err(|error| Error::io("bench-rivals run", error))?;
             let result: Value = serde_json::from_str(&line)
                 .map_err(|error| Error::invalid(format!("a result that is not JSON: {error}")))?;
-            let result = self.completed(result, round, limit);
+            let result = self.completed(result, engine, round, limit);
             self.summary.add(engine, &result);
             output.result(&result)?;
         }
@@ -157,7 +157,14 @@ impl Comparison<'_> {
     }
 
     /// The result of a process, with what only the one who started it knows.
-    fn completed(&self, mut result: Value, round: u16, limit: Option<&MemoryLimit>) -> Value {
+    fn completed(
+        &self,
+        mut result: Value,
+        engine: Engine,
+        round: u16,
+        limit: Option<&MemoryLimit>,
+    ) -> Value {
+        result["survives"] = json!(engine.survives(self.args.sync));
         result["round"] = json!(round + 1);
         result["memory_limit_bytes"] = json!(self.args.memory);
         result["memory_limit_enforced"] = json!(limit.is_some());

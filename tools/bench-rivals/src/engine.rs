@@ -30,6 +30,8 @@ pub(crate) enum Engine {
     Blobdb,
     /// RocksDB with a hash index in data blocks, another cache and pipelined writes
     RocksdbTuned,
+    /// RocksDB with manual_wal_flush: a process that ends loses its last writes
+    RocksdbManualWal,
     /// LMDB
     Lmdb,
     /// fjall
@@ -44,10 +46,20 @@ impl Engine {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// The worst event after which every acknowledged write is still there.
+    pub(crate) fn survives(self, is_synced: bool) -> &'static str {
+        match self {
+            _ if is_synced => "power loss",
+            // Their commits stay in memory of the process until a buffer is full or half a second is over.
+            Self::RocksdbManualWal | Self::Redb => "nothing",
+            _ => "process end",
+        }
+    }
+
     /// Whether it can run here; the reason if not.
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
-            Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned => rocksdb::check(),
+            Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned | Self::RocksdbManualWal => rocksdb::check(),
             Self::Testudo | Self::TestudoSplinter | Self::TestudoLeveled => Ok(()),
             Self::TestudoParallax | Self::TestudoLsbm | Self::TestudoTreeline => Ok(()),
             Self::Lmdb | Self::Fjall | Self::Redb => Ok(()),
@@ -66,6 +78,7 @@ impl Engine {
             Self::Rocksdb => run_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_on::<RocksDb<2>>(args, context),
+            Self::RocksdbManualWal => run_on::<RocksDb<3>>(args, context),
             Self::Lmdb => run_on::<Lmdb>(args, context),
             Self::Fjall => run_on::<Fjall>(args, context),
             Self::Redb => run_on::<Redb>(args, context),
@@ -85,6 +98,7 @@ impl Engine {
             Self::Rocksdb => run_queue_on::<RocksDb<0>>(args, context),
             Self::Blobdb => run_queue_on::<RocksDb<1>>(args, context),
             Self::RocksdbTuned => run_queue_on::<RocksDb<2>>(args, context),
+            Self::RocksdbManualWal => run_queue_on::<RocksDb<3>>(args, context),
             Self::Lmdb => run_queue_on::<Lmdb>(args, context),
             Self::Fjall => run_queue_on::<Fjall>(args, context),
             Self::Redb => run_queue_on::<Redb>(args, context),

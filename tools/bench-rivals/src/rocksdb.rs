@@ -1,4 +1,5 @@
-//! RocksDB as a subject, in three settings: as it is, with values in blob files, and tuned.
+//! RocksDB as a subject, in four settings: as it is, with values in blob files, tuned, and with a log that is
+//! written only when a buffer of it is full.
 //!
 //! **Invariants**
 //! - A database is one map; there are no column families here.
@@ -32,6 +33,7 @@ impl<const PROFILE: u8> Subject for RocksDb<PROFILE> {
         Profile::Plain => "rocksdb",
         Profile::Blobs => "blobdb",
         Profile::Tuned => "rocksdb-tuned",
+        Profile::ManualWal => "rocksdb-manual-wal",
     };
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {

@@ -97,6 +97,7 @@ impl Summary {
             "space",
             "peak RSS",
             "reopen s",
+            "survives",
             "wrong",
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -152,6 +153,7 @@ fn row(workload: &str, engine: Engine, results: &[Value], base: Option<f64>) -> 
         format!("{:.3}", median_of(space)),
         human_bytes(whole(median_of("/peak_rss_bytes"))),
         if has("/reopen_seconds") { format!("{:.2}", median_of("/reopen_seconds")) } else { String::new() },
+        results.first().and_then(|result| result["survives"].as_str()).unwrap_or_default().to_owned(),
         results.iter().map(|result| number(result, "/wrong_answers")).sum::<f64>().to_string(),
     ]
 }

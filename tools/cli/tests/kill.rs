@@ -1,9 +1,11 @@
-//! SIGKILL at random moments: a real process writes, dies, and the store must hold a prefix of what it wrote.
+//! Processes that end at random moments: a real process writes and is killed, exits or aborts meanwhile. The
+//! store must hold a prefix of what it wrote, with everything that it acknowledged.
 //!
 //! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer
-//! reports on a pipe how many steps are acknowledged. After each kill the store must equal the model after
-//! exactly some number of steps, not less than the reported one; then the next writer goes on from there.
-//! `TESTUDO_KILLS` sets the least number of kills, `TESTUDO_KILL_SEED` the seed of the script.
+//! reports on a pipe how many steps are acknowledged. Another pipe tells a thread of it to exit or to abort.
+//! After each end the store must equal the model after exactly some number of steps, not less than the
+//! reported one; then the next writer goes on from there. `TESTUDO_KILLS` sets the least number of ends for
+//! each scenario, `TESTUDO_KILL_SEED` the seed of the script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -13,9 +15,9 @@ mod script;
 use std::{
     collections::BTreeMap,
     env,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{self, Child, ChildStdout, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -49,11 +51,12 @@ struct Scenario {
     loaded: u64,
     flushes: u64,
     moves: u64,
+    long_values: u64,
     /// Whether a store is as this scenario wants to find some after a kill.
     is_of_interest: fn(&Db) -> bool,
 }
 
-const SCENARIOS: [Scenario; 2] = [
+const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "runs",
         trees: [
@@ -65,6 +68,7 @@ const SCENARIOS: [Scenario; 2] = [
         loaded: 0,
         flushes: 1,
         moves: 3,
+        long_values: 10,
         is_of_interest: is_moving,
     },
     // Little at a time comes to many pages.
@@ -79,7 +83,23 @@ const SCENARIOS: [Scenario; 2] = [
         loaded: 1000,
         flushes: 200,
         moves: 0,
+        long_values: 10,
         is_of_interest: has_replaced_pages,
+    },
+    // Most bytes are in value logs, value segments and pieces.
+    Scenario {
+        name: "values",
+        trees: [
+            Tree::Lsbm { run_bytes: 16 << 10, growth_factor: 4, level1_flushes: 2, retained_percent: 100 },
+            Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 },
+        ],
+        keys: 1000,
+        hot_percent: 0,
+        loaded: 0,
+        flushes: 20,
+        moves: 3,
+        long_values: 100,
+        is_of_interest: has_value_segments,
     },
 ];
 /// Most writers live until they have done so many steps.
@@ -93,8 +113,14 @@ fn number_from_env(name: &str) -> Option<u64> {
 
 impl Scenario {
     fn script(&self, seed: u64) -> Script {
-        let Self { keys, hot_percent, loaded, flushes, moves, .. } = *self;
-        Script { seed, keys, hot_percent, loaded, flushes, moves }
+        let Self { keys, hot_percent, loaded, flushes, moves, long_values, .. } = *self;
+        Script { seed, keys, hot_percent, loaded, flushes, moves, long_values }
+    }
+
+    fn options(&self) -> KeyspaceOptions {
+        let options =
+            if self.name == "values" { KeyspaceOptions::parallax() } else { KeyspaceOptions::default() };
+        options.tree(self.trees[0])
     }
 }
 
@@ -110,9 +136,9 @@ fn writing_process() {
     let name = env::var("TESTUDO_KILL_SCENARIO").unwrap();
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
     let script = scenario.script(seed);
+    thread::spawn(end_when_told);
     let db = open(Path::new(&dir));
-    let options = KeyspaceOptions::default().tree(scenario.trees[0]);
-    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, options).unwrap());
+    let keyspaces = KEYSPACES.map(|name| db.keyspace(name, scenario.options()).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
         perform(&db, &keyspaces, &scenario.trees, step(&script, number));
         // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
@@ -123,9 +149,39 @@ fn writing_process() {
     }
 }
 
+/// How a writing process ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// By SIGKILL.
+    Kill,
+    /// By `exit`, which runs no destructor of the store.
+    Exit,
+    /// By `abort`.
+    Abort,
+}
+
+const EXIT: u8 = b'e';
+const ABORT: u8 = b'a';
+
+/// Ends this process as the parent says, if it does.
+fn end_when_told() {
+    let mut order = [0];
+    match std::io::stdin().read_exact(&mut order) {
+        Ok(()) if order == [EXIT] => process::exit(0),
+        Ok(()) if order == [ABORT] => process::abort(),
+        Ok(()) => panic!("{order:?} is no order"),
+        // The parent is gone, or kills.
+        Err(_) => {}
+    }
+}
+
 /// Does one step.
 fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
     match step {
+        Step::InPieces(Write { keyspace, key, value }) => {
+            let value = value.unwrap_or_default();
+            keyspaces[keyspace].insert_reader(key, value.len() as u64, &value[..]).unwrap();
+        }
         Step::Single(write) => {
             let keyspace = &keyspaces[write.keyspace];
             match write.value {
@@ -164,7 +220,8 @@ impl Writer {
         command.args(["--exact", "writing_process", "--nocapture", "--test-threads", "1"]);
         command.env("TESTUDO_KILL_DIR", dir).env("TESTUDO_KILL_SEED", seed.to_string());
         command.env("TESTUDO_KILL_SCENARIO", scenario.name);
-        command.env("TESTUDO_KILL_FIRST", first.to_string()).stdout(Stdio::piped());
+        command.env("TESTUDO_KILL_FIRST", first.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let acknowledged = Arc::new(AtomicU64::new(0));
         let reports = child.stdout.take().unwrap();
@@ -174,11 +231,20 @@ impl Writer {
         Self { child, acknowledged, reader: Some(reader) }
     }
 
-    /// Kills it; gives the number of steps that it reported.
-    fn kill(mut self) -> u64 {
-        self.child.kill().unwrap();
+    /// Ends it; gives the number of steps that it reported.
+    fn end(mut self, end: End) -> u64 {
+        let mut order = |order: u8| {
+            let pipe = self.child.stdin.as_mut().unwrap();
+            pipe.write_all(&[order]).unwrap();
+        };
+        match end {
+            End::Kill => self.child.kill().unwrap(),
+            End::Exit => order(EXIT),
+            End::Abort => order(ABORT),
+        }
         let status = self.child.wait().unwrap();
-        assert_eq!(status.code(), None, "the writer ended by itself");
+        let code = if matches!(end, End::Exit) { Some(0) } else { None };
+        assert_eq!(status.code(), code, "the writer ended by itself: {status}");
         self.reader.take().unwrap().join().unwrap();
         self.acknowledged.load(Ordering::SeqCst)
     }
@@ -212,6 +278,12 @@ fn is_moving(db: &Db) -> bool {
 fn has_replaced_pages(db: &Db) -> bool {
     let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
     keyspaces.into_iter().any(|keyspace| keyspace.stats().replaced_pages > 0)
+}
+
+/// Whether a keyspace has values outside its runs, and live ones among them.
+fn has_value_segments(db: &Db) -> bool {
+    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
+    keyspaces.into_iter().any(|keyspace| keyspace.stats().value_segments > 0)
 }
 
 /// Everything that the store holds.
@@ -261,6 +333,11 @@ fn so_it_is_where_pages_are_updated() {
     kill_writers(&SCENARIOS[1], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS / 2)));
 }
 
+#[test]
+fn so_it_is_where_values_are_outside_and_in_pieces() {
+    kill_writers(&SCENARIOS[2], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS / 2)));
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     kills: u64,
@@ -268,7 +345,7 @@ struct Counts {
     steps: u64,
 }
 
-/// Kills at least so many writers, and more until enough left what the scenario is about: how many that takes
+/// Ends at least so many writers, and more until enough left what the scenario is about: how many that takes
 /// depends on the seed and on the machine.
 fn kill_writers(scenario: &Scenario, kills: u64) {
     let machine = RealEnv::new();
@@ -301,7 +378,8 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
             // Perhaps while the store is being created or recovered.
             machine.sleep(Duration::from_micros(chance.below(60_000)));
         }
-        let acknowledged = writer.kill().max(done);
+        let end = [End::Kill, End::Kill, End::Exit, End::Abort][usize::try_from(chance.below(4)).unwrap()];
+        let acknowledged = writer.end(end).max(done);
         if !dir.exists() {
             continue;
         }
@@ -330,10 +408,10 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
         let found = steps_in(&state_of(&db), &mut model, &script, done);
         db.close().unwrap();
         let survived =
-            found.unwrap_or_else(|| panic!("kill {kill}: what is left is no prefix (seed {seed})"));
+            found.unwrap_or_else(|| panic!("{end:?} {kill}: what is left is no prefix (seed {seed})"));
         assert!(
             survived >= acknowledged,
-            "kill {kill}: {acknowledged} steps were acknowledged, {survived} are left (seed {seed})"
+            "{end:?} {kill}: {acknowledged} steps were acknowledged, {survived} are left (seed {seed})"
         );
         done = survived;
     }

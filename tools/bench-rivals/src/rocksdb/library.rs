@@ -115,6 +115,7 @@ functions! {
     options_set_bytes_per_sync(Object, u64);
     options_set_wal_bytes_per_sync(Object, u64);
     options_set_enable_pipelined_write(Object, u8);
+    options_set_manual_wal_flush(Object, u8);
     options_set_stats_dump_period_sec(Object, c_uint);
     options_set_enable_blob_files(Object, u8);
     options_set_min_blob_size(Object, u64);

@@ -21,6 +21,8 @@ pub(crate) enum Profile {
     Blobs,
     /// As `Plain`, with what helps in some loads and costs in others.
     Tuned,
+    /// As `Plain`, with the log in the process's memory until a buffer of it is full.
+    ManualWal,
 }
 
 impl Profile {
@@ -29,6 +31,7 @@ impl Profile {
         match number {
             1 => Self::Blobs,
             2 => Self::Tuned,
+            3 => Self::ManualWal,
             _ => Self::Plain,
         }
     }
@@ -81,6 +84,7 @@ impl Options {
             Profile::Plain => {}
             Profile::Blobs => made.set_blobs(),
             Profile::Tuned => call!(functions, options_set_enable_pipelined_write(options, 1)),
+            Profile::ManualWal => call!(functions, options_set_manual_wal_flush(options, 1)),
         }
         made
     }

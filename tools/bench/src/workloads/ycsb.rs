@@ -16,6 +16,7 @@ mod mixgraph;
 mod oracle;
 mod ordered_load;
 mod plot;
+mod removed;
 mod reopen_each;
 mod run_state;
 mod space_watch;
@@ -112,10 +113,9 @@ fn check(args: &YcsbArgs) -> Result<()> {
     if loads == 1 && first != Some(&Workload::Load) {
         return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
     }
-    let removes =
-        args.workloads.iter().rev().skip(1).any(|workload| *workload == Workload::DeleteEverySecond);
-    if removes {
-        return Err(Error::invalid("--workloads: nothing can follow delete-every-second"));
+    let mut followed = args.workloads.iter().rev().skip(1);
+    if let Some(workload) = followed.find(|workload| workload.removes_records()) {
+        return Err(Error::invalid(format!("--workloads: nothing can follow {}", workload.name())));
     }
     if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
         return Err(Error::invalid(

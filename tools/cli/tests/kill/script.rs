@@ -13,6 +13,8 @@ pub(crate) const KEYSPACES: [&str; 2] = ["left", "right"];
 pub(crate) const MARKER: &[u8] = b"~last batch";
 
 const WRITES_PER_BATCH_MAX: u64 = 12;
+/// Single values that are as long are written in pieces.
+const BYTES_IN_PIECES_MIN: usize = 70_000;
 
 /// What both keyspaces hold.
 pub(crate) type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
@@ -27,6 +29,8 @@ pub(crate) struct Write {
 /// One commit, or something that writes nothing.
 pub(crate) enum Step {
     Single(Write),
+    /// A put of a value that is long enough for it.
+    InPieces(Write),
     Batch {
         writes: Vec<Write>,
         synced: bool,
@@ -54,6 +58,8 @@ pub(crate) struct Script {
     pub(crate) flushes: u64,
     /// … and so many change the tree of a keyspace.
     pub(crate) moves: u64,
+    /// Of a thousand values so many are longer than a page, a tenth of these much longer.
+    pub(crate) long_values: u64,
 }
 
 /// Step `number` of the script.
@@ -70,7 +76,11 @@ pub(crate) fn step(script: &Script, number: u64) -> Step {
     }
     match random.below(1000) {
         0..20 => Step::Persist,
-        20..250 => Step::Single(write(script, &mut random)),
+        20..250 => {
+            let write = write(script, &mut random);
+            let is_long = write.value.as_ref().is_some_and(|value| value.len() >= BYTES_IN_PIECES_MIN);
+            if is_long { Step::InPieces(write) } else { Step::Single(write) }
+        }
         choice => {
             let count = 1 + random.below(WRITES_PER_BATCH_MAX);
             let mut writes: Vec<Write> = (0..count).map(|_| write(script, &mut random)).collect();
@@ -88,10 +98,13 @@ fn write(script: &Script, random: &mut SplitMix) -> Write {
     if random.percent(25) {
         return Write { keyspace, key, value: None };
     }
-    let bytes = match random.below(1000) {
-        0..2 => 100_000,
-        2..10 => 5000 + random.below(15_000),
-        _ => random.below(300),
+    let choice = random.below(1000);
+    let bytes = if choice < script.long_values / 10 {
+        70_000 + random.below(130_000)
+    } else if choice < script.long_values {
+        5000 + random.below(15_000)
+    } else {
+        random.below(300)
     };
     let mut value = vec![0; usize::try_from(bytes).unwrap()];
     random.fill(&mut value);
@@ -101,7 +114,7 @@ fn write(script: &Script, random: &mut SplitMix) -> Write {
 /// Does a step to the model.
 pub(crate) fn apply(model: &mut Model, step: Step) {
     let writes = match step {
-        Step::Single(write) => vec![write],
+        Step::Single(write) | Step::InPieces(write) => vec![write],
         Step::Batch { writes, .. } => writes,
         Step::Persist | Step::Flush | Step::SetTree { .. } => Vec::new(),
     };

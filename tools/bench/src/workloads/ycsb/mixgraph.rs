@@ -19,7 +19,8 @@ use super::{
 use crate::report::size::floor;
 
 /// Operations of a hundred: gets, puts of records that are there, and seeks, which read on.
-pub(crate) const OPERATIONS: Mix = Mix { reads: 83, updates: 14, inserts: 0, scans: 3, absent: 0 };
+pub(crate) const OPERATIONS: Mix =
+    Mix { reads: 83, updates: 14, removals: 0, inserts: 0, scans: 3, absent: 0 };
 
 /// Equal ranges of the key space.
 const RANGES: usize = 30;

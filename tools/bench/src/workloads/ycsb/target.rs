@@ -4,8 +4,6 @@
 //! - Record `n` lives in keyspace `n mod K`; nothing else lives there.
 //! - A verdict tells records by their numbers, never by their bytes.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use testudo_base::num::{u64_of, usize_of};
 
 use crate::{report::complaints::Verdict, subject::Records};
@@ -13,6 +11,7 @@ use crate::{report::complaints::Verdict, subject::Records};
 use super::{
     keys::KeyMaker,
     oracle::{Oracle, Sight},
+    removed::Removed,
     values::{self, Lengths},
 };
 
@@ -23,13 +22,13 @@ pub(crate) struct Target<R> {
     pub(crate) lengths: Lengths,
     pub(crate) oracle: Oracle,
     /// Records that the oracle still knows and that were removed.
-    pub(crate) removed: AtomicU64,
+    pub(crate) removed: Removed,
 }
 
 impl<R: Records> Target<R> {
     /// The records that `oracle` knows.
     pub(crate) fn new(keyspaces: Vec<R>, keys: KeyMaker, lengths: Lengths, oracle: Oracle) -> Self {
-        Self { keyspaces, keys, lengths, oracle, removed: AtomicU64::new(0) }
+        Self { keyspaces, keys, lengths, oracle, removed: Removed::new() }
     }
 
     #[inline]
@@ -39,7 +38,7 @@ impl<R: Records> Target<R> {
 
     /// Bytes of all records that exist.
     pub(crate) fn live_bytes(&self) -> u64 {
-        let records = self.oracle.acknowledged() - self.removed.load(Relaxed);
+        let records = self.oracle.acknowledged() - self.removed.count();
         records * (self.keys.key_bytes() + self.lengths.mean())
     }
 

@@ -95,6 +95,25 @@ fn every_second_record_is_removed_and_the_others_stay() {
 }
 
 #[test]
+fn records_are_removed_and_brought_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, json) = (dir.path().display(), dir.path().join("out.json"));
+    let line = format!(
+        "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0 --settle-seconds 1 \
+         --workloads load,put-delete --dir {path}/store",
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let result = &results(&json)[1];
+    assert_eq!((&result["ops"], &result["ops_by_class"]["write"]), (&2_000.into(), &2_000.into()));
+    let db = testudo::Db::open(dir.path().join("store")).unwrap();
+    let keyspace = db.open_keyspace(&db.keyspace_names()[0]).unwrap().unwrap();
+    let live = keyspace.iter().unwrap().count();
+    // 2,000 operations over 2,000 records: a removal comes last for 0.3 × (1 - 1/e) of them.
+    assert!((1_500..1_750).contains(&live), "{live} of 2,000");
+}
+
+#[test]
 fn a_kept_store_is_measured_again_without_loading() {
     let dir = tempfile::tempdir().unwrap();
     let (store, json) = (dir.path().join("store"), dir.path().join("out.json"));
@@ -143,6 +162,7 @@ fn flags_that_cannot_be_together_are_named() {
         ("--switch-trees turtle,splinter --workloads load,c", "--switch-in"),
         ("--workloads c --sequential-share 50", "--sequential-share"),
         ("--workloads load,delete-every-second,c", "delete-every-second"),
+        ("--workloads load,put-delete,c", "put-delete"),
     ];
     for (flags, name) in cases {
         let line = format!("ycsb --smoke --memory 32MiB --tmp {} {flags}", dir.path().display());

@@ -228,16 +228,7 @@ impl<'a, R: Records> Worker<'a, R> {
         let records = self.share_of(self.target.oracle.acknowledged());
         let most = self.share_of(self.shared.ops);
         for record in records.filter(|record| record % 2 == 1).take(usize_of(most.end - most.start)) {
-            self.target.keys.write(record, &mut self.key);
-            self.target.keyspace(record).remove(&self.key)?;
-            self.target.removed.fetch_add(1, Ordering::Relaxed);
-            self.tally.writes += 1;
-            self.tally.written_bytes += u64_of(self.key.len());
-            if record % REMOVALS_CHECKED == 1 {
-                let is_there = self.target.keyspace(record).get(&self.key, |found| found.is_some())?;
-                if is_there {
-                    self.complain(Err(format!("record {record} was removed and is there")));
-                }
+            if self.remove(record)? {
                 self.get(record - 1)?;
             }
             if !self.lap(Class::Write, 1) {
@@ -296,7 +287,8 @@ impl<'a, R: Records> Worker<'a, R> {
         for _ in share {
             let draw = below(&mut self.random, 100);
             let (reads, updates) = (mix.reads, mix.reads + mix.updates);
-            let inserts = updates + mix.inserts;
+            let removals = updates + mix.removals;
+            let inserts = removals + mix.inserts;
             let scans = inserts + mix.scans;
             let class = if draw < reads {
                 self.read()?;
@@ -304,6 +296,11 @@ impl<'a, R: Records> Worker<'a, R> {
             } else if draw < updates {
                 let record = self.pick();
                 self.update(record)?;
+                Class::Write
+            } else if draw < removals {
+                let record = self.pick();
+                let _turn = self.target.oracle.turn(record);
+                self.remove(record)?;
                 Class::Write
             } else if draw < inserts {
                 self.insert()?;
@@ -392,8 +389,23 @@ impl<'a, R: Records> Worker<'a, R> {
     fn update(&mut self, record: u64) -> Result<()> {
         let turn = self.target.oracle.turn(record);
         self.put(record, turn.next())?;
+        self.target.removed.take_back(record);
         turn.acknowledge();
         Ok(())
+    }
+
+    /// Removes a record that nobody else writes meanwhile. Some are read then, which is the answer.
+    fn remove(&mut self, record: u64) -> Result<bool> {
+        self.target.keys.write(record, &mut self.key);
+        self.target.keyspace(record).remove(&self.key)?;
+        self.target.removed.add(record);
+        self.tally.writes += 1;
+        self.tally.written_bytes += u64_of(self.key.len());
+        let is_checked = record % REMOVALS_CHECKED == 1;
+        if is_checked && self.target.keyspace(record).get(&self.key, |found| found.is_some())? {
+            self.complain(Err(format!("record {record} was removed and is there")));
+        }
+        Ok(is_checked)
     }
 
     /// Under the record's turn the version that is read can only be the last one.

@@ -19,6 +19,7 @@ pub(crate) const BATCH_KEYS: usize = 32;
 pub(crate) struct Mix {
     pub(crate) reads: u64,
     pub(crate) updates: u64,
+    pub(crate) removals: u64,
     pub(crate) inserts: u64,
     pub(crate) scans: u64,
     /// Reads of keys that are not there.
@@ -63,12 +64,18 @@ impl Workload {
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
             Self::DeleteEverySecond => Shape::Removals,
+            Self::PutDelete => Shape::Mixed(Mix { updates: 70, removals: 30, ..none }),
         }
     }
 
     /// Whether one more thread updates records beside the mix.
     pub(crate) fn has_updates_beside(self) -> bool {
         matches!(self, Self::RangeHot | Self::RangeHotScans)
+    }
+
+    /// Whether it leaves fewer records than there were.
+    pub(crate) fn removes_records(self) -> bool {
+        matches!(self, Self::DeleteEverySecond | Self::PutDelete)
     }
 
     /// Whether values of records that exist change.
@@ -86,9 +93,8 @@ impl Workload {
             Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
                 Distribution::Uniform
             }
-            Self::Multiget | Self::Range | Self::Scan | Self::Absent | Self::DeleteEverySecond => {
-                Distribution::Uniform
-            }
+            Self::Multiget | Self::Range | Self::Scan | Self::Absent => Distribution::Uniform,
+            Self::DeleteEverySecond | Self::PutDelete => Distribution::Uniform,
         }
     }
 

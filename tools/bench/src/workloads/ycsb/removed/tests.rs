@@ -1,0 +1,14 @@
+use super::Removed;
+
+#[test]
+fn a_record_counts_once_until_it_is_there_again() {
+    let removed = Removed::new();
+    removed.take_back(5);
+    for record in [5, 5, 64, (1 << 20) + 5] {
+        removed.add(record);
+    }
+    assert_eq!(removed.count(), 3);
+    removed.take_back(5);
+    removed.take_back(5);
+    assert_eq!(removed.count(), 2);
+}
