@@ -5,7 +5,7 @@
 //!   output.
 
 use std::{
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -25,6 +25,9 @@ use crate::{
     store,
 };
 
+/// Bytes of a value that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// Arguments of `testudo get`.
 #[derive(Args, Debug)]
 pub(crate) struct GetArguments {
@@ -34,11 +37,12 @@ pub(crate) struct GetArguments {
     key: String,
     #[command(flatten)]
     record: RecordArguments,
-    /// Write the bytes of the value and nothing else
+    /// Write the bytes of the value and nothing else. The value may be longer than the store would keep in
+    /// memory
     #[arg(long, conflicts_with_all = ["value_format", "json"])]
     raw: bool,
-    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be
-    /// longer than the store would keep in memory
+    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be as
+    /// long
     #[arg(long, value_name = "FILE", conflicts_with_all = ["value_format", "raw"])]
     output: Option<PathBuf>,
 }
@@ -53,13 +57,14 @@ pub(crate) fn run(context: &mut Context, arguments: &GetArguments) -> Outcome {
     if let Some(path) = &arguments.output {
         return write_file(context, arguments, (&keyspace, &key), path);
     }
+    if arguments.raw {
+        return write_raw(context, arguments, (&keyspace, &key));
+    }
     let found = keyspace.get(&key).map_err(|error| store.failure(&error))?;
     let value = found.ok_or_else(|| store.no_key(&key, &record.keyspace.name))?;
     let console = &mut context.console;
     if context.json {
         console.json(&JsonRecord::new(&key, Some(&value), formats).map_err(Failure::new)?)?;
-    } else if arguments.raw {
-        console.write(&value)?;
     } else {
         let mut line = Vec::with_capacity(value.len() + 1);
         formats.show_value(&mut line, &value).map_err(Failure::new)?;
@@ -67,6 +72,25 @@ pub(crate) fn run(context: &mut Context, arguments: &GetArguments) -> Outcome {
         console.write(&line)?;
     }
     Ok(Verdict::Fine)
+}
+
+/// Writes the bytes of the value to standard output, in pieces.
+fn write_raw(
+    context: &mut Context,
+    arguments: &GetArguments,
+    (keyspace, key): (&Keyspace, &[u8]),
+) -> Outcome {
+    let GetArguments { store, record, .. } = arguments;
+    let found = keyspace.get_reader(key).map_err(|error| store.failure(&error))?;
+    let mut reader = found.ok_or_else(|| store.no_key(key, &record.keyspace.name))?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let bytes = reader.read(&mut piece).map_err(|error| store.read_failure(error))?;
+        if bytes == 0 {
+            return Ok(Verdict::Fine);
+        }
+        context.console.write(&piece[..bytes])?;
+    }
 }
 
 /// Writes the value to a file, in pieces.
