@@ -178,9 +178,10 @@ fn end_when_told() {
 /// Does one step.
 fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
     match step {
-        Step::InPieces(Write { keyspace, key, value }) => {
-            let value = value.unwrap_or_default();
-            keyspaces[keyspace].insert_reader(key, value.len() as u64, &value[..]).unwrap();
+        Step::InPieces(write) => {
+            let value = write.value.unwrap_or_default();
+            let reader = &value[..];
+            keyspaces[write.keyspace].insert_reader(write.key, value.len() as u64, reader).unwrap();
         }
         Step::Single(write) => {
             let keyspace = &keyspaces[write.keyspace];
