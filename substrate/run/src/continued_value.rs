@@ -17,6 +17,7 @@ use testudo_storage::{Neighbours, PageKind, payload_of};
 
 use crate::{
     Access, Lookup, Run,
+    cached_value::Spread,
     format::{
         block::{Block, CONTINUATION_BYTES},
         footer::BlockPosition,
@@ -75,7 +76,11 @@ impl Run {
     #[cold]
     fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
         let last = self.continuation_of(position, behind - 1)?;
-        let pieces = self.pieces(BlockPosition { page: position.page, pages: behind + 1 })?;
+        let pages = BlockPosition { page: position.page, pages: behind + 1 };
+        if let Some(found) = self.search_cached(pages, Spread::Continued, key)? {
+            return Ok(found);
+        }
+        let pieces = self.pieces(pages)?;
         let first = self.address(PageKind::Data, position.page)?;
         let numbers: Vec<u32> = (position.page..=last.page).collect();
         let may_be_kept = self.data().keeps_long(numbers.len() * PAGE_SIZE);

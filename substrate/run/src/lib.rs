@@ -15,6 +15,7 @@
 //! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
 //!   of an older one at the same place, is refused.
 
+mod cached_value;
 mod continued_value;
 mod cursor;
 mod entry_list;

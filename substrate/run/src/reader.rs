@@ -21,6 +21,7 @@ use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRe
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
+    cached_value::Spread,
     format::{
         block::Block,
         footer::{BlockPosition, Enclosed, Footer},
@@ -480,6 +481,11 @@ impl Run {
         key: &[u8],
         access: Access<'_>,
     ) -> Result<Lookup> {
+        if position.pages > 1
+            && let Some(found) = self.search_cached(position, Spread::Block, key)?
+        {
+            return Ok(found);
+        }
         let mut continued_bytes = 0;
         let search = |payload: &[u8], page: Option<&PageRef<'_>>| {
             let block = Block::parse(payload)?;

@@ -11,8 +11,8 @@ use super::Mapping;
 
 /// Most bytes that wait for an owner.
 const KEPT_BYTES_MAX: usize = 2 << 20;
-/// Larger ones are rare, and their owners write much to them.
-const KEPT_MAPPING_BYTES_MAX: usize = 512 << 10;
+/// Larger ones are rare, and their owners write much to them. A read of a value of 1 MiB takes one.
+const KEPT_MAPPING_BYTES_MAX: usize = KEPT_BYTES_MAX;
 /// Sizes are multiples of this, so that similar ones can follow each other.
 const GRAIN_BYTES: usize = 16 << 10;
 

@@ -315,6 +315,32 @@ fn a_long_value_that_is_read_again_comes_from_the_cache() {
 }
 
 #[test]
+fn long_values_of_any_kind_and_behind_any_key_come_from_the_cache_as_from_the_device() {
+    for key_bytes in [1, 40, 4_000, 4_096, 20_000] {
+        let bed = TestBed::with_cache(8 << 20);
+        let keys: Vec<Vec<u8>> = (1..=4_u8).map(|number| vec![number; key_bytes]).collect();
+        let mut writer = bed.writer().with_layout(RunLayout::default());
+        let kinds = [Kind::Value, Kind::Operands, Kind::Referred, Kind::Value];
+        let values = [70_000, 150_000, 9_000, 400_000].map(|length| value(7, length));
+        for ((key, kind), value) in keys.iter().zip(kinds).zip(&values) {
+            writer.push(&Entry { key, kind, value }).unwrap();
+        }
+        let run = writer.finish(None).unwrap();
+        for ((key, kind), value) in keys.iter().zip(kinds).zip(&values) {
+            let get = || match run.get(key, hash_key(key), Access::Blocking).unwrap() {
+                Lookup::Found(found, value, _) => (found, value),
+                other => panic!("{other:?}"),
+            };
+            assert!(get() == (kind, value.clone()), "{key_bytes}");
+            let read = read_by(&bed, || assert!(get() == (kind, value.clone()), "{key_bytes}"));
+            assert_eq!(read, 0, "{key_bytes}");
+            let behind = [&key[..], b"x"].concat();
+            assert_eq!(run.get(&behind, hash_key(&behind), Access::Blocking).unwrap(), Lookup::Absent);
+        }
+    }
+}
+
+#[test]
 fn a_long_value_that_is_damaged_does_not_get_into_the_cache() {
     for length in [20_000, 60_000, 100_000] {
         let bed = TestBed::with_cache(8 << 20);

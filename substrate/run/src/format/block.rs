@@ -286,9 +286,9 @@ impl<'a> Block<'a> {
         self.has_kind_bytes && suffix_and_code & 3 == u64::from(KIND_BYTE_CODE)
     }
 
-    /// The entry at `index`.
+    /// The kind and the suffix of an entry, the length of its value, and what follows.
     #[inline(always)]
-    pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
+    fn begin_cell(&self, index: usize) -> Result<(Kind, &'a [u8], usize, Reader<'a>), Damage> {
         let (suffix_and_code, value_bytes, mut reader) = self.open_cell(index)?;
         let kind = if self.has_kind_byte(suffix_and_code) {
             kind_of_byte(reader.u8()?)?
@@ -296,7 +296,21 @@ impl<'a> Block<'a> {
             kind_of_code(suffix_and_code)
         };
         let suffix = reader.take(usize_of(suffix_and_code >> 2))?;
-        let value_bytes = usize_of(value_bytes);
+        Ok((kind, suffix, usize_of(value_bytes), reader))
+    }
+
+    /// The entry at `index`, if this is the first page of a block of several: its value goes on in the others.
+    pub(crate) fn cut_cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
+        let (kind, suffix, value_bytes, reader) = self.begin_cell(index)?;
+        let here = reader.rest();
+        let value = here.get(..value_bytes).unwrap_or(here);
+        Ok(Cell { kind, suffix, value, continued_bytes: value_bytes - value.len() })
+    }
+
+    /// The entry at `index`.
+    #[inline(always)]
+    pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
+        let (kind, suffix, value_bytes, mut reader) = self.begin_cell(index)?;
         match reader.take(value_bytes) {
             Ok(value) => Ok(Cell { kind, suffix, value, continued_bytes: 0 }),
             Err(damage) => {

@@ -17,7 +17,7 @@ use testudo_base::{
 };
 use testudo_env::AlignedBuffer;
 
-use super::{DataFile, PageAddress, priority};
+use super::{DataFile, PageAddress, PageRef, priority};
 
 /// Pages in the cache are read along if they are no more than so many between two that are not: a request
 /// costs more.
@@ -89,14 +89,23 @@ impl DataFile {
 
     /// The same if the cache has all of it; nothing is read.
     pub fn cached_long(&self, pieces: &[ExtentSpan], generation: RunId) -> Option<AlignedBuffer> {
-        if !pages_of(pieces).all(|page| self.cache.has(page)) {
-            return None;
-        }
+        let pages = self.cached_pages(pieces, generation)?;
         let mut bytes = AlignedBuffer::unfilled(pages_of(pieces).count() * PAGE_SIZE);
-        for (page, target) in pages_of(pieces).zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
-            target.copy_from_slice(&self.cache.get(page, generation)?);
+        for (page, target) in pages.zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
+            target.copy_from_slice(&page?);
         }
         Some(bytes)
+    }
+
+    /// The pages one after the other if the cache has all of them: `None` in the place of one that it gives
+    /// up before it comes.
+    pub fn cached_pages<'a>(
+        &'a self,
+        pieces: &'a [ExtentSpan],
+        generation: RunId,
+    ) -> Option<impl Iterator<Item = Option<PageRef<'a>>> + 'a> {
+        let has_all = pages_of(pieces).all(|page| self.cache.has(page));
+        has_all.then(|| pages_of(pieces).map(move |page| self.cache.get(page, generation)))
     }
 
     /// Reads these of the pages of `pieces`.

@@ -1,0 +1,77 @@
+//! Values of several pages that the cache has: copied once, from its frames into the answer.
+//!
+//! **Invariants**
+//! - The cache holds verified pages only, so nothing is verified here.
+//! - Whatever is missing or odd is `None`: the way that reads the pages decides then.
+
+use std::ops::Deref;
+
+use testudo_base::{PAGE_SIZE, Result, num::usize_of};
+use testudo_storage::{Neighbours, PAGE_HEADER_BYTES, PageKind, payload_of};
+
+use crate::{
+    Lookup, Run,
+    format::{block::Block, footer::BlockPosition},
+};
+
+/// How the bytes of a value lie in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// In one block of several pages, which has one header.
+    Block,
+    /// In a block of one page and in continuations, each with a header of its own.
+    Continued,
+}
+
+impl Run {
+    /// The answer of these pages if the cache has all of them.
+    #[cold]
+    pub(crate) fn search_cached(
+        &self,
+        pages: BlockPosition,
+        spread: Spread,
+        key: &[u8],
+    ) -> Result<Option<Lookup>> {
+        let generation = self.address(PageKind::Data, pages.page)?.generation;
+        let pieces = self.pieces(pages)?;
+        let Some(mut cached) = self.data().cached_pages(&pieces, generation) else { return Ok(None) };
+        let bytes_max = usize_of(u64::from(pages.pages)) * PAGE_SIZE;
+        Ok(look_up(|| cached.next().flatten(), (spread, bytes_max), key))
+    }
+}
+
+/// Looks the key up in pages that come one after the other, of so many bytes in all.
+fn look_up<P: Deref<Target = [u8]>>(
+    mut next: impl FnMut() -> Option<P>,
+    (spread, bytes_max): (Spread, usize),
+    key: &[u8],
+) -> Option<Lookup> {
+    let first = next()?;
+    let payload = match spread {
+        Spread::Block => first.get(PAGE_HEADER_BYTES..)?,
+        Spread::Continued => payload_of(&first),
+    };
+    let block = Block::parse(payload).ok()?;
+    let (index, is_equal) = block.lower_bound(key).ok()?;
+    if !is_equal {
+        return Some(Lookup::Absent);
+    }
+    let cell = match spread {
+        Spread::Block => block.cut_cell(index),
+        Spread::Continued => block.cell(index),
+    };
+    let cell = cell.ok().filter(|cell| cell.continued_bytes <= bytes_max)?;
+    let mut value = Vec::with_capacity(cell.value.len() + cell.continued_bytes);
+    value.extend_from_slice(cell.value);
+    let mut left = cell.continued_bytes;
+    while left > 0 {
+        let page = next()?;
+        let part = match spread {
+            Spread::Block => page.get(..left.min(PAGE_SIZE))?,
+            Spread::Continued => Block::parse(payload_of(&page)).ok()?.continuation(left).ok()?,
+        };
+        value.extend_from_slice(part);
+        left -= part.len();
+    }
+    Some(Lookup::Found(cell.kind, value, Neighbours::default()))
+}
