@@ -161,7 +161,7 @@ fn check(name: &str, cases: &[Case]) {
 }
 
 /// Every tree, two budgets, keys that share all but 16 bytes and such that share nothing: each combination in
-/// CI, each tree with one of them, in turn, under the README's command.
+/// the short form, each tree with one of them, in turn, under the README's command.
 fn cases(key_bytes: usize) -> Vec<Case> {
     let mib = env::var(MIB).ok().map(|mib| mib.parse::<u64>().unwrap());
     let mut cases = Vec::new();

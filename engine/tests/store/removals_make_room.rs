@@ -176,8 +176,8 @@ fn some_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64, first: usize
     }
 }
 
-/// As [`some_trees`], of the largest devices: in CI it is every third tree from number `first` on. The layer
-/// `loop-device` takes such devices in its long form.
+/// As [`some_trees`], of the largest devices: in the short form it is every third tree from number `first`
+/// on. The layer `loop-device` takes such devices in its long form.
 fn few_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64, first: usize) {
     let thirds = Tree::presets().into_iter().skip(first % 3).step_by(3);
     for (_, tree) in some_of(thirds, 2, first / 3) {

@@ -11,17 +11,11 @@ use testudo_storage::{Neighbours, PAGE_HEADER_BYTES, PageKind, payload_of};
 
 use crate::{
     Lookup, Run,
-    format::{block::Block, footer::BlockPosition},
+    format::{
+        block::{Block, Spread},
+        footer::BlockPosition,
+    },
 };
-
-/// How the bytes of a value lie in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spread {
-    /// In one block of several pages, which has one header.
-    Block,
-    /// In a block of one page and in continuations, each with a header of its own.
-    Continued,
-}
 
 impl Run {
     /// The answer of these pages if the cache has all of them.

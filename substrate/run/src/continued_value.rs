@@ -17,9 +17,8 @@ use testudo_storage::{Neighbours, PageKind, payload_of};
 
 use crate::{
     Access, Lookup, Run,
-    cached_value::Spread,
     format::{
-        block::{Block, CONTINUATION_BYTES},
+        block::{Block, CONTINUATION_BYTES, Spread},
         footer::BlockPosition,
     },
 };

@@ -21,9 +21,8 @@ use testudo_storage::{DATA_FILE, DataFile, Extent, PageAddress, PageKind, PageRe
 
 use crate::{
     Access, Lookup, LookupProgress, Reached, RunRecord, RunRef,
-    cached_value::Spread,
     format::{
-        block::Block,
+        block::{Block, Spread},
         footer::{BlockPosition, Enclosed, Footer},
         long_separators::Separator,
     },

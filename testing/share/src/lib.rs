@@ -1,4 +1,4 @@
-//! How much of its short form a test runs: all of it in CI, about a tenth under the README's test command.
+//! How much of its short form a test runs: about a tenth under the README's test command, or all of it.
 //!
 //! **Invariants**
 //! - A part is of the same fixed seeds and cases, from the first on or in turn. A test requires of it the
@@ -7,10 +7,10 @@
 
 use std::env;
 
-/// Set to [`CI`] by whoever wants the whole: `.ci/run`, the runner of planted bugs.
+/// Set to [`SHORT`] by whoever wants the whole: the weekly job, the runner of planted bugs.
 pub const VARIABLE: &str = "TESTUDO_TESTS";
 /// Its only value.
-pub const CI: &str = "ci";
+pub const SHORT: &str = "short";
 
 /// What a tenth is.
 const PARTS: u64 = 10;
@@ -20,20 +20,20 @@ const PARTS: u64 = 10;
 pub enum Share {
     /// What the README's test command runs.
     Tenth,
-    /// What CI runs.
+    /// What the weekly job runs.
     Whole,
 }
 
 impl Share {
-    /// What the environment asks for: a tenth, unless it says [`CI`].
+    /// What the environment asks for: a tenth, unless it says [`SHORT`].
     ///
     /// # Panics
-    /// If the variable has another value, because CI would then run less than it says.
+    /// If the variable has another value, because less would run than was asked for.
     pub fn from_environment() -> Self {
         match env::var(VARIABLE) {
             Err(env::VarError::NotPresent) => Self::Tenth,
-            Ok(value) if value == CI => Self::Whole,
-            other => panic!("{VARIABLE} is {other:?}; it can be {CI:?} only"),
+            Ok(value) if value == SHORT => Self::Whole,
+            other => panic!("{VARIABLE} is {other:?}; it can be {SHORT:?} only"),
         }
     }
 

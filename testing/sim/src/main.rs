@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
     version,
     about = "Run the layers of Testudo's reliability tests, long, or replay a failure",
     after_help = "Exit codes: 0 all right; 1 a wrong answer; 2 could not, or not run.\n\
-                  Without --count and --seconds a layer runs as it does in CI."
+                  Without --count and --seconds a layer runs its short form."
 )]
 struct Arguments {
     /// The layer, `all`, or `list` for what there is

@@ -1,11 +1,12 @@
-//! Every layer, short, as CI runs it. Tests begin in the order of their names: those that wait most, for the
-//! device and for threads, are named so that they begin first.
+//! Every layer, short, or a tenth of that. Tests begin in the order of their names: those that wait most, for
+//! the device and for threads, are named so that they begin first.
 
 use std::io::Write;
 
 use testudo_sim::{Limits, layers::find};
 
-/// Runs a layer with the limits of CI, prints what it did, panics with the command that replays a failure.
+/// Runs a tenth of a layer's short form, or all of it. Prints what it did, panics with the command that
+/// replays a failure.
 fn run(name: &str) {
     let layer = find(name).expect("a layer of this name");
     match (layer.run)(&Limits::default()) {

@@ -480,7 +480,7 @@ pub enum Workload {
     Absent,
     /// Removes every second record, each thread those of its share, until they are gone; nothing can follow
     DeleteEverySecond,
-    /// 70 % updates, which bring back records that were removed, and 30 % removals, uniform; nothing can follow
+    /// 70 % updates, which bring removed records back, and 30 % removals, uniform; nothing can follow
     PutDelete,
     /// Reads, 98 % of them in one part of the key space (--hot-share), beside uniform updates
     /// (--updates-beside), which one more thread does and which are not counted among its operations

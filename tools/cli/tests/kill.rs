@@ -33,7 +33,7 @@ use testudo_share::part_of;
 use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 
 const MEMORY_BYTES: u64 = 8 << 20;
-/// In CI.
+/// In the short form.
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
 /// A scenario goes on until so many kills have left what it is about.

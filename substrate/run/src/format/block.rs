@@ -103,6 +103,15 @@ pub(crate) struct Cell<'a> {
     pub(crate) continued_bytes: usize,
 }
 
+/// How the bytes of a value lie in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// In one block of several pages, which has one header.
+    Block,
+    /// In a block of one page and in continuations, each with a header of its own.
+    Continued,
+}
+
 /// Set in the number of pages: a border follows.
 const BORDER_FLAG: u32 = 1 << 31;
 
@@ -299,7 +308,8 @@ impl<'a> Block<'a> {
         Ok((kind, suffix, usize_of(value_bytes), reader))
     }
 
-    /// The entry at `index`, if this is the first page of a block of several: its value goes on in the others.
+    /// The entry at `index`, if this is the first page of a block of several: its value goes on in the
+    /// others.
     pub(crate) fn cut_cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
         let (kind, suffix, value_bytes, reader) = self.begin_cell(index)?;
         let here = reader.rest();

@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const NAME: &str = "openings";
 /// What is counted.
 pub(crate) const UNIT: &str = "openings";
-/// Openings of each store in CI.
+/// Openings of each store in the short form.
 const OPENINGS_SHORT: u64 = 200;
 /// On the real machine, this part of them.
 const REAL_PART: u64 = 4;

@@ -30,7 +30,7 @@ use crate::{
 pub(crate) const NAME: &str = "queues";
 /// What is counted.
 pub(crate) const UNIT: &str = "rounds";
-/// Rounds of each pattern on each tree in CI.
+/// Rounds of each pattern on each tree in the short form.
 const ROUNDS_SHORT: u64 = 2_000;
 /// The mean of so many rounds …
 const WINDOW: u64 = 500;

@@ -54,7 +54,7 @@ const PATIENT_OPS_MAX: u64 = 400;
 /// Lines of the trace that a failure shows.
 const TRACE_LINES: usize = 12;
 
-/// Where faults must have struck in CI.
+/// Where faults must have struck in the short form.
 const PHASES: [&str; 10] = [
     "creation",
     "recovery",
