@@ -1,5 +1,3 @@
-use std::sync::atomic::Ordering::Relaxed;
-
 use testudo::{Db, Keyspace, KeyspaceOptions};
 
 use super::Target;
