@@ -136,7 +136,7 @@ fn writing_process() {
     let name = env::var("TESTUDO_KILL_SCENARIO").unwrap();
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
     let script = scenario.script(seed);
-    thread::spawn(end_when_told);
+    thread::Builder::new().spawn(end_when_told).unwrap();
     let db = open(Path::new(&dir));
     let keyspaces = KEYSPACES.map(|name| db.keyspace(name, scenario.options()).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
