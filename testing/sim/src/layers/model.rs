@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - All trees with all shapes are run.
 
+use testudo_base::checksum::hash_key;
 use testudo_testkit::{Campaign, configuration::configurations};
 
 use crate::{
@@ -18,16 +19,21 @@ const OPS_SHORT: u64 = 240_000;
 /// Operations of the first script of a configuration, and of the others.
 const FIRST_OP_COUNT: usize = 2_000;
 const OP_COUNT: usize = 6_000;
+/// Among 9,000 or so, so that a tenth has several kills, too.
+const KILL_WEIGHT: u32 = 20;
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    let configurations = chosen(NAME, limits, configurations())?;
+    let mut configurations = chosen(NAME, limits, configurations())?;
+    configurations.iter_mut().for_each(|configuration| configuration.profile.weights.kill = KILL_WEIGHT);
     let enough = Enough { unit: UNIT, count: limits.share_or(OPS_SHORT) };
     let least = [("reopens", 100), ("kills", 100), ("crash images", 100)];
     let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &least);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
         let op_count = limits.script_length(if seed == 0 { FIRST_OP_COUNT } else { OP_COUNT });
+        // Else the scripts of a seed would do the same to all configurations: a tenth has 200 operations each.
+        let script_seed = seed ^ hash_key(configuration.name.as_bytes());
         let campaign = Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count };
-        judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(seed).map(Into::into))
+        judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(script_seed).map(Into::into))
     })
 }

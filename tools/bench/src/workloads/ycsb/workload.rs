@@ -80,8 +80,8 @@ impl Workload {
 
     /// Whether values of records that exist change.
     pub(crate) fn updates_records(self) -> bool {
-        matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite | Self::Mixgraph)
-            || self.has_updates_beside()
+        let of_mix = matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite);
+        of_mix || matches!(self, Self::Mixgraph | Self::PutDelete) || self.has_updates_beside()
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {

@@ -7,7 +7,7 @@ use crate::Workload;
 fn only_f_leaves_a_share_to_read_modify_writes() {
     for workload in Workload::value_variants() {
         if let Shape::Mixed(mix) = workload.shape() {
-            let named = mix.reads + mix.updates + mix.inserts + mix.scans + mix.absent;
+            let named = mix.reads + mix.updates + mix.removals + mix.inserts + mix.scans + mix.absent;
             let expected = if *workload == Workload::F { 50 } else { 100 };
             assert_eq!(named, expected, "{}", workload.name());
         }
