@@ -31,7 +31,7 @@ pub fn run(limits: &Limits) -> Outcome {
     let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &least);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
         let op_count = limits.script_length(if seed == 0 { FIRST_OP_COUNT } else { OP_COUNT });
-        // Else the scripts of a seed would do the same to all configurations: a tenth has 200 operations each.
+        // Else a seed would do the same to all configurations: a tenth has 200 operations of each.
         let script_seed = seed ^ hash_key(configuration.name.as_bytes());
         let campaign = Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count };
         judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(script_seed).map(Into::into))
