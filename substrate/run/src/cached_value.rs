@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Run {
-    /// The answer of these pages if the cache has all of them.
+    /// Looks `key` up in these pages, if the cache has all of them.
     #[cold]
     pub(crate) fn search_cached(
         &self,
@@ -34,7 +34,7 @@ impl Run {
     }
 }
 
-/// Looks the key up in pages that come one after the other, of so many bytes in all.
+/// Looks `key` up in the pages that `next` returns in order. `bytes_max` bounds the value.
 fn look_up<P: Deref<Target = [u8]>>(
     mut next: impl FnMut() -> Option<P>,
     (spread, bytes_max): (Spread, usize),

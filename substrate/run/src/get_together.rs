@@ -18,7 +18,7 @@ use testudo_storage::{DataFile, Neighbours, PageAddress, PageKind, payload_of};
 use crate::{
     Access, Lookup, Run,
     format::{
-        block::{Block, CONTINUATION_BYTES},
+        block::{Block, CONTINUATION_BYTES, Spread},
         footer::BlockPosition,
     },
 };
@@ -121,11 +121,14 @@ impl Batch<'_> {
             {
                 self.look_up(at, position, &page)?;
             } else {
-                let pieces = run.pieces(position)?;
-                let cached = || self.data.cached_long(&pieces, address.generation);
-                match (position.pages > 1).then(cached).flatten() {
-                    Some(block) => self.look_up(at, position, &block)?,
-                    None => wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept }),
+                let is_long = position.pages > 1;
+                let cached = if is_long { run.search_cached(position, Spread::Block, key)? } else { None };
+                match cached {
+                    Some(found) => self.found[at] = found,
+                    None => {
+                        let pieces = run.pieces(position)?;
+                        wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept });
+                    }
                 }
             }
         }

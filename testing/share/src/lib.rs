@@ -7,7 +7,7 @@
 
 use std::env;
 
-/// Set to [`SHORT`] by whoever wants the whole: the weekly job, the runner of planted bugs.
+/// The weekly job and the runner of planted bugs set it to [`SHORT`], for whole short forms.
 pub const VARIABLE: &str = "TESTUDO_TESTS";
 /// Its only value.
 pub const SHORT: &str = "short";

@@ -16,6 +16,7 @@ use std::{
     collections::BTreeMap,
     env,
     io::{BufRead, BufReader, Read, Write},
+    os::unix::process::ExitStatusExt,
     path::Path,
     process::{self, Child, ChildStdout, Command, Stdio},
     sync::{
@@ -26,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, KeyspaceStats, Tree, VerifyLevel};
 use testudo_env::{Env, RealEnv, SplitMix};
 use testudo_share::part_of;
 
@@ -36,9 +37,9 @@ const MEMORY_BYTES: u64 = 8 << 20;
 /// In the short form.
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
-/// A scenario goes on until so many kills have left what it is about.
+/// A scenario goes on until this many ends have left a store that is of interest.
 const KILLS_OF_INTEREST: u64 = 5;
-/// If so many times as many kills as were to be have not, something is wrong with it.
+/// A scenario that needs more than this many times the ends asked for is wrong.
 const KILLS_MAX_FACTOR: u64 = 20;
 
 /// What a writing process is to do.
@@ -52,6 +53,8 @@ struct Scenario {
     flushes: u64,
     moves: u64,
     long_values: u64,
+    /// Values are placed by their size, and not all with their keys.
+    is_parallax: bool,
     /// Whether a store is as this scenario wants to find some after a kill.
     is_of_interest: fn(&Db) -> bool,
 }
@@ -69,6 +72,7 @@ const SCENARIOS: [Scenario; 3] = [
         flushes: 1,
         moves: 3,
         long_values: 10,
+        is_parallax: false,
         is_of_interest: is_moving,
     },
     // Little at a time comes to many pages.
@@ -84,6 +88,7 @@ const SCENARIOS: [Scenario; 3] = [
         flushes: 200,
         moves: 0,
         long_values: 10,
+        is_parallax: false,
         is_of_interest: has_replaced_pages,
     },
     // Most bytes are in value logs, value segments and pieces.
@@ -99,12 +104,13 @@ const SCENARIOS: [Scenario; 3] = [
         flushes: 20,
         moves: 3,
         long_values: 100,
+        is_parallax: true,
         is_of_interest: has_value_segments,
     },
 ];
-/// Most writers live until they have done so many steps.
+/// Steps that most writers do before they end.
 const STEPS_AT_LEAST: u64 = 50;
-/// A writer that says nothing for so long hangs.
+/// A writer that reports nothing for this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn number_from_env(name: &str) -> Option<u64> {
@@ -118,8 +124,7 @@ impl Scenario {
     }
 
     fn options(&self) -> KeyspaceOptions {
-        let options =
-            if self.name == "values" { KeyspaceOptions::parallax() } else { KeyspaceOptions::default() };
+        let options = if self.is_parallax { KeyspaceOptions::parallax() } else { KeyspaceOptions::default() };
         options.tree(self.trees[0])
     }
 }
@@ -160,6 +165,10 @@ enum End {
     Abort,
 }
 
+// Numbers of Linux.
+const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
+/// What the parent writes to end the process.
 const EXIT: u8 = b'e';
 const ABORT: u8 = b'a';
 
@@ -244,8 +253,13 @@ impl Writer {
             End::Abort => order(ABORT),
         }
         let status = self.child.wait().unwrap();
-        let code = if matches!(end, End::Exit) { Some(0) } else { None };
-        assert_eq!(status.code(), code, "the writer ended by itself: {status}");
+        // Another signal, as of a store into a tail that is gone, is no abort.
+        let expected = match end {
+            End::Kill => (None, Some(SIGKILL)),
+            End::Exit => (Some(0), None),
+            End::Abort => (None, Some(SIGABRT)),
+        };
+        assert_eq!((status.code(), status.signal()), expected, "the writer ended by itself: {status}");
         self.reader.take().unwrap().join().unwrap();
         self.acknowledged.load(Ordering::SeqCst)
     }
@@ -271,20 +285,22 @@ fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64) {
 
 /// Whether a keyspace is on its way from one family of trees to another.
 fn is_moving(db: &Db) -> bool {
-    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
-    keyspaces.into_iter().any(|keyspace| keyspace.stats().moving_from.is_some())
+    has_keyspace(db, |stats| stats.moving_from.is_some())
 }
 
 /// Whether a keyspace has pages that were updated.
 fn has_replaced_pages(db: &Db) -> bool {
-    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
-    keyspaces.into_iter().any(|keyspace| keyspace.stats().replaced_pages > 0)
+    has_keyspace(db, |stats| stats.replaced_pages > 0)
 }
 
-/// Whether a keyspace has values outside its runs, and live ones among them.
+/// Whether a keyspace has values outside its runs.
 fn has_value_segments(db: &Db) -> bool {
-    let keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
-    keyspaces.into_iter().any(|keyspace| keyspace.stats().value_segments > 0)
+    has_keyspace(db, |stats| stats.value_segments > 0)
+}
+
+fn has_keyspace(db: &Db, is_wanted: impl Fn(&KeyspaceStats) -> bool) -> bool {
+    let mut keyspaces = KEYSPACES.iter().filter_map(|name| db.open_keyspace(name).unwrap());
+    keyspaces.any(|keyspace| is_wanted(&keyspace.stats()))
 }
 
 /// Everything that the store holds.
@@ -346,8 +362,8 @@ struct Counts {
     steps: u64,
 }
 
-/// Ends at least so many writers, and more until enough left what the scenario is about: how many that takes
-/// depends on the seed and on the machine.
+/// Ends at least `kills` writers, and more until [`KILLS_OF_INTEREST`] stores are of interest. How many that
+/// takes depends on the seed and on the machine.
 fn kill_writers(scenario: &Scenario, kills: u64) {
     let machine = RealEnv::new();
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap_or_else(|| machine.random_u64() >> 32);

@@ -9,10 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Mapping;
 
-/// Most bytes that wait for an owner.
+/// Most bytes that wait for an owner. A larger mapping is never kept.
 const KEPT_BYTES_MAX: usize = 2 << 20;
-/// Larger ones are rare, and their owners write much to them. A read of a value of 1 MiB takes one.
-const KEPT_MAPPING_BYTES_MAX: usize = KEPT_BYTES_MAX;
 /// Sizes are multiples of this, so that similar ones can follow each other.
 const GRAIN_BYTES: usize = 16 << 10;
 
@@ -38,7 +36,7 @@ pub(super) fn whole(bytes: usize) -> Option<usize> {
 /// A mapping of `bytes` or a little more; `None` if the system has none to give.
 pub(super) fn take(bytes: usize) -> Option<Mapping> {
     let bytes = whole(bytes)?;
-    if bytes <= KEPT_MAPPING_BYTES_MAX {
+    if bytes <= KEPT_BYTES_MAX {
         let mut kept = kept();
         // The last one is the warmest.
         if let Some(at) = kept.mappings.iter().rposition(|mapping| mapping.bytes() == bytes) {
@@ -51,7 +49,7 @@ pub(super) fn take(bytes: usize) -> Option<Mapping> {
 
 /// Takes a mapping back from its owner.
 pub(super) fn give_back(mut mapping: Mapping) {
-    if mapping.bytes() > KEPT_MAPPING_BYTES_MAX {
+    if mapping.bytes() > KEPT_BYTES_MAX {
         return;
     }
     mapping.is_used = true;

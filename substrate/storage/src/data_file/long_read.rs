@@ -87,16 +87,6 @@ impl DataFile {
         Ok(LongRead { bytes, read })
     }
 
-    /// The same if the cache has all of it; nothing is read.
-    pub fn cached_long(&self, pieces: &[ExtentSpan], generation: RunId) -> Option<AlignedBuffer> {
-        let pages = self.cached_pages(pieces, generation)?;
-        let mut bytes = AlignedBuffer::unfilled(pages_of(pieces).count() * PAGE_SIZE);
-        for (page, target) in pages.zip(bytes.chunks_exact_mut(PAGE_SIZE)) {
-            target.copy_from_slice(&page?);
-        }
-        Some(bytes)
-    }
-
     /// The pages one after the other if the cache has all of them: `None` in the place of one that it gives
     /// up before it comes.
     pub fn cached_pages<'a>(

@@ -41,8 +41,8 @@ pub(crate) struct GetArguments {
     /// memory
     #[arg(long, conflicts_with_all = ["value_format", "json"])]
     raw: bool,
-    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be as
-    /// long
+    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be
+    /// longer than the store would keep in memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["value_format", "raw"])]
     output: Option<PathBuf>,
 }

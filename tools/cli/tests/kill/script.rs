@@ -58,7 +58,7 @@ pub(crate) struct Script {
     pub(crate) flushes: u64,
     /// … and so many change the tree of a keyspace.
     pub(crate) moves: u64,
-    /// Of a thousand values so many are longer than a page, a tenth of these much longer.
+    /// Values in a thousand that are longer than a page. A tenth of them are longer than 64 KiB.
     pub(crate) long_values: u64,
 }
 

@@ -35,6 +35,13 @@ impl Removed {
         self.count.load(Relaxed)
     }
 
+    /// Whether `record` is removed.
+    #[inline]
+    pub(crate) fn contains(&self, record: u64) -> bool {
+        let chunk = self.chunks[usize_of(record / CHUNK_RECORDS)].get();
+        chunk.is_some_and(|chunk| chunk[word_of(record)].load(Relaxed) & bit_of(record) != 0)
+    }
+
     /// `record` was removed.
     pub(crate) fn add(&self, record: u64) {
         let chunk = self.chunks[usize_of(record / CHUNK_RECORDS)]

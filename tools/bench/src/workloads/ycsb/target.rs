@@ -45,8 +45,11 @@ impl<R: Records> Target<R> {
     /// Judges what a read of `record` gave that began at `before`.
     #[inline]
     pub(crate) fn judge(&self, record: u64, before: Sight, found: Option<&[u8]>) -> Verdict {
-        let Some(value) = found else {
-            return Err(format!("record {record} is missing"));
+        let value = match (found, self.removed.contains(record)) {
+            (Some(value), false) => value,
+            (None, true) => return Ok(()),
+            (Some(_), true) => return Err(format!("record {record} was removed and is there")),
+            (None, false) => return Err(format!("record {record} is missing")),
         };
         let (number, version) =
             values::read(value, self.lengths).map_err(|reason| format!("record {record}: {reason}"))?;

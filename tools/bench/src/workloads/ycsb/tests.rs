@@ -83,7 +83,7 @@ fn every_second_record_is_removed_and_the_others_stay() {
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
         "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0.1 --no-warm-restart \
-         --workloads load,delete-every-second --dir {path}/store",
+         --workloads load,delete-every-second --reopen --dir {path}/store",
         json.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
@@ -100,7 +100,7 @@ fn records_are_removed_and_brought_back() {
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
         "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0 --settle-seconds 1 \
-         --workloads load,put-delete --dir {path}/store",
+         --workloads load,put-delete --reopen --dir {path}/store",
         json.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);

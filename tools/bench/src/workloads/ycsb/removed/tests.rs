@@ -8,6 +8,10 @@ fn a_record_counts_once_until_it_is_there_again() {
         removed.add(record);
     }
     assert_eq!(removed.count(), 3);
+    assert_eq!(
+        [5, 6, 64, 1 << 20, (1 << 20) + 5].map(|record| removed.contains(record)),
+        [true, false, true, false, true]
+    );
     removed.take_back(5);
     removed.take_back(5);
     assert_eq!(removed.count(), 2);
