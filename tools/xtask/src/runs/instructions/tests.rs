@@ -12,11 +12,13 @@ fn what_was_written_is_read_again() {
 }
 
 #[test]
-fn a_loss_a_gain_a_new_case_and_a_missing_one_are_complained_of_and_a_small_change_is_not() {
+fn a_loss_a_new_case_and_a_missing_one_fail_a_gain_is_reported_and_a_small_change_is_neither() {
     let before = counts(&[("same", 100.0), ("slow", 100.0), ("fast", 100.0), ("gone", 1.0)]);
     let now = counts(&[("same", 104.0), ("slow", 120.0), ("fast", 80.0), ("new", 1.0)]);
-    let complaints = compare(&before, &now);
-    assert_eq!(complaints.len(), 4, "{complaints:?}");
+    let Findings { complaints, gains } = compare(&before, &now);
+    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    assert_eq!(gains.len(), 1, "{gains:?}");
+    assert!(gains[0].starts_with("fast:") && gains[0].contains("--update"));
     assert!(complaints.iter().any(|c| c.starts_with("slow:") && c.contains("slower")));
     assert!(!complaints.iter().any(|c| c.starts_with("same")));
 }
