@@ -93,12 +93,10 @@ pub use handles::iter::Iter;
 pub use handles::key_range::KeyRange;
 pub use handles::keyspace::Keyspace;
 pub use handles::memory::Memory;
-pub use handles::options::{Durability, IntoKeyspaceOptions, KeyspaceOptions, Tree};
 pub use handles::read_view::ReadView;
 pub use handles::slice::Slice;
 pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
 pub use handles::stats::{DbStats, KeyspaceStats};
-pub use handles::tree_preset::TreePreset;
 pub use handles::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 pub use testudo_base::{
@@ -108,6 +106,7 @@ pub use testudo_base::{
 pub use testudo_contract::OutlineLine;
 pub use testudo_env as env;
 pub use testudo_env::Env;
+pub use testudo_options::{Durability, IntoKeyspaceOptions, KeyspaceOptions, Tree, TreePreset};
 pub use testudo_run::KeyBounds;
 pub use testudo_values::Placement;
 pub use warm::restore_state::RestoreState;

@@ -21,18 +21,17 @@ mod create;
 pub(crate) mod directory;
 pub(crate) mod durability_listener;
 pub(crate) mod found_values;
+pub(crate) mod load_keyspaces;
 pub(crate) mod new_store;
-pub(crate) mod options_format;
 pub(crate) mod recover;
 pub(crate) mod replay;
-pub(crate) mod settings;
 pub(crate) mod tail_values_format;
-pub(crate) mod tree_families;
 
 use std::path::Path;
 
 use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
 use testudo_env::{DirLock, Env, LockCheckedEnv, OpenMode, OpenOptions};
+use testudo_options::{Settings, families::check_known};
 use testudo_storage::{Manifest, SUPERBLOCK_FILE};
 
 use crate::{
@@ -41,11 +40,10 @@ use crate::{
         create::{check_creatable, create},
         directory::{CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, list},
         durability_listener::log_evidence,
+        load_keyspaces::load_keyspaces,
         recover::{make_durable, recover},
         replay::check_log,
-        settings::Settings,
         tail_values_format::drain_tail,
-        tree_families::{check_known, load_keyspaces},
     },
     store::{Store, budget::Budget, executor::Pool},
     write::space_guard::SpaceGuard,

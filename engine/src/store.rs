@@ -55,6 +55,7 @@ use testudo_base::{
 use testudo_contract::{Progress, RunIds, Work};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
+use testudo_options::{Durability, StoredOptions};
 use testudo_records::{KeyspaceRecords, RecordCache};
 use testudo_run::KeyBounds;
 use testudo_storage::{DataFile, Manifest};
@@ -62,7 +63,6 @@ use testudo_wal::Wal;
 
 use crate::{
     flush::stages::Stages,
-    handles::options::{Durability, KeyspaceOptions},
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
@@ -153,7 +153,7 @@ pub(crate) struct Store {
     /// Those of the catalogue that have something in write buffers.
     pub(crate) buffered: BufferedKeyspaces,
     /// Settings of the keyspace that was opened last: the next one may have the same.
-    last_options: Mutex<Arc<KeyspaceOptions>>,
+    last_options: Mutex<Arc<StoredOptions>>,
     pub(crate) pieces: Pieces,
     pub(crate) snapshots: Snapshots,
     pub(crate) iterators: IteratorMemory,
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// How a keyspace of this name with these options merges operands.
-    pub(crate) fn full_merge(&self, keyspace: &Arc<str>, options: &KeyspaceOptions) -> Arc<FullMerge> {
+    pub(crate) fn full_merge(&self, keyspace: &Arc<str>, options: &StoredOptions) -> Arc<FullMerge> {
         self.merging.full_merge(keyspace, options)
     }
 
@@ -285,7 +285,7 @@ impl Store {
     }
 
     /// These settings, in memory that a keyspace before may have, too.
-    pub(crate) fn shared_options(&self, options: KeyspaceOptions) -> Arc<KeyspaceOptions> {
+    pub(crate) fn shared_options(&self, options: StoredOptions) -> Arc<StoredOptions> {
         let mut last = self.last_options.lock();
         if **last != options {
             *last = Arc::new(options);

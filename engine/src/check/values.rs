@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId, ValueReference, codec::Damage, sync::Arc};
 use testudo_contract::{Part, PartUse, RunUse};
+use testudo_options::families::stored_layout;
 use testudo_run::{BoundedCursor, ReadAhead, Run, RunCursor};
 use testudo_values::{DeadValues, Segment, SegmentSet};
 
-use crate::{
-    open::tree_families::stored_layout,
-    store::{Store, view::KeyspaceCore},
-};
+use crate::store::{Store, view::KeyspaceCore};
 
 const READ_BYTES: usize = 256 << 10;
 

@@ -11,6 +11,7 @@ use testudo_base::{
     },
 };
 use testudo_contract::{Task, Updates as _, Work};
+use testudo_options::families::with_placement;
 use testudo_values::LoggedValues;
 
 use crate::{
@@ -18,7 +19,6 @@ use crate::{
         commit_flush::{Flushed, references_of},
         updates::MemtableUpdates,
     },
-    open::tree_families::with_placement,
     store::{
         Store,
         drop_totals::Dropped,

@@ -8,6 +8,7 @@
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_contract::Tree;
+use testudo_options::{StoredOptions, families::with_placement};
 use testudo_run::RunOrigin;
 use testudo_separated::{put_value_log, release_value_log};
 use testudo_storage::Change;
@@ -15,8 +16,6 @@ use testudo_values::{ValueLog, ValueLogRecord};
 
 use crate::{
     flush::commit_flush::Flushed,
-    handles::options::KeyspaceOptions,
-    open::tree_families::with_placement,
     store::{
         Store,
         view::{KeyspaceCore, WriteBuffer},
@@ -141,7 +140,7 @@ impl Store {
         buffer: &WriteBuffer,
         came_bytes: u64,
         tree: &Arc<dyn Tree>,
-        options: &KeyspaceOptions,
+        options: &StoredOptions,
     ) -> Option<u64> {
         let loggable_bytes = buffer.loggable_bytes();
         let part = self.backpressure.write_buffers() / PART_OF_MEMORY;

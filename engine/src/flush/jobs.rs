@@ -12,16 +12,14 @@ use testudo_base::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_contract::{Job, Prepared, Tree, TreeEdit};
+use testudo_options::families::options_on_arrival;
 use testudo_storage::Change;
 
-use crate::{
-    open::tree_families::options_on_arrival,
-    store::{
-        Store,
-        background_work::{PreparedJob, Underway},
-        drop_totals::Dropped,
-        view::KeyspaceCore,
-    },
+use crate::store::{
+    Store,
+    background_work::{PreparedJob, Underway},
+    drop_totals::Dropped,
+    view::KeyspaceCore,
 };
 
 /// Of so many keyspaces with jobs the one with most debt is next.

@@ -10,10 +10,11 @@
 use testudo_base::{
     Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, num::u64_of, planted, sync::Arc,
 };
+use testudo_options::Durability;
 use testudo_run::ScanLimits;
 
 use crate::{
-    handles::{options::Durability, scan_sources::sources_of_newest},
+    handles::scan_sources::sources_of_newest,
     read,
     store::{
         Store,

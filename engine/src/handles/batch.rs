@@ -7,10 +7,11 @@
 use std::{mem, sync::Arc};
 
 use testudo_base::{Error, Kind, Result, num::u64_of, operands_format::encode_operand, planted};
+use testudo_options::Durability;
 
 use crate::{
     Db, Keyspace,
-    handles::{db::foreign_handle, options::Durability},
+    handles::db::foreign_handle,
     store::view::KeyspaceCore,
     write::{batch_format::Operation, commit::Limits},
 };

@@ -4,8 +4,9 @@ use std::{path::Path, sync::Arc};
 
 use testudo_base::{Result, merge_operator::MergeOperator};
 use testudo_env::Env;
+use testudo_options::{Durability, Settings};
 
-use crate::{Db, handles::options::Durability, open::settings::Settings};
+use crate::Db;
 
 /// Settings of [`Db::builder`]; every one has a default.
 #[derive(Clone, Debug)]
@@ -93,7 +94,7 @@ impl DbBuilder {
     /// or space is short. More than 100 is taken for 100. It changes no answer. [`Tree::lsbm`] has it by
     /// itself.
     ///
-    /// [`Tree::lsbm`]: crate::Tree::lsbm
+    /// [`Tree::lsbm`]: testudo_options::Tree::lsbm
     #[must_use]
     pub fn retain_merged(mut self, percent: u32) -> Self {
         self.0.retained_percent = percent.min(100);

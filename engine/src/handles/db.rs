@@ -17,14 +17,15 @@ use testudo_base::{
 };
 use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
+use testudo_options::{
+    Durability, IntoKeyspaceOptions, KeyspaceOptions, Settings, StoredOptions, families::empty_tree, validate,
+};
 use testudo_storage::Change;
 
 use crate::{
-    Batch, DbBuilder, DbStats, IntoKeyspaceOptions, Keyspace, KeyspaceOptions, Memory, Observer, Snapshot,
-    VerifyLevel, VerifyReport,
+    Batch, DbBuilder, DbStats, Keyspace, Memory, Observer, Snapshot, VerifyLevel, VerifyReport,
     flush::background,
-    handles::options::Durability,
-    open::{self, Opened, directory, settings::Settings, tree_families::empty_tree},
+    open::{self, Opened, directory},
     store::{Store, executor::Pool, pieces::check_keyspace_name, view::KeyspaceCore},
     unobserved,
     write::space_guard::Intent,
@@ -259,7 +260,7 @@ impl Db {
     }
 
     fn check_options(&self, options: &KeyspaceOptions) -> Result<()> {
-        options.validate()?;
+        validate(options)?;
         let operators = &self.store().merging.operators;
         if let Some(name) = options.merge_operator_name()
             && !operators.names().any(|known| known == name)
@@ -292,7 +293,7 @@ impl Db {
     /// Creates those that are missing. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
-        let options = &options.as_chosen();
+        let options = StoredOptions::from(*options);
         let missing: BTreeSet<&str> = {
             let catalogue = store.catalogue.read();
             names.iter().copied().filter(|name| !catalogue.by_name.contains_key(*name)).collect()
@@ -315,7 +316,7 @@ impl Db {
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         store.commit_catalogue(&edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
-            KeyspaceCore::new(store, id, name, *options, empty_tree(store, options, id))
+            KeyspaceCore::new(store, id, name, options, empty_tree(&store.data, &options, id))
         };
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();

@@ -20,7 +20,7 @@ use crate::{
 
 /// A key and its value, or its operands where they cannot be merged.
 ///
-/// A value that lies outside its tree, in a keyspace with a [`Placement`](crate::Placement), is read when
+/// A value that lies outside its tree, in a keyspace with a [`Placement`](testudo_values::Placement), is read when
 /// somebody looks at it. Until the entry is dropped it keeps the state that it is of: the store stays open,
 /// and the space of the value is not used for anything else.
 #[derive(Clone)]

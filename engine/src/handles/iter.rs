@@ -25,7 +25,7 @@ use crate::handles::{
 ///
 /// An entry of which the value cannot be told, because its merge operator is not registered or refuses, comes
 /// as any other: only its [`Entry::value`] is an error. So does one whose value lies outside its tree, in a
-/// keyspace with a [`Placement`](crate::Placement), and cannot be read. Of such values only those are read
+/// keyspace with a [`Placement`](testudo_values::Placement), and cannot be read. Of such values only those are read
 /// that somebody looks at, and then those that come next with them.
 pub struct Iter {
     pinned: Arc<Pinned>,

@@ -8,12 +8,12 @@ use testudo_base::{
     operands_format::encode_operand,
 };
 use testudo_contract::OutlineLine;
+use testudo_options::{Durability, KeyspaceOptions, Tree, TreePreset};
+use testudo_values::Placement;
 
 use crate::{
-    Db, Iter, KeyRange, KeyspaceOptions, KeyspaceStats, Placement, Slice, Tree, TreePreset,
-    handles::{
-        key_range::bounds_of_prefix, options::Durability, snapshot::Pinned, value_reader::ValueReader,
-    },
+    Db, Iter, KeyRange, KeyspaceStats, Slice,
+    handles::{key_range::bounds_of_prefix, snapshot::Pinned, value_reader::ValueReader},
     read::{self, Found, ManyFound},
     store::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES, view::KeyspaceCore},
     write::{
@@ -64,11 +64,11 @@ impl Keyspace {
 
     /// Its present settings; while it moves, with the tree where it goes.
     pub fn options(&self) -> KeyspaceOptions {
-        self.core.view.load().options.as_chosen()
+        self.core.view.load().options.chosen()
     }
 
     /// Stores the keyspace in a tree of this kind from now on, with values where the preset puts them if it
-    /// says so ([`Tree::parallax`](crate::Tree::parallax) does). Durable on return; readers and writers go on
+    /// says so ([`Tree::parallax`](testudo_options::Tree::parallax) does). Durable on return; readers and writers go on
     /// meanwhile.
     ///
     /// Turtle and splinter trees are one family; leveled, lsbm and treeline trees are the other one. Within
@@ -80,7 +80,7 @@ impl Keyspace {
     /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until
     /// it has ended the keyspace can be sent back at any time by setting it to a tree of the family that it
     /// leaves: then only what has moved moves back. A full device stops it until there is space. While
-    /// values come back to their keys ([`Placement::automatic`](crate::Placement::automatic)) the keyspace
+    /// values come back to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)) the keyspace
     /// has to arrive before it can go to another family: then the call takes part in writing the rest,
     /// without those values.
     ///
@@ -105,7 +105,7 @@ impl Keyspace {
     /// is stored of the tree contradicts itself.
     pub fn set_tree(&self, tree: impl Into<TreePreset>) -> Result<()> {
         let preset = tree.into();
-        KeyspaceOptions::default().tree(preset).validate()?;
+        testudo_options::validate(&KeyspaceOptions::default().tree(preset))?;
         self.db.store().set_tree(&self.core, preset)
     }
 

@@ -1,11 +1,11 @@
 //! Statistics of a store and of a keyspace, as plain data.
 
 use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
+use testudo_options::families::is_of_family;
 use testudo_values::LargeValues;
 
 use crate::{
     flush::{govern_values::price_of_moving, stages::Stage},
-    open::tree_families::is_of_family,
     store::{Store, view::KeyspaceCore},
     warm::restore_state::RestoreState,
 };
@@ -307,7 +307,7 @@ pub struct KeyspaceStats {
     /// Name of its tree; while it moves, of the tree where it goes.
     pub tree: String,
     /// Name of the tree that it leaves, if it is moving to one of another family; `tree` itself if values
-    /// come back to their keys ([`Placement::automatic`](crate::Placement::automatic)).
+    /// come back to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)).
     pub moving_from: Option<String>,
     /// While it moves: entries that have moved.
     pub moved_bytes: u64,
@@ -357,7 +357,7 @@ pub struct KeyspaceStats {
     /// Whether values of large pairs are with their keys because its thresholds have moved: 1, else 0.
     pub large_values_with_keys: u64,
     /// If its thresholds move: what having values of large pairs where they are has cost scans and merges
-    /// more than the other way would have, in bytes as [`Placement`](crate::Placement) and decision 0053 say.
+    /// more than the other way would have, in bytes as [`Placement`](testudo_values::Placement) and decision 0053 say.
     pub large_values_excess_bytes: u64,
     /// At how much excess they move; 0 if they do not: there are none, or they are long.
     pub large_values_limit_bytes: u64,

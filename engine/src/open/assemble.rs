@@ -7,10 +7,11 @@ use testudo_base::{
 };
 use testudo_contract::{InlineExecutor, RunIds};
 use testudo_env::{Execution, File, OpenMode, OpenOptions, OverlayFile, Reserve};
+use testudo_options::Settings;
 use testudo_storage::{DATA_FILE, DataFile, Manifest};
 
 use crate::{
-    open::{directory::RESERVE_FILE, settings::Settings},
+    open::directory::RESERVE_FILE,
     store::{
         Store, StoreParts,
         budget::Budget,

@@ -9,12 +9,10 @@ use std::path::Path;
 
 use testudo_base::{Error, KeyspaceId, Result, RunId, Seqno, StoreId, sync::Arc};
 use testudo_env::{OpenMode, OpenOptions};
+use testudo_options::Settings;
 use testudo_storage::{Change, DATA_FILE, Manifest, SUPERBLOCK_FILE};
 
-use crate::open::{
-    directory::{self, CREATING_FILE, LOCK_FILE, io, is_store_file},
-    settings::Settings,
-};
+use crate::open::directory::{self, CREATING_FILE, LOCK_FILE, io, is_store_file};
 
 /// A store may be created in a directory that does not exist, is empty, or holds an unfinished creation.
 pub(crate) fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> {

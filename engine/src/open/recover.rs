@@ -9,6 +9,7 @@ use std::path::Path;
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_env::Env;
+use testudo_options::Settings;
 use testudo_storage::Manifest;
 use testudo_wal::{Wal, WalOptions, WalStart};
 
@@ -16,10 +17,9 @@ use crate::{
     open::{
         durability_listener::{StoreListener, log_evidence},
         found_values::settle_found_values,
+        load_keyspaces::load_keyspaces,
         replay::replay,
-        settings::Settings,
         tail_values_format::read_tail,
-        tree_families::load_keyspaces,
     },
     store::Store,
 };

@@ -12,16 +12,16 @@ use std::{path::Path, sync::Arc, time::Duration};
 use testudo_base::{Error, ErrorKind, Result, StoreId, planted};
 use testudo_contract::OutlineLine;
 use testudo_env::{Env, LockHolder};
+use testudo_options::{KeyspaceOptions, Settings};
 use testudo_storage::Manifest;
 
 use super::{Read, read, status_format::Status};
 use crate::{
-    DbStats, KeyspaceOptions, KeyspaceStats,
+    DbStats, KeyspaceStats,
     open::{
         assemble::assemble,
         directory::{self, LOCK_FILE},
-        settings::Settings,
-        tree_families::load_keyspaces,
+        load_keyspaces::load_keyspaces,
     },
     store::{Store, budget::Budget},
     write::space_guard::SpaceGuard,
@@ -139,7 +139,7 @@ fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> 
         };
         KeyspaceInspection {
             name: core.name.to_string(),
-            options: view.options.as_chosen(),
+            options: view.options.chosen(),
             stats,
             outline: view.tree.outline(),
         }

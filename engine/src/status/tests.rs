@@ -4,9 +4,10 @@ use std::{path::Path, time::Duration};
 
 use testudo_base::sync::Arc;
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
+use testudo_options::KeyspaceOptions;
 
 use super::{STATUS_FILE, inspect_store};
-use crate::{Db, Keyspace, KeyspaceOptions};
+use crate::{Db, Keyspace};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,9 +7,10 @@
 
 use testudo_base::{merge_operator::FullMerge, sync::Arc};
 use testudo_contract::Tree;
+use testudo_options::StoredOptions;
 use testudo_records::KeyspaceRecords;
 
-use crate::{handles::options::KeyspaceOptions, store::held_buffer::HeldBuffer};
+use crate::store::held_buffer::HeldBuffer;
 
 /// The state of a keyspace at one moment, for those who hold it.
 #[derive(Debug)]
@@ -22,5 +23,5 @@ pub(crate) struct HeldView {
     /// How operands become values.
     pub(crate) full_merge: Arc<FullMerge>,
     /// The settings that the tree goes by.
-    pub(crate) options: Arc<KeyspaceOptions>,
+    pub(crate) options: Arc<StoredOptions>,
 }

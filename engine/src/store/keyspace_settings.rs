@@ -5,14 +5,16 @@
 
 use std::time::Duration;
 
-use testudo_base::{Error, Result, planted, sync::Arc};
+use testudo_base::{Error, ObjectId, Result, planted, sync::Arc};
+use testudo_options::{
+    StoredOptions, Tree, TreePreset,
+    families::{Objects, is_of_family, next_tree, rewritten_tree, stored_tree},
+};
 use testudo_storage::Change;
 use testudo_values::{LargeValues, Placement, ValueCosts};
 
 use crate::{
-    KeyspaceOptions, Tree, TreePreset,
     flush::govern_values::price_of_moving,
-    open::tree_families::{Objects, is_of_family, next_tree, put_object, rewritten_tree, stored_tree},
     store::{Store, view::KeyspaceCore},
     write::space_guard::Intent,
 };
@@ -24,13 +26,21 @@ const PARTS_OF_PRICE: u64 = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a keyspace is being written anew for its values, and so cannot go to `tree`.
-fn is_rewritten(options: &KeyspaceOptions, tree: Tree) -> bool {
+fn is_rewritten(options: &StoredOptions, tree: Tree) -> bool {
     let present = options.chosen_tree();
     options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
 }
 
+/// The object that a change puts, if it puts one.
+fn put_object(change: &Change) -> Option<(ObjectId, Arc<[u8]>)> {
+    match change {
+        Change::PutObject(_, object, bytes) => Some((*object, Arc::from(bytes.as_slice()))),
+        _ => None,
+    }
+}
+
 /// The settings with what the keyspace has paid by now.
-fn options_now(core: &KeyspaceCore) -> KeyspaceOptions {
+fn options_now(core: &KeyspaceCore) -> StoredOptions {
     let view = core.view.load();
     // A small tree counts nothing.
     let known = view.options.value_excess();
@@ -90,7 +100,7 @@ impl Store {
     fn set_options(
         &self,
         core: &KeyspaceCore,
-        next: impl FnOnce(KeyspaceOptions, &Objects) -> Result<(KeyspaceOptions, Option<Change>)>,
+        next: impl FnOnce(StoredOptions, &Objects) -> Result<(StoredOptions, Option<Change>)>,
     ) -> Result<()> {
         self.health.check_process()?;
         self.wal()?;

@@ -5,8 +5,7 @@ use testudo_base::{
     oversized_keys::OversizedKeys,
     sync::Arc,
 };
-
-use crate::handles::options::KeyspaceOptions;
+use testudo_options::KeyspaceOptions;
 
 /// The merge operators of a store, and the keys that they made long values for.
 #[derive(Debug)]

@@ -21,12 +21,12 @@ use testudo_base::{
 };
 use testudo_contract::Tree;
 use testudo_memtable::{Memtable, MemtableHint};
+use testudo_options::StoredOptions;
 use testudo_records::KeyspaceRecords;
 use testudo_values::{Placement, ValueLog, ValueLogRecord};
 
 use crate::{
     flush::idle::Idle,
-    handles::options::KeyspaceOptions,
     store::{
         Store, budget::OwnShare, drop_totals::DropTotals, gaps::Gaps, held_buffer::HeldBuffer,
         held_view::HeldView,
@@ -173,7 +173,7 @@ pub(crate) struct View {
     /// How operands become values.
     pub(crate) full_merge: Arc<FullMerge>,
     /// The settings that the tree goes by, which many keyspaces have in common.
-    pub(crate) options: Arc<KeyspaceOptions>,
+    pub(crate) options: Arc<StoredOptions>,
     /// The same for those who hold it.
     held: OnceLock<Arc<HeldView>>,
 }
@@ -277,7 +277,7 @@ impl KeyspaceCore {
         store: &Store,
         id: KeyspaceId,
         name: &str,
-        options: KeyspaceOptions,
+        options: StoredOptions,
         tree: Arc<dyn Tree>,
     ) -> Arc<Self> {
         let name: Arc<str> = Arc::from(name);
@@ -411,7 +411,7 @@ impl KeyspaceCore {
 
     /// Publishes the same tree with other settings. REQUIRES: `flush_lock` and the commit lock are held, so
     /// that tree and active buffer stay the same.
-    pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: KeyspaceOptions) {
+    pub(crate) fn publish_options(&self, tree: Arc<dyn Tree>, options: StoredOptions) {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
         let (full_merge, options) = (Arc::clone(&self.full_merge), Arc::new(options));

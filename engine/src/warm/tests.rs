@@ -4,11 +4,10 @@ use std::{fs, path::Path, time::Duration};
 
 use testudo_base::num::u64_of;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, OpenMode, OpenOptions};
+use testudo_options::{Durability, KeyspaceOptions};
 
 use super::{restore_state::RestoreState, *};
-use crate::{
-    Db, DbBuilder, DbStats, Durability, Keyspace, KeyspaceOptions, VerifyLevel, open::directory::HOT_SET_FILE,
-};
+use crate::{Db, DbBuilder, DbStats, Keyspace, VerifyLevel, open::directory::HOT_SET_FILE};
 
 const DIRECTORY: &str = "/db";
 const RECORDS: u32 = 20_000;
@@ -209,7 +208,7 @@ fn a_dropped_keyspace_and_another_tree_bring_nothing_wrong_back() {
     let env = warm();
     let db = builder(&env).open().unwrap();
     let before = hot_set(&env).unwrap();
-    keyspace(&db).set_tree(crate::Tree::splinter()).unwrap();
+    keyspace(&db).set_tree(testudo_options::Tree::splinter()).unwrap();
     restore(&db);
     check_all(&db, |_| "old");
     db.drop_keyspace("k").unwrap();

@@ -20,9 +20,9 @@ use testudo_base::{
     planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
+use testudo_options::Durability;
 
 use crate::{
-    handles::options::Durability,
     store::{
         Store,
         view::{KeyspaceCore, WriteBuffer},

@@ -12,10 +12,10 @@ use testudo_base::{
     planted,
     sync::Arc,
 };
+use testudo_options::Durability;
 use testudo_values::ValueLog;
 
 use crate::{
-    handles::options::Durability,
     open::tail_values_format::{encode_kept_value, kept_value_bytes},
     store::{
         Store,

@@ -7,9 +7,9 @@
 //!   commit admitted by that size, and the function called anew.
 
 use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
+use testudo_options::Durability;
 
 use crate::{
-    handles::options::Durability,
     store::{Store, view::KeyspaceCore},
     write::{
         batch_format::{Operation, operation_bytes},

@@ -12,9 +12,9 @@
 use std::{io::Read, mem};
 
 use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
+use testudo_options::Durability;
 
 use crate::{
-    handles::options::Durability,
     read,
     store::{
         Store,

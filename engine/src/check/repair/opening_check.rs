@@ -5,17 +5,16 @@
 
 use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno};
 use testudo_env::{OpenMode, OpenOptions};
+use testudo_options::{StoredOptions, families::stored_tree};
 use testudo_storage::{DATA_FILE, DataFile, ManifestState};
 use testudo_wal::{LogEvent, Record, segment_file_name};
 
 use super::Site;
 use crate::{
-    KeyspaceOptions,
     copy::long_work::Meter,
     open::{
         found_values::FoundValues,
         replay::{check_commit, flushed_of},
-        tree_families::stored_tree,
     },
 };
 
@@ -54,7 +53,7 @@ impl Site<'_> {
         let data = DataFile::new(file, self.evidence.store, CACHE_BYTES, live.into_iter(), None)?;
         let mut names = std::collections::BTreeSet::new();
         for (&id, record) in &state.keyspaces {
-            let options = KeyspaceOptions::decode(&record.options)
+            let options = StoredOptions::decode(&record.options)
                 .map_err(|why| why.into_error(&self.manifest_name(), id))?;
             stored_tree(&data, &options, id, state.objects_of(id))
                 .map_err(|error| error.in_keyspace(&record.name))?;

@@ -10,17 +10,14 @@ use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{Error, ErrorKind, Result, Seqno, StoreId, sync::Arc};
 use testudo_env::{Env, File, OpenMode, OpenOptions};
+use testudo_options::families::check_known;
 use testudo_storage::{
     DATA_FILE, ManifestSurvey, SUPERBLOCK_FILE, Superblock, Watermark, check_superblock, list_manifests,
     manifest_file_name, read_watermark, survey_manifest, survey_superblock,
 };
 use testudo_wal::{LogEvidence, LogSurvey, SurveyedSegment, survey_log};
 
-use crate::{
-    check::salvage::page_scan,
-    copy::long_work::Meter,
-    open::{tail_values_format::read_tail, tree_families::check_known},
-};
+use crate::{check::salvage::page_scan, copy::long_work::Meter, open::tail_values_format::read_tail};
 
 /// What is left besides the data.
 #[derive(Debug)]

@@ -8,9 +8,10 @@
 
 use testudo_base::{Entry, Error, ErrorKind, Result, StoreId, num::u64_of, sync::Arc};
 use testudo_env::File;
+use testudo_options::KeyspaceOptions;
 
 use crate::{
-    Batch, Iter, Keyspace, KeyspaceOptions,
+    Batch, Iter, Keyspace,
     check::salvage::{
         decide::{LogReach, Verdict, decide},
         log::{Logged, decode_scratch},

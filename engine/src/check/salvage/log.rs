@@ -14,10 +14,11 @@ use testudo_base::{
     codec::{self, Damage, Reader},
     num::{u64_of, usize_of},
 };
+use testudo_options::KeyspaceOptions;
 use testudo_wal::{LogEvent, LogHole, Record};
 
 use crate::{
-    Batch, Keyspace, KeyspaceOptions,
+    Batch, Keyspace,
     check::salvage::{
         evidence::Evidence,
         plan::Plan,

@@ -8,12 +8,13 @@
 //! - The scratch keyspace is gone when the target is finished.
 
 use testudo_base::{Result, RunId, ValueReference, num::u64_of, sync::Arc};
+use testudo_options::KeyspaceOptions;
 use testudo_run::{LenientCursor, LostPages};
 use testudo_storage::DATA_FILE;
 use testudo_values::is_under_its_number;
 
 use crate::{
-    Batch, Keyspace, KeyspaceOptions,
+    Batch, Keyspace,
     check::salvage::{evidence::Evidence, key_ranges::after, plan::Plan, report::LostRange, target::Target},
     copy::long_work::Meter,
 };

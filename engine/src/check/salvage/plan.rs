@@ -10,11 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, codec::Damage, sync::Arc};
 use testudo_contract::PartUse;
+use testudo_options::{
+    StoredOptions,
+    families::{Objects, stored_layout},
+};
 use testudo_run::{KeyBounds, KeyEnds, ReplacedPages, RunRecord, RunRef, Writing};
 use testudo_storage::manifest_file_name;
 
 use crate::{
-    KeyspaceOptions,
     check::salvage::{
         evidence::Evidence,
         key_ranges::{Age, CoveredRange, uncovered},
@@ -22,7 +25,6 @@ use crate::{
         report::{NameSource, SalvageMethod},
     },
     copy::long_work::Meter,
-    open::tree_families::{Objects, stored_layout},
 };
 
 /// A run, or a fragment of one, that is read.
@@ -63,7 +65,7 @@ pub(crate) struct LoggedSource {
 pub(crate) struct KeyspacePlan {
     pub(crate) name: String,
     pub(crate) name_from: NameSource,
-    pub(crate) options: KeyspaceOptions,
+    pub(crate) options: StoredOptions,
     /// The trees hold everything up to here.
     pub(crate) flushed: Seqno,
     pub(crate) sources: Vec<Source>,
@@ -180,12 +182,12 @@ impl Plan {
         self.known_below = manifest.state.next_keyspace;
         let mut decoded = Vec::new();
         for (&id, record) in &manifest.keyspaces {
-            let options = KeyspaceOptions::decode(&record.options).unwrap_or_else(|why| {
+            let options = StoredOptions::decode(&record.options).unwrap_or_else(|why| {
                 let file = manifest_file_name(manifest.number);
                 evidence.findings.push(why.into_error(&file, id).to_string());
                 // Without them nobody knows what the tree's objects mean.
                 evidence.manifest_counts = false;
-                KeyspaceOptions::default()
+                StoredOptions::default()
             });
             decoded.push((id, record, options));
         }
@@ -279,7 +281,7 @@ impl KeyspacePlan {
         Self {
             name,
             name_from,
-            options: KeyspaceOptions::default(),
+            options: StoredOptions::default(),
             flushed: Seqno(0),
             sources: Vec::new(),
             logged: Vec::new(),

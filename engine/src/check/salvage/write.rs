@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{KeyspaceId, Result, Seqno, StoreId, sync::Arc};
 use testudo_env::File;
+use testudo_options::KeyspaceOptions;
 
 use crate::{
-    Keyspace, KeyspaceOptions, SalvageOptions,
+    Keyspace, SalvageOptions,
     check::salvage::{
         decide::LogReach,
         evidence::Evidence,
@@ -113,7 +114,7 @@ fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOpt
     let is_described = keyspace.name_from == NameSource::Manifest;
     match &options.merge_operator {
         Some(name) if !is_described => keyspace.options.merge_operator(name),
-        _ => keyspace.options,
+        _ => keyspace.options.chosen(),
     }
 }
 

@@ -2,10 +2,11 @@ use std::path::Path;
 
 use testudo_base::PAGE_BYTES;
 use testudo_env::{Env, MemEnv};
+use testudo_options::{KeyspaceOptions, Tree};
 use testudo_storage::DATA_FILE;
 
 use super::*;
-use crate::{Keyspace, KeyspaceOptions, Tree};
+use crate::Keyspace;
 
 const RECORDS: u64 = 4_000;
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use testudo_base::{Error, Result, Seqno};
+use testudo_options::families::check_known;
 
 use super::{
     Repository,
@@ -10,11 +11,7 @@ use super::{
     run_object::RunObject,
     tail_object,
 };
-use crate::{
-    Observer,
-    copy::long_work::Meter,
-    open::{new_store::NewStore, tree_families::check_known},
-};
+use crate::{Observer, copy::long_work::Meter, open::new_store::NewStore};
 
 pub(crate) fn restore(
     repository: &Repository,

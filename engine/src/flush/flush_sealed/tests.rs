@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use testudo_env::MemEnv;
+use testudo_options::KeyspaceOptions;
 
-use crate::{Db, KeyspaceOptions};
+use crate::Db;
 
 #[test]
 fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use testudo_env::{Env, MemEnv};
+use testudo_options::KeyspaceOptions;
 
-use crate::{Db, Keyspace, KeyspaceOptions};
+use crate::{Db, Keyspace};
 
 fn write(keyspace: &Keyspace, records: u32) {
     for number in 0..records {

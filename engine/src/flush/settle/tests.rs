@@ -2,9 +2,11 @@ use std::path::Path;
 
 use testudo_base::num::u64_of;
 use testudo_env::MemEnv;
+use testudo_options::{KeyspaceOptions, Tree};
+use testudo_values::Placement;
 
 use super::*;
-use crate::{Db, Keyspace, KeyspaceOptions, Placement, Tree};
+use crate::{Db, Keyspace};
 
 fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let options = || KeyspaceOptions::default().placement(Placement::inline());

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use testudo_base::sync::Arc;
 use testudo_env::MemEnv;
+use testudo_options::{KeyspaceOptions, Tree};
 
-use crate::{Db, KeyspaceOptions, Tree};
+use crate::Db;
 
 #[test]
 fn a_stepped_store_that_is_dropped_between_the_halves_of_a_job_is_freed() {

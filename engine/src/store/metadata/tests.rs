@@ -1,7 +1,9 @@
 use testudo_env::{Env, MemEnv};
+use testudo_options::KeyspaceOptions;
+use testudo_values::Placement;
 
 use super::*;
-use crate::{Db, KeyspaceOptions, Placement};
+use crate::Db;
 
 const MEMORY: u64 = 64 << 20;
 

@@ -2,8 +2,10 @@ use std::path::Path;
 
 use testudo_base::sync::Arc;
 use testudo_env::{Env, FaultError, FaultPlan, FaultyEnv, MemEnv};
+use testudo_options::KeyspaceOptions;
+use testudo_values::Placement;
 
-use crate::{Db, Keyspace, KeyspaceOptions, Placement};
+use crate::{Db, Keyspace};
 
 /// Names for chunks that a memtable has in all.
 const NAMES: u32 = 131_064;

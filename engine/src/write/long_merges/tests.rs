@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::sync::Arc;
 use testudo_env::{Env, MemEnv};
+use testudo_options::{KeyspaceOptions, Tree};
 
-use crate::{Db, Error, ErrorKind, Keyspace, KeyspaceOptions, MergeFunction, Tree, VerifyLevel};
+use crate::{Db, Error, ErrorKind, Keyspace, MergeFunction, VerifyLevel};
 
 /// Half of the longest entry; the other half is for what was accepted and is still on its way.
 const UNREAD_MAX: usize = 300_000;

@@ -4,9 +4,11 @@ use std::{io::Read, path::Path};
 
 use testudo_base::Seqno;
 use testudo_env::{CrashPolicy, MemEnv};
+use testudo_options::{KeyspaceOptions, Tree};
+use testudo_values::Placement;
 
 use super::*;
-use crate::{Db, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
+use crate::{Db, Keyspace, VerifyLevel};
 
 const LENGTH: u64 = 200_000;
 

@@ -2,9 +2,10 @@ use std::path::Path;
 
 use testudo_base::ErrorKind;
 use testudo_env::MemEnv;
+use testudo_options::KeyspaceOptions;
 
 use crate::{
-    Db, KeyspaceOptions,
+    Db,
     copy::backup::{Repository, backup_format::BackupRecord},
 };
 

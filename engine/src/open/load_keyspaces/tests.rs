@@ -5,12 +5,10 @@ use std::{
 
 use testudo_base::{ErrorKind, Result};
 use testudo_env::{CrashPolicy, Env, MemEnv};
+use testudo_options::{KeyspaceOptions, Tree};
 use testudo_storage::{Change, Manifest};
 
-use crate::{
-    Db, DbBuilder, KeyspaceOptions, RepairOptions, SalvageOptions, Tree, inspect_store, repair, salvage,
-    unobserved,
-};
+use crate::{Db, DbBuilder, RepairOptions, SalvageOptions, inspect_store, repair, salvage, unobserved};
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())

@@ -1,37 +1,33 @@
-//! The tree families: the only place of the engine that names one, and calls the crate of it.
+//! The tree families. No other file of the engine names one or calls its crate.
 //!
-//! A family is what one crate of `trees/` understands: its settings, its objects in the manifest, which runs
-//! those name. [`Tree`] is what users choose; `options_format.rs` has its bytes.
+//! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs to which
+//! these refer. Users choose a [`Tree`]; `options_format.rs` encodes it.
 //!
 //! **Invariants**
-//! - Objects are read by the family of the keyspace's options, never by another; of a keyspace that moves
-//!   those of each slot by its own.
-//! - A store with a family that is not known here is refused before anything is written.
+//! - Objects are read by the family of the keyspace's options, never by another. While a keyspace moves, the
+//!   objects of each slot are read by the family of that slot.
+//! - A store with an unknown family is refused before anything is written.
 
 use std::collections::BTreeMap;
 
-use testudo_base::{Error, ErrorKind, KeyspaceId, ObjectId, Result, codec::Damage, sync::Arc};
+use testudo_base::{Error, ErrorKind, KeyspaceId, Result, codec::Damage, sync::Arc};
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
 use testudo_contract::{PartUse, Tree as TreeState};
 use testudo_lsm::{LsmOptions, LsmTree};
-pub(crate) use testudo_migrating::Objects;
+pub use testudo_migrating::Objects;
 use testudo_migrating::{Course, Migrating, Slot};
 use testudo_separated::{SeparatedTree, Watched, is_too_small_for_segments, split_objects};
 use testudo_storage::{Change, DataFile, KeyspaceRecord};
 use testudo_values::ValueCosts;
 
-use crate::{
-    handles::options::{KeyspaceOptions, Passage, Tree},
-    open::{found_values::find_value_logs, options_format::Unreadable},
-    store::{Store, view::KeyspaceCore},
-};
+use crate::{options_format::Unreadable, passage::Passage, stored_options::StoredOptions, tree::Tree};
 
-/// Where the options of keyspaces stand.
-const CATALOGUE: &str = "manifest";
+/// File with the options of all keyspaces.
+pub const CATALOGUE: &str = "manifest";
 
-/// What an LSbM-tree retains at most, in hundredths of its bytes (LSbM §6.5).
+/// Maximum that an LSbM-tree retains, in hundredths of its bytes (LSbM §6.5).
 const RETAINED_PERCENT: u32 = 10;
-/// Runs of its tree that a value segment is as large as, and the bounds of that.
+/// Size of a value segment, in full runs of the tree, and its bounds.
 const RUNS_OF_A_SEGMENT: u64 = 4;
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
@@ -89,32 +85,32 @@ impl From<LsmOptions> for Tree {
 }
 
 /// The TurtleTree with its default settings.
-pub(crate) fn turtle() -> Tree {
+pub fn turtle() -> Tree {
     Tree::from(BeTreeOptions::new(Policy::Turtle))
 }
 
 /// The STBε-tree with its default settings.
-pub(crate) fn splinter() -> Tree {
+pub fn splinter() -> Tree {
     Tree::from(BeTreeOptions::new(Policy::Splinter))
 }
 
 /// The leveled LSM-tree with its default settings.
-pub(crate) fn leveled() -> Tree {
+pub fn leveled() -> Tree {
     Tree::from(LsmOptions::new())
 }
 
 /// The LSbM-tree with its default settings.
-pub(crate) fn lsbm() -> Tree {
+pub fn lsbm() -> Tree {
     Tree::from(LsmOptions { retained_percent: RETAINED_PERCENT, ..LsmOptions::new() })
 }
 
 /// TreeLine's pages with their default settings.
-pub(crate) fn treeline() -> Tree {
+pub fn treeline() -> Tree {
     Tree::from(LsmOptions { updates_pages: true, ..LsmOptions::new() })
 }
 
 /// Checks that the settings of a tree are within their limits.
-pub(crate) fn validate(tree: Tree) -> Result<()> {
+pub fn validate(tree: Tree) -> Result<()> {
     match Settings::from(tree) {
         Settings::BeTree(BeTreeOptions { leaf_bytes, max_pivots, .. }) => {
             if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
@@ -133,9 +129,8 @@ pub(crate) fn validate(tree: Tree) -> Result<()> {
     }
 }
 
-/// What a keyspace in the tree `present` is stored in once it was set to `wanted` of the same family: sizes
-/// stay, for other ones would mean to write most of it anew. `None` for another family, which cannot read the
-/// objects of this one.
+/// The tree of a keyspace in `present` that was set to `wanted` of the same family. Sizes stay: new ones
+/// would rewrite most of it. `None` for another family, which cannot read these objects.
 fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
@@ -149,20 +144,20 @@ fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
 }
 
 /// Whether two trees are of the same family.
-pub(crate) fn is_of_family(tree: Tree, other: Tree) -> bool {
+pub fn is_of_family(tree: Tree, other: Tree) -> bool {
     within_family(tree, other).is_some()
 }
 
-/// What it takes to set a keyspace with these options and objects to another tree: its next options, and what
-/// changes in its objects. Between families that is the border, which jobs then move.
+/// Returns the next options of a keyspace that is set to another tree, and the change of its objects. Between
+/// families that change is the border, which jobs then move.
 ///
 /// Errors: `Unsupported` for a third family while the keyspace moves; `Corruption`.
-pub(crate) fn next_tree(
-    present: &KeyspaceOptions,
+pub fn next_tree(
+    present: &StoredOptions,
     wanted: Tree,
     id: KeyspaceId,
     objects: &Objects,
-) -> Result<(KeyspaceOptions, Option<Change>)> {
+) -> Result<(StoredOptions, Option<Change>)> {
     let tree = present.chosen_tree();
     if let Some(next) = within_family(tree, wanted) {
         return Ok((present.tree(next), None));
@@ -190,15 +185,15 @@ pub(crate) fn next_tree(
     Ok((options, Some(course.turned().put(id))))
 }
 
-/// The options and the change with which a keyspace is written anew, whole, as a keyspace moves from one tree
-/// to another: here to one of the same kind.
+/// Returns the options and the change with which a keyspace is rewritten as a whole: a move from one tree to
+/// another of the same kind.
 ///
 /// Errors: `Corruption` if the objects contradict each other.
-pub(crate) fn rewritten_tree(
-    options: &KeyspaceOptions,
+pub fn rewritten_tree(
+    options: &StoredOptions,
     id: KeyspaceId,
     objects: &Objects,
-) -> Result<(KeyspaceOptions, Option<Change>)> {
+) -> Result<(StoredOptions, Option<Change>)> {
     let (objects, segments) = split_objects(objects.clone());
     if objects.is_empty() || segments.is_empty() {
         return Ok((*options, None));
@@ -208,74 +203,40 @@ pub(crate) fn rewritten_tree(
     Ok((options, Some(Course::beginning(slot).put(id))))
 }
 
-/// The options of a keyspace that has just arrived where it went, if `tree`, its next one, says so.
-pub(crate) fn options_on_arrival(options: &KeyspaceOptions, tree: &dyn TreeState) -> Option<KeyspaceOptions> {
+/// The options of a keyspace whose move has just ended, if `tree`, its next state, has no border any more.
+pub fn options_on_arrival(options: &StoredOptions, tree: &dyn TreeState) -> Option<StoredOptions> {
     options.moving_from().filter(|_| !tree.is_moving()).map(|_| options.with_passage(Passage::Ended))
-}
-
-/// The object that a change puts, if it puts one.
-pub(crate) fn put_object(change: &Change) -> Option<(ObjectId, Arc<[u8]>)> {
-    match change {
-        Change::PutObject(_, object, bytes) => Some((*object, Arc::from(bytes.as_slice()))),
-        _ => None,
-    }
 }
 
 fn damaged_objects(id: KeyspaceId, Damage(why): Damage) -> Error {
     Error::corruption(CATALOGUE, 0, format!("keyspace {id}: {why}"))
 }
 
-/// Refuses a catalogue with options that a newer version wrote. Damage is for whoever reads them.
+/// Refuses a catalogue with options that a newer version wrote. Damage is reported where they are read.
 ///
 /// Errors: `Unsupported`.
-pub(crate) fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<()> {
+pub fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<()> {
     for (&id, record) in keyspaces {
-        if let Err(newer @ Unreadable::Newer(_)) = KeyspaceOptions::decode(&record.options) {
+        if let Err(newer @ Unreadable::Newer(_)) = StoredOptions::decode(&record.options) {
             return Err(newer.into_error(CATALOGUE, id));
         }
     }
     Ok(())
 }
 
-/// Opens the trees of all keyspaces of the catalogue.
-pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
-    let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
-    let mut catalogue = store.catalogue.write();
-    for id in ids {
-        // One at a time: there may be thousands.
-        let (record, objects) =
-            store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
-        let options =
-            KeyspaceOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
-        let tree = stored_tree(&store.data, &options, id, objects);
-        let tree = tree.map_err(|error| error.in_keyspace(&record.name))?;
-        store.note_tree(&*tree);
-        let core = KeyspaceCore::new(store, id, &record.name, options, tree);
-        if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
-            return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
-        }
-        find_value_logs(store, &core, id)?;
-        store.pieces.adopt(&core);
-        catalogue.by_id.insert(id, core);
-    }
-    drop(catalogue);
-    store.fit_caches();
-    Ok(())
-}
-
 /// An empty tree for a new keyspace.
-pub(crate) fn empty_tree(store: &Store, options: &KeyspaceOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
+pub fn empty_tree(data: &Arc<DataFile>, options: &StoredOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
     let tree: Arc<dyn TreeState> = match settings_for(options.chosen_tree(), id) {
-        Settings::BeTree(settings) => BeTree::empty(settings, &store.data),
-        Settings::Lsm(settings) => LsmTree::empty(settings, &store.data),
+        Settings::BeTree(settings) => BeTree::empty(settings, data),
+        Settings::Lsm(settings) => LsmTree::empty(settings, data),
     };
     with_placement(tree, options, 0)
 }
 
-/// A tree that puts values outside its runs, if that is worth it once it has `more_bytes` more.
-pub(crate) fn with_placement(
+/// Separates the values of a tree from its runs if that pays once it has `more_bytes` more.
+pub fn with_placement(
     tree: Arc<dyn TreeState>,
-    options: &KeyspaceOptions,
+    options: &StoredOptions,
     more_bytes: u64,
 ) -> Arc<dyn TreeState> {
     if options.chosen_placement().is_inline() || tree.value_segments().is_some() {
@@ -287,9 +248,9 @@ pub(crate) fn with_placement(
 }
 
 /// The tree of a keyspace as its objects describe it.
-pub(crate) fn stored_tree(
+pub fn stored_tree(
     data: &Arc<DataFile>,
-    options: &KeyspaceOptions,
+    options: &StoredOptions,
     id: KeyspaceId,
     objects: Objects,
 ) -> Result<Arc<dyn TreeState>> {
@@ -298,14 +259,14 @@ pub(crate) fn stored_tree(
     if segments.is_empty() {
         return Ok(with_placement(tree, options, 0));
     }
-    // Values that lie outside stay there until they are written anew, whatever the placement is by now.
+    // Separated values stay separated until they are rewritten, even if the placement has changed.
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
 }
 
 /// The same without the values outside its runs.
 fn tree_of_runs(
     data: &Arc<DataFile>,
-    options: &KeyspaceOptions,
+    options: &StoredOptions,
     id: KeyspaceId,
     objects: Objects,
 ) -> Result<Arc<dyn TreeState>> {
@@ -333,14 +294,14 @@ fn tree_at_rest(
     }
 }
 
-/// Bytes of values of a full segment: as many as a few runs of the tree have.
-fn segment_bytes(options: &KeyspaceOptions) -> u64 {
+/// Bytes of values in a full segment: a few runs of the tree.
+fn segment_bytes(options: &StoredOptions) -> u64 {
     let bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
     bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
-/// How a keyspace separates its values.
-fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
+/// Separation of values in a keyspace.
+fn separation_of(options: &StoredOptions) -> testudo_separated::Settings {
     let chosen = options.chosen_placement();
     testudo_separated::Settings {
         placement: options.placement_in_force(),
@@ -353,14 +314,10 @@ fn separation_of(options: &KeyspaceOptions) -> testudo_separated::Settings {
     }
 }
 
-/// Which parts the objects of a keyspace name, and for which keys each of them counts; reads none. For
-/// salvage.
+/// The parts to which the objects of a keyspace refer, each with its key range; reads none. For salvage.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
-pub(crate) fn stored_layout(
-    options: &KeyspaceOptions,
-    objects: Objects,
-) -> std::result::Result<Vec<PartUse>, Damage> {
+pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
     let (objects, segments) = split_objects(objects);
     let mut layout = layout_of_runs(options, objects)?;
     layout.extend(testudo_separated::read_layout(&segments)?);
@@ -368,7 +325,7 @@ pub(crate) fn stored_layout(
 }
 
 /// The same without the values outside its runs.
-fn layout_of_runs(options: &KeyspaceOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
+fn layout_of_runs(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
     let at_rest = |tree: Tree, objects| match Settings::from(tree) {
         Settings::BeTree(_) => testudo_betree::read_layout(objects),
         Settings::Lsm(_) => testudo_lsm::read_layout(objects),
@@ -380,8 +337,7 @@ fn layout_of_runs(options: &KeyspaceOptions, objects: Objects) -> std::result::R
     Ok(course.layout(at_rest(left, from)?, at_rest(options.chosen_tree(), to)?))
 }
 
-/// The settings of a keyspace's tree. Equal keyspaces merge in different rounds, each of which would
-/// otherwise be many.
+/// The settings of a keyspace's tree, staggered: equal keyspaces would otherwise all merge in the same round.
 fn settings_for(tree: Tree, id: KeyspaceId) -> Settings {
     let stagger = u64::from(id.0);
     match Settings::from(tree) {
@@ -389,6 +345,3 @@ fn settings_for(tree: Tree, id: KeyspaceId) -> Settings {
         Settings::Lsm(settings) => Settings::Lsm(LsmOptions { stagger, ..settings }),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -29,7 +29,7 @@ use testudo_base::{
 
 use testudo_values::{LargeValues, Placement};
 
-use crate::handles::options::{KeyspaceOptions, Passage, Tree};
+use crate::{keyspace_options::KeyspaceOptions, passage::Passage, stored_options::StoredOptions, tree::Tree};
 
 const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
@@ -46,7 +46,8 @@ const LARGE: u8 = 130;
 
 /// Why the options of a keyspace cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
+    /// No version writes such bytes.
     Damaged(Damage),
     /// Valid as far as can be seen, but a later version wrote them.
     Newer(&'static str),
@@ -59,8 +60,8 @@ impl From<Damage> for Unreadable {
 }
 
 impl Unreadable {
-    /// The error of whoever read them in `file`.
-    pub(crate) fn into_error(self, file: &str, keyspace: KeyspaceId) -> Error {
+    /// The error of a reader of `file`.
+    pub fn into_error(self, file: &str, keyspace: KeyspaceId) -> Error {
         match self {
             Self::Damaged(Damage(why)) => Error::corruption(file, 0, format!("keyspace {keyspace}: {why}")),
             Self::Newer(what) => {
@@ -76,9 +77,9 @@ fn large_below_two_percent() -> Placement {
     Placement::large().with_large_ratio(0.02).expect("a ratio")
 }
 
-impl KeyspaceOptions {
+impl StoredOptions {
     /// Bytes for the catalogue.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
         let placement = self.chosen_placement();
@@ -111,7 +112,10 @@ impl KeyspaceOptions {
             put_short(&mut out, &settings);
         }
         if self.passage() != Passage::Never {
-            let of_tree = |tree| Self::default().tree(tree).placement(Placement::inline()).encode();
+            let of_tree = |tree| {
+                let inline = KeyspaceOptions::default().tree(tree).placement(Placement::inline());
+                Self::from(inline).encode()
+            };
             let mut settings = Vec::new();
             put_short(&mut settings, &self.moving_from().map(of_tree).unwrap_or_default());
             put_short(&mut settings, &of_tree(self.chosen_tree()));
@@ -142,7 +146,10 @@ impl KeyspaceOptions {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+    /// Decodes bytes of the catalogue.
+    ///
+    /// Errors: [`Unreadable`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let mut reader = Reader::new(bytes);
         let mut tag = reader.u8()?;
         let (mut placement, mut large_values, mut value_excess) =
@@ -201,9 +208,10 @@ impl KeyspaceOptions {
             _ => return Err(Unreadable::Newer("a tree that is not known here")),
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
-        let options = Self::default().tree(tree).placement(placement).with_passage(passage);
+        let chosen = KeyspaceOptions::default().tree(tree).placement(placement);
+        let chosen = if name.is_empty() { chosen } else { chosen.merge_operator(name) };
+        let options = Self::from(chosen).with_passage(passage);
         let options = options.with_large_values(large_values).with_value_excess(value_excess);
-        let options = if name.is_empty() { options } else { options.merge_operator(name) };
         options.validate().map_err(|_| Damage("settings of a keyspace are out of bounds"))?;
         Ok(options)
     }
@@ -268,7 +276,7 @@ fn tree_at_rest(bytes: &[u8]) -> Result<Tree, Unreadable> {
     if let Some(&(MOVING | PLACED | LARGE)) = bytes.first() {
         return Err(Damage("a keyspace moves between trees that move, or have a placement").into());
     }
-    let options = KeyspaceOptions::decode(bytes)?;
+    let options = StoredOptions::decode(bytes)?;
     match options.merge_operator_name() {
         None => Ok(options.chosen_tree()),
         Some(_) => Err(Damage("a tree that is moved has a merge operator").into()),

@@ -5,13 +5,10 @@ use std::{fmt, str::FromStr};
 use testudo_base::{Error, Result};
 use testudo_values::Placement;
 
-use crate::Tree;
+use crate::tree::Tree;
 
-/// A [`Tree`], with where values are put if that is part of the design: what [`KeyspaceOptions::tree`] and
-/// [`Keyspace::set_tree`] take. A tree alone leaves values where they are put.
-///
-/// [`KeyspaceOptions::tree`]: crate::KeyspaceOptions::tree
-/// [`Keyspace::set_tree`]: crate::Keyspace::set_tree
+/// A [`Tree`], with where values are put if that is part of the design: what `KeyspaceOptions::tree` and
+/// `Keyspace::set_tree` take. A tree alone leaves values where they are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreePreset {
     tree: Tree,

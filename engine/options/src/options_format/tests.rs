@@ -3,7 +3,9 @@ use testudo_base::{ErrorKind, KeyspaceId, codec::Damage};
 use testudo_values::LargeValues;
 
 use super::{LARGE, LARGE_BELOW_2_PERCENT, MOVING, PLACED, Unreadable, large_below_two_percent, put_short};
-use crate::{KeyspaceOptions, Placement, Tree, handles::options::Passage};
+use testudo_values::Placement;
+
+use crate::{KeyspaceOptions, StoredOptions, Tree, passage::Passage};
 
 /// Bytes that the first versions wrote.
 fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
@@ -59,7 +61,7 @@ fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
 fn options_have_the_bytes_that_they_always_had() {
     for (options, bytes) in golden() {
         assert_eq!(options.encode(), bytes);
-        assert_eq!(KeyspaceOptions::decode(bytes), Ok(options));
+        assert_eq!(StoredOptions::decode(bytes), Ok(options));
     }
 }
 
@@ -73,7 +75,7 @@ fn every_preset_is_read_back() {
                     .chain([Placement::separate(), large_below_two_percent()])
             {
                 let options = options.tree(tree).placement(placement);
-                assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options), "{name}");
+                assert_eq!(StoredOptions::decode(&options.encode()), Ok(options), "{name}");
             }
         }
     }
@@ -85,11 +87,11 @@ fn levels_with_medium_values_in_place_are_kept() {
         let placement = placement.with_in_place_levels(2).unwrap();
         let options = KeyspaceOptions::default().placement(placement);
         let mut bytes = options.encode();
-        assert_eq!(KeyspaceOptions::decode(&bytes), Ok(options));
+        assert_eq!(StoredOptions::decode(&bytes), Ok(options));
         assert_eq!(bytes[..3], [PLACED, 24, 0]);
         bytes[23] = 3;
         let damage = Damage("a placement is out of bounds");
-        assert_eq!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Damaged(damage)));
+        assert_eq!(StoredOptions::decode(&bytes), Err(Unreadable::Damaged(damage)));
     }
 }
 
@@ -100,7 +102,7 @@ fn what_a_placement_may_have_is_kept() {
         let placement = Placement::hybrid().with_in_place_levels(1 + u32::from(has(1))).unwrap();
         let placement = placement.with_sizes_of_pairs(has(2)).with_logged_medium(has(4));
         let options = KeyspaceOptions::default().placement(placement.with_moving_thresholds(has(8)));
-        assert_eq!(KeyspaceOptions::decode(&options.encode()), Ok(options));
+        assert_eq!(StoredOptions::decode(&options.encode()), Ok(options));
     }
 }
 
@@ -111,7 +113,7 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
         let options = options.placement(Placement::hybrid());
         let bytes = options.encode();
         for length in 0..bytes.len() {
-            match KeyspaceOptions::decode(&bytes[..length]) {
+            match StoredOptions::decode(&bytes[..length]) {
                 Ok(other) => assert_ne!(other, options),
                 Err(why) => assert!(matches!(why, Unreadable::Damaged(_)), "{length} bytes: {why:?}"),
             }
@@ -122,20 +124,20 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 #[test]
 fn what_a_newer_version_wrote_is_told_from_damage() {
     for tag in (7..=u8::MAX).filter(|tag| ![PLACED, LARGE, LARGE_BELOW_2_PERCENT].contains(tag)) {
-        let Err(Unreadable::Newer(what)) = KeyspaceOptions::decode(&[tag, 0, 0, 0]) else {
+        let Err(Unreadable::Newer(what)) = StoredOptions::decode(&[tag, 0, 0, 0]) else {
             panic!("tree {tag} is not known");
         };
         let error = Unreadable::Newer(what).into_error("manifest", KeyspaceId(7));
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("a newer version is needed"), "{error}");
     }
-    assert!(matches!(KeyspaceOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
+    assert!(matches!(StoredOptions::decode(&[0, 0, 0]), Err(Unreadable::Damaged(_))));
     let [.., (_, leveled), _, _, _, (_, placed)] = golden()[..] else { panic!("these come last") };
     let more_placement = [&[PLACED, 21, 0][..], &placed[3..23], &[7], &placed[23..]].concat();
     let more_settings = [&[3, 25, 0][..], &leveled[3..27], &[7], &leveled[27..]].concat();
     let more_options = [leveled, &[7]].concat();
     for bytes in [more_settings, more_options, more_placement] {
-        assert!(matches!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Newer(_))), "{bytes:?}");
+        assert!(matches!(StoredOptions::decode(&bytes), Err(Unreadable::Newer(_))), "{bytes:?}");
     }
 }
 
@@ -144,15 +146,15 @@ fn settings_out_of_bounds_are_damage() {
     let out = Tree::Turtle { leaf_bytes: 1, max_pivots: 64 };
     let bytes = KeyspaceOptions::default().tree(out).encode();
     let why = Damage("settings of a keyspace are out of bounds");
-    assert_eq!(KeyspaceOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
+    assert_eq!(StoredOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
     let mut placed = KeyspaceOptions::default().placement(Placement::separate()).encode();
     placed[10] = 0xff;
     let why_placed = Damage("a placement is out of bounds");
-    assert_eq!(KeyspaceOptions::decode(&placed), Err(Unreadable::Damaged(why_placed)));
+    assert_eq!(StoredOptions::decode(&placed), Err(Unreadable::Damaged(why_placed)));
     let long = KeyspaceOptions::default().merge_operator(&"a".repeat(32)).encode();
-    assert!(KeyspaceOptions::decode(&long).is_ok());
+    assert!(StoredOptions::decode(&long).is_ok());
     let too_long = [long, b"a".to_vec()].concat();
-    assert_eq!(KeyspaceOptions::decode(&too_long), Err(Unreadable::Damaged(why)));
+    assert_eq!(StoredOptions::decode(&too_long), Err(Unreadable::Damaged(why)));
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
     ] {
         for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("add-u64")] {
             let options = options.tree(tree).with_passage(passage);
-            assert_eq!(KeyspaceOptions::decode(&options.encode()).unwrap(), options);
+            assert_eq!(StoredOptions::decode(&options.encode()).unwrap(), options);
         }
     }
 }
@@ -182,7 +184,7 @@ fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
         let mut out = vec![MOVING];
         put_short(&mut out, &settings);
         put_short(&mut out, b"");
-        KeyspaceOptions::decode(&out)
+        StoredOptions::decode(&out)
     };
     assert!(moving(&known, &known, b"").is_ok());
     for newer in
