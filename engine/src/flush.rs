@@ -4,7 +4,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod background;
-mod begin_value_log;
+pub(crate) mod begin_value_log;
 pub(crate) mod commit_flush;
 pub(crate) mod flush_sealed;
 pub(crate) mod give_back;
@@ -17,8 +17,8 @@ pub(crate) mod log_release;
 pub(crate) mod nearly_full;
 pub(crate) mod seal_buffers;
 pub(crate) mod sealing;
-mod settle;
-mod spill;
+pub(crate) mod settle;
+pub(crate) mod spill;
 pub(crate) mod stages;
 pub(crate) mod sweep_pieces;
 pub(crate) mod updates;

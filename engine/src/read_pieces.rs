@@ -75,15 +75,13 @@ pub(crate) fn read_whole(
     Ok(Slice::from(value))
 }
 
-impl Store {
-    /// The present value of `key`. REQUIRES: its stripe is locked.
-    pub(crate) fn get_locked(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
-        self.read_of(&keyspace.name, || match read::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
-            Found::Whole(value) => Ok(value),
-            Found::InPieces(reference) => {
-                let limit = self.memory.max_value_bytes();
-                read_whole(self.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
-            }
-        })
-    }
+/// The present value of `key`. REQUIRES: its stripe is locked.
+pub(crate) fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
+    store.read_of(&keyspace.name, || match read::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
+        Found::Whole(value) => Ok(value),
+        Found::InPieces(reference) => {
+            let limit = store.memory.max_value_bytes();
+            read_whole(store.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+        }
+    })
 }

@@ -39,65 +39,63 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Collecting statistics takes at most this part of the sync thread's time.
 const PART_OF_TIME: u32 = 100;
 
-impl Store {
-    /// Creates the file of a store that was just opened for writing. Without it, or without a process that
-    /// the lock could name, nothing is published.
-    pub(crate) fn start_publishing(&self) {
-        // What is kept back for a full device is for writes.
-        let env = self.space.plain_env(&self.env);
-        let path = self.directory.join(STATUS_FILE);
-        // Left by a process that was killed.
-        let _ = env.remove_file(&path);
-        let Ok(LockHolder::Owner(Some(process))) = env.lock_holder(&self.directory.join(LOCK_FILE)) else {
-            return;
-        };
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
-        if let Ok(file) = env.open(&path, options) {
-            *self.publisher.lock() = Some(Published { file, process, last: None, next: Duration::ZERO });
-        }
+/// Creates the file of a store that was just opened for writing. Without it, or without a process that
+/// the lock could name, nothing is published.
+pub(crate) fn start_publishing(store: &Store) {
+    // What is kept back for a full device is for writes.
+    let env = store.space.plain_env(&store.env);
+    let path = store.directory.join(STATUS_FILE);
+    // Left by a process that was killed.
+    let _ = env.remove_file(&path);
+    let Ok(LockHolder::Owner(Some(process))) = env.lock_holder(&store.directory.join(LOCK_FILE)) else {
+        return;
+    };
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+    if let Ok(file) = env.open(&path, options) {
+        *store.publisher.lock() = Some(Published { file, process, last: None, next: Duration::ZERO });
     }
+}
 
-    /// Writes the statistics if it is time, and if they are not those of the last time.
-    pub(crate) fn publish_status(&self) {
-        let mut published = self.publisher.lock();
-        let Some(published) = &mut *published else { return };
-        let began = self.env.monotonic();
-        if began < published.next || planted!("status-not-published") {
-            return;
-        }
-        let mut status = Status {
-            store: self.id,
-            process: published.process,
-            time: Duration::ZERO,
-            stats: DbStats::of(self),
-            keyspaces: Vec::new(),
-        };
-        let stats = Some(self.write_status(&status, |_, _| ()));
-        if stats != published.last {
-            status.time = self.env.wall_clock();
-            // If it fails, whoever reads sees that nothing comes any more.
-            self.write_status(&status, |offset, piece| drop(published.file.write_at(offset, piece)));
-            published.last = stats;
-        }
-        let ended = self.env.monotonic();
-        published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);
+/// Writes the statistics if it is time, and if they are not those of the last time.
+pub(crate) fn publish_status(store: &Store) {
+    let mut published = store.publisher.lock();
+    let Some(published) = &mut *published else { return };
+    let began = store.env.monotonic();
+    if began < published.next || planted!("status-not-published") {
+        return;
     }
-
-    /// Hands the pieces of a status with all keyspaces to `write`; the checksum of its text.
-    fn write_status(&self, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
-        let mut writer = StatusWriter::begin(status, write);
-        for keyspace in self.keyspaces() {
-            writer.add(keyspace.id, KeyspaceStats::of(self, &keyspace));
-        }
-        writer.end()
+    let mut status = Status {
+        store: store.id,
+        process: published.process,
+        time: Duration::ZERO,
+        stats: DbStats::of(store),
+        keyspaces: Vec::new(),
+    };
+    let stats = Some(write_status(store, &status, |_, _| ()));
+    if stats != published.last {
+        status.time = store.env.wall_clock();
+        // If it fails, whoever reads sees that nothing comes any more.
+        write_status(store, &status, |offset, piece| drop(published.file.write_at(offset, piece)));
+        published.last = stats;
     }
+    let ended = store.env.monotonic();
+    published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);
+}
 
-    /// Removes the file: the store is being closed.
-    pub(crate) fn end_publishing(&self) {
-        if self.publisher.lock().take().is_some() {
-            // One that stays is known by its process to be of nobody.
-            let _ = self.env.remove_file(&self.directory.join(STATUS_FILE));
-        }
+/// Hands the pieces of a status with all keyspaces to `write`; the checksum of its text.
+fn write_status(store: &Store, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
+    let mut writer = StatusWriter::begin(status, write);
+    for keyspace in store.keyspaces() {
+        writer.add(keyspace.id, KeyspaceStats::of(store, &keyspace));
+    }
+    writer.end()
+}
+
+/// Removes the file: the store is being closed.
+pub(crate) fn end_publishing(store: &Store) {
+    if store.publisher.lock().take().is_some() {
+        // One that stays is known by its process to be of nobody.
+        let _ = store.env.remove_file(&store.directory.join(STATUS_FILE));
     }
 }
 

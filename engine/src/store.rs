@@ -26,7 +26,7 @@ pub(crate) mod iterator_memory;
 pub(crate) mod keyspace_settings;
 pub(crate) mod log;
 pub(crate) mod merging;
-mod metadata;
+pub(crate) mod metadata;
 pub(crate) mod names_beside;
 pub(crate) mod pieces;
 pub(crate) mod pieces_format;
@@ -39,7 +39,7 @@ pub(crate) mod value_logs;
 pub(crate) mod versions_format;
 pub(crate) mod view;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
@@ -49,7 +49,7 @@ use testudo_base::{
     striped::StripedCount,
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 use testudo_contract::{Progress, RunIds, Work};
@@ -62,7 +62,7 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    flush::stages::Stages,
+    flush::{hold_space::bound_buffers, idle::IDLE_AFTER, stages::Stages},
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
@@ -85,6 +85,9 @@ use crate::{
     warm::warm_restart::WarmRestart,
     write::{backpressure::Backpressure, space_guard::SpaceGuard},
 };
+
+/// Steps without a flush after which a keyspace is idle in stepped execution, which has no clock.
+const IDLE_STEPS: u32 = 8;
 
 /// The keyspaces by name and by id.
 #[derive(Debug, Default)]
@@ -362,11 +365,20 @@ impl Store {
         self.merging.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
         self.arena_pool.set_limit(shares.chunks());
         self.data.set_cache_bytes(shares.page_cache());
-        self.bound_buffers();
+        bound_buffers(self);
         self.background.wake();
     }
 
     pub(crate) fn has_failed(&self) -> bool {
         self.health.has_failed()
+    }
+
+    /// The clock by which keyspaces become idle. In stepped execution it advances with each step.
+    pub(crate) fn background_time(&self) -> Duration {
+        if self.background.is_stepped {
+            IDLE_AFTER / IDLE_STEPS * self.background.steps.load(Relaxed)
+        } else {
+            self.env.monotonic()
+        }
     }
 }

@@ -17,10 +17,10 @@
 pub(crate) mod background;
 mod hot_set_format;
 mod hot_set_reader;
-mod restore;
+pub(crate) mod restore;
 pub(crate) mod restore_state;
 pub(crate) mod warm_restart;
-mod write;
+pub(crate) mod write;
 
 use testudo_base::{Incarnation, KeyspaceId, Seqno, sync::Arc};
 use testudo_storage::ManifestState;
@@ -42,17 +42,15 @@ fn has_plain_records(keyspace: &KeyspaceCore) -> bool {
     keyspace.view.load().options.merge_operator_name().is_none()
 }
 
-impl Store {
-    /// Look-ups of users so far.
-    fn look_ups(&self) -> u64 {
-        let cache = self.data.cache_stats();
-        self.records.reads() + cache.hits + cache.misses
-    }
+/// Look-ups of users so far.
+pub(crate) fn look_ups(store: &Store) -> u64 {
+    let cache = store.data.cache_stats();
+    store.records.reads() + cache.hits + cache.misses
+}
 
-    /// Keyspaces whose records may be kept.
-    fn plain_keyspaces(&self) -> impl Iterator<Item = Arc<KeyspaceCore>> {
-        self.keyspaces().into_iter().filter(|keyspace| has_plain_records(keyspace))
-    }
+/// Keyspaces whose records may be kept.
+pub(crate) fn plain_keyspaces(store: &Store) -> impl Iterator<Item = Arc<KeyspaceCore>> {
+    store.keyspaces().into_iter().filter(|keyspace| has_plain_records(keyspace))
 }
 
 #[cfg(test)]

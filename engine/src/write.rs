@@ -7,7 +7,7 @@ pub(crate) mod chosen_buffers;
 pub(crate) mod commit;
 mod logged_values;
 pub(crate) mod long_merges;
-mod read_modify_write;
+pub(crate) mod read_modify_write;
 pub(crate) mod space_guard;
 pub(crate) mod update_scope;
 pub(crate) mod write_pieces;

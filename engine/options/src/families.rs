@@ -345,3 +345,6 @@ fn settings_for(tree: Tree, id: KeyspaceId) -> Settings {
         Settings::Lsm(settings) => Settings::Lsm(LsmOptions { stagger, ..settings }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,10 @@ use testudo_contract::Part;
 use testudo_run::{MergeCursor, Run};
 use testudo_storage::ManifestState;
 
-use crate::{Db, Snapshot, store::held_views::Views, write::batch_format::Operation};
+use crate::{
+    Db, Snapshot, flush::begin_value_log::without_value_logs, store::held_views::Views,
+    write::batch_format::Operation,
+};
 
 /// A store at one commit.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ impl ConsistentState {
         let mut state = store.manifest.with_state(Clone::clone);
         // What they hold is in the tail.
         for keyspace in store.keyspaces() {
-            state.apply_all(&store.without_value_logs(&keyspace))?;
+            state.apply_all(&without_value_logs(store, &keyspace))?;
         }
         drop(round);
         let runs: BTreeMap<RunId, Arc<Run>> = views

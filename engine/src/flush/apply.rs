@@ -109,35 +109,33 @@ impl Round {
     }
 }
 
-impl Store {
-    /// Applies every buffer to its tree, several at once.
-    pub(crate) fn apply_all(
-        &self,
-        waiting: Vec<Waiting>,
-        parts: &[Part],
-        placement: Placement,
-    ) -> Result<Vec<Flushed>> {
-        debug_assert!(self.flush_lock.is_locked(), "one round at a time");
-        let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
-            work: Box::new(self.work(&keyspace, Arc::clone(progress))),
-            keyspace,
-            buffer,
-        });
-        let round = Arc::new(Round {
-            placement,
-            applying: applying.collect(),
-            next: AtomicUsize::new(0),
-            has_failed: AtomicBool::new(false),
-            flushed: Mutex::new(Vec::new()),
-        });
-        let workers = self.background.executor.workers().min(round.applying.len());
-        let task = || -> Task {
-            let round = Arc::clone(&round);
-            Box::new(move || round.work())
-        };
-        self.background.executor.run_all((0..workers).map(|_| task()).collect());
-        let mut flushed = std::mem::take(&mut *round.flushed.lock());
-        flushed.sort_unstable_by_key(|(number, _)| *number);
-        flushed.into_iter().map(|(_, outcome)| outcome).collect()
-    }
+/// Applies every buffer to its tree, several at once.
+pub(crate) fn apply_all(
+    store: &Store,
+    waiting: Vec<Waiting>,
+    parts: &[Part],
+    placement: Placement,
+) -> Result<Vec<Flushed>> {
+    debug_assert!(store.flush_lock.is_locked(), "one round at a time");
+    let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
+        work: Box::new(store.work(&keyspace, Arc::clone(progress))),
+        keyspace,
+        buffer,
+    });
+    let round = Arc::new(Round {
+        placement,
+        applying: applying.collect(),
+        next: AtomicUsize::new(0),
+        has_failed: AtomicBool::new(false),
+        flushed: Mutex::new(Vec::new()),
+    });
+    let workers = store.background.executor.workers().min(round.applying.len());
+    let task = || -> Task {
+        let round = Arc::clone(&round);
+        Box::new(move || round.work())
+    };
+    store.background.executor.run_all((0..workers).map(|_| task()).collect());
+    let mut flushed = std::mem::take(&mut *round.flushed.lock());
+    flushed.sort_unstable_by_key(|(number, _)| *number);
+    flushed.into_iter().map(|(_, outcome)| outcome).collect()
 }

@@ -22,9 +22,21 @@ use testudo_base::{
 use testudo_env::Thread;
 
 use crate::{
-    flush::idle::{IDLE_AFTER, Idle, Throttle},
-    store::{Store, background_work::Wakeup},
-    warm,
+    flush::{
+        give_back::{give_back_all_space, give_back_space},
+        govern::govern_memory,
+        govern_values::govern_values,
+        hold_space::{fit_to_device, lock_and_hold_space},
+        idle::{IDLE_AFTER, Idle, Throttle},
+        jobs::{run_job, step_job},
+        log_release::shorten_log,
+        nearly_full::{flush_or_reclaim, win_space},
+        seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
+        sweep_pieces::try_sweep_pieces,
+    },
+    status::publish_status,
+    store::{Store, background_work::Wakeup, metadata::fit_caches},
+    warm::{self, restore::restore_some},
 };
 
 /// How long written commits may stay in the log's buffers.
@@ -41,10 +53,6 @@ const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
 const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the flush thread sleeps when nobody wakes it.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
-
-/// In stepped execution, which has no time, a keyspace is idle after so many steps without a flush of its
-/// own.
-const IDLE_STEPS: u32 = 8;
 
 /// What a job thread knows of the store's pauses.
 #[derive(Debug)]
@@ -83,7 +91,7 @@ impl Watch {
         let began = store.env.monotonic();
         let is_welcome =
             self.idle.is_idle(began) || self.throttle.allows(began, self.idle.since_flush(began));
-        let outcome = store.run_job(|keyspace| is_welcome && keyspace.idle.lock().is_idle(began));
+        let outcome = run_job(store, |keyspace| is_welcome && keyspace.idle.lock().is_idle(began));
         let ended = store.env.monotonic();
         if is_stalled(&outcome) {
             self.idle.interrupt(ended);
@@ -91,10 +99,10 @@ impl Watch {
         } else if matches!(outcome, Ok(true)) {
             self.throttle.note(began, ended);
         } else if outcome.is_ok() && self.idle.is_idle(began) {
-            return Ok(store.try_sweep_pieces());
+            return Ok(try_sweep_pieces(store));
         }
         if outcome.is_ok() && store.pieces.is_sweep_overdue() {
-            store.try_sweep_pieces();
+            try_sweep_pieces(store);
         }
         outcome
     }
@@ -149,7 +157,7 @@ fn log_loop(store: &Store) -> Result<()> {
     let mut written = store.env.monotonic();
     while !store.health.is_closing() && !store.has_failed() {
         // Reads bring footers of runs into memory.
-        store.fit_caches();
+        fit_caches(store);
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
             wal.write_sealed()?;
         }
@@ -167,7 +175,7 @@ fn sync_loop(store: &Store) -> Result<()> {
     let mut synced = store.env.monotonic();
     let (mut stated, mut trimmed) = (synced, synced);
     while !store.health.is_closing() && !store.has_failed() {
-        store.publish_status();
+        publish_status(store);
         wal.prepare_segment()?;
         store.value_logs.sync_early()?;
         let now = store.env.monotonic();
@@ -193,14 +201,14 @@ fn flush_loop(store: &Store) -> Result<()> {
     while !store.health.is_closing() && !store.has_failed() {
         let worked = (|| {
             check_device_space(store)?;
-            store.govern_memory();
-            store.govern_values()?;
-            store.seal_with_full_logs()?;
-            store.seal_if_full();
-            Ok(store.flush_or_reclaim()?
-                || store.shorten_log()?
-                || store.win_space()?
-                || (store.seal_at_rest() && store.flush_or_reclaim()?))
+            govern_memory(store);
+            govern_values(store)?;
+            seal_with_full_logs(store)?;
+            seal_if_full(store);
+            Ok(flush_or_reclaim(store)?
+                || shorten_log(store)?
+                || win_space(store)?
+                || (seal_at_rest(store) && flush_or_reclaim(store)?))
         })();
         if is_stalled(&worked) {
             wait_for_work(store);
@@ -216,7 +224,7 @@ fn flush_loop(store: &Store) -> Result<()> {
             idle_rounds = idle_rounds.min(1);
         }
         if idle_rounds == 2 {
-            store.give_back_space()?;
+            give_back_space(store)?;
         }
         idle_rounds = idle_rounds.saturating_add(1);
         wait_for_work(store);
@@ -252,13 +260,13 @@ fn job_loop(store: &Store) -> Result<()> {
 /// Also where write buffers may be full: the device might have less space than they have become large.
 fn check_device_space(store: &Store) -> Result<()> {
     if store.space.is_short() && !store.nearly_full.is_on() {
-        store.give_back_all_space()?;
+        give_back_all_space(store)?;
         store.space.refill()?;
     }
     if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
-        store.lock_and_hold_space()?;
+        lock_and_hold_space(store)?;
     }
-    store.fit_to_device()
+    fit_to_device(store)
 }
 
 /// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].
@@ -281,17 +289,6 @@ fn is_stalled(outcome: &Result<bool>) -> bool {
     outcome.as_ref().is_err_and(Error::is_shortage)
 }
 
-impl Store {
-    /// The time by which keyspaces become idle; in stepped execution it goes on with each step.
-    pub(crate) fn background_time(&self) -> Duration {
-        if self.background.is_stepped {
-            IDLE_AFTER / IDLE_STEPS * self.background.steps.load(Relaxed)
-        } else {
-            self.env.monotonic()
-        }
-    }
-}
-
 /// One piece of background work in stepped execution; `false` if there is none.
 pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
@@ -302,26 +299,26 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         if store.background.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
             store.manifest.state_watermark()?;
         }
-        store.govern_memory();
-        store.govern_values()?;
-        store.seal_with_full_logs()?;
-        store.seal_if_full();
-        if store.flush_or_reclaim()? || store.shorten_log()? || store.win_space()? {
+        govern_memory(store);
+        govern_values(store)?;
+        seal_with_full_logs(store)?;
+        seal_if_full(store);
+        if flush_or_reclaim(store)? || shorten_log(store)? || win_space(store)? {
             return Ok(true);
         }
         let now = store.background_time();
         store.keyspaces().iter().for_each(|keyspace| keyspace.check_for_writes(now));
-        if store.seal_at_rest() && store.flush_or_reclaim()? {
+        if seal_at_rest(store) && flush_or_reclaim(store)? {
             return Ok(true);
         }
-        if store.step_job(|keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
+        if step_job(store, |keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
             return Ok(true);
         }
-        if store.try_sweep_pieces() {
+        if try_sweep_pieces(store) {
             return Ok(true);
         }
-        store.give_back_space()?;
-        Ok(store.restore_some())
+        give_back_space(store)?;
+        Ok(restore_some(store))
     })();
     if let Err(error) = &outcome
         && !is_stalled(&outcome)

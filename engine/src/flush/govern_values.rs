@@ -11,7 +11,7 @@ use testudo_base::{Result, sync::Arc};
 use testudo_contract::Tree;
 use testudo_values::LargeValues;
 
-use crate::store::{Store, view::KeyspaceCore};
+use crate::store::{Store, keyspace_settings::set_large_values, view::KeyspaceCore};
 
 /// What a small keyspace must have paid at least before its values move.
 const LEAST_PRICE: u64 = 1 << 20;
@@ -47,38 +47,36 @@ fn bytes_of_runs(tree: &dyn Tree) -> u64 {
     tree.stats().stored_bytes.saturating_sub(outside)
 }
 
-impl Store {
-    /// Moves the values of keyspaces for which that has become worth it.
-    ///
-    /// Errors: those that also poison the store. Where there is no space nothing moves.
-    pub(crate) fn govern_values(&self) -> Result<()> {
-        if self.nearly_full.is_on() || self.space.is_short() {
-            return Ok(());
-        }
-        let better = |keyspace: &Arc<KeyspaceCore>| {
-            better_place(keyspace).map(|large_values| (Arc::clone(keyspace), large_values))
-        };
-        let moving: Vec<_> = self.catalogue.read().by_id.values().filter_map(better).collect();
-        for (keyspace, large_values) in moving {
-            if large_values == LargeValues::WithKeys && !self.has_space_for(&keyspace) {
-                continue;
-            }
-            // Nobody has asked for it: what does not fail for good is tried again, or told by who reads.
-            let outcome = self.set_large_values(&keyspace, large_values);
-            outcome.or_else(|error| if self.has_failed() { Err(error) } else { Ok(()) })?;
-        }
-        Ok(())
+/// Moves the values of keyspaces for which that has become worth it.
+///
+/// Errors: those that also poison the store. Where there is no space nothing moves.
+pub(crate) fn govern_values(store: &Store) -> Result<()> {
+    if store.nearly_full.is_on() || store.space.is_short() {
+        return Ok(());
     }
+    let better = |keyspace: &Arc<KeyspaceCore>| {
+        better_place(keyspace).map(|large_values| (Arc::clone(keyspace), large_values))
+    };
+    let moving: Vec<_> = store.catalogue.read().by_id.values().filter_map(better).collect();
+    for (keyspace, large_values) in moving {
+        if large_values == LargeValues::WithKeys && !has_space_for(store, &keyspace) {
+            continue;
+        }
+        // Nobody has asked for it: what does not fail for good is tried again, or told by who reads.
+        let outcome = set_large_values(store, &keyspace, large_values);
+        outcome.or_else(|error| if store.has_failed() { Err(error) } else { Ok(()) })?;
+    }
+    Ok(())
+}
 
-    /// Whether the device has space for the keyspace with its values beside those outside, most of which die
-    /// late: they lie in the order in which they came.
-    fn has_space_for(&self, keyspace: &KeyspaceCore) -> bool {
-        let view = keyspace.view.load();
-        let staying = view.tree.value_segments().map_or(0, |segments| segments.staying().bytes);
-        let needed = staying + bytes_of_runs(&*view.tree);
-        let free = self.env.free_bytes(&self.directory).unwrap_or(0);
-        needed < free - free / FREE_PARTS
-    }
+/// Whether the device has space for the keyspace with its values beside those outside, most of which die
+/// late: they lie in the order in which they came.
+fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
+    let view = keyspace.view.load();
+    let staying = view.tree.value_segments().map_or(0, |segments| segments.staying().bytes);
+    let needed = staying + bytes_of_runs(&*view.tree);
+    let free = store.env.free_bytes(&store.directory).unwrap_or(0);
+    needed < free - free / FREE_PARTS
 }
 
 /// Whether scans have paid as much for values that are still outside as it costs to write everything anew:

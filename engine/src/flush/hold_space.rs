@@ -21,11 +21,13 @@ use testudo_base::{
 use testudo_contract::Tree;
 
 use crate::{
+    flush::log_release::stored_bytes,
     store::{
         Store,
         held_space::{Bounds, Metadata, most_within, write_buffers_max},
         shares::MemoryShares,
     },
+    warm::write::remove_hot_set,
     write::space_guard::kept_back_of,
 };
 
@@ -78,235 +80,232 @@ impl Needs {
     }
 }
 
-impl Store {
-    /// Bytes of log beyond which what pins it is flushed.
-    pub(crate) fn log_bound(&self) -> u64 {
-        if self.nearly_full.is_on() {
-            self.nearly_full.bounds.lock().log_bytes
+/// Bytes of log beyond which what pins it is flushed.
+pub(crate) fn log_bound(store: &Store) -> u64 {
+    if store.nearly_full.is_on() {
+        store.nearly_full.bounds.lock().log_bytes
+    } else {
+        store.memory.shares().log_bound()
+    }
+}
+
+/// Lets write buffers and log have the size that memory and device allow.
+pub(crate) fn bound_buffers(store: &Store) {
+    let mut write_buffers = store.memory.shares().write_buffers;
+    if store.nearly_full.is_on() {
+        write_buffers = write_buffers.min(store.nearly_full.bounds.lock().write_buffers);
+    }
+    store.backpressure.set_write_buffers(write_buffers);
+    bound_log(store);
+}
+
+fn bound_log(store: &Store) {
+    if let Some(wal) = &store.log.wal {
+        wal.set_segment_bytes(segment_bytes(store));
+    }
+}
+
+/// Size of log segments that memory and device allow, by what is known of the device.
+fn segment_bytes(store: &Store) -> u64 {
+    let segment_bytes = store.memory.shares().wal_segment_bytes();
+    if store.nearly_full.is_on() {
+        segment_bytes.min(store.nearly_full.bounds.lock().segment_bytes)
+    } else {
+        segment_bytes
+    }
+}
+
+/// Size of the segments with which an opening begins its log: small ones on a device that may be nearly
+/// full, until [`hold_space`]. Writes nothing, and counts no free space of the data file, which
+/// may be holes.
+pub(crate) fn first_segment_bytes(store: &Store) -> u64 {
+    let segment_bytes = segment_bytes(store);
+    needs_if_short(store).map_or(segment_bytes, |needs| segment_bytes.min(needs.bounds.segment_bytes))
+}
+
+/// Whether the device is nearly full or, for a store that has not written since it was opened, may be.
+pub(crate) fn may_be_nearly_full(store: &Store) -> bool {
+    store.nearly_full.is_on() || !store.beginning.has_begun() && needs_if_short(store).is_some()
+}
+
+/// What is needed of a device that may be nearly full. Counts no free space of the data file.
+fn needs_if_short(store: &Store) -> Option<Needs> {
+    let device = store.env.free_bytes(&store.directory).ok()?;
+    let has_plenty = device >= store.memory.shares().plenty_bytes();
+    let needs = (!has_plenty).then(|| Needs::of(store, device))?;
+    (device < needs.space_bytes).then_some(needs)
+}
+
+/// Sees to it that a log can begin. Where it can, an opening takes no space and gives none back, so that
+/// one for nothing changes no file; the first write asks for the rest.
+pub(crate) fn make_space_for_log(store: &Store) -> Result<()> {
+    let has_space = |device: u64| {
+        device >= store.memory.shares().plenty_bytes()
+            || device >= Needs::of(store, device).bounds.beginning_bytes()
+    };
+    if !store.env.free_bytes(&store.directory).is_ok_and(has_space) {
+        lock_and_hold_space(store)?;
+    }
+    bound_buffers(store);
+    Ok(())
+}
+
+/// Space for what goes on top of the trees or is reclaimed. REQUIRES: [`hold_space`] was called
+/// since space was taken or given back.
+pub(crate) fn available_bytes(store: &Store) -> u64 {
+    store.data.usable_bytes() + store.nearly_full.growth_bytes.load(Relaxed)
+}
+
+/// As [`hold_space`], after whoever is at work.
+pub(crate) fn lock_and_hold_space(store: &Store) -> Result<()> {
+    let _flush = store.flush_lock.lock();
+    if store.has_failed() { Ok(()) } else { hold_space(store) }
+}
+
+/// A flush by the tree's rules has failed for want of space, and has given back what it took: from now on
+/// the device is nearly full unless it has more than it has now. REQUIRES: `flush_lock` is held.
+pub(crate) fn note_failed_flush(store: &Store) {
+    debug_assert!(store.flush_lock.is_locked(), "one round or job at a time");
+    if !planted!("failed-flush-forgotten") {
+        let device = store.env.free_bytes(&store.directory).unwrap_or(0);
+        let bytes = device + store.data.usable_bytes() + surplus_bytes(store);
+        store.nearly_full.failed_bytes.store(bytes + 1, Relaxed);
+    }
+}
+
+/// As [`lock_and_hold_space`], and makes the reserve whole if it can be.
+pub(crate) fn ask_for_space(store: &Store) -> Result<()> {
+    lock_and_hold_space(store)?;
+    store.space.refill().map(|_| ())
+}
+
+/// Fits write buffers and what is kept back to the device.
+pub(crate) fn fit_to_device(store: &Store) -> Result<()> {
+    // A device that cannot say how much space it has may have little.
+    let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
+    let stored_bytes = stored_bytes(store);
+    let capacity = free_bytes.saturating_add(stored_bytes);
+    if store.memory.set_write_buffers_max(write_buffers_max(capacity)) {
+        store.rebalance_memory();
+    }
+    let shares = store.memory.shares();
+    let is_plenty = free_bytes >= shares.plenty_bytes();
+    store.wal()?.set_buffer_count(shares.wal_buffer_count(is_plenty));
+    if store.nearly_full.is_on() {
+        return Ok(());
+    }
+    let part = kept_back_of(stored_bytes, &shares);
+    let is_large = is_plenty && capacity >= LARGE_DEVICE_BYTES;
+    let wanted =
+        if is_large { part } else { part.max(Needs::of(store, free_bytes).kept_back_bytes(&shares)) };
+    store.space.fit(wanted)
+}
+
+/// The same for a store that is about to be closed, if anything was written: others may have filled the
+/// device when it is opened again.
+pub(crate) fn fit_at_close(store: &Store) -> Result<()> {
+    if store.has_failed() || !store.beginning.has_begun() { Ok(()) } else { fit_to_device(store) }
+}
+
+/// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
+pub(crate) fn hold_space(store: &Store) -> Result<()> {
+    let state = &store.nearly_full;
+    if !store.space.is_kept() {
+        return Ok(());
+    }
+    // A device that cannot say how much space it has is taken as it comes.
+    let Ok(mut device) = store.env.free_bytes(&store.directory) else { return Ok(()) };
+    let in_file =
+        |store: &Store| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
+    let failed = state.failed_bytes.load(Relaxed);
+    if device >= store.memory.shares().plenty_bytes().max(failed) && !state.is_on() {
+        store.data.set_bounds(0, u64::MAX);
+        bound_log(store);
+        return Ok(());
+    }
+    // An opening that writes nothing leaves the manifest as it is, too.
+    if state.is_on() && store.beginning.has_begun() {
+        store.manifest.shorten().inspect_err(|error| store.poison(error))?;
+        device = store.env.free_bytes(&store.directory).unwrap_or(0);
+    }
+    let needs = Needs::of(store, device);
+    let Needs { bounds, step_bytes: step, held_bytes: held, space_bytes: enter, .. } = needs;
+    let enter = enter.max(failed);
+    let on_top = |bytes: u64| needs.on_top_bytes(bytes);
+    if device + in_file(store) + surplus_bytes(store) >= if state.is_on() { enter / 8 * 9 } else { enter } {
+        if state.is_on.swap(false, Relaxed) {
+            state.is_short.store(false, Release);
+            state.held_bytes.store(0, Relaxed);
+            bound_buffers(store);
         } else {
-            self.memory.shares().log_bound()
+            bound_log(store);
         }
+        let metadata_bytes = bounds.margin + 2 * store.memory.shares().wal_segment_bytes();
+        let device = leave_device(store, device, metadata_bytes)?;
+        let is_forgotten = planted!("device-space-not-left");
+        let growth = if is_forgotten { u64::MAX } else { device.saturating_sub(metadata_bytes) };
+        store.data.set_bounds(0, growth);
+        return Ok(());
     }
+    if !state.holes_are_known.swap(true, Relaxed) {
+        store.data.find_holes()?;
+        return hold_space(store);
+    }
+    *state.bounds.lock() = bounds;
+    if !state.is_on.load(Relaxed) {
+        store.space.hand_over(store.memory.shares().reserve_bytes_least())?;
+        device = store.env.free_bytes(&store.directory).unwrap_or(0);
+    }
+    if !state.is_on.swap(true, Relaxed) || store.backpressure.write_buffers() != bounds.write_buffers {
+        remove_hot_set(store);
+        bound_buffers(store);
+        drop(store.background.take_kept());
+    }
+    store.data.set_bounds(0, u64::MAX);
+    device = leave_device(store, device, bounds.margin)?;
+    let is_whole = !store.space.is_short();
+    let usable = store.data.usable_bytes();
+    if usable < held && device > bounds.margin {
+        store.data.take_space(held.min(usable + device - bounds.margin))?;
+        device = store.env.free_bytes(&store.directory).unwrap_or(0);
+    }
+    let (usable, growth) = (store.data.usable_bytes(), device.saturating_sub(bounds.margin));
+    let left = (usable + growth).saturating_sub(step);
+    state.usable_bytes.store(usable, Relaxed);
+    state.held_bytes.store(held, Relaxed);
+    state.growth_bytes.store(growth, Relaxed);
+    state.step_bytes.store(step, Relaxed);
+    let beyond_reclaiming = (usable + growth).saturating_sub(state.reclaiming_bytes());
+    state.buffered_max.store(most_within(beyond_reclaiming, on_top), Relaxed);
+    state.removed_max.store(most_within(left.max(usable / 2), on_top), Relaxed);
+    state.is_short.store(usable < held || !is_whole, Release);
+    store.data.set_bounds(held, growth);
+    Ok(())
+}
 
-    /// Lets write buffers and log have the size that memory and device allow.
-    pub(crate) fn bound_buffers(&self) {
-        let mut write_buffers = self.memory.shares().write_buffers;
-        if self.nearly_full.is_on() {
-            write_buffers = write_buffers.min(self.nearly_full.bounds.lock().write_buffers);
-        }
-        self.backpressure.set_write_buffers(write_buffers);
-        self.bound_log();
-    }
+/// What is kept back beyond the least: it counts as free, so that keeping more back changes nothing.
+fn surplus_bytes(store: &Store) -> u64 {
+    store.space.surplus_bytes(store.memory.shares().reserve_bytes_least())
+}
 
-    fn bound_log(&self) {
-        if let Some(wal) = &self.log.wal {
-            wal.set_segment_bytes(self.segment_bytes());
-        }
+/// Log and manifest come first: gives free space of the data file back until so much is free on the
+/// device, and the reserve is whole. Returns what is free then.
+fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> {
+    let wanted = metadata_bytes + store.space.missing_bytes();
+    if device < wanted && !planted!("device-space-not-left") {
+        let usable = store.data.usable_bytes();
+        let rest = usable.saturating_sub((wanted - device).next_multiple_of(64 * PAGE_BYTES));
+        store.data.give_back_beyond(rest)?;
     }
+    store.space.refill()?;
+    Ok(store.env.free_bytes(&store.directory).unwrap_or(0))
+}
 
-    /// Size of log segments that memory and device allow, by what is known of the device.
-    fn segment_bytes(&self) -> u64 {
-        let segment_bytes = self.memory.shares().wal_segment_bytes();
-        if self.nearly_full.is_on() {
-            segment_bytes.min(self.nearly_full.bounds.lock().segment_bytes)
-        } else {
-            segment_bytes
-        }
+/// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
+pub(crate) fn with_held_space<R>(store: &Store, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
+    store.background.jobs.wait_until_none_prepares();
+    if !planted!("held-space-not-taken") {
+        store.data.lower_kept_bytes(rest_bytes);
     }
-
-    /// Size of the segments with which an opening begins its log: small ones on a device that may be nearly
-    /// full, until [`Store::hold_space`]. Writes nothing, and counts no free space of the data file, which
-    /// may be holes.
-    pub(crate) fn first_segment_bytes(&self) -> u64 {
-        let segment_bytes = self.segment_bytes();
-        self.needs_if_short().map_or(segment_bytes, |needs| segment_bytes.min(needs.bounds.segment_bytes))
-    }
-
-    /// Whether the device is nearly full or, for a store that has not written since it was opened, may be.
-    pub(crate) fn may_be_nearly_full(&self) -> bool {
-        self.nearly_full.is_on() || !self.beginning.has_begun() && self.needs_if_short().is_some()
-    }
-
-    /// What is needed of a device that may be nearly full. Counts no free space of the data file.
-    fn needs_if_short(&self) -> Option<Needs> {
-        let device = self.env.free_bytes(&self.directory).ok()?;
-        let has_plenty = device >= self.memory.shares().plenty_bytes();
-        let needs = (!has_plenty).then(|| Needs::of(self, device))?;
-        (device < needs.space_bytes).then_some(needs)
-    }
-
-    /// Sees to it that a log can begin. Where it can, an opening takes no space and gives none back, so that
-    /// one for nothing changes no file; the first write asks for the rest.
-    pub(crate) fn make_space_for_log(&self) -> Result<()> {
-        let has_space = |device: u64| {
-            device >= self.memory.shares().plenty_bytes()
-                || device >= Needs::of(self, device).bounds.beginning_bytes()
-        };
-        if !self.env.free_bytes(&self.directory).is_ok_and(has_space) {
-            self.lock_and_hold_space()?;
-        }
-        self.bound_buffers();
-        Ok(())
-    }
-
-    /// Space for what goes on top of the trees or is reclaimed. REQUIRES: [`Store::hold_space`] was called
-    /// since space was taken or given back.
-    pub(crate) fn available_bytes(&self) -> u64 {
-        self.data.usable_bytes() + self.nearly_full.growth_bytes.load(Relaxed)
-    }
-
-    /// As [`Store::hold_space`], after whoever is at work.
-    pub(crate) fn lock_and_hold_space(&self) -> Result<()> {
-        let _flush = self.flush_lock.lock();
-        if self.has_failed() { Ok(()) } else { self.hold_space() }
-    }
-
-    /// A flush by the tree's rules has failed for want of space, and has given back what it took: from now on
-    /// the device is nearly full unless it has more than it has now. REQUIRES: `flush_lock` is held.
-    pub(crate) fn note_failed_flush(&self) {
-        debug_assert!(self.flush_lock.is_locked(), "one round or job at a time");
-        if !planted!("failed-flush-forgotten") {
-            let device = self.env.free_bytes(&self.directory).unwrap_or(0);
-            let bytes = device + self.data.usable_bytes() + self.surplus_bytes();
-            self.nearly_full.failed_bytes.store(bytes + 1, Relaxed);
-        }
-    }
-
-    /// As [`Store::lock_and_hold_space`], and makes the reserve whole if it can be.
-    pub(crate) fn ask_for_space(&self) -> Result<()> {
-        self.lock_and_hold_space()?;
-        self.space.refill().map(|_| ())
-    }
-
-    /// Fits write buffers and what is kept back to the device.
-    pub(crate) fn fit_to_device(&self) -> Result<()> {
-        // A device that cannot say how much space it has may have little.
-        let free_bytes = self.env.free_bytes(&self.directory).unwrap_or(0);
-        let stored_bytes = self.stored_bytes();
-        let capacity = free_bytes.saturating_add(stored_bytes);
-        if self.memory.set_write_buffers_max(write_buffers_max(capacity)) {
-            self.rebalance_memory();
-        }
-        let shares = self.memory.shares();
-        let is_plenty = free_bytes >= shares.plenty_bytes();
-        self.wal()?.set_buffer_count(shares.wal_buffer_count(is_plenty));
-        if self.nearly_full.is_on() {
-            return Ok(());
-        }
-        let part = kept_back_of(stored_bytes, &shares);
-        let is_large = is_plenty && capacity >= LARGE_DEVICE_BYTES;
-        let wanted =
-            if is_large { part } else { part.max(Needs::of(self, free_bytes).kept_back_bytes(&shares)) };
-        self.space.fit(wanted)
-    }
-
-    /// The same for a store that is about to be closed, if anything was written: others may have filled the
-    /// device when it is opened again.
-    pub(crate) fn fit_at_close(&self) -> Result<()> {
-        if self.has_failed() || !self.beginning.has_begun() { Ok(()) } else { self.fit_to_device() }
-    }
-
-    /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
-    pub(crate) fn hold_space(&self) -> Result<()> {
-        let state = &self.nearly_full;
-        if !self.space.is_kept() {
-            return Ok(());
-        }
-        // A device that cannot say how much space it has is taken as it comes.
-        let Ok(mut device) = self.env.free_bytes(&self.directory) else { return Ok(()) };
-        let in_file =
-            |store: &Self| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
-        let failed = state.failed_bytes.load(Relaxed);
-        if device >= self.memory.shares().plenty_bytes().max(failed) && !state.is_on() {
-            self.data.set_bounds(0, u64::MAX);
-            self.bound_log();
-            return Ok(());
-        }
-        // An opening that writes nothing leaves the manifest as it is, too.
-        if state.is_on() && self.beginning.has_begun() {
-            self.manifest.shorten().inspect_err(|error| self.poison(error))?;
-            device = self.env.free_bytes(&self.directory).unwrap_or(0);
-        }
-        let needs = Needs::of(self, device);
-        let Needs { bounds, step_bytes: step, held_bytes: held, space_bytes: enter, .. } = needs;
-        let enter = enter.max(failed);
-        let on_top = |bytes: u64| needs.on_top_bytes(bytes);
-        if device + in_file(self) + self.surplus_bytes() >= if state.is_on() { enter / 8 * 9 } else { enter }
-        {
-            if state.is_on.swap(false, Relaxed) {
-                state.is_short.store(false, Release);
-                state.held_bytes.store(0, Relaxed);
-                self.bound_buffers();
-            } else {
-                self.bound_log();
-            }
-            let metadata_bytes = bounds.margin + 2 * self.memory.shares().wal_segment_bytes();
-            let device = self.leave_device(device, metadata_bytes)?;
-            let is_forgotten = planted!("device-space-not-left");
-            let growth = if is_forgotten { u64::MAX } else { device.saturating_sub(metadata_bytes) };
-            self.data.set_bounds(0, growth);
-            return Ok(());
-        }
-        if !state.holes_are_known.swap(true, Relaxed) {
-            self.data.find_holes()?;
-            return self.hold_space();
-        }
-        *state.bounds.lock() = bounds;
-        if !state.is_on.load(Relaxed) {
-            self.space.hand_over(self.memory.shares().reserve_bytes_least())?;
-            device = self.env.free_bytes(&self.directory).unwrap_or(0);
-        }
-        if !state.is_on.swap(true, Relaxed) || self.backpressure.write_buffers() != bounds.write_buffers {
-            self.remove_hot_set();
-            self.bound_buffers();
-            drop(self.background.take_kept());
-        }
-        self.data.set_bounds(0, u64::MAX);
-        device = self.leave_device(device, bounds.margin)?;
-        let is_whole = !self.space.is_short();
-        let usable = self.data.usable_bytes();
-        if usable < held && device > bounds.margin {
-            self.data.take_space(held.min(usable + device - bounds.margin))?;
-            device = self.env.free_bytes(&self.directory).unwrap_or(0);
-        }
-        let (usable, growth) = (self.data.usable_bytes(), device.saturating_sub(bounds.margin));
-        let left = (usable + growth).saturating_sub(step);
-        state.usable_bytes.store(usable, Relaxed);
-        state.held_bytes.store(held, Relaxed);
-        state.growth_bytes.store(growth, Relaxed);
-        state.step_bytes.store(step, Relaxed);
-        let beyond_reclaiming = (usable + growth).saturating_sub(state.reclaiming_bytes());
-        state.buffered_max.store(most_within(beyond_reclaiming, on_top), Relaxed);
-        state.removed_max.store(most_within(left.max(usable / 2), on_top), Relaxed);
-        state.is_short.store(usable < held || !is_whole, Release);
-        self.data.set_bounds(held, growth);
-        Ok(())
-    }
-
-    /// What is kept back beyond the least: it counts as free, so that keeping more back changes nothing.
-    fn surplus_bytes(&self) -> u64 {
-        self.space.surplus_bytes(self.memory.shares().reserve_bytes_least())
-    }
-
-    /// Log and manifest come first: gives free space of the data file back until so much is free on the
-    /// device, and the reserve is whole. Returns what is free then.
-    fn leave_device(&self, device: u64, metadata_bytes: u64) -> Result<u64> {
-        let wanted = metadata_bytes + self.space.missing_bytes();
-        if device < wanted && !planted!("device-space-not-left") {
-            let usable = self.data.usable_bytes();
-            let rest = usable.saturating_sub((wanted - device).next_multiple_of(64 * PAGE_BYTES));
-            self.data.give_back_beyond(rest)?;
-        }
-        self.space.refill()?;
-        Ok(self.env.free_bytes(&self.directory).unwrap_or(0))
-    }
-
-    /// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
-    pub(crate) fn with_held_space<R>(&self, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
-        self.background.jobs.wait_until_none_prepares();
-        if !planted!("held-space-not-taken") {
-            self.data.lower_kept_bytes(rest_bytes);
-        }
-        act()
-    }
+    act()
 }

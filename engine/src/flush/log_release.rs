@@ -6,7 +6,15 @@
 use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_storage::Change;
 
-use crate::store::Store;
+use crate::{
+    flush::{
+        commit_flush::commit_edit,
+        flush_sealed::flush_sealed,
+        hold_space::log_bound,
+        seal_buffers::{has_sealed, seal_all, seal_older_than},
+    },
+    store::Store,
+};
 
 /// A log that is longer than this and holds much more than the write buffers need of it is shortened.
 const LOG_BYTES_MIN: u64 = 4 << 20;
@@ -20,96 +28,94 @@ const LOG_GROWS_FROM: u64 = 2 << 20;
 /// A renewal of the log flushes so many rounds of buffers that were sealed before.
 const RENEWAL_ROUNDS: u32 = 4;
 
-impl Store {
-    /// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
-    fn releasable_seqno(&self) -> Seqno {
-        debug_assert!(self.commits.is_locked(), "no commit chooses a buffer meanwhile");
-        let mut seqno = self.last_seqno();
-        for keyspace in self.buffered.all() {
-            for buffer in keyspace.view.load().buffers() {
-                if let Some(first) = buffer.first_commit() {
-                    seqno = seqno.min(Seqno(first.0 - 1));
-                }
+/// The last seqno that no buffer needs from the log. REQUIRES: the commit lock is held.
+fn releasable_seqno(store: &Store) -> Seqno {
+    debug_assert!(store.commits.is_locked(), "no commit chooses a buffer meanwhile");
+    let mut seqno = store.last_seqno();
+    for keyspace in store.buffered.all() {
+        for buffer in keyspace.view.load().buffers() {
+            if let Some(first) = buffer.first_commit() {
+                seqno = seqno.min(Seqno(first.0 - 1));
             }
         }
-        seqno
     }
+    seqno
+}
 
-    /// Releases the segments of the log that nothing needs any more.
-    pub(crate) fn release_log(&self) -> Result<()> {
-        let Some(wal) = &self.log.wal else { return Ok(()) };
-        let commit = self.commits.lock();
-        let seqno = self.releasable_seqno();
-        drop(commit);
-        let segment = wal.first_needed_segment(seqno);
-        if segment > self.manifest.with_state(|state| state.log_segment) {
-            // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
-            debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
-            self.commit_edit(&[Change::LogStart(segment, seqno)])?;
-            wal.release_before(segment)?;
+/// Releases the segments of the log that nothing needs any more.
+pub(crate) fn release_log(store: &Store) -> Result<()> {
+    let Some(wal) = &store.log.wal else { return Ok(()) };
+    let commit = store.commits.lock();
+    let seqno = releasable_seqno(store);
+    drop(commit);
+    let segment = wal.first_needed_segment(seqno);
+    if segment > store.manifest.with_state(|state| state.log_segment) {
+        // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
+        debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
+        commit_edit(store, &[Change::LogStart(segment, seqno)])?;
+        wal.release_before(segment)?;
+    }
+    Ok(())
+}
+
+/// Flushes all write buffers if the log has more than `most` segments or is much longer than it needs to
+/// be, so that it begins anew; leaves what is written meanwhile.
+pub(crate) fn renew_log(store: &Store, most: u32) -> Result<()> {
+    if !is_log_long(store, most) || store.has_failed() || planted!("log-never-renewed") {
+        return Ok(());
+    }
+    for _ in 0..RENEWAL_ROUNDS {
+        if !has_sealed(store) {
+            break;
         }
-        Ok(())
+        flush_sealed(store)?;
     }
+    seal_all(store);
+    flush_sealed(store)?;
+    release_log(store)
+}
 
-    /// Flushes all write buffers if the log has more than `most` segments or is much longer than it needs to
-    /// be, so that it begins anew; leaves what is written meanwhile.
-    pub(crate) fn renew_log(&self, most: u32) -> Result<()> {
-        if !self.is_log_long(most) || self.has_failed() || planted!("log-never-renewed") {
-            return Ok(());
-        }
-        for _ in 0..RENEWAL_ROUNDS {
-            if !self.has_sealed() {
-                break;
-            }
-            self.flush_sealed()?;
-        }
-        self.seal_all();
-        self.flush_sealed()?;
-        self.release_log()
-    }
+/// Bytes of log and data file.
+pub(crate) fn stored_bytes(store: &Store) -> u64 {
+    store.log.wal.as_ref().map_or(0, |wal| wal.live_bytes()) + store.data.space_bytes()
+}
 
-    /// Bytes of log and data file.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.log.wal.as_ref().map_or(0, |wal| wal.live_bytes()) + self.data.space_bytes()
-    }
+/// Bytes of a log that takes little more than what write buffers hold. Synced commits have a page each,
+/// so a log of small ones is many times as long.
+fn fitting_log_bytes(store: &Store) -> u64 {
+    store.backpressure.used() / 2 * 3
+}
 
-    /// Bytes of a log that takes little more than what write buffers hold. Synced commits have a page each,
-    /// so a log of small ones is many times as long.
-    fn fitting_log_bytes(&self) -> u64 {
-        self.backpressure.used() / 2 * 3
-    }
+/// Whether the log is much longer than it needs to be, or has more segments than `most` and those in
+/// which a log grows to its length: two for each doubling.
+fn is_log_long(store: &Store, most: u32) -> bool {
+    let Some(wal) = &store.log.wal else { return false };
+    let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
+    let grown = 2 * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
+    u64_of(segments) > u64::from(most + grown) || bytes > RENEWED_LOG_BYTES + fitting_log_bytes(store)
+}
 
-    /// Whether the log is much longer than it needs to be, or has more segments than `most` and those in
-    /// which a log grows to its length: two for each doubling.
-    fn is_log_long(&self, most: u32) -> bool {
-        let Some(wal) = &self.log.wal else { return false };
-        let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
-        let grown = 2 * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
-        u64_of(segments) > u64::from(most + grown) || bytes > RENEWED_LOG_BYTES + self.fitting_log_bytes()
+/// Flushes what pins the log if it has outgrown its bound or what the store holds; `false` if it has not.
+pub(crate) fn shorten_log(store: &Store) -> Result<bool> {
+    let wal = store.wal()?;
+    // The current segment stays, whatever is flushed.
+    let is_fitting = || {
+        let segments = wal.segments();
+        let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
+        others <= LOG_BYTES_MIN + fitting_log_bytes(store) + store.data.space_bytes() / 4
+    };
+    if has_sealed(store) || (wal.live_bytes() <= log_bound(store) && is_fitting()) {
+        return Ok(false);
     }
-
-    /// Flushes what pins the log if it has outgrown its bound or what the store holds; `false` if it has not.
-    pub(crate) fn shorten_log(&self) -> Result<bool> {
-        let wal = self.wal()?;
-        // The current segment stays, whatever is flushed.
-        let is_fitting = || {
-            let segments = wal.segments();
-            let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
-            others <= LOG_BYTES_MIN + self.fitting_log_bytes() + self.data.space_bytes() / 4
-        };
-        if self.has_sealed() || (wal.live_bytes() <= self.log_bound() && is_fitting()) {
-            return Ok(false);
-        }
-        let commit = self.commits.lock();
-        let oldest = self.releasable_seqno();
-        let last = wal.last_reserved_seqno();
-        drop(commit);
-        // Everything in the older half of what the log holds.
-        self.seal_older_than(Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
-        let had_sealed = self.flush_sealed()?;
-        if !had_sealed {
-            self.release_log()?;
-        }
-        Ok(had_sealed)
+    let commit = store.commits.lock();
+    let oldest = releasable_seqno(store);
+    let last = wal.last_reserved_seqno();
+    drop(commit);
+    // Everything in the older half of what the log holds.
+    seal_older_than(store, Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
+    let had_sealed = flush_sealed(store)?;
+    if !had_sealed {
+        release_log(store)?;
     }
+    Ok(had_sealed)
 }

@@ -13,9 +13,12 @@ use testudo_base::{
 };
 use testudo_contract::Tree;
 
-use crate::store::{
-    Store,
-    view::{KeyspaceCore, WriteBuffer},
+use crate::{
+    flush::{jobs::run_owed_job, nearly_full::flush_or_reclaim},
+    store::{
+        Store,
+        view::{KeyspaceCore, WriteBuffer},
+    },
 };
 
 /// Bytes of the leaves that are merged for each byte that waits above them, where keys are spread.
@@ -35,12 +38,12 @@ struct Owed<'a> {
 impl<'a> Owed<'a> {
     fn of(store: &Store, keyspace: &'a Arc<KeyspaceCore>) -> Self {
         let bytes = owed_bytes(&*keyspace.view.load().tree);
-        Self { keyspace, flushed: store.flushed_seqno(keyspace), bytes, left: bytes }
+        Self { keyspace, flushed: flushed_seqno(store, keyspace), bytes, left: bytes }
     }
 
     /// Whether there is a reason to go on.
     fn is_open(&self, store: &Store) -> bool {
-        let is_written_to = || store.flushed_seqno(self.keyspace) != self.flushed;
+        let is_written_to = || flushed_seqno(store, self.keyspace) != self.flushed;
         !self.keyspace.is_dropped() && (self.left > 0 || planted!("settled-only-at-rest") || !is_written_to())
     }
 
@@ -59,40 +62,38 @@ fn owed_bytes(tree: &dyn Tree) -> u64 {
     on_the_way + stats.leaf_bytes.min(waiting * REWRITTEN) + of_values + moving
 }
 
-impl Store {
-    fn flushed_seqno(&self, keyspace: &KeyspaceCore) -> Option<Seqno> {
-        self.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|keyspace| keyspace.flushed))
-    }
+fn flushed_seqno(store: &Store, keyspace: &KeyspaceCore) -> Option<Seqno> {
+    store.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|keyspace| keyspace.flushed))
+}
 
-    /// Does the jobs that trees owe. `between` is called after each.
-    pub(crate) fn settle_trees(&self, mut between: impl FnMut()) -> Result<()> {
-        for keyspace in &self.keyspaces() {
-            let mut owed = Owed::of(self, keyspace);
-            while owed.is_open(self)
-                && let Some(bytes) = self.run_owed_job(keyspace)?
-            {
-                owed.pay(bytes);
-                between();
-            }
+/// Does the jobs that trees owe. `between` is called after each.
+pub(crate) fn settle_trees(store: &Store, mut between: impl FnMut()) -> Result<()> {
+    for keyspace in &store.keyspaces() {
+        let mut owed = Owed::of(store, keyspace);
+        while owed.is_open(store)
+            && let Some(bytes) = run_owed_job(store, keyspace)?
+        {
+            owed.pay(bytes);
+            between();
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Flushes what is sealed by now, and nothing that writers seal from now on but what goes with it.
-    pub(crate) fn flush_all_sealed(&self) -> Result<()> {
-        let mut awaited: Vec<(Arc<KeyspaceCore>, Weak<WriteBuffer>)> = Vec::new();
-        for keyspace in self.keyspaces() {
-            let view = keyspace.view.load_full();
-            awaited.extend(view.sealed.iter().map(|buffer| (Arc::clone(&keyspace), Arc::downgrade(buffer))));
-        }
-        let waits = |(keyspace, buffer): &(Arc<KeyspaceCore>, Weak<WriteBuffer>)| {
-            let is_sealed =
-                |buffer| keyspace.view.load().sealed.iter().any(|sealed| Arc::ptr_eq(sealed, &buffer));
-            !keyspace.is_dropped() && buffer.upgrade().is_some_and(is_sealed)
-        };
-        while awaited.iter().any(waits) && self.flush_or_reclaim()? {}
-        Ok(())
+/// Flushes what is sealed by now, and nothing that writers seal from now on but what goes with it.
+pub(crate) fn flush_all_sealed(store: &Store) -> Result<()> {
+    let mut awaited: Vec<(Arc<KeyspaceCore>, Weak<WriteBuffer>)> = Vec::new();
+    for keyspace in store.keyspaces() {
+        let view = keyspace.view.load_full();
+        awaited.extend(view.sealed.iter().map(|buffer| (Arc::clone(&keyspace), Arc::downgrade(buffer))));
     }
+    let waits = |(keyspace, buffer): &(Arc<KeyspaceCore>, Weak<WriteBuffer>)| {
+        let is_sealed =
+            |buffer| keyspace.view.load().sealed.iter().any(|sealed| Arc::ptr_eq(sealed, &buffer));
+        !keyspace.is_dropped() && buffer.upgrade().is_some_and(is_sealed)
+    };
+    while awaited.iter().any(waits) && flush_or_reclaim(store)? {}
+    Ok(())
 }
 
 #[cfg(test)]

@@ -13,7 +13,10 @@ use crate::{
     Db, Keyspace,
     handles::db::foreign_handle,
     store::view::KeyspaceCore,
-    write::{batch_format::Operation, commit::Limits},
+    write::{
+        batch_format::Operation,
+        commit::{Limits, commit_many},
+    },
 };
 
 /// What each write of a batch counts beside its key and its value.
@@ -206,6 +209,6 @@ impl Batch {
             let keyspace = self.keyspaces[item.keyspace].id;
             operations.push(Operation { keyspace, kind: item.kind, key, value });
         }
-        self.db.store().commit_many(&self.keyspaces, &operations, self.durability, self.limits)
+        commit_many(self.db.store(), &self.keyspaces, &operations, self.durability, self.limits)
     }
 }

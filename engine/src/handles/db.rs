@@ -24,10 +24,26 @@ use testudo_storage::Change;
 
 use crate::{
     Batch, DbBuilder, DbStats, Keyspace, Memory, Observer, Snapshot, VerifyLevel, VerifyReport,
-    flush::background,
+    flush::{
+        background,
+        begin_value_log::{give_up_unused_value_logs, prepare_value_logs, without_value_logs},
+        give_back::{give_back_all_space, give_back_at_close},
+        hold_space::fit_at_close,
+        log_release::renew_log,
+        nearly_full::reclaim_round,
+        seal_buffers::{recount_buffers, seal_all},
+        settle::{flush_all_sealed, settle_trees},
+        spill::retire_buffers,
+        sweep_pieces::try_sweep_pieces,
+    },
     open::{self, Opened, directory},
-    store::{Store, executor::Pool, pieces::check_keyspace_name, view::KeyspaceCore},
+    status::{end_publishing, start_publishing},
+    store::{
+        Store, executor::Pool, keyspace_settings::commit_catalogue, metadata::fit_caches,
+        pieces::check_keyspace_name, view::KeyspaceCore,
+    },
     unobserved,
+    warm::write::leave_hot_set,
     write::space_guard::Intent,
 };
 
@@ -57,8 +73,8 @@ impl Open {
         }
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         // Where there is no room for it the log keeps what it has; other failures are told below.
-        let _ = self.store.renew_log(LOG_SEGMENTS_CLOSED).and_then(|()| self.store.give_back_at_close());
-        let _ = self.store.fit_at_close();
+        let _ = renew_log(&self.store, LOG_SEGMENTS_CLOSED).and_then(|()| give_back_at_close(&self.store));
+        let _ = fit_at_close(&self.store);
         self.store.health.begin_closing();
         self.store.background.wake_all();
         self.store.warm.wake();
@@ -82,9 +98,9 @@ impl Open {
             None => Ok(()),
         };
         if outcome.is_ok() {
-            self.store.leave_hot_set();
+            leave_hot_set(&self.store);
         }
-        self.store.end_publishing();
+        end_publishing(&self.store);
         if self.is_temporary {
             directory::remove_store(&*self.store.env, &self.store.directory);
         }
@@ -159,11 +175,11 @@ impl Db {
         };
         if !store.background.is_stepped {
             if store.log.wal.is_some() {
-                store.start_publishing();
+                start_publishing(&store);
             }
             background::start(&store, &mut open.threads.lock())?;
         }
-        match store.renew_log(LOG_SEGMENTS_OPENED) {
+        match renew_log(&store, LOG_SEGMENTS_OPENED) {
             Err(error) if !error.is_shortage() => return Err(error),
             _ => {}
         }
@@ -314,7 +330,7 @@ impl Db {
         };
         let mut edit: Vec<Change> = ids.clone().zip(&missing).map(create).collect();
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
-        store.commit_catalogue(&edit)?;
+        commit_catalogue(store, &edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
             KeyspaceCore::new(store, id, name, options, empty_tree(&store.data, &options, id))
         };
@@ -325,7 +341,7 @@ impl Db {
             catalogue.by_id.insert(core.id, core);
         }
         drop(catalogue);
-        store.fit_caches();
+        fit_caches(store);
         Ok(())
     }
 
@@ -349,9 +365,9 @@ impl Db {
             store.wal()?.sync_all()?;
         }
         let mut edit = core.view.load().tree.release();
-        edit.extend(store.without_value_logs(&core));
+        edit.extend(without_value_logs(store, &core));
         edit.push(Change::DropKeyspace(core.id));
-        store.commit_catalogue(&edit)?;
+        commit_catalogue(store, &edit)?;
         // Who still has a handle has the values in memory.
         core.give_up_value_logs();
         let mut catalogue = store.catalogue.write();
@@ -359,15 +375,15 @@ impl Db {
         catalogue.by_id.remove(&core.id);
         drop(catalogue);
         store.buffered.remove(core.id);
-        store.retire_buffers(&core);
+        retire_buffers(store, &core);
         // Nothing refers to what it had in pieces.
         store.pieces.expect_sweep();
         // If it was its buffers for which there was no space, they are gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();
-        store.recount_buffers();
+        recount_buffers(store);
         drop(commit);
-        store.fit_caches();
+        fit_caches(store);
         Ok(true)
     }
 
@@ -465,11 +481,11 @@ impl Db {
         store.check_writable()?;
         store.wal()?;
         // What is sealed already must leave first: a round takes one buffer of each keyspace.
-        store.flush_all_sealed()?;
-        store.prepare_value_logs()?;
-        store.seal_all();
-        store.flush_all_sealed()?;
-        while store.reclaim_round(LeastGain::Worthwhile)? {}
+        flush_all_sealed(store)?;
+        prepare_value_logs(store)?;
+        seal_all(store);
+        flush_all_sealed(store)?;
+        while reclaim_round(store, LeastGain::Worthwhile)? {}
         Ok(())
     }
 
@@ -480,13 +496,13 @@ impl Db {
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
         self.flush()?;
-        if self.store().try_sweep_pieces() {
+        if try_sweep_pieces(self.store()) {
             self.flush()?;
         }
-        self.store().settle_trees(|| {})?;
+        settle_trees(self.store(), || {})?;
         self.store().check_writable()?;
-        self.store().give_up_unused_value_logs(true)?;
-        self.store().give_back_all_space()
+        give_up_unused_value_logs(self.store(), true)?;
+        give_back_all_space(self.store())
     }
 
     /// One piece of background work, in stepped execution; `false` if there is none.

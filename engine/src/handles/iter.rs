@@ -12,13 +12,16 @@ use std::{iter::Take, mem, sync::Arc};
 use testudo_base::{Cursor, Kind, Result, num::u64_of, planted};
 use testudo_run::{Direction, KeyBounds, ScanLimits};
 
-use crate::handles::{
-    dead_run::{DeadRun, Led},
-    entry::Entry,
-    outlying_value::OutlyingScan,
-    scan_front::{Front, Watch, owned_alone},
-    scan_sources::{Sources, sources_of},
-    snapshot::Pinned,
+use crate::{
+    handles::{
+        dead_run::{DeadRun, Led},
+        entry::Entry,
+        outlying_value::OutlyingScan,
+        scan_front::{Front, Watch, owned_alone},
+        scan_sources::{Sources, sources_of},
+        snapshot::Pinned,
+    },
+    store::metadata::fit_caches,
 };
 
 /// An iterator over entries in key order, from both ends.
@@ -222,7 +225,7 @@ impl Iter {
         let store = self.pinned.store();
         let caches_follow = store.iterators.change(self.weight, weight, store.memory.total());
         if caches_follow && store.check_open().is_ok() {
-            store.fit_caches();
+            fit_caches(store);
         }
         self.weight = weight;
     }

@@ -15,10 +15,17 @@ use crate::{
     Db, Iter, KeyRange, KeyspaceStats, Slice,
     handles::{key_range::bounds_of_prefix, snapshot::Pinned, value_reader::ValueReader},
     read::{self, Found, ManyFound},
-    store::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES, view::KeyspaceCore},
+    store::{
+        keyspace_settings::{set_placement, set_tree},
+        pieces::PIECES_KEYSPACE,
+        pieces_format::PIECE_BYTES,
+        view::KeyspaceCore,
+    },
     write::{
         batch_format::Operation,
-        write_pieces::{check_ended, read_exactly},
+        commit::commit_one,
+        read_modify_write::modify,
+        write_pieces::{check_ended, check_pieces, insert_pieces, read_exactly},
     },
 };
 
@@ -106,7 +113,7 @@ impl Keyspace {
     pub fn set_tree(&self, tree: impl Into<TreePreset>) -> Result<()> {
         let preset = tree.into();
         testudo_options::validate(&KeyspaceOptions::default().tree(preset))?;
-        self.db.store().set_tree(&self.core, preset)
+        set_tree(self.db.store(), &self.core, preset)
     }
 
     /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
@@ -127,7 +134,7 @@ impl Keyspace {
     ///
     /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
     pub fn set_placement(&self, placement: Placement) -> Result<()> {
-        self.db.store().set_placement(&self.core, placement)
+        set_placement(self.db.store(), &self.core, placement)
     }
 
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
@@ -158,7 +165,7 @@ impl Keyspace {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.core.check_value(key, value)?;
         let operation = self.operation(Kind::Value, key, value);
-        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
     /// Sets `key` to the `length` bytes that `reader` gives, up to 4 GiB - 1, with the store's default
@@ -191,7 +198,7 @@ impl Keyspace {
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
         let (key, store) = (key.as_ref(), self.db.store());
-        let short = store.check_pieces(&self.core, key, length)?;
+        let short = check_pieces(store, &self.core, key, length)?;
         if length <= u64_of(PIECE_BYTES) {
             let mut value = vec![0; usize_of(length)];
             read_exactly(&mut reader, &mut value, (0, length))?;
@@ -199,7 +206,7 @@ impl Keyspace {
             return self.insert(key, value);
         }
         let pieces = self.db.keyspace_of_pieces()?;
-        store.insert_pieces(&pieces, &self.core, (key, short), &mut reader)
+        insert_pieces(store, &pieces, &self.core, (key, short), &mut reader)
     }
 
     /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read. Acknowledged
@@ -222,7 +229,7 @@ impl Keyspace {
     /// removals for longer.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
-        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
     /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
@@ -253,7 +260,7 @@ impl Keyspace {
         self.core.full_merge.check_operand(key, operand)?;
         let list = encode_operand(operand);
         let operation = self.operation(Kind::Operands, key, &list);
-        self.db.store().commit_one(&self.core, &operation, Durability::Buffered)
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
     /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
@@ -288,7 +295,7 @@ impl Keyspace {
         mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Slice>> {
         let key = key.as_ref();
-        let new = self.db.store().modify(&self.core, key, |old| Ok(change(old)))?;
+        let new = modify(self.db.store(), &self.core, key, |old| Ok(change(old)))?;
         Ok(new.map(Slice::from))
     }
 
@@ -318,7 +325,7 @@ impl Keyspace {
         old: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<()> {
-        self.db.store().modify(&self.core, key.as_ref(), |present| {
+        modify(self.db.store(), &self.core, key.as_ref(), |present| {
             if present != old {
                 return Err(Error::mismatch("the value is not the expected one"));
             }

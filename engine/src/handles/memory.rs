@@ -14,6 +14,7 @@ use testudo_base::{Result, sync::Arc};
 
 use crate::{
     Db, Keyspace,
+    flush::govern::counted_for_governor,
     store::{
         Store,
         shares::{MemoryShares, Share},
@@ -83,7 +84,7 @@ impl Memory {
         if self.store.is_forked() {
             return;
         }
-        self.store.memory.set_auto(self.store.counted_for_governor());
+        self.store.memory.set_auto(counted_for_governor(&self.store));
     }
 
     /// Whether the store chooses it: at first, and after [`Memory::auto`].

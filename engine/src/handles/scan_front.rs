@@ -18,7 +18,6 @@ use testudo_base::{
     num::{u64_of, usize_of},
     planted,
 };
-
 use testudo_run::Direction;
 use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
 

@@ -6,7 +6,7 @@ use testudo_values::LargeValues;
 
 use crate::{
     flush::{govern_values::price_of_moving, stages::Stage},
-    store::{Store, view::KeyspaceCore},
+    store::{Store, metadata::metadata_bytes, view::KeyspaceCore},
     warm::restore_state::RestoreState,
 };
 
@@ -288,7 +288,7 @@ impl DbStats {
             write_memory_seen_bytes: rounded(decision.written),
             write_memory_seen_misses: rounded(decision.missed),
             flush_distance_bytes: shares.flush_distance(),
-            metadata_bytes: store.metadata_bytes(),
+            metadata_bytes: metadata_bytes(store),
             snapshots: u64_of(store.snapshots.live.lock().values().sum()),
             iterator_bytes: store.iterators.bytes(),
         }

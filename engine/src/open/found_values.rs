@@ -15,7 +15,13 @@ use testudo_separated::release_value_log;
 use testudo_storage::ManifestState;
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
-use crate::store::{Store, view::KeyspaceCore};
+use crate::{
+    flush::{
+        commit_flush::commit_edit, flush_sealed::flush_sealed, hold_space::lock_and_hold_space,
+        seal_buffers::seal_all,
+    },
+    store::{Store, view::KeyspaceCore},
+};
 
 /// Reads values of value logs.
 #[derive(Debug, Default)]
@@ -76,10 +82,10 @@ pub(crate) fn find_value_logs(store: &Store, keyspace: &KeyspaceCore, id: Keyspa
 /// Brings everything that came from value logs into the trees, so that it stands elsewhere, and is durable
 /// there, and gives the value logs up. On a full device it stays in memory, and they stay.
 pub(crate) fn settle_found_values(store: &Store) -> Result<()> {
-    if !store.has_found_value_logs() {
+    if !has_found_value_logs(store) {
         return Ok(());
     }
-    match store.flush_recovered() {
+    match flush_recovered(store) {
         Err(error) if error.kind() == ErrorKind::OutOfSpace => return store.data.sync(),
         outcome => outcome?,
     }
@@ -87,21 +93,19 @@ pub(crate) fn settle_found_values(store: &Store) -> Result<()> {
     let found: Vec<ValueLogRecord> = store.keyspaces().into_iter().flat_map(found).collect();
     store.beginning.begin()?;
     let edit: Vec<_> = found.iter().flat_map(release_value_log).collect();
-    store.commit_edit(&edit)
+    commit_edit(store, &edit)
 }
 
-impl Store {
-    /// Whether there is a value log that the opening found.
-    pub(crate) fn has_found_value_logs(&self) -> bool {
-        self.keyspaces().iter().any(|keyspace| !keyspace.found_value_logs.lock().is_empty())
-    }
+/// Whether there is a value log that the opening found.
+pub(crate) fn has_found_value_logs(store: &Store) -> bool {
+    store.keyspaces().iter().any(|keyspace| !keyspace.found_value_logs.lock().is_empty())
+}
 
-    /// Flushes everything that recovery has read so far. All keyspaces take part in one round, as far
-    /// as there is space.
-    pub(crate) fn flush_recovered(&self) -> Result<()> {
-        self.lock_and_hold_space()?;
-        self.seal_all();
-        while self.flush_sealed()? {}
-        Ok(())
-    }
+/// Flushes everything that recovery has read so far. All keyspaces take part in one round, as far
+/// as there is space.
+pub(crate) fn flush_recovered(store: &Store) -> Result<()> {
+    lock_and_hold_space(store)?;
+    seal_all(store);
+    while flush_sealed(store)? {}
+    Ok(())
 }

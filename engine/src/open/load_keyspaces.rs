@@ -8,7 +8,11 @@ use testudo_options::{
 
 use crate::{
     open::found_values::find_value_logs,
-    store::{Store, view::KeyspaceCore},
+    store::{
+        Store,
+        metadata::{fit_caches, note_tree},
+        view::KeyspaceCore,
+    },
 };
 
 /// Opens the trees of all keyspaces of the catalogue.
@@ -22,7 +26,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         let options = StoredOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
         let tree = stored_tree(&store.data, &options, id, objects);
         let tree = tree.map_err(|error| error.in_keyspace(&record.name))?;
-        store.note_tree(&*tree);
+        note_tree(store, &*tree);
         let core = KeyspaceCore::new(store, id, &record.name, options, tree);
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
@@ -32,7 +36,7 @@ pub(crate) fn load_keyspaces(store: &Store) -> Result<()> {
         catalogue.by_id.insert(id, core);
     }
     drop(catalogue);
-    store.fit_caches();
+    fit_caches(store);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use testudo_storage::Manifest;
 use testudo_wal::{Wal, WalOptions, WalStart};
 
 use crate::{
+    flush::hold_space::{first_segment_bytes, make_space_for_log},
     open::{
         durability_listener::{StoreListener, log_evidence},
         found_values::settle_found_values,
@@ -22,6 +23,7 @@ use crate::{
         tail_values_format::read_tail,
     },
     store::Store,
+    warm::restore::find_hot_set,
 };
 
 /// `was_closed`: by whoever wrote it last, so that it is durable.
@@ -50,9 +52,9 @@ pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
         testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
-        store.make_space_for_log()?;
+        make_space_for_log(&store)?;
         let options = WalOptions {
-            segment_bytes: store.first_segment_bytes(),
+            segment_bytes: first_segment_bytes(&store),
             buffer_bytes: store.memory.shares().wal_buffer_bytes,
             ..WalOptions::new(store.id)
         };
@@ -70,7 +72,7 @@ pub(crate) fn recover(settings: &Settings, mut store: Store, was_closed: bool) -
             Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, listener)?);
         store.log.end_recovery();
     }
-    store.find_hot_set();
+    find_hot_set(&store);
     Ok(Arc::new(store))
 }
 

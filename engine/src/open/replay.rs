@@ -13,7 +13,8 @@ use testudo_storage::ManifestState;
 use testudo_wal::{LogEvidence, Record, ReplayEnd, Verdict, segment_file_name};
 
 use crate::{
-    open::found_values::FoundValues,
+    flush::flush_sealed::flush_if_full,
+    open::found_values::{FoundValues, flush_recovered, has_found_value_logs},
     store::Store,
     write::batch_format::{self, Operation, logged_value},
 };
@@ -74,7 +75,7 @@ pub(crate) fn replay(
 /// Makes room in memory. Where values came out of value logs, which may stand in caches, everything is
 /// flushed by one edit: what this edit says of the log must hold for what of it lies there, too.
 fn flush_some(store: &Store) -> Result<()> {
-    if store.has_found_value_logs() { store.flush_recovered() } else { store.flush_if_full() }
+    if has_found_value_logs(store) { flush_recovered(store) } else { flush_if_full(store) }
 }
 
 fn replay_record(

@@ -7,7 +7,10 @@ use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
 use testudo_options::KeyspaceOptions;
 
 use super::{STATUS_FILE, inspect_store};
-use crate::{Db, Keyspace};
+use crate::{
+    Db, Keyspace,
+    status::{publish_status, start_publishing},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,12 +26,12 @@ impl Beside {
         let db = Db::builder("/db").env(Arc::clone(&env)).memory_bytes(1 << 20).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
         // There are no threads to do it.
-        db.store().start_publishing();
+        start_publishing(db.store());
         Self { env, db, keyspace }
     }
 
     fn publish(&self) {
-        self.db.store().publish_status();
+        publish_status(self.db.store());
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -127,6 +130,6 @@ fn a_closed_store_has_no_status_and_a_killed_one_is_not_believed() {
     assert!(seen.writer.is_none() && seen.published.is_none());
     // The next one begins with its own.
     let db = Db::builder("/db").env(env).memory_bytes(1 << 20).open().unwrap();
-    db.store().start_publishing();
+    start_publishing(db.store());
     assert!(beside.inspect().published.is_none());
 }

@@ -111,7 +111,7 @@ impl Holdings {
         views
     }
 
-    /// What is held of these buffers counts as write memory until [`Store::end_relief`](super::Store).
+    /// What is held of these buffers counts as write memory until [`end_relief`](super::Store).
     pub(crate) fn await_relief(&self, retired: &[Arc<WriteBuffer>]) {
         let held = retired.iter().filter(|buffer| buffer.is_held());
         self.awaited_bytes.fetch_add(held.map(|buffer| buffer.table.memory_bytes()).sum(), Relaxed);

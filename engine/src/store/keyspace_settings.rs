@@ -14,7 +14,7 @@ use testudo_storage::Change;
 use testudo_values::{LargeValues, Placement, ValueCosts};
 
 use crate::{
-    flush::govern_values::price_of_moving,
+    flush::{commit_flush::commit_edit, govern_values::price_of_moving, jobs::run_job_of},
     store::{Store, view::KeyspaceCore},
     write::space_guard::Intent,
 };
@@ -48,114 +48,111 @@ fn options_now(core: &KeyspaceCore) -> StoredOptions {
     view.options.with_value_excess(excess)
 }
 
-impl Store {
-    /// Stores a keyspace in a tree of another kind, with values where the preset says, if it does. While all
-    /// of it is written anew for its values it cannot go to a third tree: what has not moved yet then goes
-    /// without its values, and the caller takes part in it. Values come back on the way to the other tree.
-    pub(crate) fn set_tree(&self, core: &Arc<KeyspaceCore>, preset: TreePreset) -> Result<()> {
-        let tree = preset.tree();
-        loop {
-            let mut is_in_the_way = false;
-            self.set_options(core, |present, objects| {
-                is_in_the_way = is_rewritten(&present, tree);
-                if is_in_the_way {
-                    return Ok((present, None));
-                }
-                let placed =
-                    preset.placement().map_or(present, |placement| present.with_placement(placement));
-                next_tree(&placed, tree, core.id, objects)
-            })?;
-            if !is_in_the_way {
-                return Ok(());
-            }
-            let _paused = core.view.load().tree.value_costs().map(ValueCosts::pause);
-            if !self.run_job_of(core)? {
-                self.check_open()?;
-                self.env.sleep(PAUSE);
-            }
-        }
-    }
-
-    /// Puts the values of a keyspace somewhere else from now on.
-    pub(crate) fn set_placement(&self, core: &KeyspaceCore, placement: Placement) -> Result<()> {
-        self.set_options(core, |present, _| Ok((present.with_placement(placement), None)))
-    }
-
-    /// Moves the thresholds of a keyspace. Values that lie outside come back to their keys as all of it is
-    /// written anew, piece by piece.
-    pub(crate) fn set_large_values(&self, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
-        self.set_options(core, |present, objects| {
-            let next = present.with_large_values(large_values);
-            if !present.chosen_placement().moves() || present.moving_from().is_some() {
+/// Stores a keyspace in a tree of another kind, with values where the preset says, if it does. While all
+/// of it is written anew for its values it cannot go to a third tree: what has not moved yet then goes
+/// without its values, and the caller takes part in it. Values come back on the way to the other tree.
+pub(crate) fn set_tree(store: &Store, core: &Arc<KeyspaceCore>, preset: TreePreset) -> Result<()> {
+    let tree = preset.tree();
+    loop {
+        let mut is_in_the_way = false;
+        set_options(store, core, |present, objects| {
+            is_in_the_way = is_rewritten(&present, tree);
+            if is_in_the_way {
                 return Ok((present, None));
             }
-            match large_values {
-                LargeValues::Outside => Ok((next, None)),
-                LargeValues::WithKeys => rewritten_tree(&next, core.id, objects),
-            }
-        })
-    }
-
-    /// Opens the tree of a keyspace with other options, and with a change of its objects.
-    fn set_options(
-        &self,
-        core: &KeyspaceCore,
-        next: impl FnOnce(StoredOptions, &Objects) -> Result<(StoredOptions, Option<Change>)>,
-    ) -> Result<()> {
-        self.health.check_process()?;
-        self.wal()?;
-        let _flush = Some(self.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
-        if core.is_dropped() {
-            return Err(Error::invalid("the keyspace was dropped"));
-        }
-        self.check_writable()?;
-        let present = options_now(core);
-        // Between rounds the durable objects are those of the published tree.
-        let mut objects = self.manifest.with_state(|state| state.objects_of(core.id));
-        let (options, border) = next(present, &objects)?;
-        if options == present {
+            let placed = preset.placement().map_or(present, |placement| present.with_placement(placement));
+            next_tree(&placed, tree, core.id, objects)
+        })?;
+        if !is_in_the_way {
             return Ok(());
         }
-        self.space.check(&*self.env, Intent::Write)?;
-        objects.extend(border.iter().filter_map(put_object));
-        let tree = stored_tree(&self.data, &options, core.id, objects)?;
-        let edit = [Change::SetOptions(core.id, options.encode())].into_iter().chain(border);
-        self.commit_catalogue(&edit.collect::<Vec<_>>())?;
-        let commit = self.commits.lock();
-        core.publish_options(tree, options);
-        core.expect_jobs();
-        drop(commit);
-        self.background.wake_all();
-        Ok(())
-    }
-
-    /// Writes down what keyspaces whose thresholds move have paid so far, if that has changed by much. When
-    /// the store is closed.
-    pub(crate) fn keep_value_costs(&self) -> Result<()> {
-        // Where space is short there are better uses for it.
-        if self.log.wal.is_none() || self.nearly_full.is_on() || self.space.is_short() {
-            return Ok(());
+        let _paused = core.view.load().tree.value_costs().map(ValueCosts::pause);
+        if !run_job_of(store, core)? {
+            store.check_open()?;
+            store.env.sleep(PAUSE);
         }
-        let _flush = self.flush_lock.lock();
-        let changed = |core: &Arc<KeyspaceCore>| {
-            let view = core.view.load();
-            let now = options_now(core);
-            let price = price_of_moving(&*view.tree, now.large_values());
-            let least = price.unwrap_or(u64::MAX) / PARTS_OF_PRICE;
-            let by = now.value_excess().abs_diff(view.options.value_excess());
-            (!core.is_dropped() && by > least).then(|| Change::SetOptions(core.id, now.encode()))
-        };
-        let edit: Vec<Change> = self.keyspaces().iter().filter_map(changed).collect();
-        if edit.is_empty() || self.has_failed() { Ok(()) } else { self.commit_catalogue(&edit) }
     }
+}
 
-    /// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
-    /// proves it.
-    pub(crate) fn commit_catalogue(&self, edit: &[Change]) -> Result<()> {
-        let outcome = self.commit_edit(edit).and_then(|()| self.wal()?.record_edit());
-        if let Err(error) = &outcome {
-            self.poison(error);
+/// Puts the values of a keyspace somewhere else from now on.
+pub(crate) fn set_placement(store: &Store, core: &KeyspaceCore, placement: Placement) -> Result<()> {
+    set_options(store, core, |present, _| Ok((present.with_placement(placement), None)))
+}
+
+/// Moves the thresholds of a keyspace. Values that lie outside come back to their keys as all of it is
+/// written anew, piece by piece.
+pub(crate) fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
+    set_options(store, core, |present, objects| {
+        let next = present.with_large_values(large_values);
+        if !present.chosen_placement().moves() || present.moving_from().is_some() {
+            return Ok((present, None));
         }
-        outcome
+        match large_values {
+            LargeValues::Outside => Ok((next, None)),
+            LargeValues::WithKeys => rewritten_tree(&next, core.id, objects),
+        }
+    })
+}
+
+/// Opens the tree of a keyspace with other options, and with a change of its objects.
+fn set_options(
+    store: &Store,
+    core: &KeyspaceCore,
+    next: impl FnOnce(StoredOptions, &Objects) -> Result<(StoredOptions, Option<Change>)>,
+) -> Result<()> {
+    store.health.check_process()?;
+    store.wal()?;
+    let _flush = Some(store.flush_lock.lock()).filter(|_| !planted!("tree-set-during-a-round"));
+    if core.is_dropped() {
+        return Err(Error::invalid("the keyspace was dropped"));
     }
+    store.check_writable()?;
+    let present = options_now(core);
+    // Between rounds the durable objects are those of the published tree.
+    let mut objects = store.manifest.with_state(|state| state.objects_of(core.id));
+    let (options, border) = next(present, &objects)?;
+    if options == present {
+        return Ok(());
+    }
+    store.space.check(&*store.env, Intent::Write)?;
+    objects.extend(border.iter().filter_map(put_object));
+    let tree = stored_tree(&store.data, &options, core.id, objects)?;
+    let edit = [Change::SetOptions(core.id, options.encode())].into_iter().chain(border);
+    commit_catalogue(store, &edit.collect::<Vec<_>>())?;
+    let commit = store.commits.lock();
+    core.publish_options(tree, options);
+    core.expect_jobs();
+    drop(commit);
+    store.background.wake_all();
+    Ok(())
+}
+
+/// Writes down what keyspaces whose thresholds move have paid so far, if that has changed by much. When
+/// the store is closed.
+pub(crate) fn keep_value_costs(store: &Store) -> Result<()> {
+    // Where space is short there are better uses for it.
+    if store.log.wal.is_none() || store.nearly_full.is_on() || store.space.is_short() {
+        return Ok(());
+    }
+    let _flush = store.flush_lock.lock();
+    let changed = |core: &Arc<KeyspaceCore>| {
+        let view = core.view.load();
+        let now = options_now(core);
+        let price = price_of_moving(&*view.tree, now.large_values());
+        let least = price.unwrap_or(u64::MAX) / PARTS_OF_PRICE;
+        let by = now.value_excess().abs_diff(view.options.value_excess());
+        (!core.is_dropped() && by > least).then(|| Change::SetOptions(core.id, now.encode()))
+    };
+    let edit: Vec<Change> = store.keyspaces().iter().filter_map(changed).collect();
+    if edit.is_empty() || store.has_failed() { Ok(()) } else { commit_catalogue(store, &edit) }
+}
+
+/// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
+/// proves it.
+pub(crate) fn commit_catalogue(store: &Store, edit: &[Change]) -> Result<()> {
+    let outcome = commit_edit(store, edit).and_then(|()| store.wal()?.record_edit());
+    if let Err(error) = &outcome {
+        store.poison(error);
+    }
+    outcome
 }

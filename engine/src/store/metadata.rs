@@ -36,49 +36,47 @@ const SMALL_BUDGET: u64 = 32 << 20;
 /// For so many keyspaces the reserve has room.
 const FEW_KEYSPACES: u64 = 128;
 
-impl Store {
-    /// Bytes of memory that metadata takes now.
-    pub(crate) fn metadata_bytes(&self) -> u64 {
-        let of_objects = |count: usize, bytes: u64| u64_of(count) * OBJECT_BYTES + bytes * OBJECT_COPIES;
-        self.data.run_memory_bytes()
-            + self.gap_bytes.load(Relaxed)
-            + self.keyspace_count() * u64_of(KEYSPACE_BYTES)
-            + self.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
-    }
+/// Bytes of memory that metadata takes now.
+pub(crate) fn metadata_bytes(store: &Store) -> u64 {
+    let of_objects = |count: usize, bytes: u64| u64_of(count) * OBJECT_BYTES + bytes * OBJECT_COPIES;
+    store.data.run_memory_bytes()
+        + store.gap_bytes.load(Relaxed)
+        + keyspace_count(store) * u64_of(KEYSPACE_BYTES)
+        + store.manifest.with_state(|state| of_objects(state.objects.len(), state.object_bytes()))
+}
 
-    /// Bytes of memory that flushes need beside that; nothing before the first one.
-    fn flush_bytes(&self) -> u64 {
-        let has_flushed = self.counters.flushes.load(Relaxed) > 0;
-        u64::from(has_flushed) * self.keyspace_count().saturating_sub(FEW_KEYSPACES) * FLUSH_BYTES
-    }
+/// Bytes of memory that flushes need beside that; nothing before the first one.
+fn flush_bytes(store: &Store) -> u64 {
+    let has_flushed = store.counters.flushes.load(Relaxed) > 0;
+    u64::from(has_flushed) * keyspace_count(store).saturating_sub(FEW_KEYSPACES) * FLUSH_BYTES
+}
 
-    /// Takes note of a tree that is published.
-    pub(crate) fn note_tree(&self, tree: &dyn Tree) {
-        if tree.value_segments().is_some_and(|segments| !segments.is_empty()) {
-            self.has_values_outside.store(true, Relaxed);
-        }
+/// Takes note of a tree that is published.
+pub(crate) fn note_tree(store: &Store, tree: &dyn Tree) {
+    if tree.value_segments().is_some_and(|segments| !segments.is_empty()) {
+        store.has_values_outside.store(true, Relaxed);
     }
+}
 
-    /// Bytes of memory that merges and scans need for values outside.
-    fn outside_bytes(&self) -> u64 {
-        let has_any = self.has_values_outside.load(Relaxed);
-        let beyond_small = self.memory.total().saturating_sub(SMALL_BUDGET);
-        u64::from(has_any) * OUTSIDE_BYTES.min(beyond_small / OUTSIDE_PARTS)
-    }
+/// Bytes of memory that merges and scans need for values outside.
+fn outside_bytes(store: &Store) -> u64 {
+    let has_any = store.has_values_outside.load(Relaxed);
+    let beyond_small = store.memory.total().saturating_sub(SMALL_BUDGET);
+    u64::from(has_any) * OUTSIDE_BYTES.min(beyond_small / OUTSIDE_PARTS)
+}
 
-    fn keyspace_count(&self) -> u64 {
-        u64_of(self.catalogue.read().by_id.len())
-    }
+fn keyspace_count(store: &Store) -> u64 {
+    u64_of(store.catalogue.read().by_id.len())
+}
 
-    /// Lets the caches follow what metadata and log buffers take. REQUIRES: of the locks of the store none is
-    /// held but `flush_lock`.
-    pub(crate) fn fit_caches(&self) {
-        let log_buffers = self.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
-        let log_buffers = log_buffers + self.value_logs.memory_bytes() + self.outside_bytes();
-        let metadata = self.metadata_bytes() + self.flush_bytes() + self.iterators.bytes();
-        if self.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
-            self.rebalance_memory();
-        }
+/// Lets the caches follow what metadata and log buffers take. REQUIRES: of the locks of the store none is
+/// held but `flush_lock`.
+pub(crate) fn fit_caches(store: &Store) {
+    let log_buffers = store.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
+    let log_buffers = log_buffers + store.value_logs.memory_bytes() + outside_bytes(store);
+    let metadata = metadata_bytes(store) + flush_bytes(store) + store.iterators.bytes();
+    if store.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
+        store.rebalance_memory();
     }
 }
 

@@ -12,7 +12,11 @@ use std::time::Duration;
 use testudo_base::Result;
 
 use super::restore_state::RestoreState;
-use crate::store::Store;
+use crate::{
+    store::Store,
+    warm::write::note_hot_set,
+    warm::{look_ups, restore::restore_some},
+};
 
 /// How often it looks whether a user reads: often at first, then as often as other background threads.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -25,16 +29,16 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(180);
 pub(crate) fn warm_loop(store: &Store) -> Result<()> {
     let ends = || store.health.is_closing() || store.has_failed();
     let mut interval = LOOK_MIN;
-    while store.warm.state() == RestoreState::Waiting && store.look_ups() == 0 && !ends() {
+    while store.warm.state() == RestoreState::Waiting && look_ups(store) == 0 && !ends() {
         store.warm.wait(interval);
         interval = (interval * 3 / 2).min(LOOK_MAX);
     }
     while !ends() {
-        let (began, look_ups) = (store.env.monotonic(), store.look_ups());
-        if !store.restore_some() {
+        let (began, look_ups_before) = (store.env.monotonic(), look_ups(store));
+        if !restore_some(store) {
             break;
         }
-        if store.look_ups() > look_ups {
+        if look_ups(store) > look_ups_before {
             store.warm.wait(store.env.monotonic().saturating_sub(began).min(PAUSE_MAX));
         }
     }
@@ -42,7 +46,7 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
     while store.log.wal.is_some() && !ends() {
         store.warm.wait(NOTE_INTERVAL);
         if !ends() {
-            store.note_hot_set();
+            note_hot_set(store);
         }
     }
     Ok(())

@@ -132,7 +132,7 @@ fn block_checksum(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -> 
 }
 
 /// A block with its header. REQUIRES: the payload is not too long.
-pub(super) fn encode_block(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -> Vec<u8> {
+pub(crate) fn encode_block(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -> Vec<u8> {
     debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX, "blocks are ended in time");
     let mut out = Vec::with_capacity(BLOCK_HEADER_BYTES + payload.len());
     put_u32(&mut out, u32::from(kind as u8));
@@ -142,7 +142,7 @@ pub(super) fn encode_block(kind: BlockKind, payload: &[u8], number: u64, offset:
     out
 }
 
-pub(super) fn encode_states(states: impl Iterator<Item = (KeyspaceId, Seqno)>) -> Vec<u8> {
+pub(crate) fn encode_states(states: impl Iterator<Item = (KeyspaceId, Seqno)>) -> Vec<u8> {
     let mut out = Vec::new();
     for (keyspace, flushed) in states {
         put_varint(&mut out, u64::from(keyspace.0));
@@ -151,7 +151,7 @@ pub(super) fn encode_states(states: impl Iterator<Item = (KeyspaceId, Seqno)>) -
     out
 }
 
-pub(super) fn decode_states(payload: &[u8]) -> Result<Vec<(KeyspaceId, Seqno)>, Damage> {
+pub(crate) fn decode_states(payload: &[u8]) -> Result<Vec<(KeyspaceId, Seqno)>, Damage> {
     let mut reader = Reader::new(payload);
     let mut states = Vec::new();
     while !reader.is_empty() {
@@ -165,7 +165,7 @@ fn keyspace(reader: &mut Reader<'_>) -> Result<KeyspaceId, Damage> {
 }
 
 /// The payload for pages that are kept alike: of each its run and its number, sorted.
-pub(super) fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
+pub(crate) fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
     let mut out = Vec::new();
     let kept = match keeping {
         Keeping::Structure => 0,
@@ -185,7 +185,7 @@ pub(super) fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_pages(payload: &[u8]) -> Result<Vec<HotPage>, Damage> {
+pub(crate) fn decode_pages(payload: &[u8]) -> Result<Vec<HotPage>, Damage> {
     let mut reader = Reader::new(payload);
     let keeping = match reader.u8()? {
         0 => Keeping::Structure,
@@ -206,7 +206,7 @@ pub(super) fn decode_pages(payload: &[u8]) -> Result<Vec<HotPage>, Damage> {
     Ok(pages)
 }
 
-pub(super) fn put_record(out: &mut Vec<u8>, record: &HotRecord) {
+pub(crate) fn put_record(out: &mut Vec<u8>, record: &HotRecord) {
     put_varint(out, u64::from(record.keyspace.0));
     put_varint(out, u64::from(record.priority));
     put_varint(out, u64_of(record.key.len()));
@@ -216,7 +216,7 @@ pub(super) fn put_record(out: &mut Vec<u8>, record: &HotRecord) {
 }
 
 /// Takes a record off the front.
-pub(super) fn take_record(reader: &mut Reader<'_>) -> Result<HotRecord, Damage> {
+pub(crate) fn take_record(reader: &mut Reader<'_>) -> Result<HotRecord, Damage> {
     let keyspace = keyspace(reader)?;
     let priority = u8::try_from(reader.varint()?).map_err(|_| Damage("a priority is too high"))?;
     let (key_bytes, value_bytes) = (reader.varint()?, reader.varint()?);

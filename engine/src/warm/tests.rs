@@ -7,7 +7,10 @@ use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, Op
 use testudo_options::{Durability, KeyspaceOptions};
 
 use super::{restore_state::RestoreState, *};
-use crate::{Db, DbBuilder, DbStats, Keyspace, VerifyLevel, open::directory::HOT_SET_FILE};
+use crate::{
+    Db, DbBuilder, DbStats, Keyspace, VerifyLevel, open::directory::HOT_SET_FILE,
+    warm::restore::restore_some, warm::write::note_hot_set,
+};
 
 const DIRECTORY: &str = "/db";
 const RECORDS: u32 = 20_000;
@@ -57,7 +60,7 @@ fn read_hot(db: &Db) -> DbStats {
 
 fn restore(db: &Db) {
     let _ = keyspace(db).get(b"nothing").unwrap();
-    while db.store().restore_some() {}
+    while restore_some(db.store()) {}
 }
 
 fn hot_set(env: &MemEnv) -> Option<Vec<u8>> {
@@ -114,7 +117,7 @@ fn an_opening_that_reads_nothing_leaves_the_file_and_reads_nothing() {
     let env = warm();
     let before = hot_set(&env).unwrap();
     let db = builder(&env).open().unwrap();
-    assert!(!db.store().restore_some());
+    assert!(!restore_some(db.store()));
     keyspace(&db).insert(key(1), value(1, "old")).unwrap();
     db.close().unwrap();
     assert!(hot_set(&env).unwrap() == before);
@@ -230,10 +233,10 @@ fn a_keyspace_may_be_dropped_while_its_pages_come_back() {
     let db = builder(&env).open().unwrap();
     let _ = keyspace(&db).get(b"nothing").unwrap();
     for _ in 0..3 {
-        db.store().restore_some();
+        restore_some(db.store());
     }
     db.drop_keyspace("k").unwrap();
-    while db.store().restore_some() {}
+    while restore_some(db.store()) {}
     db.check_invariants().unwrap();
     let again = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     for number in 0..RECORDS {
@@ -294,7 +297,7 @@ fn what_is_not_used_is_not_read_to_the_end() {
     for number in 0..RECORDS {
         let _ = keyspace(&db).get(key(number)).unwrap();
     }
-    while db.store().restore_some() {}
+    while restore_some(db.store()) {}
     assert_eq!(db.stats().restore_state, RestoreState::Unused);
 }
 
@@ -308,7 +311,7 @@ fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
             let db = builder(&image).env(Arc::clone(&faulty) as Arc<dyn Env>).open().unwrap();
             read_hot(&db);
             let calls = faulty.total_call_count();
-            db.store().note_hot_set();
+            note_hot_set(db.store());
             (calls, faulty.total_call_count())
         };
         assert!(calls.1 > calls.0, "something is written");
@@ -318,7 +321,7 @@ fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
             let db = builder(&image).env(Arc::clone(&faulty) as Arc<dyn Env>).open().unwrap();
             read_hot(&db);
             faulty.set_plan(Some(FaultPlan::once(failing, error)));
-            db.store().note_hot_set();
+            note_hot_set(db.store());
             faulty.set_plan(None);
             db.close().unwrap();
             let db = builder(&image).open().unwrap();
@@ -339,7 +342,7 @@ fn what_the_file_costs_the_device_is_counted() {
     assert_eq!(read.device_bytes_read, of_data_file + file_bytes, "{read:?}");
 
     read_hot(&db);
-    db.store().note_hot_set();
+    note_hot_set(db.store());
     let stats = db.stats();
     let noted = u64_of(hot_set(&env).unwrap().len());
     assert_eq!(stats.hot_set_bytes_written, noted, "{stats:?}");

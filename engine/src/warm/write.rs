@@ -28,8 +28,11 @@ use super::{
     warm_restart::{WarmRestart, Written},
 };
 use crate::{
+    flush::{hold_space::may_be_nearly_full, log_release::stored_bytes},
     open::directory::{HOT_SET_FILE, NEW_HOT_SET_FILE},
     store::Store,
+    warm::plain_keyspaces,
+    warm::restore::end_restoring,
 };
 
 /// Writing ends after so long, with what is written by then.
@@ -82,145 +85,142 @@ impl HotSetWriter<'_> {
     }
 }
 
-impl Store {
-    /// Notes what is hot when the store is closed. REQUIRES: nobody reads, writes or flushes any more.
-    pub(crate) fn leave_hot_set(&self) {
-        self.end_restoring();
-        let taken_in = self.taken_in();
-        let is_changed = taken_in != *self.warm.written.lock();
-        if self.log.wal.is_some() && is_changed {
-            self.replace_hot_set(taken_in, self.record_states());
+/// Notes what is hot when the store is closed. REQUIRES: nobody reads, writes or flushes any more.
+pub(crate) fn leave_hot_set(store: &Store) {
+    end_restoring(store);
+    let taken_in = taken_in(store);
+    let is_changed = taken_in != *store.warm.written.lock();
+    if store.log.wal.is_some() && is_changed {
+        replace_hot_set(store, taken_in, record_states(store));
+    }
+}
+
+/// Notes what is hot while the store is in use, if much of it has changed.
+pub(crate) fn note_hot_set(store: &Store) {
+    let taken_in = taken_in(store);
+    let held = store.records.stats().records + store.data.cache_stats().used_bytes / PAGE_BYTES;
+    if taken_in.since(&store.warm.written.lock()) >= held / 4 {
+        let states = {
+            let _flush = store.flush_lock.lock();
+            record_states(store)
+        };
+        replace_hot_set(store, taken_in, states);
+    }
+}
+
+fn taken_in(store: &Store) -> Written {
+    let records = store.records.stats();
+    Written {
+        page_reads: store.data.io_stats().page_reads,
+        inserted: records.inserted - records.restored,
+        flushes: store.counters.flushes.load(Relaxed),
+    }
+}
+
+/// The states of the trees for which records are cached, as many as can be noted. REQUIRES: nobody
+/// flushes.
+fn record_states(store: &Store) -> RecordStates {
+    let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
+    if !store.warm.is_on {
+        return states;
+    }
+    states.flushed.reserve_exact(plain_keyspaces(store).count().min(STATES_MAX));
+    for keyspace in plain_keyspaces(store) {
+        let records = keyspace.view.load().records.clone();
+        let flushed =
+            store.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed));
+        if let Some(flushed) = flushed.filter(|_| records.is_newest()) {
+            states.flushed.push((keyspace.id, flushed));
+            states.records.insert(keyspace.id, records);
+        }
+        if states.flushed.len() == STATES_MAX {
+            break;
         }
     }
+    states
+}
 
-    /// Notes what is hot while the store is in use, if much of it has changed.
-    pub(super) fn note_hot_set(&self) {
-        let taken_in = self.taken_in();
-        let held = self.records.stats().records + self.data.cache_stats().used_bytes / PAGE_BYTES;
-        if taken_in.since(&self.warm.written.lock()) >= held / 4 {
-            let states = {
-                let _flush = self.flush_lock.lock();
-                self.record_states()
-            };
-            self.replace_hot_set(taken_in, states);
-        }
+fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
+    // What an earlier opening noted is worth more than the part of it that is here by now.
+    if !store.warm.is_on || store.has_failed() || store.warm.state().is_under_way() {
+        return;
     }
-
-    fn taken_in(&self) -> Written {
-        let records = self.records.stats();
-        Written {
-            page_reads: self.data.io_stats().page_reads,
-            inserted: records.inserted - records.restored,
-            flushes: self.counters.flushes.load(Relaxed),
-        }
+    if may_be_nearly_full(store) {
+        remove_hot_set(store);
+        return;
     }
-
-    /// The states of the trees for which records are cached, as many as can be noted. REQUIRES: nobody
-    /// flushes.
-    fn record_states(&self) -> RecordStates {
-        let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
-        if !self.warm.is_on {
-            return states;
-        }
-        states.flushed.reserve_exact(self.plain_keyspaces().count().min(STATES_MAX));
-        for keyspace in self.plain_keyspaces() {
-            let records = keyspace.view.load().records.clone();
-            let flushed = self
-                .manifest
-                .with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed));
-            if let Some(flushed) = flushed.filter(|_| records.is_newest()) {
-                states.flushed.push((keyspace.id, flushed));
-                states.records.insert(keyspace.id, records);
-            }
-            if states.flushed.len() == STATES_MAX {
-                break;
-            }
-        }
-        states
+    let kept = [Keeping::Structure, Keeping::Main, Keeping::Probation];
+    let pages = kept.map(|keeping| (keeping, store.data.hot_pages(keeping)));
+    let page_bytes: u64 = pages.iter().map(|(_, pages)| u64_of(pages.len()) * PAGE_BYTES).sum();
+    let records = store.records.stats();
+    let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
+    if page_bytes + record_bytes < HOT_BYTES_MIN {
+        return;
     }
-
-    fn replace_hot_set(&self, taken_in: Written, states: RecordStates) {
-        // What an earlier opening noted is worth more than the part of it that is here by now.
-        if !self.warm.is_on || self.has_failed() || self.warm.state().is_under_way() {
-            return;
-        }
-        if self.may_be_nearly_full() {
-            self.remove_hot_set();
-            return;
-        }
-        let kept = [Keeping::Structure, Keeping::Main, Keeping::Probation];
-        let pages = kept.map(|keeping| (keeping, self.data.hot_pages(keeping)));
-        let page_bytes: u64 = pages.iter().map(|(_, pages)| u64_of(pages.len()) * PAGE_BYTES).sum();
-        let records = self.records.stats();
-        let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
-        if page_bytes + record_bytes < HOT_BYTES_MIN {
-            return;
-        }
-        // What is kept back for a full device is for writes.
-        let env = self.space.plain_env(&self.env);
-        let new = self.directory.join(NEW_HOT_SET_FILE);
+    // What is kept back for a full device is for writes.
+    let env = store.space.plain_env(&store.env);
+    let new = store.directory.join(NEW_HOT_SET_FILE);
+    let _ = env.remove_file(&new);
+    let renamed = write_hot_set(store, &*env, pages, &states).and_then(|bytes| {
+        env.rename(&new, &store.directory.join(HOT_SET_FILE))?;
+        Ok(bytes)
+    });
+    let Ok(bytes) = renamed else {
         let _ = env.remove_file(&new);
-        let renamed = self.write_hot_set(&*env, pages, &states).and_then(|bytes| {
-            env.rename(&new, &self.directory.join(HOT_SET_FILE))?;
-            Ok(bytes)
-        });
-        let Ok(bytes) = renamed else {
-            let _ = env.remove_file(&new);
-            return;
-        };
-        self.warm.file_bytes.store(bytes, Relaxed);
-        *self.warm.written.lock() = taken_in;
-    }
+        return;
+    };
+    store.warm.file_bytes.store(bytes, Relaxed);
+    *store.warm.written.lock() = taken_in;
+}
 
-    /// Leaves its space to others, on a device that is nearly full.
-    pub(crate) fn remove_hot_set(&self) {
-        if self.env.remove_file(&self.directory.join(HOT_SET_FILE)).is_ok() {
-            self.warm.file_bytes.store(0, Relaxed);
+/// Leaves its space to others, on a device that is nearly full.
+pub(crate) fn remove_hot_set(store: &Store) {
+    if store.env.remove_file(&store.directory.join(HOT_SET_FILE)).is_ok() {
+        store.warm.file_bytes.store(0, Relaxed);
+    }
+}
+
+/// Writes the file and gives its length.
+fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
+    let began = env.monotonic();
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+    let file = env.open(&store.directory.join(NEW_HOT_SET_FILE), options)?;
+    let bytes_max = (stored_bytes(store) / STORE_PARTS).min(store.memory.total()).min(FILE_BYTES_MAX);
+    let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
+    let mut writer = HotSetWriter { warm: &store.warm, file, number, offset, bytes_max };
+    writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
+    put_pages(&mut writer, pages)?;
+    put_records(store, &mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
+    let header = HotSetHeader {
+        store: store.id,
+        incarnation: store.manifest.with_state(newest_opening),
+        number: writer.number,
+        border: store.arena_pool.division().border(),
+        file_bytes: writer.offset,
+    };
+    writer.write_at(0, &header.encode())?;
+    Ok(writer.offset)
+}
+
+/// Writes records as long as there is time and room.
+fn put_records(
+    store: &Store,
+    writer: &mut HotSetWriter<'_>,
+    states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
+    has_time: impl Fn() -> bool,
+) -> io::Result<()> {
+    let (mut payload, mut outcome) = (Vec::new(), Ok(()));
+    store.records.each_hot_record(states, |record| {
+        put_record(&mut payload, record);
+        if payload.len() >= PAYLOAD_BYTES {
+            outcome = writer.put(BlockKind::Records, &payload);
+            payload.clear();
+            return outcome.is_ok() && writer.has_room() && has_time();
         }
-    }
-
-    /// Writes the file and gives its length.
-    fn write_hot_set(&self, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
-        let began = env.monotonic();
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
-        let file = env.open(&self.directory.join(NEW_HOT_SET_FILE), options)?;
-        let bytes_max = (self.stored_bytes() / STORE_PARTS).min(self.memory.total()).min(FILE_BYTES_MAX);
-        let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
-        let mut writer = HotSetWriter { warm: &self.warm, file, number, offset, bytes_max };
-        writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
-        put_pages(&mut writer, pages)?;
-        self.put_records(&mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
-        let header = HotSetHeader {
-            store: self.id,
-            incarnation: self.manifest.with_state(newest_opening),
-            number: writer.number,
-            border: self.arena_pool.division().border(),
-            file_bytes: writer.offset,
-        };
-        writer.write_at(0, &header.encode())?;
-        Ok(writer.offset)
-    }
-
-    /// Writes records as long as there is time and room.
-    fn put_records(
-        &self,
-        writer: &mut HotSetWriter<'_>,
-        states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
-        has_time: impl Fn() -> bool,
-    ) -> io::Result<()> {
-        let (mut payload, mut outcome) = (Vec::new(), Ok(()));
-        self.records.each_hot_record(states, |record| {
-            put_record(&mut payload, record);
-            if payload.len() >= PAYLOAD_BYTES {
-                outcome = writer.put(BlockKind::Records, &payload);
-                payload.clear();
-                return outcome.is_ok() && writer.has_room() && has_time();
-            }
-            true
-        });
-        outcome?;
-        if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
-    }
+        true
+    });
+    outcome?;
+    if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
 }
 
 /// Notes pages, those first that are kept longest, as long as there is room.

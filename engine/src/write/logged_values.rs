@@ -45,51 +45,49 @@ pub(crate) struct LoggedOfCommit {
     saved_bytes: usize,
 }
 
-impl Store {
-    /// Whether commits of this durability wait for the device.
-    #[inline]
-    pub(crate) fn is_synced(&self, durability: Durability) -> bool {
-        durability == Durability::Sync || self.default_durability == Durability::Sync
-    }
+/// Whether commits of this durability wait for the device.
+#[inline]
+pub(crate) fn is_synced(store: &Store, durability: Durability) -> bool {
+    durability == Durability::Sync || store.default_durability == Durability::Sync
+}
 
-    /// Appends those values of a commit to the value logs of the active buffers; `None` if none was.
-    ///
-    /// Errors: `Io`, which also poisons the store.
-    pub(crate) fn log_values(
-        &self,
-        keyspaces: &[Arc<KeyspaceCore>],
-        operations: &[Operation<'_>],
-        durability: Durability,
-    ) -> Result<Option<LoggedOfCommit>> {
-        if self.is_synced(durability) {
-            return Ok(None);
-        }
-        if keyspaces.iter().all(|keyspace| keyspace.view.load().active.value_log().is_none()) {
-            return Ok(None);
-        }
-        let mut logged = LoggedOfCommit { values: Vec::new(), saved_bytes: 0 };
-        for (index, operation) in operations.iter().enumerate() {
-            if operation.kind != Kind::Value {
-                continue;
-            }
-            let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
-            let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
-            let Some(log) = view.active.value_log() else { continue };
-            if !view.active.goes_to_value_log(operation.key, operation.value) {
-                continue;
-            }
-            let appended = self.value_logs.append(log, operation.value);
-            if let Some(reference) = appended.inspect_err(|error| self.poison(error))? {
-                let mut bytes = Vec::new();
-                reference.encode(&mut bytes);
-                let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };
-                logged.saved_bytes += operation_bytes(operation) - operation_bytes(&instead);
-                let (keyspace, log) = (operation.keyspace, Arc::clone(log));
-                logged.values.push(Logged { index, keyspace, reference, bytes, log });
-            }
-        }
-        Ok(Some(logged).filter(|logged| !logged.values.is_empty()))
+/// Appends those values of a commit to the value logs of the active buffers; `None` if none was.
+///
+/// Errors: `Io`, which also poisons the store.
+pub(crate) fn log_values(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    operations: &[Operation<'_>],
+    durability: Durability,
+) -> Result<Option<LoggedOfCommit>> {
+    if is_synced(store, durability) {
+        return Ok(None);
     }
+    if keyspaces.iter().all(|keyspace| keyspace.view.load().active.value_log().is_none()) {
+        return Ok(None);
+    }
+    let mut logged = LoggedOfCommit { values: Vec::new(), saved_bytes: 0 };
+    for (index, operation) in operations.iter().enumerate() {
+        if operation.kind != Kind::Value {
+            continue;
+        }
+        let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
+        let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
+        let Some(log) = view.active.value_log() else { continue };
+        if !view.active.goes_to_value_log(operation.key, operation.value) {
+            continue;
+        }
+        let appended = store.value_logs.append(log, operation.value);
+        if let Some(reference) = appended.inspect_err(|error| store.poison(error))? {
+            let mut bytes = Vec::new();
+            reference.encode(&mut bytes);
+            let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };
+            logged.saved_bytes += operation_bytes(operation) - operation_bytes(&instead);
+            let (keyspace, log) = (operation.keyspace, Arc::clone(log));
+            logged.values.push(Logged { index, keyspace, reference, bytes, log });
+        }
+    }
+    Ok(Some(logged).filter(|logged| !logged.values.is_empty()))
 }
 
 impl LoggedOfCommit {

@@ -26,11 +26,12 @@ use testudo_base::{
 };
 
 use crate::{
+    read_pieces::get_locked,
     store::{
         Store,
         view::{KeyspaceCore, View},
     },
-    write::batch_format::Operation,
+    write::{batch_format::Operation, write_pieces::is_upon_pieces},
 };
 
 /// What a batch has done to one key so far.
@@ -43,122 +44,120 @@ struct Pending<'a> {
     bytes: usize,
 }
 
-impl Store {
-    /// Whether `more` bytes of operands may make too long an entry of `key`, or come upon a value in pieces.
-    /// REQUIRES: its stripe is locked.
-    pub(crate) fn may_merge_long(&self, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
-        // Who cannot tell reads the key, and is told why.
-        if self.is_upon_pieces(keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
-            return true;
-        }
-        if planted!("merged-length-unchecked") {
-            return false;
-        }
-        let max = usize_of(self.memory.max_value_bytes());
-        let view = keyspace.view.load();
-        let is_noted = self.merging.oversized_keys.may_have(key);
-        let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
-        if !is_noted && longest + more <= max / 2 {
-            return self.may_pass_limit(&view, key, longest + more);
-        }
-        let mut bytes = more;
-        for buffer in view.buffers() {
-            let found = buffer.table.get(key, Seqno(u64::MAX), |kind, value| (kind, value.len()));
-            let Some((kind, found_bytes)) = found else { continue };
-            bytes += found_bytes;
-            if kind != Kind::Operands {
-                return bytes > max;
-            }
-        }
-        is_noted || bytes > max / 2 || self.may_pass_limit(&view, key, bytes)
+/// Whether `more` bytes of operands may make too long an entry of `key`, or come upon a value in pieces.
+/// REQUIRES: its stripe is locked.
+pub(crate) fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
+    // Who cannot tell reads the key, and is told why.
+    if is_upon_pieces(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
+        return true;
     }
-
-    /// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
-    /// can hold. No flush must ever come to that, however often the store was closed in between.
-    fn may_pass_limit(&self, view: &View, key: &[u8], buffered: usize) -> bool {
-        let left = self.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
-        view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
+    if planted!("merged-length-unchecked") {
+        return false;
     }
-
-    /// Notes a value that was written whole, so that operands on top of it are counted with it later.
-    #[inline]
-    pub(crate) fn record_long(&self, keyspace: &KeyspaceCore, operation: &Operation<'_>) {
-        if operation.kind == Kind::Value
-            && let Some(full_merge) = keyspace.merging()
-        {
-            full_merge.record_value(operation.key, operation.value.len());
+    let max = usize_of(store.memory.max_value_bytes());
+    let view = keyspace.view.load();
+    let is_noted = store.merging.oversized_keys.may_have(key);
+    let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
+    if !is_noted && longest + more <= max / 2 {
+        return may_pass_limit(store, &view, key, longest + more);
+    }
+    let mut bytes = more;
+    for buffer in view.buffers() {
+        let found = buffer.table.get(key, Seqno(u64::MAX), |kind, value| (kind, value.len()));
+        let Some((kind, found_bytes)) = found else { continue };
+        bytes += found_bytes;
+        if kind != Kind::Operands {
+            return bytes > max;
         }
     }
+    is_noted || bytes > max / 2 || may_pass_limit(store, &view, key, bytes)
+}
 
-    /// The values to be written in place of operands that have to be merged at once, each with its place
-    /// among the operations. REQUIRES: the stripes of their keys are locked.
-    ///
-    /// Errors: `Invalid` for a value that is too long, and what a read of the key or its operator says.
-    pub(crate) fn merge_long(
-        &self,
-        keyspaces: &[Arc<KeyspaceCore>],
-        operations: &[Operation<'_>],
-    ) -> Result<Vec<(usize, Vec<u8>)>> {
-        let mut merged = Vec::new();
-        if operations.iter().all(|operation| operation.kind != Kind::Operands) {
-            return Ok(merged);
-        }
-        let max = usize_of(self.memory.max_value_bytes());
-        let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
-        for (index, operation) in operations.iter().enumerate() {
-            let Operation { keyspace: id, kind, key, value } = *operation;
-            let of_key = pending.entry((id, key)).or_default();
-            if kind != Kind::Operands {
-                *of_key =
-                    Pending { base: Some((kind, value.to_vec())), bytes: value.len(), ..Pending::default() };
-                continue;
-            }
-            of_key.operands.push(value);
-            of_key.bytes += value.len();
-            let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == id);
-            let keyspace = keyspace.expect("every keyspace of a batch is listed");
-            let is_long = match of_key.base {
-                Some(_) => of_key.bytes > max && !planted!("merged-length-unchecked"),
-                None => self.may_merge_long(keyspace, key, of_key.bytes),
-            };
-            if is_long {
-                let value = self.merge_now(keyspace, key, of_key)?;
-                let base = Some((Kind::Value, value.clone()));
-                *of_key = Pending { base, bytes: value.len(), ..Pending::default() };
-                merged.push((index, value));
-            }
-        }
-        Ok(merged)
+/// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
+/// can hold. No flush must ever come to that, however often the store was closed in between.
+fn may_pass_limit(store: &Store, view: &View, key: &[u8], buffered: usize) -> bool {
+    let left = store.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
+    view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
+}
+
+/// Notes a value that was written whole, so that operands on top of it are counted with it later.
+#[inline]
+pub(crate) fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
+    if operation.kind == Kind::Value
+        && let Some(full_merge) = keyspace.merging()
+    {
+        full_merge.record_value(operation.key, operation.value.len());
     }
+}
 
-    /// The value of `key` after the operands that are pending.
-    fn merge_now(&self, keyspace: &KeyspaceCore, key: &[u8], pending: &Pending<'_>) -> Result<Vec<u8>> {
-        let (kind, base) = match &pending.base {
-            Some((kind, base)) => (*kind, base.clone()),
-            None => match self.get_locked(keyspace, key)? {
-                Some(value) => (Kind::Value, value.into_vec()),
-                None => (Kind::Tombstone, Vec::new()),
-            },
+/// The values to be written in place of operands that have to be merged at once, each with its place
+/// among the operations. REQUIRES: the stripes of their keys are locked.
+///
+/// Errors: `Invalid` for a value that is too long, and what a read of the key or its operator says.
+pub(crate) fn merge_long(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    operations: &[Operation<'_>],
+) -> Result<Vec<(usize, Vec<u8>)>> {
+    let mut merged = Vec::new();
+    if operations.iter().all(|operation| operation.kind != Kind::Operands) {
+        return Ok(merged);
+    }
+    let max = usize_of(store.memory.max_value_bytes());
+    let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let Operation { keyspace: id, kind, key, value } = *operation;
+        let of_key = pending.entry((id, key)).or_default();
+        if kind != Kind::Operands {
+            *of_key =
+                Pending { base: Some((kind, value.to_vec())), bytes: value.len(), ..Pending::default() };
+            continue;
+        }
+        of_key.operands.push(value);
+        of_key.bytes += value.len();
+        let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == id);
+        let keyspace = keyspace.expect("every keyspace of a batch is listed");
+        let is_long = match of_key.base {
+            Some(_) => of_key.bytes > max && !planted!("merged-length-unchecked"),
+            None => may_merge_long(store, keyspace, key, of_key.bytes),
         };
-        let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
-        let kind = begin_stack(kind, &base, &mut stack);
-        pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));
-        let value = keyspace.full_merge.merge(&Entry { key, kind, value: &stack })?;
-        let max = self.memory.max_value_bytes();
-        if u64_of(value.len()) > max {
-            return Err(Error::invalid(format!(
-                "keyspace {:?}: the operand would make a value of {} bytes, longer than {max}, a quarter of \
-                 the memory budget of {} bytes",
-                keyspace.name,
-                value.len(),
-                self.memory.total()
-            ))
-            .about_key(key));
+        if is_long {
+            let value = merge_now(store, keyspace, key, of_key)?;
+            let base = Some((Kind::Value, value.clone()));
+            *of_key = Pending { base, bytes: value.len(), ..Pending::default() };
+            merged.push((index, value));
         }
-        self.merging.oversized_keys.forget(key);
-        self.merging.oversized_keys.check(key, value.len());
-        Ok(value)
     }
+    Ok(merged)
+}
+
+/// The value of `key` after the operands that are pending.
+fn merge_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8], pending: &Pending<'_>) -> Result<Vec<u8>> {
+    let (kind, base) = match &pending.base {
+        Some((kind, base)) => (*kind, base.clone()),
+        None => match get_locked(store, keyspace, key)? {
+            Some(value) => (Kind::Value, value.into_vec()),
+            None => (Kind::Tombstone, Vec::new()),
+        },
+    };
+    let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
+    let kind = begin_stack(kind, &base, &mut stack);
+    pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));
+    let value = keyspace.full_merge.merge(&Entry { key, kind, value: &stack })?;
+    let max = store.memory.max_value_bytes();
+    if u64_of(value.len()) > max {
+        return Err(Error::invalid(format!(
+            "keyspace {:?}: the operand would make a value of {} bytes, longer than {max}, a quarter of \
+             the memory budget of {} bytes",
+            keyspace.name,
+            value.len(),
+            store.memory.total()
+        ))
+        .about_key(key));
+    }
+    store.merging.oversized_keys.forget(key);
+    store.merging.oversized_keys.check(key, value.len());
+    Ok(value)
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@ use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
 use testudo_options::Durability;
 
 use crate::{
+    read_pieces::get_locked,
     store::{Store, view::KeyspaceCore},
     write::{
+        admission::{check_limits, is_space_short},
         batch_format::{Operation, operation_bytes},
-        commit::CommitTerms,
+        commit::{CommitTerms, commit, write_and_record},
         space_guard::Intent,
         update_scope::UpdateScope,
     },
@@ -29,76 +31,74 @@ enum Changed {
     NotAdmitted(usize),
 }
 
-impl Store {
-    /// Commits what `change` makes of the present value, which nobody else changes meanwhile; the new value.
-    pub(crate) fn modify(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        key: &[u8],
-        mut change: impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
-    ) -> Result<Option<Vec<u8>>> {
-        self.check_limits(key, &[])?;
-        self.wal()?;
-        let (mut bytes, mut intent) = (key.len(), Intent::Remove);
-        loop {
-            let keyspaces = std::slice::from_ref(keyspace);
-            let terms = CommitTerms { keyspaces, bytes, intent, durability: Durability::Buffered };
-            let lock = || {
-                let stripe = self.commits.stripes.lock_one(keyspace.id, key);
-                Some(stripe).filter(|_| !planted!("swap-without-lock"))
-            };
-            let mut outcome = Changed::Nothing;
-            self.commit(&terms, lock, || {
-                outcome = self.write_changed(&terms, key, &mut change)?;
-                Ok(if let Changed::Written(seqno, _) = outcome { Some(seqno) } else { None })
-            })?;
-            match outcome {
-                Changed::Nothing => return Ok(None),
-                Changed::Written(_, new) => {
-                    // The delay that it did not have before.
-                    let more = new.as_ref().map_or(0, Vec::len).saturating_sub(bytes);
-                    self.backpressure.admit(&*self.env, u64_of(more));
-                    return Ok(new);
-                }
-                Changed::NotAdmitted(needed) => (bytes, intent) = (needed, Intent::Write),
+/// Commits what `change` makes of the present value, which nobody else changes meanwhile; the new value.
+pub(crate) fn modify(
+    store: &Store,
+    keyspace: &Arc<KeyspaceCore>,
+    key: &[u8],
+    mut change: impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
+) -> Result<Option<Vec<u8>>> {
+    check_limits(store, key, &[])?;
+    store.wal()?;
+    let (mut bytes, mut intent) = (key.len(), Intent::Remove);
+    loop {
+        let keyspaces = std::slice::from_ref(keyspace);
+        let terms = CommitTerms { keyspaces, bytes, intent, durability: Durability::Buffered };
+        let lock = || {
+            let stripe = store.commits.stripes.lock_one(keyspace.id, key);
+            Some(stripe).filter(|_| !planted!("swap-without-lock"))
+        };
+        let mut outcome = Changed::Nothing;
+        commit(store, &terms, lock, || {
+            outcome = write_changed(store, &terms, key, &mut change)?;
+            Ok(if let Changed::Written(seqno, _) = outcome { Some(seqno) } else { None })
+        })?;
+        match outcome {
+            Changed::Nothing => return Ok(None),
+            Changed::Written(_, new) => {
+                // The delay that it did not have before.
+                let more = new.as_ref().map_or(0, Vec::len).saturating_sub(bytes);
+                store.backpressure.admit(&*store.env, u64_of(more));
+                return Ok(new);
             }
+            Changed::NotAdmitted(needed) => (bytes, intent) = (needed, Intent::Write),
         }
     }
+}
 
-    /// Writes what `change` makes of the present value, unless a commit of these terms may not.
-    fn write_changed(
-        &self,
-        admitted: &CommitTerms<'_>,
-        key: &[u8],
-        change: &mut impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
-    ) -> Result<Changed> {
-        let keyspace = &admitted.keyspaces[0];
-        let old = self.get_locked(keyspace, key)?;
-        let new = {
-            let _scope = UpdateScope::enter(self, &keyspace.name, key);
-            change(old.as_deref())
-        };
-        // It may have forked: the child goes on here, without the threads that hold other locks.
-        self.health.check_process()?;
-        let new = new?;
-        let kind = match (&old, &new) {
-            (None, None) => return Ok(Changed::Nothing),
-            (_, Some(_)) => Kind::Value,
-            (Some(_), None) => Kind::Tombstone,
-        };
-        let value = new.as_deref().unwrap_or(&[]);
-        let operation = Operation { keyspace: keyspace.id, kind, key, value };
-        self.check_limits(key, value)?;
-        if kind == Kind::Value {
-            keyspace.check_value(key, value)?;
-        }
-        let bytes = operation_bytes(&operation);
-        let is_admitted = admitted.intent == Intent::Write && bytes <= admitted.bytes;
-        if kind == Kind::Value && !is_admitted && self.is_space_short() {
-            return Ok(Changed::NotAdmitted(bytes));
-        }
-        let operations = std::slice::from_ref(&operation);
-        let seqno = self.write_and_record(admitted.keyspaces, operations, bytes, Durability::Buffered)?;
-        Ok(Changed::Written(seqno, new))
+/// Writes what `change` makes of the present value, unless a commit of these terms may not.
+fn write_changed(
+    store: &Store,
+    admitted: &CommitTerms<'_>,
+    key: &[u8],
+    change: &mut impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
+) -> Result<Changed> {
+    let keyspace = &admitted.keyspaces[0];
+    let old = get_locked(store, keyspace, key)?;
+    let new = {
+        let _scope = UpdateScope::enter(store, &keyspace.name, key);
+        change(old.as_deref())
+    };
+    // It may have forked: the child goes on here, without the threads that hold other locks.
+    store.health.check_process()?;
+    let new = new?;
+    let kind = match (&old, &new) {
+        (None, None) => return Ok(Changed::Nothing),
+        (_, Some(_)) => Kind::Value,
+        (Some(_), None) => Kind::Tombstone,
+    };
+    let value = new.as_deref().unwrap_or(&[]);
+    let operation = Operation { keyspace: keyspace.id, kind, key, value };
+    check_limits(store, key, value)?;
+    if kind == Kind::Value {
+        keyspace.check_value(key, value)?;
     }
+    let bytes = operation_bytes(&operation);
+    let is_admitted = admitted.intent == Intent::Write && bytes <= admitted.bytes;
+    if kind == Kind::Value && !is_admitted && is_space_short(store) {
+        return Ok(Changed::NotAdmitted(bytes));
+    }
+    let operations = std::slice::from_ref(&operation);
+    let seqno = write_and_record(store, admitted.keyspaces, operations, bytes, Durability::Buffered)?;
+    Ok(Changed::Written(seqno, new))
 }

@@ -50,28 +50,26 @@ fn address(store: &Store) -> usize {
     std::ptr::from_ref(store).addr()
 }
 
-impl Store {
-    /// Fails in a function that changes a key of this store.
-    #[inline]
-    pub(crate) fn check_outside_updates(&self) -> Result<()> {
-        SCOPES.with(|scopes| {
-            let scopes = scopes.borrow();
-            if scopes.is_empty() || planted!("write-inside-update") {
-                Ok(())
-            } else {
-                self.check_none_of(&scopes)
-            }
-        })
-    }
+/// Fails in a function that changes a key of this store.
+#[inline]
+pub(crate) fn check_outside_updates(store: &Store) -> Result<()> {
+    SCOPES.with(|scopes| {
+        let scopes = scopes.borrow();
+        if scopes.is_empty() || planted!("write-inside-update") {
+            Ok(())
+        } else {
+            check_none_of(store, &scopes)
+        }
+    })
+}
 
-    #[cold]
-    fn check_none_of(&self, scopes: &[Noted]) -> Result<()> {
-        let Some(noted) = scopes.iter().find(|noted| noted.store == address(self)) else { return Ok(()) };
-        Err(Error::invalid(format!(
-            "a write from inside the function that updates a key of keyspace {:?}, which may only read the \
-             store",
-            noted.keyspace
-        ))
-        .about_key(&noted.key))
-    }
+#[cold]
+fn check_none_of(store: &Store, scopes: &[Noted]) -> Result<()> {
+    let Some(noted) = scopes.iter().find(|noted| noted.store == address(store)) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "a write from inside the function that updates a key of keyspace {:?}, which may only read the \
+         store",
+        noted.keyspace
+    ))
+    .about_key(&noted.key))
 }

@@ -8,7 +8,14 @@ use std::path::Path;
 use testudo_env::MemEnv;
 use testudo_options::KeyspaceOptions;
 
-use crate::Db;
+use crate::{
+    Db,
+    flush::{
+        flush_sealed::{flush_round, oldest_sealed},
+        seal_buffers::seal_all,
+        spill::{end_relief, spill_held_buffers},
+    },
+};
 
 #[test]
 fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {
@@ -20,15 +27,15 @@ fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {
         }
         let snapshot = is_held.then(|| db.snapshot().unwrap());
         let store = db.store();
-        store.seal_all();
+        seal_all(store);
         let before = store.backpressure.used();
         {
             let _flush = store.flush_lock.lock();
-            store.flush_round(store.oldest_sealed()).unwrap();
+            flush_round(store, oldest_sealed(store)).unwrap();
             let used = store.backpressure.used();
             assert_eq!(used * 2 > before, is_held, "{used} bytes of {before}");
-            store.spill_held_buffers();
-            store.end_relief();
+            spill_held_buffers(store);
+            end_relief(store);
         }
         assert!(store.backpressure.used() * 8 < before, "{} bytes of {before}", store.backpressure.used());
         if let Some(snapshot) = snapshot {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use testudo_env::{Env, MemEnv};
 use testudo_options::KeyspaceOptions;
 
-use crate::{Db, Keyspace};
+use crate::{Db, Keyspace, flush::govern::cost_of_writing};
 
 fn write(keyspace: &Keyspace, records: u32) {
     for number in 0..records {
@@ -20,7 +20,7 @@ fn keyspaces_count_by_what_their_buffers_hold() {
     let names: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
     let open = |name: &String| db.keyspace(name, KeyspaceOptions::default()).unwrap();
     let keyspaces: Vec<Keyspace> = names.iter().map(open).collect();
-    let counted = || db.store().cost_of_writing().keyspaces;
+    let counted = || cost_of_writing(db.store()).keyspaces;
     let check = |expected: std::ops::Range<f64>, when: &str| {
         assert!(expected.contains(&counted()), "{when}: {}", counted());
     };

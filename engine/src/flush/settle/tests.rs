@@ -6,7 +6,7 @@ use testudo_options::{KeyspaceOptions, Tree};
 use testudo_values::Placement;
 
 use super::*;
-use crate::{Db, Keyspace};
+use crate::{Db, Keyspace, flush::settle::settle_trees};
 
 fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let options = || KeyspaceOptions::default().placement(Placement::inline());
@@ -55,7 +55,7 @@ fn settling_ends_next_to_a_writer_of_any_tree() {
             assert!(jobs < 2 * SHARE_MIN, "{name}: it goes on and on");
             write(&db, &keyspace, 100 + jobs);
         };
-        db.store().settle_trees(between).unwrap();
+        settle_trees(db.store(), between).unwrap();
         db.check_invariants().unwrap();
     }
 }
@@ -90,7 +90,7 @@ fn a_keyspace_at_rest_is_settled_entirely_next_to_a_writer_of_another() {
         assert!(jobs < 4 * SHARE_MIN, "{name}: it goes on and on");
         write(&db, &busy, 100 + jobs);
     };
-    db.store().settle_trees(between).unwrap();
+    settle_trees(db.store(), between).unwrap();
     let tree = Arc::clone(&resting.core.view.load().tree);
     assert!(tree.pick_job(true).is_none(), "{:?}", tree.pick_job(true));
 }

@@ -73,15 +73,6 @@ fn a_store_with_a_family_that_is_not_known_is_refused_and_not_touched() {
 }
 
 #[test]
-fn every_preset_is_within_its_limits_and_has_its_name() {
-    for (name, tree) in Tree::presets() {
-        super::validate(tree).unwrap();
-        assert_eq!(tree.to_string(), name);
-        assert_eq!(name.parse::<Tree>().unwrap(), tree);
-    }
-}
-
-#[test]
 fn settings_out_of_bounds_are_refused() {
     let (_machine, db) = store();
     for tree in [

@@ -8,7 +8,11 @@ use testudo_options::{KeyspaceOptions, Tree};
 use testudo_values::Placement;
 
 use super::*;
-use crate::{Db, Keyspace, VerifyLevel};
+use crate::{
+    Db, Keyspace, VerifyLevel,
+    flush::sweep_pieces::{sweep_pieces, try_sweep_pieces},
+    write::{commit::commit_one, write_pieces::commit_piece},
+};
 
 const LENGTH: u64 = 200_000;
 
@@ -101,7 +105,7 @@ fn a_value_that_fails_is_gone_at_once_and_one_that_is_being_written_is_spared() 
     // A sweep while a value is half written.
     let (mut given, db_of_reader) = (0, db.clone());
     let sweeping = SweepingReader(|into: &mut [u8]| {
-        assert!(!db_of_reader.store().sweep_pieces().unwrap());
+        assert!(!sweep_pieces(db_of_reader.store()).unwrap());
         db_of_reader.flush().unwrap();
         let count = into.len().min(usize::try_from(LENGTH - given).unwrap());
         into[..count].fill(b'c');
@@ -112,7 +116,7 @@ fn a_value_that_fails_is_gone_at_once_and_one_that_is_being_written_is_spared() 
     assert_eq!(entries(&db), (2, 8));
     assert_eq!(present(&keyspace), Some(b'a'));
     keyspace.remove("other").unwrap();
-    assert!(db.store().sweep_pieces().unwrap());
+    assert!(sweep_pieces(db.store()).unwrap());
     assert_eq!(entries(&db), (1, 4));
 }
 
@@ -154,7 +158,7 @@ fn a_sweep_is_overdue_after_many_values_although_the_store_is_never_idle() {
         were_overdue += u64::from(db.store().pieces.is_sweep_overdue());
     }
     assert!((1..70).contains(&were_overdue), "{were_overdue}");
-    assert!(db.store().sweep_pieces().unwrap());
+    assert!(sweep_pieces(db.store()).unwrap());
     assert!(!db.store().pieces.is_sweep_overdue());
     assert_eq!(entries(&db), (0, 0));
 }
@@ -195,7 +199,7 @@ fn a_sweep_leaves_what_older_versions_refer_to() {
     let keyspace_id = older.core.id;
     let operation =
         Operation { keyspace: keyspace_id, kind: Kind::Reference, key: b"key", value: &reference };
-    db.store().commit_one(&older.core, &operation, Durability::Buffered).unwrap();
+    commit_one(db.store(), &older.core, &operation, Durability::Buffered).unwrap();
     insert(&keyspace, b'b').unwrap();
     db.settle().unwrap();
     assert_eq!((present(&keyspace), present(&older)), (Some(b'b'), Some(b'a')));
@@ -214,7 +218,7 @@ fn pieces_without_a_head_never_become_part_of_another_value() {
     insert(&keyspace, b'a').unwrap();
     let pieces = Arc::clone(db.store().pieces.keyspace().unwrap());
     let stray = 1_000_000;
-    db.store().commit_piece(&pieces, &piece_key(stray, 0), &[7; 100]).unwrap();
+    commit_piece(db.store(), &pieces, &piece_key(stray, 0), &[7; 100]).unwrap();
     drop(keyspace);
     db.close().unwrap();
     let db = open(&machine, Durability::Buffered);
@@ -254,8 +258,8 @@ fn settling_inside_an_update_is_refused_and_waits_for_nobody() {
     db.store().pieces.expect_sweep();
     keyspace
         .update("key", |_| {
-            assert!(!db.store().try_sweep_pieces());
-            assert_eq!(db.store().sweep_pieces().unwrap_err().kind(), crate::ErrorKind::Invalid);
+            assert!(!try_sweep_pieces(db.store()));
+            assert_eq!(sweep_pieces(db.store()).unwrap_err().kind(), crate::ErrorKind::Invalid);
             Some(b"short".to_vec())
         })
         .unwrap();
