@@ -7,11 +7,26 @@ use testudo_values::Placement;
 
 use crate::{KeyspaceOptions, StoredOptions, Tree, passage::Passage};
 
+impl StoredOptions {
+    fn with_chosen(self, chosen: KeyspaceOptions) -> Self {
+        let options = Self::from(chosen).with_passage(self.passage());
+        options.with_large_values(self.large_values()).with_value_excess(self.value_excess())
+    }
+
+    fn placement(self, placement: Placement) -> Self {
+        self.with_chosen(self.chosen().placement(placement))
+    }
+
+    fn merge_operator(self, name: &str) -> Self {
+        self.with_chosen(self.chosen().merge_operator(name))
+    }
+}
+
 /// Bytes that the first versions wrote.
-fn golden() -> Vec<(KeyspaceOptions, &'static [u8])> {
-    let options = || KeyspaceOptions::default().placement(Placement::inline());
+fn golden() -> Vec<(StoredOptions, &'static [u8])> {
+    let options = || StoredOptions::default().placement(Placement::inline());
     vec![
-        (KeyspaceOptions::default(), b"\x82\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
+        (StoredOptions::default(), b"\x82\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (options().placement(large_below_two_percent()), b"\x81\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (options(), b"\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (
@@ -68,7 +83,7 @@ fn options_have_the_bytes_that_they_always_had() {
 #[test]
 fn every_preset_is_read_back() {
     for (name, tree) in Tree::presets() {
-        for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("append")] {
+        for options in [StoredOptions::default(), StoredOptions::default().merge_operator("append")] {
             for placement in
                 [Placement::inline(), Placement::large(), Placement::hybrid(), Placement::automatic()]
                     .into_iter()
@@ -85,7 +100,7 @@ fn every_preset_is_read_back() {
 fn levels_with_medium_values_in_place_are_kept() {
     for placement in [Placement::inline(), Placement::hybrid(), Placement::separate()] {
         let placement = placement.with_in_place_levels(2).unwrap();
-        let options = KeyspaceOptions::default().placement(placement);
+        let options = StoredOptions::default().placement(placement);
         let mut bytes = options.encode();
         assert_eq!(StoredOptions::decode(&bytes), Ok(options));
         assert_eq!(bytes[..3], [PLACED, 24, 0]);
@@ -101,7 +116,7 @@ fn what_a_placement_may_have_is_kept() {
         let has = |flag: u32| choice & flag != 0;
         let placement = Placement::hybrid().with_in_place_levels(1 + u32::from(has(1))).unwrap();
         let placement = placement.with_sizes_of_pairs(has(2)).with_logged_medium(has(4));
-        let options = KeyspaceOptions::default().placement(placement.with_moving_thresholds(has(8)));
+        let options = StoredOptions::default().placement(placement.with_moving_thresholds(has(8)));
         assert_eq!(StoredOptions::decode(&options.encode()), Ok(options));
     }
 }
@@ -109,7 +124,7 @@ fn what_a_placement_may_have_is_kept() {
 #[test]
 fn a_cut_of_any_length_is_damage_or_other_options() {
     for (_, tree) in Tree::presets() {
-        let options = KeyspaceOptions::default().tree(tree).merge_operator("append");
+        let options = StoredOptions::default().tree(tree).merge_operator("append");
         let options = options.placement(Placement::hybrid());
         let bytes = options.encode();
         for length in 0..bytes.len() {
@@ -144,14 +159,14 @@ fn what_a_newer_version_wrote_is_told_from_damage() {
 #[test]
 fn settings_out_of_bounds_are_damage() {
     let out = Tree::Turtle { leaf_bytes: 1, max_pivots: 64 };
-    let bytes = KeyspaceOptions::default().tree(out).encode();
+    let bytes = StoredOptions::default().tree(out).encode();
     let why = Damage("settings of a keyspace are out of bounds");
     assert_eq!(StoredOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
-    let mut placed = KeyspaceOptions::default().placement(Placement::separate()).encode();
+    let mut placed = StoredOptions::default().placement(Placement::separate()).encode();
     placed[10] = 0xff;
     let why_placed = Damage("a placement is out of bounds");
     assert_eq!(StoredOptions::decode(&placed), Err(Unreadable::Damaged(why_placed)));
-    let long = KeyspaceOptions::default().merge_operator(&"a".repeat(32)).encode();
+    let long = StoredOptions::default().merge_operator(&"a".repeat(32)).encode();
     assert!(StoredOptions::decode(&long).is_ok());
     let too_long = [long, b"a".to_vec()].concat();
     assert_eq!(StoredOptions::decode(&too_long), Err(Unreadable::Damaged(why)));
@@ -165,7 +180,7 @@ fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
         (Tree::leveled(), Passage::Ended),
         (Tree::turtle(), Passage::Ended),
     ] {
-        for options in [KeyspaceOptions::default(), KeyspaceOptions::default().merge_operator("add-u64")] {
+        for options in [StoredOptions::default(), StoredOptions::default().merge_operator("add-u64")] {
             let options = options.tree(tree).with_passage(passage);
             assert_eq!(StoredOptions::decode(&options.encode()).unwrap(), options);
         }
@@ -175,7 +190,7 @@ fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
 /// A version after this one may move to trees that are not known here.
 #[test]
 fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
-    let known = KeyspaceOptions::default().placement(Placement::inline()).encode();
+    let known = StoredOptions::default().placement(Placement::inline()).encode();
     let moving = |left: &[u8], tree: &[u8], more: &[u8]| {
         let mut settings = Vec::new();
         put_short(&mut settings, left);
@@ -192,9 +207,9 @@ fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
     {
         assert!(matches!(newer, Err(Unreadable::Newer(_))), "{newer:?}");
     }
-    let nested = KeyspaceOptions::default().placement(Placement::inline());
+    let nested = StoredOptions::default().placement(Placement::inline());
     let nested = nested.with_passage(Passage::Ended).encode();
-    let merging = KeyspaceOptions::default().merge_operator("append").encode();
+    let merging = StoredOptions::default().merge_operator("append").encode();
     for damaged in [moving(&nested, &known, b""), moving(&known, &merging, b""), moving(&known, b"", b"")] {
         assert!(matches!(damaged, Err(Unreadable::Damaged(_))), "{damaged:?}");
     }
