@@ -25,6 +25,7 @@ pub(crate) mod in_flight;
 pub(crate) mod iterator_memory;
 pub(crate) mod keyspace_settings;
 pub(crate) mod log;
+pub(crate) mod log_bounds;
 pub(crate) mod merging;
 pub(crate) mod metadata;
 pub(crate) mod names_beside;
@@ -62,7 +63,7 @@ use testudo_storage::{DataFile, Manifest};
 use testudo_wal::Wal;
 
 use crate::{
-    flush::{hold_space::bound_buffers, idle::IDLE_AFTER, stages::Stages},
+    flush::{idle::IDLE_AFTER, stages::Stages},
     open::begin_writing::Beginning,
     status::publisher::Publisher,
     store::{
@@ -76,6 +77,7 @@ use crate::{
         held_space::NearlyFull,
         iterator_memory::IteratorMemory,
         log::Log,
+        log_bounds::bound_buffers,
         merging::Merging,
         pieces::{PIECES_KEYSPACE, Pieces},
         snapshots::Snapshots,

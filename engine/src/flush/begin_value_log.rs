@@ -16,7 +16,6 @@ use testudo_values::{ValueLog, ValueLogRecord};
 
 use crate::{
     flush::commit_flush::{Flushed, commit_edit},
-    open::found_values::has_found_value_logs,
     store::{
         Store,
         view::{KeyspaceCore, WriteBuffer},
@@ -261,4 +260,9 @@ fn is_recovered_in(store: &Store, keyspace: &KeyspaceCore, flushed: Option<&Writ
         |buffer: &Arc<WriteBuffer>| flushed.is_some_and(|flushed| std::ptr::eq(Arc::as_ptr(buffer), flushed));
     let mut waiting = view.buffers().filter(|buffer| !is_flushed(buffer));
     waiting.all(|buffer| buffer.first_commit().is_none_or(|first| first > recovered))
+}
+
+/// Whether there is a value log that the opening found.
+pub(crate) fn has_found_value_logs(store: &Store) -> bool {
+    store.keyspaces().iter().any(|keyspace| !keyspace.found_value_logs.lock().is_empty())
 }

@@ -22,12 +22,13 @@ use testudo_contract::Tree;
 
 use crate::{
     flush::log_release::stored_bytes,
+    store::log_bounds::{bound_buffers, bound_log, segment_bytes},
     store::{
         Store,
         held_space::{Bounds, Metadata, most_within, write_buffers_max},
         shares::MemoryShares,
     },
-    warm::write::remove_hot_set,
+    warm::warm_restart::remove_hot_set,
     write::space_guard::kept_back_of,
 };
 
@@ -77,41 +78,6 @@ impl Needs {
     /// For so many bytes of write buffers, put on top of a tree.
     fn on_top_bytes(&self, bytes: u64) -> u64 {
         self.trees.iter().map(|tree| tree.on_top_bytes(bytes)).max().unwrap_or(0)
-    }
-}
-
-/// Bytes of log beyond which what pins it is flushed.
-pub(crate) fn log_bound(store: &Store) -> u64 {
-    if store.nearly_full.is_on() {
-        store.nearly_full.bounds.lock().log_bytes
-    } else {
-        store.memory.shares().log_bound()
-    }
-}
-
-/// Lets write buffers and log have the size that memory and device allow.
-pub(crate) fn bound_buffers(store: &Store) {
-    let mut write_buffers = store.memory.shares().write_buffers;
-    if store.nearly_full.is_on() {
-        write_buffers = write_buffers.min(store.nearly_full.bounds.lock().write_buffers);
-    }
-    store.backpressure.set_write_buffers(write_buffers);
-    bound_log(store);
-}
-
-fn bound_log(store: &Store) {
-    if let Some(wal) = &store.log.wal {
-        wal.set_segment_bytes(segment_bytes(store));
-    }
-}
-
-/// Size of log segments that memory and device allow, by what is known of the device.
-fn segment_bytes(store: &Store) -> u64 {
-    let segment_bytes = store.memory.shares().wal_segment_bytes();
-    if store.nearly_full.is_on() {
-        segment_bytes.min(store.nearly_full.bounds.lock().segment_bytes)
-    } else {
-        segment_bytes
     }
 }
 

@@ -10,10 +10,9 @@ use crate::{
     flush::{
         commit_flush::commit_edit,
         flush_sealed::flush_sealed,
-        hold_space::log_bound,
         seal_buffers::{has_sealed, seal_all, seal_older_than},
     },
-    store::Store,
+    store::{Store, log_bounds::log_bound},
 };
 
 /// A log that is longer than this and holds much more than the write buffers need of it is shortened.

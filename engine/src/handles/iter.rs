@@ -18,7 +18,7 @@ use crate::{
         entry::Entry,
         outlying_value::OutlyingScan,
         scan_front::{Front, Watch, owned_alone},
-        scan_sources::{Sources, sources_of},
+        scan_sources::{Sources, sources_at},
         snapshot::Pinned,
     },
     store::metadata::fit_caches,
@@ -178,7 +178,7 @@ impl Iter {
 
     fn new_sources(&self) -> Sources {
         let end = self.bounds.high.as_deref().map(Arc::from);
-        sources_of(&self.pinned, &ScanLimits { entries: self.expected_entries, end })
+        sources_at(&self.pinned.view, self.pinned.seqno, &ScanLimits { entries: self.expected_entries, end })
     }
 
     /// A step was taken: now and then it is weighed, and while iterators take too much it lets go of what it
@@ -257,7 +257,7 @@ impl Iter {
             }
             None => {
                 self.back_watch = Watch::of(&self.pinned);
-                let mut sources = sources_of(&self.pinned, &ScanLimits::default());
+                let mut sources = sources_at(&self.pinned.view, self.pinned.seqno, &ScanLimits::default());
                 // After an error it goes on below what it has returned.
                 let high = self.back_key.as_deref().or(self.bounds.high.as_deref());
                 if self.back_dead.place(&mut sources, &self.pinned, high)? == Led::ToTheEnd {

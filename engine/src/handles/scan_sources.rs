@@ -7,10 +7,7 @@ use testudo_base::{Cursor, Entry, Result, Seqno};
 use testudo_memtable::MemtableCursor;
 use testudo_run::{MergeCursor, ScanLimits};
 
-use crate::{
-    handles::snapshot::Pinned,
-    store::{held_buffer::HeldCursor, view::View},
-};
+use crate::store::{held_buffer::HeldCursor, held_view::HeldView, view::View};
 
 /// A write buffer or the tree.
 pub(crate) enum Source {
@@ -60,11 +57,10 @@ impl Cursor for Source {
     }
 }
 
-/// The sources of a scan of `pinned` that goes as far as `limits` say.
-pub(crate) fn sources_of(pinned: &Pinned, limits: &ScanLimits) -> Sources {
-    let view = &pinned.view;
+/// The sources of a scan of a view as of `seqno`, within `limits`.
+pub(crate) fn sources_at(view: &HeldView, seqno: Seqno, limits: &ScanLimits) -> Sources {
     let mut sources = Vec::with_capacity(view.buffers.len() + 1);
-    sources.extend(view.buffers.iter().filter_map(|buffer| buffer.cursor(pinned.seqno)).map(Source::Held));
+    sources.extend(view.buffers.iter().filter_map(|buffer| buffer.cursor(seqno)).map(Source::Held));
     sources.push(Source::Tree(view.tree.cursor_within(limits)));
     MergeCursor::new(sources)
 }

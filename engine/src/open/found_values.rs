@@ -16,6 +16,7 @@ use testudo_storage::ManifestState;
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
 use crate::{
+    flush::begin_value_log::has_found_value_logs,
     flush::{
         commit_flush::commit_edit, flush_sealed::flush_sealed, hold_space::lock_and_hold_space,
         seal_buffers::seal_all,
@@ -94,11 +95,6 @@ pub(crate) fn settle_found_values(store: &Store) -> Result<()> {
     store.beginning.begin()?;
     let edit: Vec<_> = found.iter().flat_map(release_value_log).collect();
     commit_edit(store, &edit)
-}
-
-/// Whether there is a value log that the opening found.
-pub(crate) fn has_found_value_logs(store: &Store) -> bool {
-    store.keyspaces().iter().any(|keyspace| !keyspace.found_value_logs.lock().is_empty())
 }
 
 /// Flushes everything that recovery has read so far. All keyspaces take part in one round, as far

@@ -13,8 +13,9 @@ use testudo_storage::ManifestState;
 use testudo_wal::{LogEvidence, Record, ReplayEnd, Verdict, segment_file_name};
 
 use crate::{
+    flush::begin_value_log::has_found_value_logs,
     flush::flush_sealed::flush_if_full,
-    open::found_values::{FoundValues, flush_recovered, has_found_value_logs},
+    open::found_values::{FoundValues, flush_recovered},
     store::Store,
     write::batch_format::{self, Operation, logged_value},
 };

@@ -13,7 +13,11 @@ use testudo_base::sync::{
     },
 };
 
-use super::{hot_set_reader::HotSetReader, restore_state::RestoreState};
+use crate::{
+    open::directory::HOT_SET_FILE,
+    store::Store,
+    warm::{hot_set_reader::HotSetReader, restore_state::RestoreState},
+};
 
 /// What an open store knows of its warm restart.
 #[derive(Debug)]
@@ -108,5 +112,12 @@ impl Written {
     /// How much was taken in since `earlier`, in pages and records.
     pub(super) fn since(&self, earlier: &Self) -> u64 {
         self.page_reads - earlier.page_reads + (self.inserted - earlier.inserted)
+    }
+}
+
+/// Removes the file, to free its space on a device that is nearly full.
+pub(crate) fn remove_hot_set(store: &Store) {
+    if store.env.remove_file(&store.directory.join(HOT_SET_FILE)).is_ok() {
+        store.warm.file_bytes.store(0, Relaxed);
     }
 }

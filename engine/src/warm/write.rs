@@ -33,6 +33,7 @@ use crate::{
     store::Store,
     warm::plain_keyspaces,
     warm::restore::end_restoring,
+    warm::warm_restart::remove_hot_set,
 };
 
 /// Writing ends after so long, with what is written by then.
@@ -171,13 +172,6 @@ fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
     };
     store.warm.file_bytes.store(bytes, Relaxed);
     *store.warm.written.lock() = taken_in;
-}
-
-/// Leaves its space to others, on a device that is nearly full.
-pub(crate) fn remove_hot_set(store: &Store) {
-    if store.env.remove_file(&store.directory.join(HOT_SET_FILE)).is_ok() {
-        store.warm.file_bytes.store(0, Relaxed);
-    }
 }
 
 /// Writes the file and gives its length.
