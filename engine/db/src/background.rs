@@ -1,0 +1,335 @@
+//! The background threads of a store, and the same work step by step where there are none.
+//!
+//! *log thread*: writes full log buffers, and everything every 100 ms. *sync thread*: syncs the log every
+//! 500 ms, creates its next segment ahead, states what is durable; so buffers are written while the device
+//! syncs. *flush thread*: flushes sealed buffers, and those of keyspaces at rest, shortens the log, gives
+//! space back. *job threads*: do the trees' own work, beside flushes. *warm thread*: reads back what was hot,
+//! see `warm.rs`.
+//!
+//! **Invariants**
+//! - A panic or an error in the background poisons the store; the threads then end. What fails for want of
+//!   something, space or descriptors, is tried again.
+
+mod warm_loop;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use testudo_base::{
+    Error, ErrorKind, Result,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use testudo_env::Thread;
+use testudo_flush::{
+    govern::{govern_memory::govern_memory, govern_values::govern_values},
+    jobs::{run_job, step_job},
+    log_release::shorten_log,
+    seal::seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
+    space::{
+        give_back::{give_back_all_space, give_back_space},
+        hold_space::{fit_to_device, lock_and_hold_space},
+        reclaim::{flush_or_reclaim, win_space},
+    },
+};
+use testudo_recovery::warm::restore::restore_some;
+use testudo_store::{
+    Store,
+    background::{
+        background_work::Wakeup,
+        idle::{IDLE_AFTER, Idle, Throttle},
+    },
+    memory::metadata::fit_caches,
+};
+use testudo_write::sweep_pieces::try_sweep_pieces;
+
+use crate::status::publish_status;
+
+/// How long written commits may stay in the log's buffers.
+const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long they may stay unsynced.
+const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the superblock may not know that something new is durable.
+const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
+/// The same in stepped execution, in steps.
+const WATERMARK_STEPS: u32 = 8;
+/// How long log buffers are kept that were needed while the device was slow.
+const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the sync thread looks whether anything is due.
+const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the flush thread sleeps when nobody wakes it.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a job thread knows of the store's pauses.
+#[derive(Debug)]
+struct Watch {
+    /// Of all keyspaces together.
+    idle: Idle,
+    throttle: Throttle,
+    writes: u64,
+    flushes: u64,
+}
+
+impl Watch {
+    fn from(now: Duration) -> Self {
+        Self { idle: Idle::from(now), throttle: Throttle::default(), writes: 0, flushes: 0 }
+    }
+
+    /// Whoever wrote, and whoever flushed, a thread of the store or a caller.
+    fn check(&mut self, store: &Store) {
+        let now = store.env.monotonic();
+        let counters = &store.counters;
+        let (writes, flushes) = (counters.user_writes.sum(), counters.flushes.load(Relaxed));
+        if self.flushes != flushes {
+            self.idle.record_flush(now);
+        }
+        if self.writes != writes {
+            self.idle.interrupt(now);
+        }
+        (self.writes, self.flushes) = (writes, flushes);
+        for keyspace in store.catalogue.read().by_id.values() {
+            keyspace.check_for_writes(now);
+        }
+    }
+
+    /// Does one job of one tree; `false` if there is none, or none for now.
+    fn run_job(&mut self, store: &Store) -> Result<bool> {
+        let began = store.env.monotonic();
+        let is_welcome =
+            self.idle.is_idle(began) || self.throttle.allows(began, self.idle.since_flush(began));
+        let outcome = run_job(store, |keyspace| is_welcome && keyspace.idle.lock().is_idle(began));
+        let ended = store.env.monotonic();
+        if is_stalled(&outcome) {
+            self.idle.interrupt(ended);
+            self.throttle.record_stall(ended);
+        } else if matches!(outcome, Ok(true)) {
+            self.throttle.note(began, ended);
+        } else if outcome.is_ok() && self.idle.is_idle(began) {
+            return Ok(try_sweep_pieces(store));
+        }
+        if outcome.is_ok() && store.pieces.is_sweep_overdue() {
+            try_sweep_pieces(store);
+        }
+        outcome
+    }
+}
+
+type Body = fn(&Store) -> Result<()>;
+
+/// Starts the threads. If it fails, those in `threads` run.
+pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
+    let warm: Option<(&str, Body)> = store.warm.is_on().then_some(("testudo-warm", warm_loop::warm_loop));
+    let job_threads = (store.background.job_executor.workers() / 2).max(1);
+    let mut bodies: Vec<(&str, Body)> =
+        vec![("testudo-log", log_loop), ("testudo-sync", sync_loop), ("testudo-flush", flush_loop)];
+    bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));
+    if store.log.wal.is_none() {
+        // A reader writes nothing, and so has no work but to become warm.
+        bodies.clear();
+    }
+    for (name, body) in bodies.into_iter().chain(warm) {
+        let store_of_thread = Arc::clone(store);
+        let run = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| persist(&store_of_thread, body)));
+            let panicked = || Error::new(ErrorKind::Poisoned, "a background thread panicked");
+            let outcome = outcome.unwrap_or_else(|_| Err(panicked()));
+            if let Err(error) = outcome.as_ref()
+                && error.kind() != ErrorKind::Closed
+            {
+                store_of_thread.poison(error);
+            }
+        };
+        let thread = store.env.spawn(name, Box::new(run));
+        threads.push(thread.map_err(|e| Error::io("a background thread", e))?);
+    }
+    Ok(())
+}
+
+/// Runs the body of a thread, again and again while it fails for want of what may be there again.
+fn persist(store: &Store, body: Body) -> Result<()> {
+    loop {
+        match body(store) {
+            Err(error) if error.is_transient() && !store.health.is_closing() => {
+                store.env.sleep(LOG_WRITE_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn log_loop(store: &Store) -> Result<()> {
+    let wal = store.wal()?;
+    let mut written = store.env.monotonic();
+    while !store.health.is_closing() && !store.has_failed() {
+        // Reads bring footers of runs into memory.
+        fit_caches(store);
+        if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
+            wal.write_sealed()?;
+        }
+        let now = store.env.monotonic();
+        if now.saturating_sub(written) >= LOG_WRITE_INTERVAL {
+            wal.write_all()?;
+            written = now;
+        }
+    }
+    Ok(())
+}
+
+fn sync_loop(store: &Store) -> Result<()> {
+    let wal = store.wal()?;
+    let mut synced = store.env.monotonic();
+    let (mut stated, mut trimmed) = (synced, synced);
+    while !store.health.is_closing() && !store.has_failed() {
+        publish_status(store);
+        wal.prepare_segment()?;
+        store.value_logs.sync_early()?;
+        let now = store.env.monotonic();
+        if now.saturating_sub(synced) >= LOG_SYNC_INTERVAL {
+            wal.sync_all()?;
+            synced = now;
+        }
+        if now.saturating_sub(stated) >= WATERMARK_INTERVAL {
+            store.manifest.state_watermark()?;
+            stated = now;
+        }
+        if now.saturating_sub(trimmed) >= LOG_TRIM_INTERVAL {
+            wal.trim_buffers();
+            trimmed = now;
+        }
+        wait_for(&store.background.sync_wakeup, SYNC_CHECK_INTERVAL);
+    }
+    Ok(())
+}
+
+fn flush_loop(store: &Store) -> Result<()> {
+    let (mut idle_rounds, mut jobs) = (0u32, 0);
+    while !store.health.is_closing() && !store.has_failed() {
+        let worked = (|| {
+            check_device_space(store)?;
+            govern_memory(store);
+            govern_values(store)?;
+            seal_with_full_logs(store)?;
+            seal_if_full(store);
+            Ok(flush_or_reclaim(store)?
+                || shorten_log(store)?
+                || win_space(store)?
+                || (seal_at_rest(store) && flush_or_reclaim(store)?))
+        })();
+        if is_stalled(&worked) {
+            wait_for_work(store);
+            continue;
+        }
+        if worked? {
+            idle_rounds = 0;
+            continue;
+        }
+        let jobs_before = std::mem::replace(&mut jobs, store.counters.jobs.load(Relaxed));
+        if jobs != jobs_before {
+            // What they have freed is given back once nothing is left to do.
+            idle_rounds = idle_rounds.min(1);
+        }
+        if idle_rounds == 2 {
+            give_back_space(store)?;
+        }
+        idle_rounds = idle_rounds.saturating_add(1);
+        wait_for_work(store);
+    }
+    Ok(())
+}
+
+/// A look for work that takes so long is followed by a pause.
+const LONG_LOOK: Duration = Duration::from_micros(500);
+/// A job thread takes no more than this part of a processor to look for work among thousands of keyspaces.
+const LOOKING_PARTS: u32 = 8;
+
+fn job_loop(store: &Store) -> Result<()> {
+    let mut watch = Watch::from(store.env.monotonic());
+    while !store.health.is_closing() && !store.has_failed() {
+        let began = store.env.monotonic();
+        watch.check(store);
+        // What is being flushed changes what there is to do, and comes first.
+        let is_flushing = store.backpressure.is_flushing();
+        let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
+        if is_stalled(&worked) || !worked? {
+            let took = store.env.monotonic().saturating_sub(began);
+            if took >= LONG_LOOK {
+                store.env.sleep((took * (LOOKING_PARTS - 1)).min(IDLE_INTERVAL));
+            }
+            wait_for(&store.background.job_wakeup, IDLE_INTERVAL);
+        }
+    }
+    Ok(())
+}
+
+/// While the device is full: gives free space of the data file back, and checks whether there is space again.
+/// Also where write buffers may be full: the device might have less space than they have become large.
+fn check_device_space(store: &Store) -> Result<()> {
+    if store.space.is_short() && !store.nearly_full.is_on() {
+        give_back_all_space(store)?;
+        store.space.refill()?;
+    }
+    if store.space.is_short() || store.nearly_full.is_on() || store.backpressure.may_be_full() {
+        lock_and_hold_space(store)?;
+    }
+    fit_to_device(store)
+}
+
+/// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].
+fn wait_for_work(store: &Store) {
+    wait_for(&store.background.wakeup, IDLE_INTERVAL);
+}
+
+/// Sleeps until somebody wakes it, at most for so long.
+fn wait_for(wakeup: &Wakeup, timeout: Duration) {
+    let mut is_woken = wakeup.is_woken.lock();
+    if !*is_woken {
+        wakeup.changed.wait_for(&mut is_woken, timeout);
+    }
+    *is_woken = false;
+}
+
+/// Whether work failed for want of space or anything else that may be there again: it is tried again, and
+/// writers are told meanwhile.
+fn is_stalled(outcome: &Result<bool>) -> bool {
+    outcome.as_ref().is_err_and(Error::is_shortage)
+}
+
+/// One piece of background work in stepped execution; `false` if there is none.
+pub(crate) fn step(store: &Store) -> Result<bool> {
+    let wal = store.wal()?;
+    let outcome = (|| {
+        wal.write_all()?;
+        wal.prepare_segment()?;
+        check_device_space(store)?;
+        if store.background.steps.fetch_add(1, Relaxed).is_multiple_of(WATERMARK_STEPS) {
+            store.manifest.state_watermark()?;
+        }
+        govern_memory(store);
+        govern_values(store)?;
+        seal_with_full_logs(store)?;
+        seal_if_full(store);
+        if flush_or_reclaim(store)? || shorten_log(store)? || win_space(store)? {
+            return Ok(true);
+        }
+        let now = store.background_time();
+        store.keyspaces().iter().for_each(|keyspace| keyspace.check_for_writes(now));
+        if seal_at_rest(store) && flush_or_reclaim(store)? {
+            return Ok(true);
+        }
+        if step_job(store, |keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
+            return Ok(true);
+        }
+        if try_sweep_pieces(store) {
+            return Ok(true);
+        }
+        give_back_space(store)?;
+        Ok(restore_some(store))
+    })();
+    if let Err(error) = &outcome
+        && !is_stalled(&outcome)
+    {
+        store.poison(error);
+    }
+    outcome
+}

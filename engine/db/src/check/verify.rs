@@ -1,0 +1,269 @@
+//! Checking an open store: the structure in memory, the references, and every page on the device.
+//!
+//! **Invariants**
+//! - Nothing is written.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{Result, RunId, key::shown, planted, sync::Arc};
+use testudo_contract::Part;
+use testudo_recovery::structure::check_references;
+use testudo_run::Run;
+use testudo_storage::{DATA_FILE, manifest_file_name};
+use testudo_store::{
+    long_work::{Meter, Observer, unobserved},
+    values::pieces::PIECES_KEYSPACE,
+};
+
+use crate::{
+    Db, Keyspace, ValueReader,
+    check::{
+        findings::{Finding, check_files, check_run_pages},
+        values::check_values,
+    },
+};
+
+/// Entries of a keyspace that its operator refuses are named one by one up to here.
+const REFUSED_MAX: u64 = 100;
+const ENTRIES_BETWEEN_CHECKS: usize = 1000;
+
+/// How much [`crate::Db::verify`] reads. Everything, unless it is told not to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum VerifyLevel {
+    /// Structure and references, from memory: damage of what lies on the device is not looked for.
+    Fast,
+    /// Also superblock, manifest and sealed log as bytes, and every page of every run: checksums, identities,
+    /// order of keys, filters; and whether the values counted as dead are those to which nothing refers.
+    /// Where a keyspace has a merge operator that is registered, also whether it takes what is stored.
+    #[default]
+    Full,
+}
+
+impl VerifyLevel {
+    /// What a check of this level does not look at, in human-readable words. Empty for [`VerifyLevel::Full`].
+    pub fn not_read(self) -> &'static [&'static str] {
+        match self {
+            Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],
+            Self::Full => &[],
+        }
+    }
+}
+
+/// What [`crate::Db::verify`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct VerifyReport {
+    /// How much was read.
+    pub level: VerifyLevel,
+    /// Keyspaces checked.
+    pub keyspaces: u64,
+    /// Entries in their trees: also older versions and tombstones that are not merged away yet.
+    pub entries: u64,
+    /// Entries in their write buffers, which only the log has on the device.
+    pub buffered_entries: u64,
+    /// Bytes of the runs that the check is about.
+    pub bytes: u64,
+    /// What is wrong with what was read.
+    pub findings: Vec<Finding>,
+}
+
+impl VerifyReport {
+    /// Whether everything was read and nothing was found. A fast check never says so; what it found is in
+    /// [`VerifyReport::findings`].
+    pub fn is_valid(&self) -> bool {
+        let has_read_all = self.level == VerifyLevel::Full || planted!("unread-called-valid");
+        self.findings.is_empty() && has_read_all
+    }
+
+    /// The former name of `is_valid`.
+    #[deprecated(since = "0.1.0", note = "use `is_valid`")]
+    pub fn is_sound(&self) -> bool {
+        self.is_valid()
+    }
+}
+
+pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
+    let store = &**db.store();
+    let file = manifest_file_name(store.manifest.stats().number);
+    let mut report = VerifyReport { level, ..VerifyReport::default() };
+    let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
+    for keyspace in store.keyspaces() {
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let stats = tree.stats();
+        report.bytes += stats.stored_bytes;
+        // That of pieces is the store's own: nobody knows it who would count.
+        if &*keyspace.name != PIECES_KEYSPACE {
+            report.keyspaces += 1;
+            report.entries += stats.entries;
+            report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtable_entries;
+        }
+        if let Err(error) = tree.check_invariants(false) {
+            report.findings.push(Finding::of_error(error, &file, Some(&keyspace.name))?);
+        }
+        for part in tree.parts() {
+            let Part::Run(run) = part;
+            let id = run.reference().id;
+            let (first, _) = runs.entry(id).or_insert_with(|| (Arc::clone(&run), keyspace.name.to_string()));
+            if first.reference() != run.reference() {
+                let what = format!("run {id} is stated in two ways");
+                report.findings.push(Finding::about(&file, Some(&keyspace.name), what));
+            }
+        }
+    }
+    if let Err(error) = check_references(store) {
+        report.findings.push(Finding::of_error(error, &file, None)?);
+    }
+    if level == VerifyLevel::Full {
+        report.findings.extend(check_contents(db, runs, observer)?);
+    }
+    Ok(report)
+}
+
+/// Reads everything: files, the pages of all runs, and the entries of those whose pages are valid.
+fn check_contents(
+    db: &Db,
+    runs: BTreeMap<RunId, (Arc<Run>, String)>,
+    observer: &mut Observer<'_>,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    check_files(db.store(), &mut findings)?;
+    let total: u64 = runs.values().map(|(run, _)| run.reference().stored_bytes()).sum();
+    let mut meter = Meter::new(observer, total);
+    let mut refer_to_pieces = 0;
+    for (run, keyspace) in runs.into_values() {
+        let found_before = findings.len();
+        // Pages first, then entries: each reads all of it, and is half of the work.
+        let mut read_bytes = 0;
+        check_run_pages(&run, &keyspace, 0, &mut findings, &mut |bytes, _, _| {
+            read_bytes += bytes / 2;
+            meter.advance(bytes / 2)
+        })?;
+        if findings.len() == found_before {
+            match run.check_filters().and_then(|()| run.check_entries()) {
+                Ok(entries) => refer_to_pieces += entries,
+                Err(error) => findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace))?),
+            }
+        }
+        meter.advance(run.reference().stored_bytes().saturating_sub(read_bytes))?;
+    }
+    if findings.is_empty() {
+        for keyspace in db.store().keyspaces() {
+            if let Err(error) = check_values(db.store(), &keyspace) {
+                findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace.name))?);
+            }
+            if let Err(error) = keyspace.view.load().tree.check_retained() {
+                findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace.name))?);
+            }
+        }
+    }
+    for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {
+        check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;
+    }
+    if db.store().pieces.keyspace().is_some() || refer_to_pieces > 0 {
+        for keyspace in db.store().keyspaces().into_iter().filter(|found| &*found.name != PIECES_KEYSPACE) {
+            check_pieces(&Keyspace::new(db, keyspace), &mut findings, &mut meter)?;
+        }
+    }
+    Ok(findings)
+}
+
+/// Reads all values in pieces to which the entries of a keyspace refer.
+fn check_pieces(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
+    let mut broken = 0_u64;
+    for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
+        if number.is_multiple_of(ENTRIES_BETWEEN_CHECKS) {
+            meter.advance(0)?;
+        }
+        let read = entry.pieces().map(|reader| read_pieces(reader, meter));
+        let Some(Err(error)) = read else { continue };
+        broken += 1;
+        let mut finding = Finding::of_error(error, DATA_FILE, Some(keyspace.name()))?;
+        finding.keyspace = Some(keyspace.name().to_owned());
+        finding.what = format!("the value of key {}: {}", shown(entry.key()), finding.what);
+        if broken <= REFUSED_MAX {
+            findings.push(finding);
+        }
+    }
+    if broken > REFUSED_MAX {
+        let what = format!("so are {} more values in pieces: they are not whole", broken - REFUSED_MAX);
+        findings.push(Finding::about(DATA_FILE, Some(keyspace.name()), what));
+    }
+    Ok(())
+}
+
+fn read_pieces(reader: Result<ValueReader>, meter: &mut Meter<'_, '_>) -> Result<()> {
+    let mut reader = reader?;
+    while reader.skip_piece()? {
+        meter.advance(0)?;
+    }
+    Ok(())
+}
+
+/// Whether the merge operator of a keyspace takes everything that is stored. Damage that ends the look was
+/// found before.
+fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
+    let mut refused = 0_u64;
+    for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
+        let checked = match entry.value() {
+            Ok(value) => keyspace.core.full_merge.check_value(entry.key(), &value),
+            Err(error) if entry.base_with_operands().is_some() => Err(error),
+            // It cannot be read, which was found before, or is too long to be merged.
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = checked {
+            refused += 1;
+            if refused <= REFUSED_MAX {
+                let what = format!("key {}: {error}", shown(entry.key()));
+                findings.push(Finding::about("", Some(keyspace.name()), what));
+            }
+        }
+        if number.is_multiple_of(ENTRIES_BETWEEN_CHECKS) {
+            meter.advance(0)?;
+        }
+    }
+    if refused > REFUSED_MAX {
+        let what = format!("so do {} more entries: their merge operator refuses them", refused - REFUSED_MAX);
+        findings.push(Finding::about("", Some(keyspace.name()), what));
+    }
+    Ok(())
+}
+
+impl Db {
+    /// Reads and checks the store, all of it with the default level; writes nothing.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-verify-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::VerifyLevel;
+    ///
+    /// let report = db.verify(VerifyLevel::Full)?;
+    /// for finding in &report.findings {
+    ///     eprintln!("{finding}");
+    /// }
+    /// assert!(report.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Closed`, also if the store is closed meanwhile; `Io`. Damage is a finding, not an error.
+    pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
+        self.verify_observed(level, &mut unobserved())
+    }
+
+    /// As [`Db::verify`], telling `observer` how far it is.
+    ///
+    /// Errors: as [`Db::verify`]; `Cancelled` if `observer` ends it.
+    pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
+        self.store().read_throughout(|| verify(self, level, observer))
+    }
+
+    /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
+    ///
+    /// Errors: `Corruption` for the first thing that is wrong; `Closed`.
+    pub fn check_invariants(&self) -> Result<()> {
+        self.store().read(|| testudo_recovery::structure::check_structure(self.store(), false))
+    }
+}

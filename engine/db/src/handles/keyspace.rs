@@ -1,0 +1,529 @@
+//! The handle of a keyspace: reads, writes, atomic read-modify-writes.
+
+use std::{io::Read, mem, sync::Arc};
+
+use testudo_base::{
+    Error, Kind, Result, Seqno,
+    num::{u64_of, usize_of},
+    operands_format::encode_operand,
+};
+use testudo_contract::OutlineLine;
+use testudo_flush::govern::keyspace_settings::{set_placement, set_tree};
+use testudo_options::{Durability, KeyspaceOptions, Tree, TreePreset};
+use testudo_store::{
+    commits::batch_format::Operation,
+    keyspace::KeyspaceCore,
+    read::{
+        look_up::{self, Found, ManyFound},
+        slice::Slice,
+    },
+    values::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES},
+};
+use testudo_values::Placement;
+use testudo_write::{
+    commit::commit_one,
+    read_modify_write::modify,
+    write_pieces::{check_ended, check_pieces, insert_pieces, read_exactly},
+};
+
+use crate::{
+    Db, Iter, KeyRange, KeyspaceStats,
+    handles::{key_range::bounds_of_prefix, snapshot::Pinned, value_reader::ValueReader},
+};
+
+impl Db {
+    /// The keyspace of values in pieces, made for the first of them.
+    fn keyspace_of_pieces(&self) -> Result<Arc<KeyspaceCore>> {
+        if let Some(core) = self.store().pieces.keyspace() {
+            return Ok(Arc::clone(core));
+        }
+        let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
+        let made = self.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
+        let core = Arc::clone(&made.expect("as many keyspaces as names").core);
+        self.store().pieces.adopt(&core);
+        Ok(core)
+    }
+}
+
+/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same
+/// keyspace.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    pub(crate) db: Db,
+    pub(crate) core: Arc<KeyspaceCore>,
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        if self.db.store().is_forked() {
+            mem::forget(Arc::clone(&self.core));
+        }
+    }
+}
+
+impl Keyspace {
+    pub(crate) fn new(db: &Db, core: Arc<KeyspaceCore>) -> Self {
+        Self { db: db.clone(), core }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Its present settings; while it moves, with the tree where it goes.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.core.view.load().options.chosen()
+    }
+
+    /// Stores the keyspace in a tree of this kind from now on, with values where the preset puts them if it
+    /// says so ([`Tree::parallax`](testudo_options::Tree::parallax) does). Durable on return; readers and writers go on
+    /// meanwhile.
+    ///
+    /// Turtle and splinter trees are one family; leveled, lsbm and treeline trees are the other one. Within
+    /// a family nothing is moved: what is stored takes the new shape by and by, as it is written anew. The
+    /// sizes of leaves, nodes, runs and levels stay those that the keyspace was created with: to change them
+    /// would mean to write most of it anew at once.
+    ///
+    /// To go to the other family, all of the keyspace is written anew, range by range in the background,
+    /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until
+    /// it has ended the keyspace can be sent back at any time by setting it to a tree of the family that it
+    /// leaves: then only what has moved moves back. A full device stops it until there is space. While
+    /// values come back to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)) the keyspace
+    /// has to arrive before it can go to another family: then the call takes part in writing the rest,
+    /// without those values.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-set-tree-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::Tree;
+    ///
+    /// users.set_tree(Tree::splinter())?;
+    /// assert_eq!(users.options().chosen_tree(), Tree::splinter());
+    /// users.set_tree(Tree::parallax())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
+    /// store that is open for reading only, and for a tree of a third family while the keyspace moves between
+    /// two others; `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
+    /// after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if what
+    /// is stored of the tree contradicts itself.
+    pub fn set_tree(&self, tree: impl Into<TreePreset>) -> Result<()> {
+        let preset = tree.into();
+        testudo_options::validate(&KeyspaceOptions::default().tree(preset))?;
+        set_tree(self.db.store(), &self.core, preset)
+    }
+
+    /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
+    /// meanwhile. What is stored already stays where it is until it is written anew.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-placement-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// use testudo::{KeyspaceOptions, Placement};
+    ///
+    /// let images = db.keyspace("images", KeyspaceOptions::default().placement(Placement::hybrid()))?;
+    /// images.set_placement(Placement::inline())?;
+    /// assert_eq!(images.options().chosen_placement(), Placement::inline());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
+    pub fn set_placement(&self, placement: Placement) -> Result<()> {
+        set_placement(self.db.store(), &self.core, placement)
+    }
+
+    fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        Operation { keyspace: self.core.id, kind, key, value }
+    }
+
+    /// Sets `key` to `value`, with the store's default durability.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-insert-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.insert("ada".to_owned(), 1815_u32.to_le_bytes())?;
+    /// assert_eq!(users.get("ada")?.as_deref(), Some(&1815_u32.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Invalid` if the key is longer than 64 KiB or the value than a quarter of the memory budget,
+    /// if the keyspace was dropped, and from inside the function of [`Keyspace::update`]; what the keyspace's
+    /// merge operator says of the value; `OutOfSpace` on a full device; `Io` if the log cannot be written or
+    /// synced; `Poisoned` after an earlier failure; `Unsupported` in a store that is open for reading only;
+    /// `Closed`. After an error of the sync in a store with [`Durability::Sync`] the write is visible but may
+    /// be lost by a crash; after any other error nothing was written.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.core.check_value(key, value)?;
+        let operation = self.operation(Kind::Value, key, value);
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+    }
+
+    /// Sets `key` to the `length` bytes that `reader` gives, up to 4 GiB - 1, with the store's default
+    /// durability. The value is written in pieces: it takes little memory, however long it is, and may be
+    /// longer than a quarter of the memory budget. [`Keyspace::get_reader`] and [`Entry::reader`] read it so,
+    /// too. No merge operator is asked of it.
+    ///
+    /// Until it returns nobody sees anything of the value. What was written of one that failed is taken away,
+    /// at once or in the background; so is what is overwritten or removed, when no snapshot reads it.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-reader-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let files = db.keyspace("files", testudo::KeyspaceOptions::default())?;
+    /// use std::io::{Read, repeat};
+    ///
+    /// files.insert_reader("a.bin", 1_000_000, repeat(7).take(1_000_000))?;
+    /// let mut reader = files.get_reader("a.bin")?.expect("it is there");
+    /// let mut first = [0; 4];
+    /// reader.read_exact(&mut first).expect("read");
+    /// assert_eq!((first, reader.value_len()), ([7; 4], 1_000_000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`], but for the length of the value; `Invalid` for a longer one, and if
+    /// `reader` gives fewer or more bytes than `length`; `Io` if it fails. Nothing was set then.
+    ///
+    /// [`Entry::reader`]: crate::Entry::reader
+    pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
+        let (key, store) = (key.as_ref(), self.db.store());
+        let short = check_pieces(store, &self.core, key, length)?;
+        if length <= u64_of(PIECE_BYTES) {
+            let mut value = vec![0; usize_of(length)];
+            read_exactly(&mut reader, &mut value, (0, length))?;
+            check_ended(&mut reader, length)?;
+            return self.insert(key, value);
+        }
+        let pieces = self.db.keyspace_of_pieces()?;
+        insert_pieces(store, &pieces, &self.core, (key, short), &mut reader)
+    }
+
+    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read. Acknowledged
+    /// with the store's default durability.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-remove-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.remove("ada")?;
+    /// users.remove("nobody")?;
+    /// assert_eq!(users.get("ada")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`], but that no merge operator is asked, and that a full device takes
+    /// removals for longer.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+    }
+
+    /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
+    /// Acknowledged with the store's default durability.
+    ///
+    /// Where it is known that the key's operands have become long, they are merged at once, which reads the
+    /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
+    /// accepted; the value that comes of it is kept, and read, as any other, and the next operand is refused.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-merge-{}", std::process::id()));
+    /// # use testudo::KeyspaceOptions;
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// let visits = db.keyspace("visits", KeyspaceOptions::default().merge_operator("add-u64"))?;
+    /// visits.merge("ada", 2_u64.to_le_bytes())?;
+    /// visits.merge("ada", 3_u64.to_le_bytes())?;
+    /// assert_eq!(visits.get("ada")?.as_deref(), Some(&5_u64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`]; `Unsupported` if the keyspace has no merge operator, or one that is
+    /// not registered; what the operator says of the operand. Where operands are merged at once, also those
+    /// of [`Keyspace::get`], and `Invalid` if the value would become too long.
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        self.core.full_merge.check_operand(key, operand)?;
+        let list = encode_operand(operand);
+        let operation = self.operation(Kind::Operands, key, &list);
+        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+    }
+
+    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
+    /// writers, and returns the new value. Acknowledged with the store's default durability.
+    ///
+    /// The key is locked while `change` runs, so it should be short. If what it made has to wait for space on
+    /// a nearly full device, it is called anew, with the value that there is then. It may read the store. Its
+    /// writes to the store, to any key and by any handle, fail with `Invalid` and change nothing; what needs
+    /// several keys is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for
+    /// each other for ever.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-update-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// let count = |old: Option<&[u8]>| {
+    ///     let old = old.and_then(|old| old.try_into().ok()).map_or(0, u64::from_le_bytes);
+    ///     Some((old + 1).to_le_bytes().to_vec())
+    /// };
+    /// users.update("visits", count)?;
+    /// let visits = users.update("visits", count)?;
+    /// assert_eq!(visits.as_deref(), Some(&2_u64.to_le_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::insert`] and [`Keyspace::get`].
+    pub fn update(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<Option<Slice>> {
+        let key = key.as_ref();
+        let new = modify(self.db.store(), &self.core, key, |old| Ok(change(old)))?;
+        Ok(new.map(Slice::from))
+    }
+
+    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none). Acknowledged
+    /// with the store's default durability.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-swap-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// use testudo::ErrorKind;
+    ///
+    /// users.compare_and_swap("ada", None, Some(b"1815"))?;
+    /// let late = users.compare_and_swap("ada", None, Some(b"1816"));
+    /// assert_eq!(late.unwrap_err().kind(), ErrorKind::Conflict);
+    /// users.compare_and_swap("ada", Some(b"1815"), None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`Keyspace::update`]; `Conflict` if the value is another one, which is not
+    /// [retryable](Error::is_retryable): the same call would fail again. Nothing was written then.
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<()> {
+        modify(self.db.store(), &self.core, key.as_ref(), |present| {
+            if present != old {
+                return Err(Error::mismatch("the value is not the expected one"));
+            }
+            Ok(new.map(<[u8]>::to_vec))
+        })?;
+        Ok(())
+    }
+
+    /// As [`ReadView::get`](crate::ReadView::get).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-get-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// if let Some(born) = users.get("ada")? {
+    ///     assert_eq!(&*born, b"1815");
+    /// }
+    /// assert_eq!(users.get("nobody")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::get`](crate::ReadView::get).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        let find = || look_up::get(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        match self.db.store().read_of(&self.core.name, find)? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(_) => Pinned::now(self)?.get(key.as_ref()),
+        }
+    }
+
+    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
+    ///
+    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
+    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        Pinned::now(self)?.get_reader(key.as_ref())
+    }
+
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-contains-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "")?;
+    /// assert!(users.contains_key("ada")?);
+    /// assert!(!users.contains_key("nobody")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let find = || look_up::contains(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        self.db.store().read_of(&self.core.name, find)
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-multi-get-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada", "1815")?;
+    /// users.insert("grace", "1906")?;
+    /// let born = users.multi_get(&["grace", "nobody", "ada"])?;
+    /// assert_eq!(born[0].as_deref(), Some(&b"1906"[..]));
+    /// assert!(born[1].is_none() && born[2].is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let find = || look_up::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
+        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
+        for index in in_pieces {
+            answers[index] = self.get(&keys[index])?;
+        }
+        Ok(answers)
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-range-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// for name in ["ada", "alan", "grace"] {
+    ///     users.insert(name, "")?;
+    /// }
+    /// for entry in users.range("ada".."b")?.rev() {
+    ///     println!("{:?}", entry?.key());
+    /// }
+    /// assert_eq!(users.range("alan"..)?.count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self)?, range.into_bounds()))
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-prefix-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("ada/born", "1815")?;
+    /// users.insert("ada/died", "1852")?;
+    /// users.insert("adam/born", "1723")?;
+    /// let of_ada = users.prefix("ada/")?.collect::<testudo::Result<Vec<_>>>()?;
+    /// assert_eq!(of_ada.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(self)?, bounds_of_prefix(prefix.as_ref())))
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter).
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-iter-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// users.insert("grace", "1906")?;
+    /// users.insert("ada", "1815")?;
+    /// for entry in users.iter()? {
+    ///     let (name, born) = entry?.into_pair()?;
+    ///     println!("{name:?} was born in {born:?}");
+    /// }
+    /// assert_eq!(users.iter()?.next().unwrap()?.key(), b"ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Each item is an entry or an error: `count()` of the iterator counts both.
+    ///
+    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
+    pub fn iter(&self) -> Result<Iter> {
+        self.range(..)
+    }
+
+    /// About how many bytes of entries the keyspace holds in `range`, in its tree and in write buffers.
+    /// Reads no records, and index pages at the ends of the range at most; what was replaced or removed
+    /// counts until it is merged away, and values outside the tree do not.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-estimate-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
+    /// for number in 0..1000_u32 {
+    ///     users.insert(number.to_be_bytes(), [0; 100])?;
+    /// }
+    /// let tenth = users.estimate(100_u32.to_be_bytes()..200_u32.to_be_bytes())?;
+    /// assert!((8_000..16_000).contains(&tenth));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
+    pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
+        self.db.store().check_open()?;
+        let bounds = range.into_bounds();
+        let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
+        let view = self.core.view.load();
+        let buffered: u64 = view.buffers().map(|buffer| buffer.table.bytes_between(low, high)).sum();
+        Ok(self.db.store().read_of(&self.core.name, || view.tree.bytes_between(low, high))? + buffered)
+    }
+
+    /// Statistics; zeros in a forked child.
+    pub fn stats(&self) -> KeyspaceStats {
+        if self.db.store().is_forked() {
+            return KeyspaceStats::default();
+        }
+        KeyspaceStats::of(self.db.store(), &self.core)
+    }
+
+    /// The structure of its tree, in human-readable form; nothing in a forked child.
+    pub fn outline(&self) -> Vec<OutlineLine> {
+        if self.db.store().is_forked() {
+            return Vec::new();
+        }
+        self.core.view.load().tree.outline()
+    }
+}

@@ -1,0 +1,372 @@
+//! Values of a scan that lie outside the tree: read when they are looked at, many at a time.
+//!
+//! An iterator takes entries ahead, which costs the tree's pages only (`scan_front.rs`). Who looks at the
+//! value of one gets those read, too, that were taken behind it: together, in the order of their places,
+//! neighbours in one read. So it is if values before were looked at. Who passes most of them reads only what
+//! is looked at, and who looks at none reads none.
+//!
+//! **Invariants**
+//! - What was taken ahead keeps the state of the tree that its references are of.
+//! - A value that was read ahead is kept until it is looked at, or its entry is dropped.
+//! - Reading ahead shows no errors: a value that cannot be read is an error of whoever looks at it.
+
+use std::mem;
+
+use testudo_base::{
+    Entry, Error, Kind, Result, ValueReference,
+    merge_operator::FullMerge,
+    num::u64_of,
+    operands_format::with_value_read,
+    planted,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_contract::Tree;
+use testudo_storage::StreamLease;
+use testudo_store::read::{
+    look_up::{damaged_entry, stray_reference},
+    slice::Slice,
+};
+use testudo_values::{LargeValues, SegmentSet, ValueCosts};
+
+use crate::handles::{db::Open, snapshot::Pinned};
+
+/// Bytes of values that are read together at most …
+pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
+/// … and without a lease.
+const UNLEASED_BYTES: u64 = 64 << 10;
+/// Reading ahead of a value of this length spares little: no more is read than one of so many parts of what
+/// was looked at so far.
+const LONG_VALUE_BYTES: u64 = 32 << 10;
+const LOOKED_PARTS: u64 = 8;
+/// Values are read ahead if at least one in so many was looked at.
+const PASSED_MAX: u64 = 4;
+
+/// What a key has where there is no telling its value.
+#[derive(Clone)]
+pub(crate) struct Unmerged {
+    pub(crate) kind: Kind,
+    pub(crate) stack: Vec<u8>,
+    pub(crate) why: Error,
+}
+
+impl Unmerged {
+    /// Operands of `kind` of which no value can be made.
+    pub(crate) fn new(kind: Kind, stack: Vec<u8>, why: Error) -> Box<Self> {
+        Box::new(Self { kind, stack, why })
+    }
+}
+
+/// A value, or why there is none.
+pub(crate) type Told = std::result::Result<Slice, Box<Unmerged>>;
+
+/// Whether an entry has a reference to a value segment in the place of a value.
+pub(crate) fn refers(entry: &Entry<'_>) -> bool {
+    matches!(entry.kind, Kind::Reference | Kind::UnmergedReference)
+        && !ValueReference::is_to_pieces(entry.kind, entry.value)
+}
+
+/// What the values of one scan have in common.
+pub(crate) struct OutlyingScan {
+    /// Keeps the store open.
+    open: Arc<Open>,
+    /// Its name.
+    keyspace: Arc<str>,
+    tree: Arc<dyn Tree>,
+    full_merge: Arc<FullMerge>,
+    /// Where it is counted what values outside cost scans.
+    costs: Option<(Arc<ValueCosts>, LargeValues)>,
+    /// One more than the number of the value that was looked at last; 0: none was.
+    looked: AtomicU64,
+    /// Bytes of all values that were looked at.
+    looked_bytes: AtomicU64,
+}
+
+impl Drop for OutlyingScan {
+    fn drop(&mut self) {
+        if self.open.store.is_forked() {
+            mem::forget((Arc::clone(&self.tree), Arc::clone(&self.full_merge), self.costs.clone()));
+        }
+    }
+}
+
+impl OutlyingScan {
+    /// Of a scan of `pinned`.
+    pub(crate) fn of(pinned: &Pinned) -> Arc<Self> {
+        let costs = pinned.view.tree.value_costs().cloned();
+        Arc::new(Self {
+            open: Arc::clone(pinned.open()),
+            keyspace: Arc::clone(&pinned.keyspace),
+            tree: Arc::clone(&pinned.view.tree),
+            full_merge: Arc::clone(&pinned.view.full_merge),
+            costs: costs.map(|costs| (costs, pinned.view.options.large_values())),
+            looked: 0.into(),
+            looked_bytes: 0.into(),
+        })
+    }
+
+    fn segments(&self) -> Result<&SegmentSet> {
+        self.tree.value_segments().ok_or_else(stray_reference)
+    }
+
+    /// Values of several references, read together.
+    fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
+        let segments = self.segments()?;
+        let (values, reads) = segments.read_together(wanted)?;
+        if let Some((costs, large_values)) = &self.costs {
+            // Values of transient segments come back by themselves, and cost nobody anything for long.
+            let reads = reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1));
+            match large_values {
+                LargeValues::Outside => costs.note_reads(reads),
+                LargeValues::WithKeys => costs.note_stray_reads(reads),
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// A reference, and where its entry's bytes are.
+struct Wanted {
+    kind: Kind,
+    key_start: usize,
+    value_start: usize,
+    end: usize,
+    reference: ValueReference,
+}
+
+/// What has become of a value.
+enum Slot {
+    Unread,
+    /// It was read ahead.
+    Read(Vec<u8>),
+    /// Its entry has it, or was dropped.
+    Gone,
+}
+
+/// Values that are read ahead, and the memory that was lent for them.
+struct Slots {
+    slots: Vec<Slot>,
+    lease: Option<StreamLease>,
+}
+
+/// References that were taken ahead together.
+pub(crate) struct TakenAhead {
+    scan: Arc<OutlyingScan>,
+    /// How many values of the scan come before.
+    first_number: u64,
+    /// Keys and what the tree has of them, one after the other.
+    bytes: Vec<u8>,
+    wanted: Vec<Wanted>,
+    /// Held while values are read; nobody locks anything else of the store meanwhile.
+    slots: Mutex<Slots>,
+}
+
+/// References that are being taken ahead.
+pub(crate) struct TakingAhead {
+    bytes: Vec<u8>,
+    wanted: Vec<Wanted>,
+}
+
+impl TakingAhead {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::new(), wanted: Vec::new() }
+    }
+
+    /// Adds an entry with a reference; bytes of its value.
+    ///
+    /// Errors: `Corruption` if there is none.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<u64> {
+        let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged_entry)?;
+        let reference = reference.ok_or_else(stray_reference)?;
+        let key_start = self.bytes.len();
+        self.bytes.extend_from_slice(entry.key);
+        let value_start = self.bytes.len();
+        self.bytes.extend_from_slice(entry.value);
+        let end = self.bytes.len();
+        self.wanted.push(Wanted { kind: entry.kind, key_start, value_start, end, reference });
+        Ok(u64::from(reference.length))
+    }
+
+    /// All of them. `first_number`: how many values of the scan come before.
+    pub(crate) fn finish(self, scan: &Arc<OutlyingScan>, first_number: u64) -> Arc<TakenAhead> {
+        let Self { bytes, wanted } = self;
+        let slots = wanted.iter().map(|_| Slot::Unread).collect();
+        let slots = Mutex::new(Slots { slots, lease: None });
+        Arc::new(TakenAhead { scan: Arc::clone(scan), first_number, bytes, wanted, slots })
+    }
+}
+
+impl Drop for TakenAhead {
+    fn drop(&mut self) {
+        if self.scan.open.store.is_forked() {
+            mem::forget(self.slots.get_mut().lease.take());
+        }
+    }
+}
+
+impl TakenAhead {
+    /// The value of the entry that was added as number `index`. REQUIRES: it is asked for once.
+    pub(crate) fn value(self: &Arc<Self>, index: usize) -> OutlyingValue {
+        OutlyingValue { taken: Arc::clone(self), index, told: OnceLock::new() }
+    }
+
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        let wanted = &self.wanted[index];
+        &self.bytes[wanted.key_start..wanted.value_start]
+    }
+
+    /// Whether values behind the one with this number of the scan are read with it.
+    fn reads_ahead(&self, number: u64) -> bool {
+        let looked = self.scan.looked.swap(number + 1, Relaxed);
+        number < PASSED_MAX || (looked > 0 && looked <= number && number - looked < PASSED_MAX)
+    }
+
+    /// Somebody looks at value `index`.
+    fn look_at(&self, index: usize) -> Result<Vec<u8>> {
+        let reads_ahead = self.reads_ahead(self.first_number + u64_of(index));
+        self.scan.looked_bytes.fetch_add(self.wanted[index].reference.length.into(), Relaxed);
+        let mut slots = self.slots.lock();
+        if let Slot::Read(_) = slots.slots[index] {
+            return Ok(slots.take(index).expect("it was read"));
+        }
+        if reads_ahead {
+            self.read_from(index, &mut slots)?;
+            if let Some(value) = slots.take(index) {
+                return Ok(value);
+            }
+        }
+        let mut alone = self.scan.read(&[(self.key(index), self.wanted[index].reference)])?;
+        slots.forget(index);
+        Ok(alone.pop().expect("each reference has its value"))
+    }
+
+    /// Reads values from `index` on, as far as that goes without errors.
+    fn read_from(&self, index: usize, slots: &mut Slots) -> Result<()> {
+        let data = self.scan.segments()?.iter().next().map(|segment| segment.run().data());
+        if slots.lease.is_none() {
+            slots.lease = data.and_then(|data| data.lease_stream(AHEAD_BYTES));
+        }
+        let bytes_max = if slots.lease.is_some() { AHEAD_BYTES } else { UNLEASED_BYTES };
+        let length = u64::from(self.wanted[index].reference.length);
+        let bytes_max = if length < LONG_VALUE_BYTES {
+            bytes_max
+        } else {
+            bytes_max.min(length.max(self.scan.looked_bytes.load(Relaxed) / LOOKED_PARTS))
+        };
+        let (mut bytes, mut chosen, mut wanted) = (0, Vec::new(), Vec::new());
+        for at in index..self.wanted.len() {
+            let reference = self.wanted[at].reference;
+            bytes += u64::from(reference.length);
+            // One beyond the bound is read alone, by whoever looks at it.
+            if bytes > bytes_max {
+                break;
+            }
+            if let Slot::Unread = slots.slots[at] {
+                chosen.push(at);
+                wanted.push((self.key(at), reference));
+            }
+        }
+        if let Ok(values) = self.scan.read(&wanted) {
+            let shift = usize::from(planted!("values-ahead-shifted") && chosen.len() > 2);
+            let places = chosen.iter().cycle().skip(shift);
+            places.zip(values).for_each(|(at, value)| slots.slots[*at] = Slot::Read(value));
+        }
+        slots.give_back_lease();
+        Ok(())
+    }
+
+    /// What the entry is with the value that its reference leads to.
+    fn told(&self, index: usize, value: Vec<u8>) -> Result<Told> {
+        let wanted = &self.wanted[index];
+        if wanted.kind == Kind::Reference {
+            return Ok(Ok(Slice::from(value)));
+        }
+        let stored = &self.bytes[wanted.value_start..wanted.end];
+        let stack = with_value_read(stored, &value).map_err(damaged_entry)?;
+        let entry = Entry { key: self.key(index), kind: Kind::Unmerged, value: &stack };
+        let merged = self.scan.full_merge.merge(&entry);
+        Ok(merged.map(Slice::from).map_err(|why| Unmerged::new(Kind::Unmerged, stack, why)))
+    }
+}
+
+impl Slots {
+    /// The value, if it was read.
+    fn take(&mut self, index: usize) -> Option<Vec<u8>> {
+        match mem::replace(&mut self.slots[index], Slot::Gone) {
+            Slot::Read(value) => {
+                self.give_back_lease();
+                Some(value)
+            }
+            other => {
+                self.slots[index] = other;
+                None
+            }
+        }
+    }
+
+    fn forget(&mut self, index: usize) {
+        self.slots[index] = Slot::Gone;
+        self.give_back_lease();
+    }
+
+    /// Gives back the memory that was lent, once no value is kept in it.
+    fn give_back_lease(&mut self) {
+        if self.lease.is_some() && !self.slots.iter().any(|slot| matches!(slot, Slot::Read(_))) {
+            self.lease = None;
+        }
+    }
+}
+
+/// The value of an entry, which is read when it is looked at.
+pub(crate) struct OutlyingValue {
+    taken: Arc<TakenAhead>,
+    index: usize,
+    told: OnceLock<Told>,
+}
+
+impl OutlyingValue {
+    /// The value, or why there is none.
+    ///
+    /// Errors: those of reading it; it is read again then.
+    pub(crate) fn get(&self) -> Result<&Told> {
+        if let Some(told) = self.told.get() {
+            return Ok(told);
+        }
+        let told = self.taken.scan.open.store.read_of(&self.taken.scan.keyspace, || {
+            let value = self.taken.look_at(self.index)?;
+            self.taken.told(self.index, value)
+        })?;
+        Ok(self.told.get_or_init(|| told))
+    }
+
+    /// The same, if it was read.
+    pub(crate) fn get_if_read(&self) -> Option<&Told> {
+        self.told.get()
+    }
+
+    /// Bytes of the value, if the reference says so.
+    pub(crate) fn stated_len(&self) -> Option<u64> {
+        let wanted = &self.taken.wanted[self.index];
+        (wanted.kind == Kind::Reference).then(|| u64::from(wanted.reference.length))
+    }
+
+    /// The value, without a copy if nobody else has the entry.
+    pub(crate) fn into_value(this: Arc<Self>) -> Result<Slice> {
+        this.get()?;
+        match Arc::try_unwrap(this) {
+            Ok(mut alone) => alone.told.take().expect("it was read").map_err(|unmerged| unmerged.why),
+            Err(shared) => shared.get()?.clone().map_err(|unmerged| unmerged.why),
+        }
+    }
+}
+
+impl Drop for OutlyingValue {
+    fn drop(&mut self) {
+        // In a forked child the thread that reads others of them is not there to end that.
+        if !self.taken.scan.open.store.is_forked() {
+            self.taken.slots.lock().forget(self.index);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The front of an iterator: entries in ascending order, taken ahead where their values lie outside the tree.
+//!
+//! Where an entry refers to a value, those behind it are taken ahead: 2, 4 and up to 64 of them, or as many
+//! as the iterator says that it is for. Their references are kept together, and their values are read
+//! together once somebody looks at one (`outlying_value.rs`).
+//!
+//! A front may be parked: it takes a few entries ahead and gives up what it reads with, until these have been
+//! returned. Then it goes on behind the last of them, as of the same moment.
+//!
+//! **Invariants**
+//! - What was taken ahead lies within the bounds that held then.
+//! - An error of the sources behind what was taken ahead shows when the front comes there.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use testudo_base::{
+    Cursor, Error, Kind, Result,
+    num::{u64_of, usize_of},
+    planted,
+};
+use testudo_run::Direction;
+use testudo_store::{
+    read::{
+        look_up::{operands_over_pieces, reference_in_pieces, stray_reference},
+        scan_sources::Sources,
+        slice::Slice,
+    },
+    snapshots::held_view::HeldView,
+};
+use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
+
+use crate::handles::{
+    dead_run::{DeadRun, Led},
+    entry::Entry,
+    outlying_value::{AHEAD_BYTES, OutlyingScan, TakingAhead, Unmerged, refers},
+    snapshot::Pinned,
+};
+
+/// Values are counted so many together.
+const COUNTED_TOGETHER: u64 = 64;
+/// Entries that are taken ahead at most.
+const AHEAD_ENTRIES: u64 = 64;
+/// Entries that are taken ahead at most when a front is parked, and about how many bytes of memory they take.
+const PARKED_ENTRIES: u64 = 64;
+const PARKED_BYTES: usize = 2 << 10;
+
+/// A place in the entries of a scan, from which it goes on to greater keys.
+pub(crate) struct Front {
+    /// `None` while it is parked.
+    sources: Option<Sources>,
+    /// Where it goes on after that: behind this key.
+    parked_at: Vec<u8>,
+    /// How many entries it takes ahead when it is parked next.
+    parked_count: usize,
+    /// The sources stand on an entry that was returned or taken ahead.
+    is_passed: bool,
+    dead: DeadRun,
+    /// Nothing is left within the bounds, wherever the sources stand.
+    has_ended: bool,
+    /// What was taken ahead.
+    ahead: VecDeque<Entry>,
+    /// Why the sources could not go on behind that.
+    failure: Option<Error>,
+    /// The key that was returned last, if it had been taken ahead.
+    key_returned: Option<Vec<u8>>,
+    /// How many entries are to be taken ahead next.
+    count: u64,
+    /// Entries that the scan is for, and those that were returned since it was sought.
+    expected: Option<u64>,
+    returned: u64,
+    /// Values outside the tree that were come across.
+    outlying: u64,
+    /// Once there are such.
+    scan: Option<Arc<OutlyingScan>>,
+    /// Counts values of large pairs that lie with their keys, if that is to be counted.
+    watch: Option<Watch>,
+}
+
+/// What scans would have paid if values of large pairs lay outside (decision 0053).
+pub(crate) struct Watch {
+    placement: Placement,
+    costs: Arc<ValueCosts>,
+    /// Such values that were passed.
+    passed: u64,
+}
+
+impl Watch {
+    /// Of a scan of `pinned`, if that is to be counted.
+    pub(crate) fn of(pinned: &Pinned) -> Option<Self> {
+        let HeldView { options, tree, .. } = &*pinned.view;
+        let are_with_keys = options.large_values() == LargeValues::WithKeys;
+        let costs = tree.value_costs().filter(|_| are_with_keys)?;
+        Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
+    }
+
+    /// An entry is returned.
+    pub(crate) fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
+        let is_large = || self.placement.class_of(entry.key.len(), entry.value.len()) == PairClass::Large;
+        self.passed += u64::from(entry.kind == Kind::Value && is_large());
+        if self.passed >= COUNTED_TOGETHER {
+            self.costs.note_reads(std::mem::take(&mut self.passed));
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.costs.note_reads(self.passed);
+    }
+}
+
+/// One entry of those that were taken, its value aside if it lies outside.
+enum Taken {
+    Entry(Entry),
+    Outside(Slice),
+}
+
+/// A copy of an entry that is no tombstone and has no reference to a value segment; operands as the value
+/// that they make, if they make one.
+fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
+    let value = match entry.kind {
+        Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
+        Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
+        Kind::Reference => match reference_in_pieces(entry.value) {
+            Ok(reference) => return Entry::with_pieces(entry.key.to_vec().into(), pinned, reference),
+            Err(why) => Err(why),
+        },
+        Kind::UnmergedReference => Err(operands_over_pieces(entry.value)),
+        Kind::Referred => Err(stray_reference()),
+    };
+    let unmerged = |why| Unmerged::new(entry.kind, entry.value.to_vec(), why);
+    Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))
+}
+
+/// The same of any entry that is no tombstone; a value that lies outside is read alone.
+///
+/// Errors: `Corruption` if a reference cannot be read.
+pub(crate) fn owned_alone(
+    entry: &testudo_base::Entry<'_>,
+    pinned: &Arc<Pinned>,
+    scan: &mut Option<Arc<OutlyingScan>>,
+) -> Result<Entry> {
+    if !refers(entry) {
+        return Ok(owned(entry, pinned));
+    }
+    let scan = scan.get_or_insert_with(|| OutlyingScan::of(pinned));
+    let mut outside = TakingAhead::new();
+    outside.push(entry)?;
+    Ok(Entry::with_outlying(entry.key.to_vec().into(), outside.finish(scan, 0).value(0)))
+}
+
+impl Front {
+    /// Gives up in a forked child what needs nothing of the parent's threads, and forgets the rest.
+    pub(crate) fn forget(self) {
+        let Self { sources, watch, .. } = self;
+        std::mem::forget((sources, watch));
+    }
+
+    /// In front of everything that `sources` have once they are sought. `expected`: entries that the scan is
+    /// for, if that is known.
+    pub(crate) fn new(sources: Sources, expected: Option<u64>, pinned: &Pinned) -> Self {
+        Self {
+            sources: Some(sources),
+            parked_at: Vec::new(),
+            parked_count: 1,
+            is_passed: false,
+            dead: DeadRun::new(Direction::Forward),
+            has_ended: false,
+            ahead: VecDeque::new(),
+            failure: None,
+            key_returned: None,
+            count: 1,
+            expected,
+            returned: 0,
+            outlying: 0,
+            scan: None,
+            watch: Watch::of(pinned),
+        }
+    }
+
+    /// Moves in front of the first entry whose key is ≥ `low`, or of all.
+    /// REQUIRES: it is not parked.
+    pub(crate) fn seek(&mut self, pinned: &Pinned, low: Option<&[u8]>) -> Result<()> {
+        self.parked_count = 1;
+        self.is_passed = false;
+        self.ahead.clear();
+        self.failure = None;
+        self.key_returned = None;
+        self.returned = 0;
+        self.count = self.expected.filter(|expected| *expected > 0).unwrap_or(1).min(AHEAD_ENTRIES);
+        let Some(sources) = &mut self.sources else { return Ok(()) };
+        self.has_ended = self.dead.place(sources, pinned, low)? == Led::ToTheEnd;
+        Ok(())
+    }
+
+    /// Whether it has nothing to read with.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.sources.is_none()
+    }
+
+    /// Whether it needs something to read with for its next entry.
+    #[inline]
+    pub(crate) fn is_dry(&self) -> bool {
+        self.is_parked() && self.ahead.is_empty() && self.failure.is_none()
+    }
+
+    /// Goes on with `sources` where it was parked; to be sought if `is_sought`.
+    pub(crate) fn resume(&mut self, mut sources: Sources, is_sought: bool) -> Result<()> {
+        debug_assert!(self.is_parked(), "it has none");
+        self.is_passed = false;
+        if !is_sought {
+            sources.seek(&self.parked_at)?;
+            self.is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
+        }
+        self.sources = Some(sources);
+        Ok(())
+    }
+
+    /// Gives up what it reads with, if it has returned something, and takes a few entries ahead before.
+    pub(crate) fn park(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        if self.failure.is_some() || self.is_parked() {
+            return;
+        }
+        let Some(returned) = self.key_returned().map(<[u8]>::to_vec) else { return };
+        if self.ahead.is_empty() {
+            self.take_plain_ahead(pinned, is_beyond);
+        }
+        let last = self.ahead.back().map_or(&returned[..], |entry| entry.key());
+        self.parked_at.clear();
+        self.parked_at.extend_from_slice(last);
+        if planted!("parked-iterator-repeats") {
+            self.parked_at.pop();
+        }
+        self.key_returned = Some(returned);
+        self.sources = None;
+        self.is_passed = false;
+    }
+
+    /// Takes entries whose values lie with their keys: from the one behind that on which the sources stand.
+    fn take_plain_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        let left = usize_of(self.entries_left().unwrap_or(PARKED_ENTRIES));
+        let count = self.parked_count.min(left);
+        self.parked_count = (self.parked_count * 2).min(usize_of(PARKED_ENTRIES));
+        let Some(sources) = &mut self.sources else { return };
+        let (mut passed, mut bytes) = (0, 0);
+        while passed < count && bytes < PARKED_BYTES && !self.has_ended {
+            if std::mem::replace(&mut self.is_passed, true)
+                && let Err(failure) = sources.next()
+            {
+                self.failure = Some(failure);
+                return;
+            }
+            match sources.entry().filter(|entry| !is_beyond(entry.key) && !refers(entry)) {
+                Some(entry) if entry.kind == Kind::Tombstone => {}
+                Some(entry) => {
+                    self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
+                    bytes += size_of::<Entry>() + entry.user_bytes();
+                    self.ahead.push_back(owned(&entry, pinned));
+                }
+                None => return,
+            }
+            passed += 1;
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let ahead = self.ahead.iter().map(|entry| size_of::<Entry>() + entry.memory_bytes()).sum::<usize>();
+        let keys = self.parked_at.capacity() + self.key_returned.as_ref().map_or(0, Vec::capacity);
+        ahead + keys + self.sources.as_ref().map_or(0, Cursor::memory_bytes)
+    }
+
+    /// The key of the entry that was returned last, unless it has been sought since.
+    pub(crate) fn key_returned(&self) -> Option<&[u8]> {
+        let of_sources = || {
+            let entry = self.sources.as_ref()?.entry().filter(|_| self.is_passed)?;
+            Some(entry.key)
+        };
+        self.key_returned.as_deref().or_else(of_sources)
+    }
+
+    /// The next entry that is no tombstone; `None` from the first on that `is_beyond`.
+    pub(crate) fn next(
+        &mut self,
+        pinned: &Arc<Pinned>,
+        is_beyond: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Entry>> {
+        if self.ahead.is_empty()
+            && let Some(entry) = self.next_of_sources(pinned, &is_beyond)?
+        {
+            self.key_returned = None;
+            self.returned += 1;
+            return Ok(Some(entry));
+        }
+        if self.ahead.front().is_none_or(|entry| is_beyond(entry.key())) {
+            return Ok(None);
+        }
+        let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
+        let key = self.key_returned.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.key());
+        self.returned += 1;
+        Ok(Some(entry))
+    }
+
+    /// The next entry, unless it is one that is taken ahead with others, or there is none.
+    fn next_of_sources(
+        &mut self,
+        pinned: &Arc<Pinned>,
+        is_beyond: &impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Entry>> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let Some(sources) = &mut self.sources else { return Ok(None) };
+        if std::mem::take(&mut self.is_passed) {
+            sources.next()?;
+        }
+        while let Some(entry) = self.sources.as_ref().and_then(Cursor::entry)
+            && !self.has_ended
+            && !is_beyond(entry.key)
+        {
+            if refers(&entry) {
+                self.take_ahead(pinned, is_beyond)?;
+                return Ok(None);
+            }
+            if entry.kind != Kind::Tombstone {
+                self.is_passed = true;
+                self.dead.end();
+                self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
+                return Ok(Some(owned(&entry, pinned)));
+            }
+            self.pass_dead(pinned, is_beyond)?;
+        }
+        Ok(None)
+    }
+
+    /// Passes tombstones from the one on that the sources stand on.
+    fn pass_dead(&mut self, pinned: &Pinned, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        let Some(sources) = &mut self.sources else { return Ok(()) };
+        self.has_ended = self.dead.pass(sources, pinned, is_beyond)? == Led::ToTheEnd;
+        Ok(())
+    }
+
+    /// Entries that the scan is still for, as far as that is known.
+    fn entries_left(&self) -> Option<u64> {
+        self.expected.map(|expected| expected.saturating_sub(self.returned)).filter(|left| *left > 0)
+    }
+
+    /// Takes entries from the one on that the sources stand on.
+    fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
+        self.count = (self.count * 2).min(AHEAD_ENTRIES);
+        let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
+        while let Some(entry) = self.sources.as_ref().and_then(Cursor::entry)
+            && !self.has_ended
+            && !is_beyond(entry.key)
+        {
+            if entry.kind == Kind::Tombstone {
+                if let Err(failure) = self.pass_dead(pinned, is_beyond) {
+                    self.failure = Some(failure);
+                    break;
+                }
+                continue;
+            }
+            self.dead.end();
+            if refers(&entry) {
+                match outside.push(&entry) {
+                    Ok(value_bytes) => bytes += value_bytes,
+                    Err(failure) => {
+                        self.failure = Some(failure);
+                        break;
+                    }
+                }
+                taken.push(Taken::Outside(entry.key.to_vec().into()));
+            } else {
+                self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
+                bytes += u64_of(entry.value.len());
+                taken.push(Taken::Entry(owned(&entry, pinned)));
+            }
+            passed += 1;
+            self.is_passed = true;
+            if passed >= count || bytes >= AHEAD_BYTES {
+                break;
+            }
+            self.is_passed = false;
+            let moved = self.sources.as_mut().map_or(Ok(()), Cursor::next);
+            if let Err(failure) = moved {
+                self.failure = Some(failure);
+                break;
+            }
+        }
+        let scan = self.scan.get_or_insert_with(|| OutlyingScan::of(pinned));
+        let outside = outside.finish(scan, self.outlying);
+        let mut index = 0;
+        for taken in taken {
+            self.ahead.push_back(match taken {
+                Taken::Entry(entry) => entry,
+                Taken::Outside(key) => {
+                    index += 1;
+                    Entry::with_outlying(key, outside.value(index - 1))
+                }
+            });
+        }
+        self.outlying += u64_of(index);
+        match self.failure.take_if(|_| self.ahead.is_empty()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Snapshots: the state of the store at one seqno, for as long as it is held.
+//!
+//! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
+//! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
+//! that was written since (`held_views.rs`). What it sees of flushed write buffers goes to disk when memory
+//! is needed, once for all snapshots and iterators.
+//!
+//! **Invariants**
+//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its
+//!   buffers yet.
+//! - Before it is handed out, every commit up to its seqno has reached the memtables.
+
+use std::{
+    mem,
+    sync::{Arc, Weak},
+};
+
+use testudo_base::{Error, Result, Seqno, ValueReference, planted};
+use testudo_store::{
+    Store,
+    gaps::Gaps,
+    keyspace::KeyspaceCore,
+    read::{
+        look_up::{self, Found, ManyFound},
+        read_pieces::{read_piece, read_whole},
+        slice::Slice,
+    },
+    snapshots::{held_view::HeldView, held_views::Views},
+};
+
+use crate::{
+    Db, Iter, KeyRange, Keyspace,
+    handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
+};
+
+/// A registered seqno; its drop releases it.
+#[derive(Debug)]
+struct Registered {
+    open: Arc<Open>,
+    seqno: Seqno,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if !self.open.store.is_forked() {
+            self.open.store.snapshots.release(self.seqno);
+        }
+    }
+}
+
+/// One keyspace at one seqno.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    // Dropped before the registration that protects it.
+    pub(crate) view: Arc<HeldView>,
+    /// The keyspace of values in pieces, if there is one.
+    pieces: Option<Arc<HeldView>>,
+    pub(crate) seqno: Seqno,
+    /// Its name.
+    pub(crate) keyspace: Arc<str>,
+    pub(crate) gaps: Arc<Gaps>,
+    /// It has write buffers, which nobody holds who holds a moment.
+    pub(crate) core: Weak<KeyspaceCore>,
+    registered: Arc<Registered>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.store().is_forked() {
+            mem::forget((Arc::clone(&self.view), self.pieces.clone()));
+        }
+    }
+}
+
+impl Pinned {
+    /// Pins the present state of one keyspace.
+    ///
+    /// Errors: `Closed`.
+    pub(crate) fn now(keyspace: &Keyspace) -> Result<Arc<Self>> {
+        let store = keyspace.db.store();
+        store.check_open()?;
+        let commit = store.commits.lock();
+        let seqno = store.last_seqno();
+        store.snapshots.register(seqno);
+        let (view, pieces) = (keyspace.core.view.load().held(), store.pieces.held_view());
+        drop(commit);
+        let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
+        store.commits.in_flight.wait_for(seqno);
+        let (name, gaps) = (Arc::clone(&keyspace.core.name), keyspace.core.gaps(store));
+        let (core, registered) = (Arc::downgrade(&keyspace.core), Arc::new(registered));
+        Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
+    }
+
+    /// The store that it is of.
+    pub(crate) fn store(&self) -> &Store {
+        &self.registered.open.store
+    }
+
+    /// Reads something of it.
+    pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.store().read_of(&self.keyspace, read)
+    }
+
+    /// What `key` has.
+    fn find(&self, key: &[u8]) -> Result<Found> {
+        let later = u64::from(planted!("snapshot-sees-later-commit"));
+        look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
+    }
+
+    /// The value of `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        self.read(|| match self.find(key)? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(reference) => self.read_whole(&reference).map(Some),
+        })
+    }
+
+    /// The whole value that a reference leads to.
+    pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
+        let limit = self.store().memory.max_value_bytes();
+        read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
+    }
+
+    /// A piece of the value that a reference leads to.
+    pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
+        self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
+    }
+
+    /// A reader of the value of `key`.
+    pub(crate) fn get_reader(self: &Arc<Self>, key: &[u8]) -> Result<Option<ValueReader>> {
+        Ok(match self.read(|| self.find(key))? {
+            Found::Whole(value) => value.map(ValueReader::of_whole),
+            Found::InPieces(reference) => Some(ValueReader::in_pieces(self, reference)),
+        })
+    }
+
+    /// The values of `keys`.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
+        let ManyFound { mut answers, in_pieces } = found;
+        for index in in_pieces {
+            answers[index] = self.get(keys[index].as_ref())?;
+        }
+        Ok(answers)
+    }
+
+    /// What keeps that store open.
+    pub(crate) fn open(&self) -> &Arc<Open> {
+        &self.registered.open
+    }
+}
+
+/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every
+/// other handle.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    views: Arc<Views>,
+    registered: Arc<Registered>,
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if self.registered.open.store.is_forked() {
+            mem::forget(Arc::clone(&self.views));
+        }
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn take(db: &Db) -> Result<Self> {
+        let store = db.store();
+        store.check_open()?;
+        let commit = store.commits.lock();
+        let seqno = store.last_seqno();
+        if !planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
+        let views = store.snapshots.holdings.hold(&store.catalogue.read());
+        drop(commit);
+        if planted!("snapshot-registered-late") {
+            store.snapshots.register(seqno);
+        }
+        let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
+        store.commits.in_flight.wait_for(seqno);
+        Ok(Self { views, registered })
+    }
+
+    /// Every keyspace of that moment.
+    pub(crate) fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    /// Number of the last commit that it shows.
+    pub fn seqno(&self) -> u64 {
+        self.registered.seqno.0
+    }
+
+    /// One keyspace of the snapshot.
+    ///
+    /// Errors: `Invalid` if the keyspace did not exist then, or is of another store.
+    pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
+        self.registered.open.store.health.check_process()?;
+        let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
+        let views = self.views();
+        let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {
+            Error::invalid(format!("the snapshot has no keyspace {:?}", keyspace.core.name))
+        })?;
+        let pieces = self.registered.open.store.pieces.keyspace();
+        let pinned = Pinned {
+            view: Arc::clone(view),
+            pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
+            seqno: self.registered.seqno,
+            keyspace: Arc::clone(&keyspace.core.name),
+            gaps: keyspace.core.gaps(keyspace.db.store()),
+            core: Arc::downgrade(&keyspace.core),
+            registered: Arc::clone(&self.registered),
+        };
+        Ok(SnapshotKeyspace(Arc::new(pinned)))
+    }
+
+    /// Whether `key` has a value, as of the snapshot; see
+    /// [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.of(keyspace)?.contains_key(key)
+    }
+
+    /// As [`ReadView::get`](crate::ReadView::get), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::get`](crate::ReadView::get).
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.of(keyspace)?.get(key)
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::multi_get`](crate::ReadView::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.of(keyspace)?.multi_get(keys)
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<Iter> {
+        self.of(keyspace)?.range(range)
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::prefix`](crate::ReadView::prefix).
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.of(keyspace)?.prefix(prefix)
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter), as of the snapshot.
+    ///
+    /// Errors: as [`Snapshot::of`] and [`ReadView::iter`](crate::ReadView::iter).
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
+        self.of(keyspace)?.iter()
+    }
+}
+
+/// One keyspace as a snapshot shows it.
+#[derive(Clone, Debug)]
+pub struct SnapshotKeyspace(Arc<Pinned>);
+
+impl SnapshotKeyspace {
+    /// As [`ReadView::get`](crate::ReadView::get).
+    ///
+    /// Errors: as [`ReadView::get`](crate::ReadView::get).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.0.get(key.as_ref())
+    }
+
+    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
+    ///
+    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
+    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
+        self.0.get_reader(key.as_ref())
+    }
+
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
+    ///
+    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.0.read(|| look_up::contains(&*self.0.view, key.as_ref(), self.0.seqno))
+    }
+
+    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
+    ///
+    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.0.multi_get(keys)
+    }
+
+    /// As [`ReadView::range`](crate::ReadView::range).
+    ///
+    /// Errors: as [`ReadView::range`](crate::ReadView::range).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        self.0.store().check_open()?;
+        Ok(Iter::new(Arc::clone(&self.0), range.into_bounds()))
+    }
+
+    /// As [`ReadView::prefix`](crate::ReadView::prefix).
+    ///
+    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.range(bounds_of_prefix(prefix.as_ref()))
+    }
+
+    /// As [`ReadView::iter`](crate::ReadView::iter).
+    ///
+    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
+    pub fn iter(&self) -> Result<Iter> {
+        self.range(..)
+    }
+}

@@ -1,0 +1,112 @@
+//! Reading a value piece by piece.
+//!
+//! **Invariants**
+//! - It reads the value as it was when the reader was made, for as long as there is the reader.
+//! - Memory for one piece.
+
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    sync::Arc,
+};
+
+use testudo_base::{
+    Result, ValueReference,
+    num::{u64_of, usize_of},
+};
+use testudo_store::{
+    read::slice::Slice,
+    values::pieces_format::{PIECE_BYTES, piece_at},
+};
+
+use crate::handles::snapshot::Pinned;
+
+/// Reads a value, from any place on. A value in pieces is read as it is asked for; the store stays open, and
+/// keeps the value, for as long as there is the reader.
+///
+/// Errors of the store are those of `std::io` with the store's own inside.
+pub struct ValueReader {
+    source: Source,
+    length: u64,
+    position: u64,
+}
+
+enum Source {
+    Whole(Slice),
+    Pieces {
+        pinned: Arc<Pinned>,
+        reference: ValueReference,
+        /// The piece that was read last, and its number.
+        piece: Option<(u32, Vec<u8>)>,
+    },
+}
+
+impl ValueReader {
+    pub(crate) fn of_whole(value: Slice) -> Self {
+        Self { length: u64_of(value.len()), source: Source::Whole(value), position: 0 }
+    }
+
+    pub(crate) fn in_pieces(pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
+        let source = Source::Pieces { pinned: Arc::clone(pinned), reference, piece: None };
+        Self { source, length: u64::from(reference.length), position: 0 }
+    }
+
+    /// Bytes of the value.
+    pub fn value_len(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads a piece and moves behind it; `false` at the end.
+    pub(crate) fn skip_piece(&mut self) -> Result<bool> {
+        let count = u64_of(self.at_hand()?.len());
+        self.position += count;
+        Ok(count > 0)
+    }
+
+    /// What is there from the position on, as far as it is at hand.
+    fn at_hand(&mut self) -> Result<&[u8]> {
+        if self.position >= self.length {
+            return Ok(&[]);
+        }
+        match &mut self.source {
+            Source::Whole(value) => Ok(&value[usize_of(self.position)..]),
+            Source::Pieces { pinned, reference, piece } => {
+                let wanted = piece_at(self.position);
+                let start = usize_of(self.position % u64_of(PIECE_BYTES));
+                if piece.as_ref().is_none_or(|(number, _)| *number != wanted) {
+                    *piece = None;
+                    *piece = Some((wanted, pinned.read_piece(reference, wanted)?));
+                }
+                Ok(piece.as_ref().map_or(&[][..], |(_, bytes)| bytes.get(start..).unwrap_or_default()))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ValueReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ValueReader(at {} of {} bytes)", self.position, self.length)
+    }
+}
+
+impl Read for ValueReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let at_hand = self.at_hand().map_err(io::Error::other)?;
+        let count = at_hand.len().min(into.len());
+        into[..count].copy_from_slice(&at_hand[..count]);
+        self.position += u64_of(count);
+        Ok(count)
+    }
+}
+
+impl Seek for ValueReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the value");
+        self.position = position.ok_or_else(before)?;
+        Ok(self.position)
+    }
+}

@@ -1,0 +1,46 @@
+//! Access to an open store for the crates in `maintenance/`, which `testudo` does not re-export.
+
+use testudo_base::{Kind, Result, sync::Arc};
+use testudo_options::KeyspaceOptions;
+use testudo_store::{Store, keyspace::KeyspaceCore};
+
+pub use crate::copy::consistent_state::ConsistentState;
+use crate::{Batch, Db, DbBuilder, Keyspace};
+
+/// The open store of a handle.
+pub fn store_of(db: &Db) -> &Arc<Store> {
+    db.store()
+}
+
+/// The state of a keyspace.
+pub fn core_of(keyspace: &Keyspace) -> &Arc<KeyspaceCore> {
+    &keyspace.core
+}
+
+/// A handle of a keyspace.
+pub fn keyspace_of(db: &Db, core: &Arc<KeyspaceCore>) -> Keyspace {
+    Keyspace::new(db, Arc::clone(core))
+}
+
+/// Opens a store that stays marked as unfinished until the caller removes the mark.
+pub fn unfinished(builder: DbBuilder) -> DbBuilder {
+    builder.unfinished()
+}
+
+/// The keyspaces with these names, created if they are missing. Unlike `Db::keyspaces`, accepts a merge
+/// operator that is not registered.
+///
+/// Errors: as `Db::keyspaces`.
+pub fn keyspaces_as_described(db: &Db, names: &[&str], options: &KeyspaceOptions) -> Result<Vec<Keyspace>> {
+    db.keyspaces_as_described(names, options)
+}
+
+/// An empty batch for records of another store, which may be longer than this store's budget allows.
+pub fn batch_of_another_store(db: &Db) -> Batch {
+    Batch::of_another_store(db)
+}
+
+/// Adds an operation of any kind to a batch.
+pub fn push(batch: &mut Batch, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
+    batch.push(keyspace, kind, key, value);
+}

@@ -1,0 +1,270 @@
+//! The bytes of the file `status`: text, so that a person can read it, with a length and a checksum before
+//! it.
+//!
+//! ```text
+//! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     decimal length, hex XXH3, of the rest
+//! store 0123456789abcdef0123456789abcdef\n
+//! process 4711\n
+//! time_ms 1763823909000\n                          since 1970
+//! user_writes 12\n                                 … a line for each statistic of the store
+//! keyspace 3\n                                     … then for each keyspace its id and its statistics
+//! entries 100\n
+//! ```
+//!
+//! It is written over what was there before; bytes behind the length mean nothing.
+//!
+//! **Invariants**
+//! - A status that is torn, by a crash or because it is being written, does not decode.
+//! - It is written in pieces, the first bytes last: there may be thousands of keyspaces.
+//! - Statistics that this build does not know are passed over, those that are missing are 0.
+
+use std::time::Duration;
+
+use testudo_base::{
+    KeyspaceId, StoreId,
+    checksum::{StreamChecksum, checksum64},
+    num::{u64_of, usize_of},
+};
+use testudo_store::warm_restart::restore_state::RestoreState;
+
+use crate::{DbStats, KeyspaceStats};
+
+/// No status is longer.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len();
+/// About as much is written at once.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// What a writing process says of its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) store: StoreId,
+    pub(super) process: u32,
+    /// Since 1970.
+    pub(super) time: Duration,
+    pub(super) stats: DbStats,
+    /// Names and trees are in the manifest.
+    pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
+}
+
+/// Shows every statistic with its name. The list is complete, or this does not compile.
+macro_rules! stat_fields {
+    ($stats:ident { $($stat:ident),* $(,)? } except $($other:ident),*) => {
+        impl $stats {
+            fn for_each_stat(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
+                let Self { $($stat,)* $($other: _),* } = self;
+                $(each(stringify!($stat), $stat);)*
+            }
+        }
+    };
+}
+
+stat_fields!(DbStats {
+    user_bytes_written,
+    user_writes,
+    wal_bytes_written,
+    value_log_bytes,
+    data_bytes_written,
+    manifest_bytes_written,
+    hot_set_bytes_written,
+    device_bytes_written,
+    device_bytes_read,
+    page_reads,
+    page_read_bytes,
+    stream_reads,
+    stream_read_bytes,
+    tombstones_passed,
+    gap_bytes,
+    cache_hits,
+    cache_misses,
+    cache_used_bytes,
+    cache_capacity_bytes,
+    record_hits,
+    record_misses,
+    record_inserts,
+    record_evictions,
+    cached_records,
+    record_cache_bytes,
+    cache_borrowed_bytes,
+    record_due_bytes,
+    restored_pages,
+    restored_page_hits,
+    warmed_pages,
+    restored_records,
+    restored_record_hits,
+    restore_bytes_read,
+    memtable_bytes,
+    wal_live_bytes,
+    data_file_bytes,
+    live_bytes,
+    held_bytes,
+    free_bytes,
+    manifest_bytes,
+    reserve_bytes,
+    whole_reserve_bytes,
+    disk_bytes,
+    flushes,
+    flush_log_micros,
+    flush_apply_micros,
+    flush_data_micros,
+    flush_edit_micros,
+    flush_publish_micros,
+    max_flush_micros,
+    flushed_bytes,
+    dropped_before_flush_entries,
+    dropped_before_flush_bytes,
+    dropped_in_merges_entries,
+    dropped_in_merges_bytes,
+    folded_entries,
+    folded_bytes,
+    jobs,
+    jobs_overtaken,
+    throttled_micros,
+    write_stalls,
+    max_stall_micros,
+    wal_syncs,
+    seqno,
+    durable_seqno,
+    keyspaces,
+    memory_bytes,
+    write_memory_bytes,
+    write_memory_auto,
+    write_memory_changes,
+    write_memory_wanted_bytes,
+    write_memory_seen_bytes,
+    write_memory_seen_misses,
+    flush_distance_bytes,
+    metadata_bytes,
+    snapshots,
+    iterator_bytes,
+} except restore_state);
+
+stat_fields!(KeyspaceStats {
+    moved_bytes, left_bytes, height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes,
+    entries, tombstones,
+    stored_bytes, value_segments, value_bytes, dead_value_bytes, retained_bytes, retained_damaged_runs,
+    frozen_levels, replaced_pages, overflow_pages, transient_value_bytes, dead_transient_value_bytes,
+    large_values_with_keys, large_values_excess_bytes, large_values_limit_bytes,
+    memtable_bytes, memtable_entries,
+    dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
+    dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
+} except tree, moving_from);
+
+/// A status on its way into the file; `write` gets pieces and their places.
+pub(super) struct StatusWriter<W> {
+    write: W,
+    /// Not written yet.
+    piece: String,
+    /// Bytes of text that were written.
+    written: usize,
+    checksum: StreamChecksum,
+}
+
+impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
+    /// Begins with what is not about a keyspace; the keyspaces of `status` are not looked at.
+    pub(super) fn begin(status: &Status, write: W) -> Self {
+        let Status { store, process, time, stats, keyspaces: _ } = status;
+        let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
+        let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
+        stats.clone().for_each_stat(|name, stat| writer.line(name, *stat));
+        writer.line("restore_state", stats.restore_state.code());
+        writer
+    }
+
+    /// The next keyspace.
+    pub(super) fn add(&mut self, keyspace: KeyspaceId, mut stats: KeyspaceStats) {
+        self.line("keyspace", u64::from(keyspace.0));
+        stats.for_each_stat(|name, stat| self.line(name, *stat));
+        if self.piece.len() >= PIECE_BYTES {
+            self.checksum.update(self.piece.as_bytes());
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
+            self.written += self.piece.len();
+            self.piece.clear();
+        }
+    }
+
+    /// Writes the rest, and what makes all of it valid. The checksum of the text.
+    pub(super) fn end(mut self) -> u64 {
+        self.checksum.update(self.piece.as_bytes());
+        let (checksum, bytes) = (self.checksum.value(), self.written + self.piece.len());
+        let header = format!("testudo-status {bytes:010} {checksum:016x}\n");
+        if self.written == 0 {
+            (self.write)(0, (header + &self.piece).as_bytes());
+        } else {
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
+            (self.write)(0, header.as_bytes());
+        }
+        checksum
+    }
+
+    fn line(&mut self, name: &str, stat: u64) {
+        self.piece.push_str(&format!("{name} {stat}\n"));
+    }
+}
+
+impl Status {
+    #[cfg(test)]
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = StatusWriter::begin(self, |offset, piece: &[u8]| {
+            let start = usize_of(offset);
+            bytes.resize(bytes.len().max(start + piece.len()), 0);
+            bytes[start..start + piece.len()].copy_from_slice(piece);
+        });
+        self.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
+        writer.end();
+        bytes
+    }
+
+    /// `None` if the bytes are no whole status.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let mut words = std::str::from_utf8(header).ok()?.strip_suffix('\n')?.split(' ');
+        let length: u64 = match (words.next()?, words.next()?.parse()) {
+            ("testudo-status", Ok(length)) => length,
+            _ => return None,
+        };
+        let checksum = u64::from_str_radix(words.next()?, 16).ok()?;
+        let text = rest.get(..usize_of(length.min(u64_of(usize::MAX))))?;
+        if checksum != checksum64(text, 0) {
+            return None;
+        }
+        let mut status = Self::default();
+        for line in std::str::from_utf8(text).ok()?.lines() {
+            status.take(line)?;
+        }
+        Some(status)
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (name, value) = line.split_once(' ')?;
+        if name == "store" {
+            self.store = StoreId(u128::from_str_radix(value, 16).ok()?);
+            return Some(());
+        }
+        let value: u64 = value.parse().ok()?;
+        match name {
+            "process" => self.process = u32::try_from(value).ok()?,
+            "time_ms" => self.time = Duration::from_millis(value),
+            "restore_state" => self.stats.restore_state = RestoreState::from_code(value),
+            "keyspace" => {
+                self.keyspaces.push((KeyspaceId(u32::try_from(value).ok()?), KeyspaceStats::default()));
+            }
+            _ => {
+                let set = |stat: &'static str, place: &mut u64| {
+                    if stat == name {
+                        *place = value;
+                    }
+                };
+                match self.keyspaces.last_mut() {
+                    Some((_, stats)) => stats.for_each_stat(set),
+                    None => self.stats.for_each_stat(set),
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

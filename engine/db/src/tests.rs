@@ -1,0 +1,13 @@
+//! Tests of the engine through its handles.
+
+mod admission;
+mod background_work;
+mod flush_sealed;
+mod govern;
+mod held_buffer;
+mod long_merges;
+mod metadata;
+mod settle;
+mod spilled_buffer;
+mod warm_restart;
+mod write_pieces;

@@ -1,0 +1,39 @@
+use testudo_env::{Env, MemEnv};
+use testudo_options::KeyspaceOptions;
+use testudo_store::memory::metadata::OUTSIDE_BYTES;
+use testudo_values::Placement;
+
+use crate::Db;
+
+const MEMORY: u64 = 64 << 20;
+
+/// What caches may have once a few MiB have come, which a placement puts where it likes; before the store
+/// was closed and after it was opened again.
+fn caches(placement: Placement) -> [u64; 2] {
+    let env = MemEnv::new(1);
+    let open = || {
+        let builder = Db::builder("/db").memory_bytes(MEMORY);
+        let db = builder.env(std::sync::Arc::clone(&env) as std::sync::Arc<dyn Env>).open().unwrap();
+        // No governor decides beside it.
+        db.memory().set_write_share(0.3).unwrap();
+        db
+    };
+    let db = open();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().placement(placement)).unwrap();
+    for number in 0..1000_u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 3000]).unwrap();
+    }
+    db.settle().unwrap();
+    let before = db.store().memory.shares().caches;
+    db.close().unwrap();
+    [before, open().store().memory.shares().caches]
+}
+
+#[test]
+fn caches_make_room_for_what_values_outside_need() {
+    let [inline, outside] = [Placement::inline(), Placement::separate()].map(caches);
+    for (inline, outside) in inline.into_iter().zip(outside) {
+        let less = inline - outside;
+        assert!(less >= OUTSIDE_BYTES * 3 / 4, "{less} bytes less of {inline}");
+    }
+}

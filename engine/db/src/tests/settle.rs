@@ -1,0 +1,96 @@
+use std::path::Path;
+
+use testudo_base::{num::u64_of, sync::Arc};
+use testudo_env::MemEnv;
+use testudo_flush::settle::{SHARE_MIN, settle_trees};
+use testudo_options::{KeyspaceOptions, Tree};
+use testudo_values::Placement;
+
+use crate::{Db, Keyspace};
+
+fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
+    let options = || KeyspaceOptions::default().placement(Placement::inline());
+    let (leaf_bytes, max_pivots) = (16 << 10, 4);
+    let (run_bytes, growth_factor, level1_flushes) = (16 << 10, 2, 1);
+    let turtle = Tree::Turtle { leaf_bytes, max_pivots };
+    let leveled = Tree::Leveled { run_bytes, growth_factor, level1_flushes };
+    let lsbm = Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent: 100 };
+    vec![
+        ("turtle", options().tree(turtle)),
+        ("splinter", options().tree(Tree::Splinter { leaf_bytes, max_pivots })),
+        ("leveled", options().tree(leveled)),
+        ("lsbm", options().tree(lsbm)),
+        ("treeline", options().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })),
+        ("turtle, values outside", options().tree(turtle).placement(Placement::separate())),
+        ("leveled, values outside", options().tree(leveled).placement(Placement::separate())),
+    ]
+}
+
+fn open(options: KeyspaceOptions) -> (Db, Keyspace) {
+    let db = Db::builder(Path::new("/db")).env(MemEnv::new(3)).memory_bytes(1 << 20).open().unwrap();
+    let keyspace = db.keyspace("k", || options).unwrap();
+    (db, keyspace)
+}
+
+/// Writes some entries all over the keyspace, and flushes them.
+fn write(db: &Db, keyspace: &Keyspace, round: u64) {
+    for number in 0..200_u64 {
+        let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round).to_be_bytes();
+        keyspace.insert(key, vec![7; 200]).unwrap();
+    }
+    db.flush().unwrap();
+}
+
+/// A writer that flushes after each job makes more work than is done.
+#[test]
+fn settling_ends_next_to_a_writer_of_any_tree() {
+    for (name, options) in trees() {
+        let (db, keyspace) = open(options);
+        for round in 0..40 {
+            write(&db, &keyspace, round);
+        }
+        let mut jobs = 0;
+        let between = || {
+            jobs += 1;
+            assert!(jobs < 2 * SHARE_MIN, "{name}: it goes on and on");
+            write(&db, &keyspace, 100 + jobs);
+        };
+        settle_trees(db.store(), between).unwrap();
+        db.check_invariants().unwrap();
+    }
+}
+
+#[test]
+fn settling_alone_leaves_no_job() {
+    for (name, options) in trees() {
+        let (db, keyspace) = open(options);
+        for round in 0..40 {
+            write(&db, &keyspace, round);
+        }
+        db.settle().unwrap();
+        let tree = Arc::clone(&keyspace.core.view.load().tree);
+        assert!(tree.pick_job(true).is_none(), "{name}: {:?}", tree.pick_job(true));
+        assert_eq!(u64_of(keyspace.iter().unwrap().count()), 40 * 200);
+    }
+}
+
+/// What a second keyspace writes is nothing that the first one owes.
+#[test]
+fn a_keyspace_at_rest_is_settled_entirely_next_to_a_writer_of_another() {
+    let (name, options) = trees().swap_remove(1);
+    let (db, resting) = open(options);
+    let busy = db.keyspace("busy", || options).unwrap();
+    for round in 0..40 {
+        write(&db, &resting, round);
+        write(&db, &busy, round);
+    }
+    let mut jobs = 0;
+    let between = || {
+        jobs += 1;
+        assert!(jobs < 4 * SHARE_MIN, "{name}: it goes on and on");
+        write(&db, &busy, 100 + jobs);
+    };
+    settle_trees(db.store(), between).unwrap();
+    let tree = Arc::clone(&resting.core.view.load().tree);
+    assert!(tree.pick_job(true).is_none(), "{:?}", tree.pick_job(true));
+}

@@ -1,0 +1,5 @@
+//! TODO
+
+pub mod govern_memory;
+pub mod govern_values;
+pub mod keyspace_settings;

@@ -1,0 +1,347 @@
+//! Jobs of trees: the work that they do by themselves, beside flushes (decision 0044).
+//!
+//! `pick_job → prepare → sync data → [flush lock] install → commit edit → publish`
+//!
+//! **Invariants**
+//! - A keyspace has one job at a time.
+//! - Whoever installs holds `flush_lock`. So does who prepares where the device is nearly full, or where the
+//!   job before was overtaken by a flush.
+
+use testudo_base::{
+    DropCounts, Error, Result, planted,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use testudo_contract::{Job, Prepared, Tree, TreeEdit};
+use testudo_options::families::options_on_arrival;
+use testudo_storage::Change;
+use testudo_store::{
+    Store,
+    background::{
+        background_work::{PreparedJob, Underway},
+        drop_totals::Dropped,
+    },
+    keyspace::KeyspaceCore,
+    memory::metadata::{fit_caches, note_tree},
+};
+
+use crate::{
+    round::{
+        commit_flush::{commit_edit, count_dropped},
+        flush_sealed::poison_unless_full,
+    },
+    space::{
+        give_back::{give_back_all_space, give_back_what_failed},
+        hold_space::{hold_space, with_held_space},
+    },
+};
+
+/// Of so many keyspaces with jobs the one with most debt is next.
+const CHOICES: usize = 8;
+
+/// A job that is to be done, and the state that it was picked from.
+struct Chosen {
+    underway: Underway,
+    tree: Arc<dyn Tree>,
+    job: Job,
+    is_idle: bool,
+}
+
+/// How far a job has come.
+enum Begun {
+    /// There was none.
+    Nothing,
+    /// All of it was done, or dropped.
+    Ended,
+    /// The first half was done.
+    Prepared(PreparedJob),
+}
+
+/// Does one job of one tree; `false` if no tree has one. `is_idle` as in
+/// [`testudo_contract::Tree::pick_job`], for each keyspace.
+pub fn run_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
+    run_job_and(store, is_idle, |job| install_job(store, job))
+}
+
+/// Does half a job: what an earlier step has prepared is installed, or one is prepared and kept; `false`
+/// if there is none.
+pub fn step_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
+    run_job_and(store, is_idle, |job| {
+        store.background.keep(job);
+        Ok(())
+    })
+}
+
+fn run_job_and(
+    store: &Store,
+    is_idle: impl Fn(&KeyspaceCore) -> bool,
+    then: impl FnOnce(PreparedJob) -> Result<()>,
+) -> Result<bool> {
+    if let Some(job) = store.background.take_kept() {
+        return install_job(store, job).map(|()| true);
+    }
+    match begin_job(store, is_idle)? {
+        Begun::Nothing => Ok(false),
+        Begun::Ended => Ok(true),
+        Begun::Prepared(job) => then(job).map(|()| true),
+    }
+}
+
+fn begin_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<Begun> {
+    let Some(chosen) = choose_job(store, is_idle) else { return Ok(Begun::Nothing) };
+    begin_chosen(store, chosen)
+}
+
+fn begin_chosen(store: &Store, chosen: Chosen) -> Result<Begun> {
+    store.check_writable()?;
+    if !chosen.underway.keyspace.was_overtaken() {
+        let preparing = store.background.jobs.begin_preparing();
+        // Who takes held space from now on waits for this one.
+        if !store.nearly_full.is_on() {
+            let Chosen { underway, tree, job, .. } = chosen;
+            let prepared = prepare_job(store, &underway, &*tree, &job);
+            drop(preparing);
+            let prepared = give_back_what_failed_beside(store, prepared)?;
+            return Ok(Begun::Prepared(PreparedJob { prepared, underway }));
+        }
+    }
+    // It is chosen anew under the lock; what it would hold meanwhile could not be given back.
+    let Chosen { underway, tree, job, is_idle } = chosen;
+    drop((tree, job));
+    do_alone(store, &underway, is_idle).map(|()| Begun::Ended)
+}
+
+/// The job with most debt among the first that keyspaces have.
+fn choose_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<Chosen> {
+    let (mut best, mut found): (Option<Chosen>, usize) = (None, 0);
+    for keyspace in store.keyspaces() {
+        let is_idle = is_idle(&keyspace);
+        let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
+        if !keyspace.take_expected_jobs(is_idle) && !has_new_reasons {
+            continue;
+        }
+        let Some(underway) = store.background.jobs.begin(&keyspace) else {
+            keyspace.expect_jobs();
+            continue;
+        };
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let Some(job) = tree.pick_job(is_idle) else { continue };
+        keyspace.expect_jobs();
+        found += 1;
+        if best.as_ref().is_none_or(|best| job.debt_bytes > best.job.debt_bytes) {
+            best = Some(Chosen { underway, tree, job, is_idle });
+        }
+        if found == CHOICES {
+            break;
+        }
+    }
+    best
+}
+
+/// The first half of a job.
+fn prepare_job(
+    store: &Store,
+    Underway { keyspace, progress, .. }: &Underway,
+    tree: &dyn Tree,
+    job: &Job,
+) -> Result<Prepared> {
+    store.beginning.begin().inspect_err(|error| store.poison(error))?;
+    let prepared = tree.prepare(&store.job_work(keyspace, progress), job);
+    let prepared = prepared.map_err(|error| error.in_keyspace(&keyspace.name));
+    let prepared = prepared.inspect_err(|error| poison_unless_full(store, error))?;
+    store.data.sync().inspect_err(|error| store.poison(error))?;
+    Ok(prepared)
+}
+
+/// The second half of a job that was prepared beside flushes.
+fn install_job(store: &Store, job: PreparedJob) -> Result<()> {
+    let PreparedJob { prepared, underway } = job;
+    let _flush = store.flush_lock.lock();
+    store.check_writable()?;
+    install(store, &underway, prepared)?;
+    hold_space_after_job(store)
+}
+
+/// Both halves of a job, while nothing is flushed.
+fn do_alone(store: &Store, underway: &Underway, is_idle: bool) -> Result<()> {
+    let keyspace = &underway.keyspace;
+    let _flush = store.flush_lock.lock();
+    store.check_writable()?;
+    let both = || {
+        // Tree and job hold what is replaced: they go before anybody asks how much space there is.
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
+        let prepared = prepare_job(store, underway, &*tree, &job)?;
+        drop((tree, job));
+        install(store, underway, prepared)
+    };
+    // What a job writes replaces what it frees, and may be what is in the way of winning space. But that
+    // is free late: a step of reclaiming, and removals on top, must be possible at any time.
+    let outcome = if store.nearly_full.is_short() {
+        with_held_space(store, store.nearly_full.reclaiming_bytes(), both)
+    } else {
+        both()
+    };
+    give_back_what_failed(store, &outcome)?;
+    hold_space_after_job(store)?;
+    outcome
+}
+
+fn hold_space_after_job(store: &Store) -> Result<()> {
+    if store.nearly_full.is_on() && !store.has_failed() { hold_space(store) } else { Ok(()) }
+}
+
+/// REQUIRES: `flush_lock` is held.
+fn install(store: &Store, Underway { keyspace, progress, .. }: &Underway, prepared: Prepared) -> Result<()> {
+    if keyspace.is_dropped() {
+        return Ok(());
+    }
+    let tree = Arc::clone(&keyspace.view.load().tree);
+    let edit = tree.install(&store.job_work(keyspace, progress), prepared);
+    let edit = edit.map_err(|error| error.in_keyspace(&keyspace.name));
+    let edit = edit.inspect_err(|error| store.poison(error))?;
+    keyspace.note_installed(edit.is_some());
+    match edit {
+        Some(edit) => {
+            let drops = progress.take_drops();
+            commit_job(store, keyspace, edit, drops).inspect_err(|error| store.poison(error))
+        }
+        None => {
+            store.counters.jobs_overtaken.fetch_add(1, Relaxed);
+            Ok(())
+        }
+    }
+}
+
+/// Lets jobs go on of trees that are to take a flush and are behind with them, until they are not;
+/// writers are delayed by how far that is. What cannot be done for want of space is left to the flush.
+pub fn catch_up(store: &Store) -> Result<()> {
+    if store.log.wal.is_none() || planted!("jobs-never-awaited") {
+        return Ok(());
+    }
+    for keyspace in store.buffered.all() {
+        loop {
+            let behind_bytes = behind_bytes(store, &keyspace);
+            if behind_bytes == 0 || !catch_up_some(store, &keyspace, behind_bytes)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many bytes jobs should write before what is sealed is flushed.
+fn behind_bytes(store: &Store, keyspace: &KeyspaceCore) -> u64 {
+    let may_wait = !store.health.is_closing() && !store.has_failed() && !keyspace.is_dropped();
+    let view = keyspace.view.load();
+    let has_space = !store.nearly_full.is_short() && !store.nearly_full.is_on();
+    if may_wait && has_space && !view.sealed.is_empty() { view.tree.behind_bytes() } else { 0 }
+}
+
+/// Does one job of a keyspace, or waits for the one that is under way; `false` if there is none to do.
+fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64) -> Result<bool> {
+    if let Some(job) = store.background.take_kept() {
+        return install_job(store, job).map(|()| true);
+    }
+    let begun = store.background.jobs.begin(keyspace);
+    let Some(progress) = store.background.jobs.of(keyspace.id) else { return Ok(true) };
+    // A round that another thread has begun says more about how long writers have to wait.
+    let is_first = !store.backpressure.is_flushing();
+    if is_first {
+        let flush_bytes = keyspace.view.load().sealed.last().map_or(0, |last| last.table.memory_bytes());
+        store.backpressure.catch_up_started(&*store.env, progress, behind_bytes + flush_bytes);
+    }
+    let outcome = match begun {
+        Some(underway) => do_due_job(store, underway),
+        None => {
+            store.background.jobs.wait_for_one();
+            Ok(true)
+        }
+    };
+    if is_first {
+        store.backpressure.flush_ended(&*store.env);
+    }
+    match outcome {
+        Err(error) if error.is_shortage() => Ok(false),
+        outcome => outcome,
+    }
+}
+
+/// Does a job of this keyspace; `false` if it has none, or one is under way.
+pub fn run_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+    if let Some(job) = store.background.take_kept() {
+        return install_job(store, job).map(|()| true);
+    }
+    let underway = store.background.jobs.begin(keyspace);
+    underway.map_or(Ok(false), |underway| do_due_job(store, underway))
+}
+
+/// Does one job that a keyspace owes, or waits for the one that is under way; about how many bytes were
+/// merged. `None` if it owes nothing.
+pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Option<u64>> {
+    if let Some(job) = store.background.take_kept() {
+        let progress = Arc::clone(&job.underway.progress);
+        return install_job(store, job).map(|()| Some(progress.state().1));
+    }
+    let Some(underway) = store.background.jobs.begin(keyspace) else {
+        let progress = store.background.jobs.of(keyspace.id);
+        store.background.jobs.wait_for_one();
+        return Ok(Some(progress.map_or(0, |progress| progress.state().1)));
+    };
+    let progress = Arc::clone(&underway.progress);
+    let tree = Arc::clone(&keyspace.view.load().tree);
+    let Some(job) = tree.pick_job(true) else { return Ok(None) };
+    keyspace.expect_jobs();
+    if let Begun::Prepared(job) = begin_chosen(store, Chosen { underway, tree, job, is_idle: true })? {
+        install_job(store, job)?;
+    }
+    Ok(Some(progress.state().1))
+}
+
+/// Does a job that is due although its keyspace is not idle; `false` if there is none.
+fn do_due_job(store: &Store, underway: Underway) -> Result<bool> {
+    let tree = Arc::clone(&underway.keyspace.view.load().tree);
+    let Some(job) = tree.pick_job(false) else { return Ok(false) };
+    underway.keyspace.expect_jobs();
+    match begin_chosen(store, Chosen { underway, tree, job, is_idle: false })? {
+        Begun::Prepared(job) => install_job(store, job).map(|()| true),
+        Begun::Nothing | Begun::Ended => Ok(true),
+    }
+}
+
+/// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held,
+/// and the data file was synced since the last page of it was written.
+pub fn commit_job(
+    store: &Store,
+    keyspace: &Arc<KeyspaceCore>,
+    edit: TreeEdit,
+    drops: DropCounts,
+) -> Result<()> {
+    debug_assert!(store.flush_lock.is_locked(), "one round or job at a time");
+    let mut changes = edit.changes;
+    changes.push(Change::NextRun(store.run_ids.next()));
+    let arrived = options_on_arrival(&keyspace.view.load().options, &*edit.tree);
+    changes.extend(arrived.map(|options| Change::SetOptions(keyspace.id, options.encode())));
+    commit_edit(store, &changes)?;
+    let costs = arrived.and_then(|_| edit.tree.value_costs().cloned());
+    note_tree(store, &*edit.tree);
+    let commit = store.commits.lock();
+    match arrived {
+        Some(options) => keyspace.publish_options(edit.tree, options),
+        None => keyspace.publish(edit.tree, None, None),
+    }
+    drop(commit);
+    // What moving has cost is no reason to move again.
+    costs.iter().for_each(|costs| costs.forget());
+    count_dropped(store, keyspace, Dropped { in_merges: drops, ..Dropped::default() });
+    store.counters.jobs.fetch_add(1, Relaxed);
+    fit_caches(store);
+    Ok(())
+}
+
+/// What was written in vain on a full device goes back to the file system at once.
+fn give_back_what_failed_beside<T>(store: &Store, outcome: Result<T>) -> Result<T> {
+    if outcome.as_ref().is_err_and(Error::is_shortage) {
+        give_back_all_space(store)?;
+    }
+    outcome
+}

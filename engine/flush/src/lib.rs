@@ -1,0 +1,19 @@
+//! Background work on trees: sealed memtables are flushed, jobs compact, the log is released, space is
+//! reclaimed.
+//!
+//! Functions here run on background threads, on a caller's thread (`flush`, `compact`), or step by step in
+//! simulations.
+//!
+//! **Invariants**
+//! - One flush, job installation or catalogue change at a time: the flush lock is held.
+//! - Data is synced before the manifest edit that refers to it.
+
+#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+
+pub mod govern;
+pub mod jobs;
+pub mod log_release;
+pub mod round;
+pub mod seal;
+pub mod settle;
+pub mod space;

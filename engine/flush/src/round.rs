@@ -1,0 +1,7 @@
+//! TODO
+
+pub mod apply;
+pub mod commit_flush;
+pub mod flush_sealed;
+pub mod spill;
+pub mod updates;

@@ -1,0 +1,139 @@
+//! The step of a flush in which sealed buffers become part of their trees: several keyspaces at once.
+//!
+//! **Invariants**
+//! - Nothing is published or made durable here: a round that fails leaves only free space behind.
+
+use testudo_base::{
+    Result, planted,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+};
+use testudo_contract::{Task, Updates as _, Work};
+use testudo_options::families::with_placement;
+use testudo_store::{
+    Store,
+    background::drop_totals::Dropped,
+    commits::backpressure::Part,
+    keyspace::{KeyspaceCore, WriteBuffer},
+};
+use testudo_values::LoggedValues;
+
+use crate::round::{
+    commit_flush::{Flushed, references_of},
+    updates::MemtableUpdates,
+};
+
+/// A sealed buffer and its keyspace.
+pub type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
+
+/// Where buffers go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Into their trees, as those would have it.
+    InTree,
+    /// On top, for want of space.
+    OnTop,
+}
+
+/// A buffer on its way into its tree.
+struct Applying {
+    keyspace: Arc<KeyspaceCore>,
+    buffer: Arc<WriteBuffer>,
+    /// A round of thousands does not have all of it in one piece.
+    work: Box<Work>,
+}
+
+/// The values of a buffer that commits have written, as a segment; `None` if there is none.
+fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
+    let Some(log) = buffer.value_log() else { return Ok(None) };
+    match log.finish(buffer.logs_transient()) {
+        // They are written from memory then, if there is space for that.
+        Err(error) if error.is_shortage() => Ok(None),
+        outcome => outcome,
+    }
+}
+
+impl Applying {
+    fn apply(&self, placement: Placement) -> Result<Flushed> {
+        let Self { keyspace, buffer, work } = self;
+        buffer.table.freeze();
+        // An attempt before this one may have left some, of merges that came to nothing.
+        let _ = work.progress.take_drops();
+        let edit = if buffer.table.is_empty() {
+            None
+        } else {
+            let updates = MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at());
+            let updates =
+                Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
+            let view = keyspace.view.load();
+            // What is small has all values with their keys.
+            let tree = with_placement(Arc::clone(&view.tree), &view.options, updates.bytes());
+            Some(match placement {
+                Placement::InTree => tree.apply(work, updates)?,
+                Placement::OnTop => tree.apply_on_top(work, updates)?,
+            })
+        };
+        if let Some(edit) = edit.as_ref().filter(|_| planted!("extent-freed-before-edit")) {
+            work.data.extents().apply_durable(references_of(&edit.changes));
+        }
+        let dropped = Dropped { in_buffers: buffer.table.drops(), in_merges: work.progress.take_drops() };
+        Ok(Flushed { keyspace: Arc::clone(keyspace), buffer: Arc::clone(buffer), edit, dropped })
+    }
+}
+
+/// The buffers of one round, which the workers take in turn.
+struct Round {
+    placement: Placement,
+    applying: Vec<Applying>,
+    next: AtomicUsize,
+    has_failed: AtomicBool,
+    flushed: Mutex<Vec<(usize, Result<Flushed>)>>,
+}
+
+impl Round {
+    fn work(&self) {
+        while !self.has_failed.load(Relaxed) {
+            let number = self.next.fetch_add(1, Relaxed);
+            let Some(applying) = self.applying.get(number) else { return };
+            let outcome = applying.apply(self.placement);
+            let outcome = outcome.map_err(|error| error.in_keyspace(&applying.keyspace.name));
+            if outcome.is_err() {
+                self.has_failed.store(true, Relaxed);
+            }
+            self.flushed.lock().push((number, outcome));
+        }
+    }
+}
+
+/// Applies every buffer to its tree, several at once.
+pub fn apply_all(
+    store: &Store,
+    waiting: Vec<Waiting>,
+    parts: &[Part],
+    placement: Placement,
+) -> Result<Vec<Flushed>> {
+    debug_assert!(store.flush_lock.is_locked(), "one round at a time");
+    let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
+        work: Box::new(store.work(&keyspace, Arc::clone(progress))),
+        keyspace,
+        buffer,
+    });
+    let round = Arc::new(Round {
+        placement,
+        applying: applying.collect(),
+        next: AtomicUsize::new(0),
+        has_failed: AtomicBool::new(false),
+        flushed: Mutex::new(Vec::new()),
+    });
+    let workers = store.background.executor.workers().min(round.applying.len());
+    let task = || -> Task {
+        let round = Arc::clone(&round);
+        Box::new(move || round.work())
+    };
+    store.background.executor.run_all((0..workers).map(|_| task()).collect());
+    let mut flushed = std::mem::take(&mut *round.flushed.lock());
+    flushed.sort_unstable_by_key(|(number, _)| *number);
+    flushed.into_iter().map(|(_, outcome)| outcome).collect()
+}

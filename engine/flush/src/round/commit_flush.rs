@@ -1,0 +1,158 @@
+//! The last steps of a flush: data synced, edit committed, trees published.
+//!
+//! **Invariants**
+//! - The data file is synced before an edit that refers to what was written.
+//! - References change only when their edit is durable.
+//! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
+
+use testudo_base::{
+    ExtentSpan, Result, Seqno, planted,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_contract::TreeEdit;
+use testudo_records::KeyspaceRecords;
+use testudo_storage::Change;
+use testudo_store::{
+    Store,
+    background::{
+        drop_totals::Dropped,
+        stages::{Stage, StageClock},
+    },
+    keyspace::{KeyspaceCore, WriteBuffer},
+    memory::metadata::{fit_caches, note_tree},
+};
+
+use crate::{
+    log_release::release_log,
+    seal::{
+        begin_value_log::{
+            begin_value_logs, forget_released_value_logs, keep_value_log, released_value_logs,
+        },
+        seal_buffers::recount_buffers,
+    },
+};
+
+/// A buffer, its keyspace, and the tree that it has become part of.
+pub struct Flushed {
+    pub keyspace: Arc<KeyspaceCore>,
+    pub buffer: Arc<WriteBuffer>,
+    /// `None` if the buffer turned out to be empty.
+    pub edit: Option<TreeEdit>,
+    /// What died in the buffer and on the way into the tree.
+    pub dropped: Dropped,
+}
+
+/// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
+pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
+    let mut edit = edit_of(store, &mut flushed);
+    let begun = begin_value_logs(store, &flushed, &mut edit)?;
+    edit.push(Change::NextRun(store.run_ids.next()));
+    if !planted!("data-unsynced-at-edit") {
+        store.data.sync()?;
+    }
+    clock.end(Stage::Data);
+    if planted!("extent-freed-before-edit") {
+        store.manifest.commit(&edit)?;
+    } else {
+        commit_edit(store, &edit)?;
+    }
+    clock.end(Stage::Edit);
+    flushed.iter().for_each(|flushed| forget_released_value_logs(store, &flushed.keyspace, &flushed.buffer));
+    for (flushed, log) in flushed.iter().zip(begun) {
+        log.into_iter().for_each(|log| keep_value_log(store, &flushed.keyspace, log));
+    }
+    let records = advance_records(store, &flushed)?;
+    let retired = publish_flushed(store, flushed, records);
+    store.pieces.expect_sweep();
+    store.background.job_wakeup.wake();
+    store.snapshots.holdings.record_flushed(retired.into_iter());
+    store.counters.flushes.fetch_add(1, Relaxed);
+    fit_caches(store);
+    let released = release_log(store);
+    clock.end(Stage::Publish);
+    released
+}
+
+/// The manifest edit of a round, with what the trees want changed, which it takes.
+fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
+    let mut edit = Vec::new();
+    for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
+        edit.extend(released_value_logs(store, keyspace, buffer));
+        if let Some(tree_edit) = tree_edit {
+            edit.append(&mut tree_edit.changes);
+        }
+        let is_too_high = planted!("flushed-seqno-too-high");
+        let flushed = if is_too_high { store.last_seqno() } else { buffer.sealed_at() };
+        edit.push(Change::Flushed(keyspace.id, flushed));
+    }
+    edit
+}
+
+/// The cached records as the flushed trees see them; `None` where nothing was flushed.
+fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<KeyspaceRecords>>> {
+    let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
+    let counters = &store.counters;
+    let reads = since(store.records.reads(), &counters.reads_flushed);
+    let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
+    // What was written lately is read again before long, if anything is read.
+    let admits = reads >= writes / 2;
+    let advance = |flushed: &Flushed| {
+        flushed.edit.as_ref()?;
+        let records = flushed.keyspace.view.load().records.clone();
+        let mut updates = flushed.buffer.table.cursor(Seqno(u64::MAX));
+        Some(records.advance(&mut updates, admits && reads > 0))
+    };
+    flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
+}
+
+/// Shows the new trees to readers. Returns the buffers, which are in no view any more: to free a memtable
+/// takes milliseconds, during which nobody should wait for the commit lock.
+fn publish_flushed(
+    store: &Store,
+    flushed: Vec<Flushed>,
+    records: Vec<Option<KeyspaceRecords>>,
+) -> Vec<Arc<WriteBuffer>> {
+    debug_assert_eq!(flushed.len(), records.len(), "records of every buffer");
+    let mut retired = Vec::with_capacity(flushed.len());
+    let now = store.background_time();
+    let _commit = store.commits.lock();
+    for (Flushed { keyspace, buffer, edit, dropped }, records) in flushed.into_iter().zip(records) {
+        let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
+        note_tree(store, &*tree);
+        keyspace.publish(tree, Some(&buffer), records);
+        store.buffered.remove_if_empty(&keyspace);
+        count_dropped(store, &keyspace, dropped);
+        keyspace.idle.lock().record_flush(now);
+        retired.push(buffer);
+        keyspace.expect_jobs();
+    }
+    store.snapshots.holdings.await_relief(&retired);
+    recount_buffers(store);
+    retired
+}
+
+/// Counts what has died in what was just published.
+pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
+    keyspace.drops.add(dropped);
+    store.counters.drops.add(dropped);
+}
+
+/// Commits an edit and applies its reference changes.
+pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
+    store.beginning.begin()?;
+    store.manifest.commit(edit)?;
+    store.data.extents().apply_durable(references_of(edit));
+    store.nearly_full.note_edit();
+    Ok(())
+}
+
+/// What an edit changes about references to extents.
+pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
+    edit.iter().filter_map(|change| match change {
+        Change::References(span, delta) => Some((*span, *delta)),
+        _ => None,
+    })
+}

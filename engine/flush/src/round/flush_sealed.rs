@@ -1,0 +1,220 @@
+//! Flushing: sealed buffers go into their trees, in rounds. Up to 512 buffers share one sync and one manifest
+//! edit.
+//!
+//! | step | file |
+//! |---|---|
+//! | seal | `seal_buffers.rs` |
+//! | wait for commits under way, sync the log | here |
+//! | freeze, apply to the trees | `apply.rs` |
+//! | sync the data, commit the edit, publish | `commit_flush.rs` |
+//! | release the log | `log_release.rs` |
+//! | spill what was flushed and is held | `spill.rs` |
+//!
+//! **Invariants**
+//! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
+//! - The log is synced before a run is written: no run on disk holds what the log could still lose.
+//! - A failure before an edit is committed changes nothing of its buffers; a failed commit poisons the store.
+
+use testudo_base::{
+    Error, ErrorKind, Result, planted,
+    sync::{Arc, atomic::Ordering::Relaxed, scaled},
+};
+use testudo_contract::Progress;
+use testudo_store::{
+    Store,
+    background::stages::{Stage, StageClock},
+    commits::backpressure::Part,
+};
+
+use crate::{
+    govern::govern_memory::govern_memory,
+    jobs::catch_up,
+    round::{
+        apply::{Placement, Waiting, apply_all},
+        commit_flush::commit_flushed,
+        spill::{end_relief, spill_held_buffers},
+    },
+    seal::seal_buffers::seal_if_full,
+    space::{
+        give_back::give_back_what_failed,
+        hold_space::{available_bytes, hold_space, lock_and_hold_space, note_failed_flush, with_held_space},
+    },
+};
+
+/// Keyspaces that are flushed with one edit. For each of them the new nodes, the edit and its encoding take
+/// a few KiB until it is durable.
+const GROUP_KEYSPACES: usize = scaled(512, 2);
+
+fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::OutOfSpace
+}
+
+/// Frees write memory in stepped execution: seals, and flushes what is sealed.
+pub fn flush_for_memory(store: &Store) -> Result<()> {
+    lock_and_hold_space(store)?;
+    govern_memory(store);
+    seal_if_full(store);
+    flush_sealed(store).map(|_| ())
+}
+
+/// The same during an opening, which leaves the space of the device as it is unless there is something to
+/// flush.
+pub fn flush_if_full(store: &Store) -> Result<()> {
+    govern_memory(store);
+    seal_if_full(store);
+    if oldest_sealed(store).is_empty() {
+        return Ok(());
+    }
+    lock_and_hold_space(store)?;
+    flush_sealed(store).map(|_| ())
+}
+
+/// Flushes the oldest sealed buffer of every keyspace that has one; `false` if there was none.
+///
+/// Errors: also poisons the store, unless space or anything else is lacking and nothing was changed.
+pub fn flush_sealed(store: &Store) -> Result<bool> {
+    catch_up(store)?;
+    let _flush = store.flush_lock.lock();
+    store.check_writable()?;
+    let waiting = oldest_sealed(store);
+    if waiting.is_empty() {
+        return Ok(false);
+    }
+    let outcome = flush_round(store, waiting);
+    let outcome = after_round(store, outcome);
+    if outcome.is_ok() {
+        spill_held_buffers(store);
+    }
+    end_relief(store);
+    outcome.map(|()| true)
+}
+
+fn after_round(store: &Store, outcome: Result<()>) -> Result<()> {
+    give_back_what_failed(store, &outcome)?;
+    if !store.has_failed() {
+        hold_space(store)?;
+    }
+    outcome?;
+    end_round(store)
+}
+
+/// The oldest sealed buffer of every keyspace that has one.
+pub fn oldest_sealed(store: &Store) -> Vec<Waiting> {
+    let mut waiting = Vec::new();
+    for keyspace in store.buffered.all() {
+        let oldest = keyspace.view.load().sealed.last().cloned();
+        waiting.extend(oldest.map(|buffer| (keyspace, buffer)));
+    }
+    waiting
+}
+
+/// Flushes what waits, while writers are told how far it is.
+pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
+    let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
+    let parts: Vec<Part> = waiting.iter().map(part).collect();
+    let started = store.env.monotonic();
+    store.data.begin_round();
+    store.backpressure.flush_started(&*store.env, parts.clone());
+    let outcome = flush_in_groups(store, &waiting, &parts);
+    match &outcome {
+        Ok(()) => store.health.set_stall(None),
+        // Writers are stopped until what is lacking is there again, not for good.
+        Err(error) if error.is_shortage() => store.health.set_stall(Some(error.clone())),
+        Err(_) => {}
+    }
+    let bytes = parts.iter().map(|(bytes, _)| bytes).sum();
+    store.counters.stages.record_round(bytes, store.env.monotonic().saturating_sub(started));
+    store.backpressure.flush_ended(&*store.env);
+    outcome
+}
+
+/// Flushes what waits, so many keyspaces with one edit. On a device that is nearly full it stops after
+/// the first edit: the next round goes on.
+///
+/// What recovery has read may stand in caches only, so all of it has one edit (`replay.rs`): no commit
+/// becomes durable in some of its keyspaces and is lost in others.
+fn flush_in_groups(store: &Store, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
+    let is_recovery = store.log.wal.is_none();
+    let most = if is_recovery { waiting.len() } else { GROUP_KEYSPACES };
+    for (waiting, parts) in waiting.chunks(most).zip(parts.chunks(most)) {
+        flush_where_it_fits(store, waiting.to_vec(), parts)?;
+        if store.nearly_full.is_short() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The data file gives back what a round that has succeeded took too much.
+fn end_round(store: &Store) -> Result<()> {
+    if store.has_failed() {
+        return Ok(());
+    }
+    match store.data.end_round() {
+        // What cannot be given back on a full device stays free.
+        Err(error) if !error.is_shortage() => {
+            store.poison(&error);
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Flushes into the trees as they would have it, or, if there is not enough space, on top of them. There
+/// only as many buffers as fit; at least one.
+///
+/// What a flush by a tree's rules takes has no bound. So a device is nearly full, too, if it was not
+/// enough for one, however much is free once that has been given back.
+fn flush_where_it_fits(store: &Store, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
+    if !store.nearly_full.is_short() {
+        let outcome = flush_waiting(store, waiting.clone(), parts, Placement::InTree);
+        if store.has_failed() || !outcome.as_ref().is_err_and(is_full) {
+            if outcome.is_ok() {
+                store.nearly_full.failed_bytes.store(0, Relaxed);
+            }
+            return outcome;
+        }
+        store.data.give_back_space()?;
+        note_failed_flush(store);
+        hold_space(store)?;
+        if planted!("failed-flush-forgotten") && !store.nearly_full.is_on() {
+            return outcome;
+        }
+    }
+    let mut left = available_bytes(store);
+    let mut fits = |(keyspace, buffer): &Waiting| {
+        let bytes = keyspace.view.load().tree.on_top_bytes(buffer.table.memory_bytes());
+        left.checked_sub(bytes).inspect(|&rest| left = rest).is_some()
+    };
+    let count = waiting.iter().take_while(|waiting| fits(waiting)).count();
+    waiting.truncate(count.max(1));
+    with_held_space(store, 0, || flush_waiting(store, waiting, parts, Placement::OnTop))
+}
+
+/// The steps of a round.
+fn flush_waiting(store: &Store, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<()> {
+    let mut clock = StageClock::start(&*store.env, &store.counters.stages);
+    let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
+    if !planted!("sealed-buffer-not-awaited") {
+        store.commits.in_flight.wait_for(newest);
+    }
+    // During recovery there is no log yet; what it reads was synced before, or is flushed by this
+    // very round (values that it found in value logs).
+    if let Some(wal) = store.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-flush")) {
+        wal.sync_to(newest).inspect_err(|error| store.poison(error))?;
+    }
+    clock.end(Stage::Log);
+    store.beginning.begin().inspect_err(|error| store.poison(error))?;
+    let applied = apply_all(store, waiting, parts, placement);
+    clock.end(Stage::Apply);
+    let flushed = applied.inspect_err(|error| poison_unless_full(store, error))?;
+    commit_flushed(store, flushed, &mut clock).inspect_err(|error| store.poison(error))
+}
+
+/// What finds no space before anything was committed is tried again; whatever else fails stops writers
+/// for good.
+pub fn poison_unless_full(store: &Store, error: &Error) {
+    if !is_full(error) {
+        store.poison(error);
+    }
+}

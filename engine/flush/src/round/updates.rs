@@ -1,0 +1,166 @@
+//! A frozen memtable as a tree wants to see it.
+//!
+//! **Invariants**
+//! - An entry has a reference in the place of its value if the very write that made it has appended that
+//!   value to the buffer's value log.
+
+use std::sync::Arc;
+
+use testudo_base::{Cursor, Entry, Kind, Result, Seqno, ValueReference};
+use testudo_contract::Updates;
+use testudo_memtable::{Memtable, MemtableCursor};
+use testudo_values::{LoggedValues, Segment};
+
+/// Of the bytes of values that commits have written, one in so many has to live at the flush: else those that
+/// live are written again, together.
+const LIVING_PART: u64 = 2;
+/// Of all seqnos.
+const NEWEST: Seqno = Seqno(u64::MAX);
+
+/// The newest versions of everything in a frozen memtable.
+#[derive(Debug)]
+pub struct MemtableUpdates {
+    table: Arc<Memtable>,
+    sealed_seqno: Seqno,
+    bytes: u64,
+    logged: Option<Logged>,
+}
+
+/// Values that commits have written, and what of them the memtable has still.
+#[derive(Debug)]
+struct Logged {
+    values: Arc<LoggedValues>,
+    segment: Segment,
+}
+
+impl MemtableUpdates {
+    pub fn new(table: Arc<Memtable>, sealed_seqno: Seqno) -> Self {
+        let bytes = table.user_bytes();
+        Self { table, sealed_seqno, bytes, logged: None }
+    }
+
+    /// The same with values of which `values` says where they lie.
+    /// `however_few` of them live: there is no space to write these again.
+    pub fn with_logged(self, values: Option<Arc<LoggedValues>>, however_few: bool) -> Self {
+        let Some(values) = values else { return self };
+        let mut segment = values.segment().with_all_dead();
+        self.table.for_each_version(NEWEST, |kind, seqno, length| {
+            if let Some(reference) = reference_of(&values, kind, seqno, length) {
+                segment.revive(&reference);
+            }
+        });
+        let living_bytes = segment.stored_bytes() - segment.dead_bytes();
+        if segment.is_dead() || (living_bytes * LIVING_PART < segment.stored_bytes() && !however_few) {
+            return self;
+        }
+        Self { logged: Some(Logged { values, segment }), ..self }
+    }
+}
+
+/// Where the value of an entry lies that the write with this seqno has made.
+fn reference_of(values: &LoggedValues, kind: Kind, seqno: Seqno, length: usize) -> Option<ValueReference> {
+    if kind == Kind::Value { values.reference_of(seqno, length) } else { None }
+}
+
+/// A cursor over a memtable that shows where values lie.
+struct ReferringCursor {
+    plain: MemtableCursor,
+    values: Arc<LoggedValues>,
+    /// Of the entry that it stands on.
+    reference: Option<Vec<u8>>,
+}
+
+impl ReferringCursor {
+    fn after(&mut self, moved: Result<()>) -> Result<()> {
+        moved?;
+        let mut bytes = self.reference.take().unwrap_or_default();
+        bytes.clear();
+        let found = self
+            .plain
+            .entry()
+            .zip(self.plain.seqno())
+            .and_then(|(entry, seqno)| reference_of(&self.values, entry.kind, seqno, entry.value.len()));
+        self.reference = found.map(|reference| {
+            reference.encode(&mut bytes);
+            bytes
+        });
+        Ok(())
+    }
+}
+
+impl Cursor for ReferringCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        let moved = self.plain.seek_first();
+        self.after(moved)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let moved = self.plain.seek_last();
+        self.after(moved)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let moved = self.plain.seek(key);
+        self.after(moved)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let moved = self.plain.seek_before(key);
+        self.after(moved)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let moved = self.plain.next();
+        self.after(moved)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let moved = self.plain.prev();
+        self.after(moved)
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        let entry = self.plain.entry()?;
+        Some(match &self.reference {
+            Some(reference) => Entry { kind: Kind::Reference, value: reference, ..entry },
+            None => entry,
+        })
+    }
+}
+
+impl Updates for MemtableUpdates {
+    fn cursor(&self) -> Box<dyn Cursor + Send> {
+        Box::new(self.table.cursor(NEWEST))
+    }
+
+    fn sealed_seqno(&self) -> Seqno {
+        self.sealed_seqno
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
+        self.table.bytes_between(low, high)
+    }
+
+    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some((self.table.min_key()?, self.table.max_key()?))
+    }
+
+    fn value_segment(&self) -> Option<Segment> {
+        self.logged.as_ref().map(|logged| logged.segment.clone())
+    }
+
+    fn cursor_with_references(&self) -> Box<dyn Cursor + Send> {
+        match &self.logged {
+            Some(logged) => Box::new(ReferringCursor {
+                plain: self.table.cursor(NEWEST),
+                values: Arc::clone(&logged.values),
+                reference: None,
+            }),
+            None => self.cursor(),
+        }
+    }
+}

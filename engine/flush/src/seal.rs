@@ -1,0 +1,5 @@
+//! TODO
+
+pub mod begin_value_log;
+pub mod seal_buffers;
+pub mod sealing;

@@ -1,0 +1,95 @@
+//! Settling: the work that trees owe is done at once, however long they would put it off.
+//!
+//! An idle keyspace is settled entirely. One that is written to would never be: flushes
+//! bring new work as fast as it is done. Of such a keyspace as much is done as was owed at the call, in bytes
+//! that jobs merge. The same holds for flushing: what was in buffers at the call leaves them.
+//!
+//! **Invariants**
+//! - It ends, whatever is written meanwhile: each job pays for itself, those that merge nothing included.
+
+use testudo_base::{
+    Result, Seqno, planted,
+    sync::{Arc, Weak},
+};
+use testudo_contract::Tree;
+use testudo_store::{
+    Store,
+    keyspace::{KeyspaceCore, WriteBuffer},
+};
+
+use crate::{jobs::run_owed_job, space::reclaim::flush_or_reclaim};
+
+/// Bytes of the leaves that are merged for each byte that waits above them, where keys are spread.
+const REWRITTEN: u64 = 16;
+/// A job pays for no less than this part of what is owed.
+pub const SHARE_MIN: u64 = 256;
+
+/// What was owed to a keyspace.
+struct Owed<'a> {
+    keyspace: &'a Arc<KeyspaceCore>,
+    /// What its tree had by then.
+    flushed: Option<Seqno>,
+    bytes: u64,
+    left: u64,
+}
+
+impl<'a> Owed<'a> {
+    fn of(store: &Store, keyspace: &'a Arc<KeyspaceCore>) -> Self {
+        let bytes = owed_bytes(&*keyspace.view.load().tree);
+        Self { keyspace, flushed: flushed_seqno(store, keyspace), bytes, left: bytes }
+    }
+
+    /// Whether there is a reason to go on.
+    fn is_open(&self, store: &Store) -> bool {
+        let is_written_to = || flushed_seqno(store, self.keyspace) != self.flushed;
+        !self.keyspace.is_dropped() && (self.left > 0 || planted!("settled-only-at-rest") || !is_written_to())
+    }
+
+    fn pay(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes.max(self.bytes / SHARE_MIN).max(1));
+    }
+}
+
+/// About how many bytes jobs merge until nothing of a tree waits.
+fn owed_bytes(tree: &dyn Tree) -> u64 {
+    let stats = tree.stats();
+    let waiting = stats.buffered_bytes;
+    let of_values = stats.dead_value_bytes + stats.transient_value_bytes;
+    let moving = stats.moving.map_or(0, |moving| moving.left_bytes);
+    let on_the_way = waiting * (u64::from(stats.height) + 1);
+    on_the_way + stats.leaf_bytes.min(waiting * REWRITTEN) + of_values + moving
+}
+
+fn flushed_seqno(store: &Store, keyspace: &KeyspaceCore) -> Option<Seqno> {
+    store.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|keyspace| keyspace.flushed))
+}
+
+/// Does the jobs that trees owe. `between` is called after each.
+pub fn settle_trees(store: &Store, mut between: impl FnMut()) -> Result<()> {
+    for keyspace in &store.keyspaces() {
+        let mut owed = Owed::of(store, keyspace);
+        while owed.is_open(store)
+            && let Some(bytes) = run_owed_job(store, keyspace)?
+        {
+            owed.pay(bytes);
+            between();
+        }
+    }
+    Ok(())
+}
+
+/// Flushes what is sealed by now, and nothing that writers seal from now on but what goes with it.
+pub fn flush_all_sealed(store: &Store) -> Result<()> {
+    let mut awaited: Vec<(Arc<KeyspaceCore>, Weak<WriteBuffer>)> = Vec::new();
+    for keyspace in store.keyspaces() {
+        let view = keyspace.view.load_full();
+        awaited.extend(view.sealed.iter().map(|buffer| (Arc::clone(&keyspace), Arc::downgrade(buffer))));
+    }
+    let waits = |(keyspace, buffer): &(Arc<KeyspaceCore>, Weak<WriteBuffer>)| {
+        let is_sealed =
+            |buffer| keyspace.view.load().sealed.iter().any(|sealed| Arc::ptr_eq(sealed, &buffer));
+        !keyspace.is_dropped() && buffer.upgrade().is_some_and(is_sealed)
+    };
+    while awaited.iter().any(waits) && flush_or_reclaim(store)? {}
+    Ok(())
+}

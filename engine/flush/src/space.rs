@@ -1,0 +1,5 @@
+//! TODO
+
+pub mod give_back;
+pub mod hold_space;
+pub mod reclaim;

@@ -1,0 +1,39 @@
+//! Opens the keyspaces of the catalogue.
+
+use testudo_base::{Error, KeyspaceId, Result, sync::Arc};
+use testudo_options::{
+    StoredOptions,
+    families::{CATALOGUE, stored_tree},
+};
+use testudo_store::{
+    Store,
+    keyspace::KeyspaceCore,
+    memory::metadata::{fit_caches, note_tree},
+};
+
+use crate::found_values::find_value_logs;
+
+/// Opens the trees of all keyspaces of the catalogue.
+pub fn load_keyspaces(store: &Store) -> Result<()> {
+    let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
+    let mut catalogue = store.catalogue.write();
+    for id in ids {
+        // One at a time: there may be thousands.
+        let (record, objects) =
+            store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
+        let options = StoredOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;
+        let tree = stored_tree(&store.data, &options, id, objects);
+        let tree = tree.map_err(|error| error.in_keyspace(&record.name))?;
+        note_tree(store, &*tree);
+        let core = KeyspaceCore::new(store, id, &record.name, options, tree);
+        if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
+            return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
+        }
+        find_value_logs(store, &core, id)?;
+        store.pieces.adopt(&core);
+        catalogue.by_id.insert(id, core);
+    }
+    drop(catalogue);
+    fit_caches(store);
+    Ok(())
+}

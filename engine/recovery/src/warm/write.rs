@@ -1,0 +1,231 @@
+//! Notes in the file `hot-set` what the caches hold.
+//!
+//! What is used most comes first: index and filter pages, then used records and pages of the main set, then
+//! the others. Pages are noted by number, records with their values.
+//!
+//! **Invariants**
+//! - A file takes its name when it is whole; until then the one before stays.
+//! - It takes at most [`TIME_MAX`] and [`FILE_BYTES_MAX`], a quarter of what the store holds, and no room
+//!   that is kept back for a full device. A device that is nearly full has none.
+
+use std::{collections::BTreeMap, io, time::Duration};
+
+use super::newest_opening;
+use testudo_base::{
+    KeyspaceId, LargeVec, PAGE_BYTES, Seqno,
+    num::u64_of,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use testudo_env::{Env, File, OpenMode, OpenOptions};
+use testudo_flush::{log_release::stored_bytes, space::hold_space::may_be_nearly_full};
+use testudo_records::KeyspaceRecords;
+use testudo_storage::Keeping;
+use testudo_store::{
+    Store,
+    directory::{HOT_SET_FILE, NEW_HOT_SET_FILE},
+    warm_restart::remove_hot_set,
+};
+
+use crate::warm::{plain_keyspaces, restore::end_restoring};
+use testudo_store::warm_restart::{
+    WarmRestart, Written,
+    hot_set_format::{
+        BlockKind, FILE_BYTES_MAX, HEADER_BYTES, HotSetHeader, PAYLOAD_BYTES, encode_block, encode_pages,
+        encode_states, put_record,
+    },
+};
+
+/// Writing ends after so long, with what is written by then.
+const TIME_MAX: Duration = Duration::from_millis(500);
+/// The part of what the store holds that the file may take.
+const STORE_PARTS: u64 = 4;
+/// Less than this is read as fast as it is needed.
+const HOT_BYTES_MIN: u64 = 64 << 10;
+/// Keyspaces of which records are noted, at most: their states fit into a block.
+const STATES_MAX: usize = 32 << 10;
+/// Pages of a block.
+const PAGES: usize = 8 << 10;
+
+/// The states of trees for which records are cached.
+struct RecordStates {
+    /// Up to where each keyspace was flushed.
+    flushed: Vec<(KeyspaceId, Seqno)>,
+    records: BTreeMap<KeyspaceId, KeyspaceRecords>,
+}
+
+/// Runs and numbers of the pages that are kept so.
+type HotPages = [(Keeping, LargeVec<[u64; 2]>); 3];
+
+/// A file that is being written.
+struct HotSetWriter<'a> {
+    warm: &'a WarmRestart,
+    file: Arc<dyn File>,
+    number: u64,
+    offset: u64,
+    bytes_max: u64,
+}
+
+impl HotSetWriter<'_> {
+    fn put(&mut self, kind: BlockKind, payload: &[u8]) -> io::Result<()> {
+        let block = encode_block(kind, payload, self.number, self.offset);
+        self.write_at(self.offset, &block)?;
+        self.offset += u64_of(block.len());
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)?;
+        self.warm.bytes_written.fetch_add(u64_of(bytes.len()), Relaxed);
+        Ok(())
+    }
+
+    /// Whether a block and the next one fit.
+    fn has_room(&self) -> bool {
+        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
+    }
+}
+
+/// Notes what is hot when the store is closed. REQUIRES: nobody reads, writes or flushes any more.
+pub fn leave_hot_set(store: &Store) {
+    end_restoring(store);
+    let taken_in = taken_in(store);
+    let is_changed = taken_in != *store.warm.written.lock();
+    if store.log.wal.is_some() && is_changed {
+        replace_hot_set(store, taken_in, record_states(store));
+    }
+}
+
+/// Notes what is hot while the store is in use, if much of it has changed.
+pub fn note_hot_set(store: &Store) {
+    let taken_in = taken_in(store);
+    let held = store.records.stats().records + store.data.cache_stats().used_bytes / PAGE_BYTES;
+    if taken_in.since(&store.warm.written.lock()) >= held / 4 {
+        let states = {
+            let _flush = store.flush_lock.lock();
+            record_states(store)
+        };
+        replace_hot_set(store, taken_in, states);
+    }
+}
+
+fn taken_in(store: &Store) -> Written {
+    let records = store.records.stats();
+    Written {
+        page_reads: store.data.io_stats().page_reads,
+        inserted: records.inserted - records.restored,
+        flushes: store.counters.flushes.load(Relaxed),
+    }
+}
+
+/// The states of the trees for which records are cached, as many as can be noted. REQUIRES: nobody
+/// flushes.
+fn record_states(store: &Store) -> RecordStates {
+    let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
+    if !store.warm.is_on {
+        return states;
+    }
+    states.flushed.reserve_exact(plain_keyspaces(store).count().min(STATES_MAX));
+    for keyspace in plain_keyspaces(store) {
+        let records = keyspace.view.load().records.clone();
+        let flushed =
+            store.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|record| record.flushed));
+        if let Some(flushed) = flushed.filter(|_| records.is_newest()) {
+            states.flushed.push((keyspace.id, flushed));
+            states.records.insert(keyspace.id, records);
+        }
+        if states.flushed.len() == STATES_MAX {
+            break;
+        }
+    }
+    states
+}
+
+fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
+    // What an earlier opening noted is worth more than the part of it that is here by now.
+    if !store.warm.is_on || store.has_failed() || store.warm.state().is_under_way() {
+        return;
+    }
+    if may_be_nearly_full(store) {
+        remove_hot_set(store);
+        return;
+    }
+    let kept = [Keeping::Structure, Keeping::Main, Keeping::Probation];
+    let pages = kept.map(|keeping| (keeping, store.data.hot_pages(keeping)));
+    let page_bytes: u64 = pages.iter().map(|(_, pages)| u64_of(pages.len()) * PAGE_BYTES).sum();
+    let records = store.records.stats();
+    let record_bytes = if records.records > 0 { records.used_bytes } else { 0 };
+    if page_bytes + record_bytes < HOT_BYTES_MIN {
+        return;
+    }
+    // What is kept back for a full device is for writes.
+    let env = store.space.plain_env(&store.env);
+    let new = store.directory.join(NEW_HOT_SET_FILE);
+    let _ = env.remove_file(&new);
+    let renamed = write_hot_set(store, &*env, pages, &states).and_then(|bytes| {
+        env.rename(&new, &store.directory.join(HOT_SET_FILE))?;
+        Ok(bytes)
+    });
+    let Ok(bytes) = renamed else {
+        let _ = env.remove_file(&new);
+        return;
+    };
+    store.warm.file_bytes.store(bytes, Relaxed);
+    *store.warm.written.lock() = taken_in;
+}
+
+/// Writes the file and gives its length.
+fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
+    let began = env.monotonic();
+    let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
+    let file = env.open(&store.directory.join(NEW_HOT_SET_FILE), options)?;
+    let bytes_max = (stored_bytes(store) / STORE_PARTS).min(store.memory.total()).min(FILE_BYTES_MAX);
+    let (number, offset) = (env.random_u64(), u64_of(HEADER_BYTES));
+    let mut writer = HotSetWriter { warm: &store.warm, file, number, offset, bytes_max };
+    writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
+    put_pages(&mut writer, pages)?;
+    put_records(store, &mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
+    let header = HotSetHeader {
+        store: store.id,
+        incarnation: store.manifest.with_state(newest_opening),
+        number: writer.number,
+        border: store.arena_pool.division().border(),
+        file_bytes: writer.offset,
+    };
+    writer.write_at(0, &header.encode())?;
+    Ok(writer.offset)
+}
+
+/// Writes records as long as there is time and room.
+fn put_records(
+    store: &Store,
+    writer: &mut HotSetWriter<'_>,
+    states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
+    has_time: impl Fn() -> bool,
+) -> io::Result<()> {
+    let (mut payload, mut outcome) = (Vec::new(), Ok(()));
+    store.records.each_hot_record(states, |record| {
+        put_record(&mut payload, record);
+        if payload.len() >= PAYLOAD_BYTES {
+            outcome = writer.put(BlockKind::Records, &payload);
+            payload.clear();
+            return outcome.is_ok() && writer.has_room() && has_time();
+        }
+        true
+    });
+    outcome?;
+    if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
+}
+
+/// Notes pages, those first that are kept longest, as long as there is room.
+fn put_pages(writer: &mut HotSetWriter<'_>, pages: HotPages) -> io::Result<()> {
+    for (keeping, mut pages) in pages {
+        pages.sort_unstable();
+        for block in pages.chunks(PAGES) {
+            if !writer.has_room() {
+                return Ok(());
+            }
+            writer.put(BlockKind::Pages, &encode_pages(keeping, block))?;
+        }
+    }
+    Ok(())
+}

@@ -1,9 +1,0 @@
-//! Looking for damage, and what can be done about it.
-
-pub(crate) mod findings;
-pub(crate) mod repair;
-pub(crate) mod salvage;
-pub(crate) mod scrub;
-pub(crate) mod structure;
-pub(crate) mod values;
-pub(crate) mod verify;

@@ -1,6 +1,0 @@
-//! The store at one commit, copied: into a directory, or into a repository of backups.
-
-pub mod backup;
-pub(crate) mod checkpoint;
-pub(crate) mod consistent_state;
-pub(crate) mod long_work;

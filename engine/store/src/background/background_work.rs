@@ -1,0 +1,185 @@
+//! By whom, and when, work in the background is done.
+//!
+//! **Invariants**
+//! - A job refers to the list of jobs, never the other way round: a store that is dropped between the two
+//!   halves of a job is freed with it.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use testudo_base::{
+    KeyspaceId,
+    sync::{Arc, Condvar, Mutex, atomic::AtomicU32},
+};
+use testudo_contract::{Executor, Prepared, Progress};
+
+use crate::{background::executor::Executors, keyspace::KeyspaceCore};
+
+/// The means of background work.
+#[derive(Debug)]
+pub struct BackgroundWork {
+    /// Does the tasks of flushes.
+    pub executor: Arc<dyn Executor>,
+    /// Does the tasks of jobs, when none of a flush waits.
+    pub job_executor: Arc<dyn Executor>,
+    /// There are no background threads: the same is done in steps, when somebody asks for one.
+    pub is_stepped: bool,
+    /// Steps so far, in stepped execution.
+    pub steps: AtomicU32,
+    /// Wakes the flush thread.
+    pub wakeup: Wakeup,
+    /// Wakes the job threads.
+    pub job_wakeup: Wakeup,
+    /// Wakes the sync thread.
+    pub sync_wakeup: Wakeup,
+    pub jobs: Arc<JobsUnderway>,
+    /// Prepared in a step of stepped execution, to be installed in a later one.
+    pub kept: Mutex<Option<PreparedJob>>,
+}
+
+impl BackgroundWork {
+    pub fn new(executors: Executors, is_stepped: bool) -> Self {
+        Self {
+            executor: executors.flushes,
+            job_executor: executors.jobs,
+            is_stepped,
+            steps: 0.into(),
+            wakeup: Wakeup::default(),
+            job_wakeup: Wakeup::default(),
+            sync_wakeup: Wakeup::default(),
+            jobs: Arc::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Keeps a prepared job for a later step.
+    pub fn keep(&self, job: PreparedJob) {
+        *self.kept.lock() = Some(job);
+    }
+
+    /// Takes the prepared job of an earlier step.
+    pub fn take_kept(&self) -> Option<PreparedJob> {
+        self.kept.lock().take()
+    }
+
+    /// Wakes the flush thread.
+    pub fn wake(&self) {
+        self.wakeup.wake();
+    }
+
+    /// Wakes all background threads.
+    pub fn wake_all(&self) {
+        self.wakeup.wake();
+        self.job_wakeup.wake();
+        self.sync_wakeup.wake();
+    }
+}
+
+/// Wakes background threads.
+#[derive(Debug, Default)]
+pub struct Wakeup {
+    pub is_woken: Mutex<bool>,
+    pub changed: Condvar,
+}
+
+impl Wakeup {
+    pub fn wake(&self) {
+        *self.is_woken.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Which jobs there are, and how many have come how far.
+#[derive(Debug, Default)]
+struct JobCounts {
+    /// Begun, and not ended: one of a keyspace.
+    underway: BTreeMap<KeyspaceId, Arc<Progress>>,
+    /// Of those, being prepared beside flushes.
+    preparing: usize,
+}
+
+/// The jobs that were begun and have not ended.
+#[derive(Debug, Default)]
+pub struct JobsUnderway {
+    counts: Mutex<JobCounts>,
+    /// One has ended, or is prepared.
+    changed: Condvar,
+}
+
+/// A job of a keyspace that is under way.
+#[derive(Debug)]
+pub struct Underway {
+    pub keyspace: Arc<KeyspaceCore>,
+    /// How far it is, and what died in it.
+    pub progress: Arc<Progress>,
+    jobs: Arc<JobsUnderway>,
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.jobs.counts.lock().underway.remove(&self.keyspace.id);
+        self.jobs.changed.notify_all();
+    }
+}
+
+/// A job whose first half is done.
+#[derive(Debug)]
+pub struct PreparedJob {
+    // Its space is free before the job has ended.
+    pub prepared: Prepared,
+    pub underway: Underway,
+}
+
+/// A job writes, beside flushes.
+pub struct Preparing<'a>(&'a JobsUnderway);
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        self.0.counts.lock().preparing -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl JobsUnderway {
+    /// Begins a job of a keyspace, unless there is one.
+    pub fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
+        let progress: Arc<Progress> = Arc::default();
+        match self.counts.lock().underway.entry(keyspace.id) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(free) => free.insert(Arc::clone(&progress)),
+        };
+        Some(Underway { keyspace: Arc::clone(keyspace), progress, jobs: Arc::clone(self) })
+    }
+
+    /// How far the job of a keyspace is, if one is under way.
+    pub fn of(&self, keyspace: KeyspaceId) -> Option<Arc<Progress>> {
+        self.counts.lock().underway.get(&keyspace).cloned()
+    }
+
+    /// From now on until the end of what is returned a job writes.
+    pub fn begin_preparing(&self) -> Preparing<'_> {
+        self.counts.lock().preparing += 1;
+        Preparing(self)
+    }
+
+    /// Waits until no job writes. Jobs that begin later see what was set before the call.
+    pub fn wait_until_none_prepares(&self) {
+        let mut counts = self.counts.lock();
+        while counts.preparing > 0 {
+            self.changed.wait(&mut counts);
+        }
+    }
+
+    pub fn is_any_underway(&self) -> bool {
+        !self.counts.lock().underway.is_empty()
+    }
+
+    /// Waits until a job has ended; `false` if none is under way.
+    pub fn wait_for_one(&self) -> bool {
+        let mut counts = self.counts.lock();
+        let before = counts.underway.len();
+        while !counts.underway.is_empty() && counts.underway.len() >= before {
+            self.changed.wait(&mut counts);
+        }
+        before > 0
+    }
+}

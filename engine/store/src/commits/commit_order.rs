@@ -1,0 +1,36 @@
+//! What puts commits in order: the lock under which they get their seqnos, the stripes of their keys, and
+//! which of them are under way.
+//!
+//! **Invariants**
+//! - Stripes are locked before the commit lock.
+
+use crossbeam_utils::CachePadded;
+use testudo_base::sync::{Mutex, MutexGuard};
+
+use crate::commits::{in_flight::InFlight, stripes::Stripes};
+
+/// The order of commits.
+#[derive(Debug)]
+pub struct CommitOrder {
+    /// On lines of its own, as what every commit changes.
+    commit: CachePadded<Mutex<()>>,
+    pub stripes: Stripes,
+    pub in_flight: InFlight,
+}
+
+impl CommitOrder {
+    pub fn new() -> Self {
+        Self { commit: CachePadded::new(Mutex::new(())), stripes: Stripes::new(), in_flight: InFlight::new() }
+    }
+
+    /// Takes the commit lock.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.commit.lock()
+    }
+
+    /// Whether anybody holds the commit lock.
+    pub fn is_locked(&self) -> bool {
+        self.commit.is_locked()
+    }
+}

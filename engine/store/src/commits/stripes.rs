@@ -1,0 +1,44 @@
+//! Locks that serialise the writes to one key, so that a read-modify-write is atomic among all writers.
+//!
+//! **Invariants**
+//! - Stripes are locked in increasing order, before the commit lock, and released after the memtable insert.
+
+use testudo_base::{
+    KeyspaceId,
+    checksum::hash_key,
+    num::{u64_of, usize_of},
+    sync::{Mutex, MutexGuard, scaled},
+};
+
+const STRIPES: usize = scaled(1024, 16);
+
+/// The write stripes of a store.
+#[derive(Debug)]
+pub struct Stripes(Box<[Mutex<()>]>);
+
+impl Stripes {
+    pub fn new() -> Self {
+        Self((0..STRIPES).map(|_| Mutex::new(())).collect())
+    }
+
+    fn index(keyspace: KeyspaceId, key: &[u8]) -> usize {
+        let hash = hash_key(key) ^ u64::from(keyspace.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        usize_of((hash >> 20) % u64_of(STRIPES))
+    }
+
+    /// Locks the stripe of one key.
+    pub fn lock_one(&self, keyspace: KeyspaceId, key: &[u8]) -> MutexGuard<'_, ()> {
+        self.0[Self::index(keyspace, key)].lock()
+    }
+
+    /// Locks the stripes of many keys.
+    pub fn lock_many<'k>(
+        &self,
+        keys: impl Iterator<Item = (KeyspaceId, &'k [u8])>,
+    ) -> Vec<MutexGuard<'_, ()>> {
+        let mut indices: Vec<usize> = keys.map(|(keyspace, key)| Self::index(keyspace, key)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices.into_iter().map(|index| self.0[index].lock()).collect()
+    }
+}

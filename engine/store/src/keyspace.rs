@@ -1,0 +1,442 @@
+//! What readers of a keyspace see: its write buffers and its tree, swapped whole.
+//!
+//! **Invariants**
+//! - Buffers are newest first; everything in the tree is older than everything in the buffers.
+//! - The active buffer changes only under the commit lock.
+
+use std::{ptr, time::Duration};
+
+use testudo_base::{
+    KeyspaceId, Result, Seqno,
+    merge_operator::FullMerge,
+    num::u64_of,
+    prefetch::{AddressHint, LINE_BYTES},
+    sync::{
+        Arc, ArcSwap, Mutex, OnceLock,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+};
+use testudo_contract::Tree;
+use testudo_memtable::{Memtable, MemtableHint};
+use testudo_options::StoredOptions;
+use testudo_records::KeyspaceRecords;
+use testudo_values::{Placement, ValueLog, ValueLogRecord};
+
+use crate::{
+    Store,
+    background::{drop_totals::DropTotals, idle::Idle},
+    gaps::Gaps,
+    memory::budget::OwnShare,
+    snapshots::{held_buffer::HeldBuffer, held_view::HeldView},
+};
+
+/// A memtable and when it was first written.
+#[derive(Debug)]
+pub struct WriteBuffer {
+    pub table: Arc<Memtable>,
+    /// Seqno of the first commit that chose this buffer; 0 while there is none.
+    first_seqno: AtomicU64,
+    /// The last seqno that may be in it, once it is sealed.
+    sealed_at: AtomicU64,
+    /// Bytes of the longest value or list of operands that a commit has put into it.
+    longest_value_bytes: AtomicUsize,
+    /// For those who hold it beyond its flush.
+    held: OnceLock<Arc<HeldBuffer>>,
+    /// Which values go to value logs.
+    placement: Placement,
+    /// Bytes of such values that commits have put into it.
+    loggable_bytes: AtomicU64,
+    /// Where commits write them, if not into the log.
+    value_log: Option<Arc<ValueLog>>,
+    /// They do so no more, and none has.
+    has_given_up_log: AtomicBool,
+}
+
+impl WriteBuffer {
+    pub fn new(table: Memtable, placement: Placement, value_log: Option<Arc<ValueLog>>) -> Arc<Self> {
+        Arc::new(Self {
+            table: Arc::new(table),
+            first_seqno: 0.into(),
+            sealed_at: 0.into(),
+            longest_value_bytes: 0.into(),
+            held: OnceLock::new(),
+            placement,
+            loggable_bytes: 0.into(),
+            value_log,
+            has_given_up_log: false.into(),
+        })
+    }
+
+    /// A commit has put a value into it.
+    #[inline]
+    pub fn record_loggable(&self, key: &[u8], value: &[u8]) {
+        if !self.placement.is_inline() && self.goes_to_value_log(key, value) {
+            self.loggable_bytes.fetch_add(u64_of(value.len()), Relaxed);
+        }
+    }
+
+    /// Whether a pair is one whose value commits may write once.
+    pub fn goes_to_value_log(&self, key: &[u8], value: &[u8]) -> bool {
+        self.placement.goes_to_value_log(key.len(), value.len())
+    }
+
+    /// Whether values in its value log are to come back to their keys.
+    pub fn logs_transient(&self) -> bool {
+        self.placement.logs_medium()
+    }
+
+    /// Bytes of values that commits have put into it, and may write once.
+    pub fn loggable_bytes(&self) -> u64 {
+        self.loggable_bytes.load(Relaxed)
+    }
+
+    /// Where commits write such values, if not into the log.
+    pub fn value_log(&self) -> Option<&Arc<ValueLog>> {
+        self.value_log.as_ref().filter(|_| !self.has_given_up_log.load(Acquire))
+    }
+
+    /// Whether it takes commits, and its value log has taken what it has space for.
+    pub fn has_full_log(&self) -> bool {
+        self.sealed_at() == Seqno(0) && self.value_log().is_some_and(|log| log.is_full())
+    }
+
+    /// Takes its value log from it, if no commit has appended to that. REQUIRES: the commit lock is held.
+    pub fn give_up_unused_log(&self) -> Option<Arc<ValueLog>> {
+        let unused = self.value_log().filter(|log| log.is_unused()).cloned();
+        if unused.is_some() {
+            self.has_given_up_log.store(true, Release);
+        }
+        unused
+    }
+
+    /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
+    #[inline]
+    pub fn record_value(&self, bytes: usize) {
+        if bytes > self.longest_value_bytes.load(Relaxed) {
+            self.longest_value_bytes.fetch_max(bytes, Relaxed);
+        }
+    }
+
+    /// No entry that was written since the store was opened is longer. Exact for a key whose stripe is
+    /// locked.
+    pub fn longest_value_bytes(&self) -> usize {
+        self.longest_value_bytes.load(Relaxed)
+    }
+
+    /// A commit will write into it; whether it is the first one. REQUIRES: the commit lock is held.
+    #[inline]
+    pub fn record_commit(&self, first: Seqno) -> bool {
+        let is_first = self.first_seqno.load(Relaxed) == 0;
+        if is_first {
+            self.first_seqno.store(first.0, Release);
+        }
+        is_first
+    }
+
+    /// The first commit that chose it, if any did.
+    pub fn first_commit(&self) -> Option<Seqno> {
+        Some(Seqno(self.first_seqno.load(Acquire))).filter(|seqno| seqno.0 > 0)
+    }
+
+    /// Nothing after `seqno` is or will be in it. REQUIRES: the commit lock is held.
+    pub fn seal(&self, seqno: Seqno) {
+        self.sealed_at.store(seqno.0, Release);
+    }
+
+    /// What those hold who hold it beyond its flush.
+    pub fn held(&self) -> &Arc<HeldBuffer> {
+        self.held.get_or_init(|| Arc::new(HeldBuffer::new(&self.table)))
+    }
+
+    /// Whether somebody else does.
+    pub fn is_held(&self) -> bool {
+        self.held.get().is_some_and(|held| Arc::strong_count(held) > 1)
+    }
+
+    pub fn sealed_at(&self) -> Seqno {
+        Seqno(self.sealed_at.load(Acquire))
+    }
+}
+
+/// The state of a keyspace at one moment.
+#[derive(Debug)]
+pub struct View {
+    pub active: Arc<WriteBuffer>,
+    /// Newest first.
+    pub sealed: Vec<Arc<WriteBuffer>>,
+    pub tree: Arc<dyn Tree>,
+    /// Cached records of the tree.
+    pub records: KeyspaceRecords,
+    /// How operands become values.
+    pub full_merge: Arc<FullMerge>,
+    /// The settings that the tree goes by, which many keyspaces have in common.
+    pub options: Arc<StoredOptions>,
+    /// The same for those who hold it.
+    held: OnceLock<Arc<HeldView>>,
+}
+
+impl View {
+    /// The same for those who hold it beyond the moment at which it is replaced.
+    pub fn held(&self) -> Arc<HeldView> {
+        let held = self.held.get_or_init(|| {
+            Arc::new(HeldView {
+                buffers: self.buffers().map(|buffer| Arc::clone(buffer.held())).collect(),
+                tree: Arc::clone(&self.tree),
+                records: self.records.clone(),
+                full_merge: Arc::clone(&self.full_merge),
+                options: Arc::clone(&self.options),
+            })
+        });
+        Arc::clone(held)
+    }
+
+    /// All write buffers, newest first.
+    pub fn buffers(&self) -> impl Iterator<Item = &Arc<WriteBuffer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// Where lies what commits to a keyspace look at, one behind the other.
+#[derive(Debug, Default)]
+pub struct WriteHint {
+    view: AddressHint,
+    buffer: AddressHint,
+    memtable: MemtableHint,
+}
+
+impl WriteHint {
+    /// A commit has written into the active buffer of `view`.
+    #[inline]
+    pub fn note(&self, view: &View) {
+        self.view.note(ptr::from_ref(view).cast());
+        self.buffer.note(ptr::from_ref(&*view.active).cast());
+        self.memtable.note(&view.active.table);
+    }
+
+    /// Starts loading it all.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.view.prefetch::<{ size_of::<View>().div_ceil(LINE_BYTES) }>();
+        self.buffer.prefetch::<{ size_of::<WriteBuffer>().div_ceil(LINE_BYTES) }>();
+        self.memtable.prefetch();
+    }
+}
+
+/// A keyspace of an open store. What commits look at stands first, side by side, for among thousands of
+/// keyspaces one is in no cache.
+#[derive(Debug)]
+#[repr(C)]
+pub struct KeyspaceCore {
+    pub id: KeyspaceId,
+    pub write_share: OwnShare,
+    pub view: ArcSwap<View>,
+    pub write_hint: WriteHint,
+    /// Its [`FullMerge`] has an operator.
+    has_operator: bool,
+    dropped: AtomicBool,
+    /// Something was written since the background looked last.
+    was_written: AtomicBool,
+    /// Its active buffer must be sealed before much more is written to it.
+    pub must_seal: AtomicBool,
+    pub full_merge: Arc<FullMerge>,
+    pub name: Arc<str>,
+    pub drops: DropTotals,
+    /// Where scans need not look; made for the first scan.
+    gaps: OnceLock<Arc<Gaps>>,
+    /// Since when nothing has come in. For the background alone.
+    pub idle: Mutex<Idle>,
+    /// A look for background jobs is worth while.
+    jobs_may_exist: AtomicBool,
+    /// The same for jobs of an idle tree.
+    idle_jobs_may_exist: AtomicBool,
+    /// The job before could not be installed: the tree had changed.
+    was_overtaken: AtomicBool,
+    /// For the buffer that comes next.
+    pub spare_value_log: Mutex<Option<Arc<ValueLog>>>,
+    /// What the opening found, until nothing of it waits to be flushed.
+    pub found_value_logs: Mutex<Vec<ValueLogRecord>>,
+}
+
+impl KeyspaceCore {
+    /// Its gaps, for a scan.
+    pub fn gaps(&self, store: &Store) -> Arc<Gaps> {
+        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&store.gap_bytes))))
+    }
+
+    /// Its gaps, if it has any.
+    #[inline]
+    pub fn known_gaps(&self) -> Option<&Gaps> {
+        self.gaps.get().map(|gaps| &**gaps).filter(|gaps| !gaps.is_empty())
+    }
+
+    /// A keyspace of `store` that was just opened or created.
+    pub fn new(
+        store: &Store,
+        id: KeyspaceId,
+        name: &str,
+        options: StoredOptions,
+        tree: Arc<dyn Tree>,
+    ) -> Arc<Self> {
+        let name: Arc<str> = Arc::from(name);
+        let full_merge = store.full_merge(&name, &options);
+        let view = View {
+            active: WriteBuffer::new(store.new_table(&full_merge), options.placement_in_force(), None),
+            sealed: Vec::new(),
+            tree,
+            records: store.new_records(id),
+            full_merge: Arc::clone(&full_merge),
+            options: store.shared_options(options),
+            held: OnceLock::new(),
+        };
+        Arc::new(Self {
+            id,
+            write_share: OwnShare::default(),
+            view: ArcSwap::from_pointee(view),
+            write_hint: WriteHint::default(),
+            has_operator: full_merge.has_operator(),
+            dropped: false.into(),
+            was_written: false.into(),
+            must_seal: false.into(),
+            full_merge,
+            name,
+            drops: DropTotals::default(),
+            gaps: OnceLock::new(),
+            idle: Mutex::new(Idle::from(store.background_time())),
+            jobs_may_exist: true.into(),
+            idle_jobs_may_exist: true.into(),
+            was_overtaken: false.into(),
+            spare_value_log: Mutex::default(),
+            found_value_logs: Mutex::default(),
+        })
+    }
+
+    /// How operands become values, if there is a merge operator.
+    #[inline]
+    pub fn merging(&self) -> Option<&FullMerge> {
+        self.has_operator.then_some(&*self.full_merge)
+    }
+
+    /// As [`FullMerge::check_value`].
+    #[inline]
+    pub fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.merging().map_or(Ok(()), |full_merge| full_merge.check_value(key, value))
+    }
+
+    /// The value logs that the durable state has of it. REQUIRES: `flush_lock` and the commit lock are held.
+    pub fn value_logs(&self) -> Vec<ValueLogRecord> {
+        let view = self.view.load();
+        let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
+        let mut records: Vec<_> = of_buffers.map(|log| log.record().clone()).collect();
+        records.extend(self.spare_value_log.lock().iter().map(|log| log.record().clone()));
+        records.extend(self.found_value_logs.lock().iter().cloned());
+        records
+    }
+
+    /// Holds the space of its value logs no more. REQUIRES: no durable state refers to it any more.
+    pub fn give_up_value_logs(&self) {
+        let spare = self.spare_value_log.lock().take();
+        let view = self.view.load();
+        let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
+        of_buffers.chain(&spare).for_each(|log| log.give_up());
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Acquire)
+    }
+
+    pub fn mark_dropped(&self) {
+        self.dropped.store(true, Release);
+    }
+
+    /// A commit chose its buffer. Whoever writes all the time changes nothing that others read.
+    #[inline]
+    pub fn record_write(&self) {
+        if !self.was_written.load(Relaxed) {
+            self.was_written.store(true, Relaxed);
+        }
+    }
+
+    /// Takes over whether something was written.
+    pub fn check_for_writes(&self, now: Duration) {
+        if self.was_written.load(Relaxed) {
+            self.was_written.store(false, Relaxed);
+            self.idle.lock().interrupt(now);
+        }
+    }
+
+    /// The tree has changed, so that it may have jobs.
+    pub fn expect_jobs(&self) {
+        self.jobs_may_exist.store(true, Release);
+        self.idle_jobs_may_exist.store(true, Release);
+    }
+
+    /// Whether a look for jobs is worth while. After that they have to be expected anew.
+    pub fn take_expected_jobs(&self, is_idle: bool) -> bool {
+        let expected = self.jobs_may_exist.swap(false, AcqRel);
+        let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
+        expected || expected_if_idle
+    }
+
+    /// Whether a job was installed, or the tree had changed too much for it.
+    pub fn note_installed(&self, is_installed: bool) {
+        self.was_overtaken.store(!is_installed, Relaxed);
+    }
+
+    pub fn was_overtaken(&self) -> bool {
+        self.was_overtaken.load(Relaxed)
+    }
+
+    /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.
+    /// REQUIRES: the commit lock is held.
+    pub fn seal_active(&self, seqno: Seqno, table: Memtable) {
+        let view = self.view.load();
+        view.active.seal(seqno);
+        let value_log = self.spare_value_log.lock().take();
+        let mut sealed = vec![Arc::clone(&view.active)];
+        sealed.extend(view.sealed.iter().cloned());
+        let next = View {
+            active: WriteBuffer::new(table, view.options.placement_in_force(), value_log),
+            sealed,
+            tree: Arc::clone(&view.tree),
+            records: view.records.clone(),
+            full_merge: Arc::clone(&self.full_merge),
+            options: Arc::clone(&view.options),
+            held: OnceLock::new(),
+        };
+        self.view.store(Arc::new(next));
+    }
+
+    /// Publishes the same tree with other settings. REQUIRES: `flush_lock` and the commit lock are held, so
+    /// that tree and active buffer stay the same.
+    pub fn publish_options(&self, tree: Arc<dyn Tree>, options: StoredOptions) {
+        let view = self.view.load();
+        let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
+        let (full_merge, options) = (Arc::clone(&self.full_merge), Arc::new(options));
+        let held = OnceLock::new();
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options, held }));
+    }
+
+    /// Publishes a tree that `flushed` (the oldest sealed buffer, if any) is part of.
+    /// `records` are those of that tree; `None` if it answers as the one before.
+    /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
+    pub fn publish(
+        &self,
+        tree: Arc<dyn Tree>,
+        flushed: Option<&Arc<WriteBuffer>>,
+        records: Option<KeyspaceRecords>,
+    ) {
+        let view = self.view.load();
+        let mut sealed = view.sealed.clone();
+        if let Some(flushed) = flushed {
+            sealed.retain(|buffer| !Arc::ptr_eq(buffer, flushed));
+        }
+        let records = records.unwrap_or_else(|| view.records.clone());
+        let (active, full_merge, options) =
+            (Arc::clone(&view.active), Arc::clone(&self.full_merge), Arc::clone(&view.options));
+        let held = OnceLock::new();
+        self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options, held }));
+    }
+}

@@ -1,0 +1,31 @@
+//! State of an open store: keyspaces and their views, the memory budget, space of the device, snapshots, and reads.
+//!
+//! The crates above act on it: `flush` moves write buffers into trees, `write` commits, `recovery` opens, `db` has
+//! the handles that users hold.
+//!
+//! **Invariants**
+//! - State is changed here or by functions of one subject above; nothing here calls upwards.
+//! - Readers of a keyspace see one view, which is replaced as a whole.
+
+#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+
+pub mod background;
+pub mod begin_writing;
+pub mod commits;
+pub mod directory;
+pub mod gaps;
+pub mod health;
+pub mod keyspace;
+pub mod log;
+pub mod long_work;
+pub mod memory;
+pub mod merging;
+pub mod publisher;
+pub mod read;
+pub mod snapshots;
+pub mod space;
+mod store;
+pub mod values;
+pub mod warm_restart;
+
+pub use store::{Catalogue, Counters, Store, StoreParts};

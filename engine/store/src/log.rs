@@ -1,0 +1,67 @@
+//! The log of an open store, and how far its commits go.
+
+use testudo_base::{
+    Error, ErrorKind, Result, Seqno,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_wal::Wal;
+
+/// Whoever could shorten the log is told each time that it has grown by so much.
+const GROWTH_BYTES: u64 = 1 << 20;
+
+/// The log side of a store.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// `None` in a store that is open for reading only.
+    pub wal: Option<Arc<Wal>>,
+    /// How far recovery has come; what a read-only store shows.
+    recovered_seqno: AtomicU64,
+    /// Recovery has ended.
+    is_recovered: AtomicBool,
+    /// Bytes of log when somebody was told last, or when it was found shorter.
+    told_bytes: AtomicU64,
+}
+
+impl Log {
+    /// The log. `Unsupported` in a store that is open for reading only.
+    pub fn wal(&self) -> Result<&Arc<Wal>> {
+        self.wal
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the store is open for reading only"))
+    }
+
+    /// Recovery has come to `seqno`.
+    pub fn record_recovered(&self, seqno: Seqno) {
+        self.recovered_seqno.store(seqno.0, Relaxed);
+    }
+
+    /// Recovery has read all of the log.
+    pub fn end_recovery(&self) {
+        self.is_recovered.store(true, Relaxed);
+    }
+
+    /// Recovery has taken everything up to here from the log, if it has come to its end.
+    pub fn recovered_until(&self) -> Option<Seqno> {
+        self.is_recovered.load(Relaxed).then(|| Seqno(self.recovered_seqno.load(Relaxed)))
+    }
+
+    /// Whether the log has grown so much that whoever could shorten it is to be told.
+    pub fn has_grown(&self) -> bool {
+        let Some(wal) = &self.wal else { return false };
+        let (bytes, told) = (wal.live_bytes(), self.told_bytes.load(Relaxed));
+        let has_grown = bytes >= told + GROWTH_BYTES;
+        if has_grown || bytes < told {
+            self.told_bytes.store(bytes, Relaxed);
+        }
+        has_grown
+    }
+
+    /// The last seqno that was assigned.
+    pub fn last_seqno(&self) -> Seqno {
+        let recovered = || Seqno(self.recovered_seqno.load(Relaxed));
+        self.wal.as_ref().map_or_else(recovered, |wal| wal.last_reserved_seqno())
+    }
+}

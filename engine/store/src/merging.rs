@@ -1,0 +1,31 @@
+//! How the keyspaces of a store merge operands.
+
+use testudo_base::{
+    merge_operator::{FullMerge, MergeOperators},
+    oversized_keys::OversizedKeys,
+    sync::Arc,
+};
+use testudo_options::KeyspaceOptions;
+
+/// The merge operators of a store, and the keys that they made long values for.
+#[derive(Debug)]
+pub struct Merging {
+    pub operators: MergeOperators,
+    /// Keys whose next operand is to be checked by reading.
+    pub oversized_keys: Arc<OversizedKeys>,
+}
+
+impl Merging {
+    /// `value_bytes_max`: the longest value that users may write.
+    pub fn new(operators: MergeOperators, value_bytes_max: u64) -> Self {
+        let oversized_keys = Arc::new(OversizedKeys::default());
+        oversized_keys.set_value_bytes_max(value_bytes_max);
+        Self { operators, oversized_keys }
+    }
+
+    /// How a keyspace of this name with these options merges operands.
+    pub fn full_merge(&self, keyspace: &Arc<str>, options: &KeyspaceOptions) -> Arc<FullMerge> {
+        let name = options.merge_operator_name();
+        self.operators.full_merge_of_store(keyspace, name, &self.oversized_keys)
+    }
+}

@@ -1,0 +1,6 @@
+//! TODO
+
+pub mod look_up;
+pub mod read_pieces;
+pub mod scan_sources;
+pub mod slice;

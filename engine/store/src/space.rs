@@ -1,0 +1,4 @@
+//! TODO
+
+pub mod nearly_full;
+pub mod space_guard;

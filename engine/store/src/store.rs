@@ -1,0 +1,350 @@
+//! The open store: what all handles and background threads share.
+//!
+//! **Lock order**: stripes, `flush_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
+//! log, manifest and data file.
+//!
+//! **Invariants**
+//! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
+//!   snapshot.
+//! - `flush_lock` is held by whoever flushes, installs a job, or changes the catalogue: one at a time.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use crossbeam_utils::CachePadded;
+use testudo_base::{
+    Error, KeyspaceId, Result, Seqno, StoreId,
+    chunks::ChunkPool,
+    merge_operator::{FullMerge, MergeOperators},
+    striped::StripedCount,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+use testudo_contract::{Progress, RunIds, Work};
+use testudo_env::Env;
+use testudo_memtable::Memtable;
+use testudo_options::{Durability, StoredOptions};
+use testudo_records::{KeyspaceRecords, RecordCache};
+use testudo_run::KeyBounds;
+use testudo_storage::{DataFile, Manifest};
+use testudo_wal::Wal;
+
+use crate::{
+    background::{
+        background_work::BackgroundWork, drop_totals::DropTotals, executor::Executors, idle::IDLE_AFTER,
+        stages::Stages,
+    },
+    begin_writing::Beginning,
+    commits::{backpressure::Backpressure, buffered_keyspaces::BufferedKeyspaces, commit_order::CommitOrder},
+    health::Health,
+    keyspace::KeyspaceCore,
+    log::Log,
+    memory::{budget::Budget, iterator_memory::IteratorMemory, log_bounds::bound_buffers},
+    merging::Merging,
+    publisher::Publisher,
+    snapshots::open_snapshots::Snapshots,
+    space::{nearly_full::NearlyFull, space_guard::SpaceGuard},
+    values::{
+        pieces::{PIECES_KEYSPACE, Pieces},
+        value_logs::ValueLogs,
+    },
+    warm_restart::WarmRestart,
+};
+
+/// Steps without a flush after which a keyspace is idle in stepped execution, which has no clock.
+const IDLE_STEPS: u32 = 8;
+
+/// The keyspaces by name and by id.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    pub by_name: BTreeMap<Arc<str>, Arc<KeyspaceCore>>,
+    pub by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+}
+
+impl Catalogue {
+    /// The keyspace of a user that has this name.
+    pub fn of_users(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
+        self.by_name.get(name).filter(|_| name != PIECES_KEYSPACE)
+    }
+
+    /// Names of all keyspaces of users, sorted.
+    pub fn names_of_users(&self) -> Vec<String> {
+        let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
+        names.filter(|name| name != PIECES_KEYSPACE).collect()
+    }
+}
+
+/// Counts of what users and the background did.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub user_bytes: StripedCount,
+    pub user_writes: StripedCount,
+    /// Tombstones that iterators have passed.
+    pub tombstones_passed: StripedCount,
+    pub flushes: AtomicU64,
+    /// Reads and writes until the last round of flushing.
+    pub reads_flushed: AtomicU64,
+    pub writes_flushed: AtomicU64,
+    pub jobs: AtomicU64,
+    pub jobs_overtaken: AtomicU64,
+    /// Of all keyspaces, those included that were dropped.
+    pub drops: DropTotals,
+    pub stages: Stages,
+}
+
+/// Everything that an open store consists of.
+#[derive(Debug)]
+pub struct Store {
+    pub env: Arc<dyn Env>,
+    pub directory: PathBuf,
+    pub id: StoreId,
+    pub memory: Budget,
+    pub default_durability: Durability,
+    pub merging: Merging,
+    pub manifest: Arc<Manifest>,
+    /// The first edit of this opening.
+    pub beginning: Arc<Beginning>,
+    pub data: Arc<DataFile>,
+    pub log: Log,
+    pub run_ids: Arc<RunIds>,
+    pub arena_pool: Arc<ChunkPool>,
+    pub records: Arc<RecordCache>,
+    pub background: BackgroundWork,
+    pub space: SpaceGuard,
+    pub nearly_full: NearlyFull,
+    pub commits: CommitOrder,
+    pub flush_lock: Mutex<()>,
+    pub value_logs: Arc<ValueLogs>,
+    /// A tree with values outside was seen since the opening.
+    pub has_values_outside: AtomicBool,
+    pub catalogue: RwLock<Catalogue>,
+    /// Those of the catalogue that have something in write buffers.
+    pub buffered: BufferedKeyspaces,
+    /// Settings of the keyspace that was opened last: the next one may have the same.
+    last_options: Mutex<Arc<StoredOptions>>,
+    pub pieces: Pieces,
+    pub snapshots: Snapshots,
+    pub iterators: IteratorMemory,
+    pub backpressure: Backpressure,
+    /// Bytes of the gaps of all keyspaces.
+    pub gap_bytes: Arc<AtomicU64>,
+    pub counters: CachePadded<Counters>,
+    pub health: Health,
+    /// What other processes are told.
+    pub publisher: Publisher,
+    pub warm: WarmRestart,
+}
+
+/// What opening hands over to make a store.
+pub struct StoreParts {
+    pub env: Arc<dyn Env>,
+    pub directory: PathBuf,
+    pub memory: Budget,
+    pub default_durability: Durability,
+    pub merge_operators: MergeOperators,
+    pub manifest: Arc<Manifest>,
+    pub data: Arc<DataFile>,
+    pub run_ids: Arc<RunIds>,
+    pub arena_pool: Arc<ChunkPool>,
+    pub executors: Executors,
+    pub is_stepped: bool,
+    pub space: SpaceGuard,
+    pub warm_restart: bool,
+    pub record_cache: bool,
+}
+
+impl Store {
+    pub fn new(parts: StoreParts) -> Self {
+        let records = if parts.record_cache {
+            RecordCache::new(&parts.arena_pool, parts.memory.total())
+        } else {
+            RecordCache::without_records(&parts.arena_pool)
+        };
+        parts.data.borrow_cache_from(&parts.arena_pool);
+        parts.data.set_record_bytes_max(records.record_bytes_max());
+        let merging = Merging::new(parts.merge_operators, parts.memory.max_value_bytes());
+        let beginning = Arc::new(Beginning::new(
+            Arc::clone(&parts.env),
+            parts.directory.clone(),
+            Arc::clone(&parts.manifest),
+            Arc::clone(&parts.data),
+            Arc::clone(&parts.run_ids),
+        ));
+        Self {
+            id: parts.manifest.store(),
+            health: Health::new(parts.env.process()),
+            env: parts.env,
+            directory: parts.directory,
+            backpressure: Backpressure::new(parts.memory.shares().write_buffers),
+            memory: parts.memory,
+            default_durability: parts.default_durability,
+            merging,
+            manifest: parts.manifest,
+            beginning,
+            value_logs: ValueLogs::new(&parts.data),
+            has_values_outside: false.into(),
+            data: parts.data,
+            log: Log::default(),
+            run_ids: parts.run_ids,
+            records,
+            arena_pool: parts.arena_pool,
+            background: BackgroundWork::new(parts.executors, parts.is_stepped),
+            space: parts.space,
+            nearly_full: NearlyFull::default(),
+            commits: CommitOrder::new(),
+            flush_lock: Mutex::new(()),
+            last_options: Mutex::default(),
+            catalogue: RwLock::default(),
+            buffered: BufferedKeyspaces::default(),
+            pieces: Pieces::default(),
+            snapshots: Snapshots::default(),
+            iterators: IteratorMemory::default(),
+            gap_bytes: Arc::default(),
+            counters: CachePadded::default(),
+            publisher: Publisher::default(),
+            warm: WarmRestart::new(parts.warm_restart),
+        }
+    }
+
+    /// An empty memtable for a keyspace that merges operands like this.
+    pub fn new_table(&self, full_merge: &Arc<FullMerge>) -> Memtable {
+        Memtable::with_full_merge(Arc::clone(&self.arena_pool), Arc::clone(full_merge))
+    }
+
+    /// How a keyspace of this name with these options merges operands.
+    pub fn full_merge(&self, keyspace: &Arc<str>, options: &StoredOptions) -> Arc<FullMerge> {
+        self.merging.full_merge(keyspace, options)
+    }
+
+    /// The cached records of a keyspace that was just opened or created.
+    pub fn new_records(&self, keyspace: KeyspaceId) -> KeyspaceRecords {
+        KeyspaceRecords::new(&self.records, keyspace)
+    }
+
+    /// The log. `Unsupported` in a store that is open for reading only.
+    pub fn wal(&self) -> Result<&Arc<Wal>> {
+        self.log.wal()
+    }
+
+    /// The last seqno that was assigned.
+    pub fn last_seqno(&self) -> Seqno {
+        self.log.last_seqno()
+    }
+
+    /// What a tree works with.
+    pub fn work(&self, keyspace: &KeyspaceCore, progress: Arc<Progress>) -> Work {
+        Work {
+            data: Arc::clone(&self.data),
+            keyspace: keyspace.id,
+            keyspace_name: Arc::clone(&keyspace.name),
+            full_merge: Arc::clone(&keyspace.full_merge),
+            values: None,
+            run_ids: Arc::clone(&self.run_ids),
+            executor: Arc::clone(&self.background.executor),
+            progress,
+            keys: KeyBounds::default(),
+        }
+    }
+
+    /// What a tree does a job with.
+    pub fn job_work(&self, keyspace: &KeyspaceCore, progress: &Arc<Progress>) -> Work {
+        let executor = Arc::clone(&self.background.job_executor);
+        Work { executor, ..self.work(keyspace, Arc::clone(progress)) }
+    }
+
+    /// These settings, in memory that a keyspace before may have, too.
+    pub fn shared_options(&self, options: StoredOptions) -> Arc<StoredOptions> {
+        let mut last = self.last_options.lock();
+        if **last != options {
+            *last = Arc::new(options);
+        }
+        Arc::clone(&last)
+    }
+
+    /// All keyspaces.
+    pub fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        self.catalogue.read().by_id.values().cloned().collect()
+    }
+
+    /// Whether this is a child that was forked from the process that opened the store.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.health.is_forked()
+    }
+
+    /// Fails if the store was closed: its pages may belong to whoever opened it next.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        self.health.check_open()
+    }
+
+    /// Runs a read of a user. One that fails while the store is being closed says only that: what it came
+    /// across may be another writer's.
+    ///
+    /// Errors: `Closed`, and those of `read`.
+    #[inline]
+    pub fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.check_open()?;
+        read().map_err(|error| self.closed_or(error))
+    }
+
+    /// The same for a read of the keyspace of this name, which damage then names.
+    pub fn read_of<R>(&self, keyspace: &str, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.read(read).map_err(|error| error.in_keyspace(keyspace))
+    }
+
+    /// The same for a read whose answer may tell of damage: it is none if the store was closed meanwhile.
+    pub fn read_throughout<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
+        let answer = self.read(read)?;
+        self.check_open()?;
+        Ok(answer)
+    }
+
+    /// `Closed` if the store is, else `error`.
+    #[cold]
+    pub fn closed_or(&self, error: Error) -> Error {
+        self.health.closed_or(error)
+    }
+
+    /// Fails if the store must not be written to any more.
+    #[inline]
+    pub fn check_writable(&self) -> Result<()> {
+        self.health.check_writable()
+    }
+
+    /// Stops all further writes; the first failure is kept. A transient one stops nothing: whatever met it
+    /// has done nothing, and is tried again.
+    pub fn poison(&self, error: &Error) {
+        if error.is_transient() {
+            return;
+        }
+        self.health.fail(error);
+        self.backpressure.flush_ended(&*self.env);
+        self.background.wake_all();
+    }
+
+    /// Makes everything follow the budget.
+    pub fn rebalance_memory(&self) {
+        let _rebalancing = self.memory.rebalancing();
+        let shares = self.memory.shares();
+        self.merging.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
+        self.arena_pool.set_limit(shares.chunks());
+        self.data.set_cache_bytes(shares.page_cache());
+        bound_buffers(self);
+        self.background.wake();
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.health.has_failed()
+    }
+
+    /// The clock by which keyspaces become idle. In stepped execution it advances with each step.
+    pub fn background_time(&self) -> Duration {
+        if self.background.is_stepped {
+            IDLE_AFTER / IDLE_STEPS * self.background.steps.load(Relaxed)
+        } else {
+            self.env.monotonic()
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a commit waits for before it begins: space on the device, memory of the store, its keyspace's share.
+//!
+//! **Invariants**
+//! - No lock is held while a commit waits here.
+
+use std::time::Duration;
+
+use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of, sync::atomic::Ordering::Relaxed};
+use testudo_flush::{
+    round::flush_sealed::flush_for_memory,
+    seal::seal_buffers::{seal_if_full, seal_one},
+    space::reclaim::{admit_nearly_full, flush_or_reclaim, is_full},
+};
+use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
+
+use crate::update_scope::check_outside_updates;
+
+/// Longest wait for a flush before the state is looked at again.
+const MEMORY_RECHECK: Duration = Duration::from_millis(50);
+
+/// Checks the limits of one operation.
+pub fn check_limits(store: &Store, key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_BYTES {
+        let message = format!("a key of {} bytes is longer than {MAX_KEY_BYTES}", key.len());
+        return Err(Error::invalid(message));
+    }
+    let limit = store.memory.max_value_bytes();
+    if u64_of(value.len()) > limit {
+        let message = format!(
+            "a value of {} bytes is longer than {limit}, a quarter of the memory budget of {} bytes",
+            value.len(),
+            store.memory.total()
+        );
+        return Err(Error::invalid(message));
+    }
+    Ok(())
+}
+
+/// Whether what a commit writes has to be admitted by its size, because the device is full or nearly so.
+#[inline]
+pub fn is_space_short(store: &Store) -> bool {
+    store.space.is_short() || store.nearly_full.is_on()
+}
+
+/// Lets a commit of `bytes` begin, after a delay if the running flush is behind.
+pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
+    store.check_writable()?;
+    check_outside_updates(store)?;
+    if is_space_short(store) {
+        admit_nearly_full(store, u64_of(bytes), intent)?;
+    }
+    store.backpressure.admit(&*store.env, u64_of(bytes));
+    while store.backpressure.may_be_full() {
+        match step_towards_memory(store) {
+            Ok(true) => break,
+            Ok(false) => store.check_writable()?,
+            // What is removed makes the space for which flushes wait; the log has some left, or the
+            // commit would have been refused above.
+            Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
+                if store.backpressure.has_memory_for_removals(store.backpressure.write_buffers()) {
+                    break;
+                }
+                // Whatever the last flush found out: there may be space again, or some to be won.
+                seal_if_full(store);
+                match flush_or_reclaim(store) {
+                    Ok(true) => {}
+                    outcome if outcome.is_ok() || is_full(&outcome) => {
+                        // Write buffers are small on such a device, for what fits is to fit on top of
+                        // the trees; `admit_nearly_full` knows how much that is.
+                        let most = store.memory.shares().write_buffers;
+                        if store.backpressure.has_memory_for_removals(most) {
+                            break;
+                        }
+                        return Err(error);
+                    }
+                    outcome => drop(outcome?),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    store.wal()?.begin()
+}
+
+/// Takes a step towards free memory in the write buffers; says whether a commit may begin at once. Fails
+/// with the reason why nothing flushes.
+fn step_towards_memory(store: &Store) -> Result<bool> {
+    if store.background.is_stepped {
+        flush_for_memory(store)?;
+    } else if store.backpressure.is_blocked() {
+        store.health.check_not_stalled()?;
+        store.backpressure.wait_for_memory(&*store.env, MEMORY_RECHECK);
+    } else {
+        if store.backpressure.request_seal() {
+            store.background.wake();
+        }
+        if !store.backpressure.is_over_bound() {
+            return Ok(true);
+        }
+        // Nothing flushes although no write memory is left: the background is about to begin, or cannot.
+        store.health.check_not_stalled()?;
+        store.env.sleep(Duration::from_millis(1));
+    }
+    Ok(false)
+}
+
+/// Waits until the active buffer of a keyspace has names for memory again: until the buffer that is
+/// sealed is in the tree, and this one is sealed.
+#[inline]
+pub fn await_names(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
+    if keyspace.must_seal.load(Relaxed) { await_sealing(store, keyspace) } else { Ok(()) }
+}
+
+#[cold]
+fn await_sealing(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
+    loop {
+        seal_one(store, keyspace);
+        if !keyspace.view.load().active.table.must_seal() || keyspace.is_dropped() {
+            keyspace.must_seal.store(false, Relaxed);
+            return Ok(());
+        }
+        store.check_writable()?;
+        if store.background.is_stepped {
+            flush_for_memory(store)?;
+        } else {
+            store.health.check_not_stalled()?;
+            store.background.wake();
+            store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
+        }
+    }
+}
+
+/// Delays the writer of a keyspace that is beyond its own share although a buffer of it is on its way
+/// into the tree: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of
+/// others, and those would be flushed.
+pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore) {
+    let Some(share) = keyspace.write_share.get().filter(|_| !store.background.is_stepped) else { return };
+    let distance = store.memory.shares().flush_distance_of(share);
+    let is_beyond = {
+        let view = keyspace.view.load();
+        !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
+    };
+    if is_beyond && store.health.check_not_stalled().is_ok() {
+        store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
+    }
+}

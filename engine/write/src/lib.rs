@@ -1,0 +1,16 @@
+//! Commits: from the call to the log and the memtable, and all that may delay them.
+//!
+//! **Invariants**
+//! - A commit gets its seqno, its place in the log and its memtables in one critical section.
+
+#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+
+pub mod admission;
+pub mod chosen_buffers;
+pub mod commit;
+pub mod logged_values;
+pub mod long_merges;
+pub mod read_modify_write;
+pub mod sweep_pieces;
+pub mod update_scope;
+pub mod write_pieces;

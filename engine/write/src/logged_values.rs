@@ -1,0 +1,136 @@
+//! Values of a commit that go to value logs instead of the log: large ones, or medium ones (decision 0052).
+//!
+//! **Invariants**
+//! - A value is in the value log of the buffer that gets its write: else it is appended again.
+//! - A commit that waits for the device has its values in the log: one sync, not two.
+
+use std::ops::Deref;
+
+use testudo_base::{
+    KeyspaceId, Kind, Result, Seqno, ValueReference,
+    num::{u64_of, usize_of},
+    planted,
+    sync::Arc,
+};
+use testudo_options::Durability;
+use testudo_store::{
+    Store,
+    commits::batch_format::{Operation, encode_operation, operation_bytes},
+    keyspace::{KeyspaceCore, View},
+    values::tail_values_format::{encode_kept_value, kept_value_bytes},
+};
+use testudo_values::ValueLog;
+
+use crate::chosen_buffers::ChosenBuffers;
+
+/// A value that was appended.
+struct Logged {
+    /// Which of the operations has it.
+    index: usize,
+    keyspace: KeyspaceId,
+    reference: ValueReference,
+    /// Its encoding.
+    bytes: Vec<u8>,
+    log: Arc<ValueLog>,
+}
+
+/// The values of a commit that were appended to value logs.
+pub struct LoggedOfCommit {
+    /// In the order of the operations.
+    values: Vec<Logged>,
+    saved_bytes: usize,
+}
+
+/// Whether commits of this durability wait for the device.
+#[inline]
+pub fn is_synced(store: &Store, durability: Durability) -> bool {
+    durability == Durability::Sync || store.default_durability == Durability::Sync
+}
+
+/// Appends those values of a commit to the value logs of the active buffers; `None` if none was.
+///
+/// Errors: `Io`, which also poisons the store.
+pub fn log_values(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    operations: &[Operation<'_>],
+    durability: Durability,
+) -> Result<Option<LoggedOfCommit>> {
+    if is_synced(store, durability) {
+        return Ok(None);
+    }
+    if keyspaces.iter().all(|keyspace| keyspace.view.load().active.value_log().is_none()) {
+        return Ok(None);
+    }
+    let mut logged = LoggedOfCommit { values: Vec::new(), saved_bytes: 0 };
+    for (index, operation) in operations.iter().enumerate() {
+        if operation.kind != Kind::Value {
+            continue;
+        }
+        let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
+        let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
+        let Some(log) = view.active.value_log() else { continue };
+        if !view.active.goes_to_value_log(operation.key, operation.value) {
+            continue;
+        }
+        let appended = store.value_logs.append(log, operation.value);
+        if let Some(reference) = appended.inspect_err(|error| store.poison(error))? {
+            let mut bytes = Vec::new();
+            reference.encode(&mut bytes);
+            let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };
+            logged.saved_bytes += operation_bytes(operation) - operation_bytes(&instead);
+            let (keyspace, log) = (operation.keyspace, Arc::clone(log));
+            logged.values.push(Logged { index, keyspace, reference, bytes, log });
+        }
+    }
+    Ok(Some(logged).filter(|logged| !logged.values.is_empty()))
+}
+
+impl LoggedOfCommit {
+    /// Bytes of the values as the tail of the log keeps them.
+    pub fn kept_bytes(&self) -> usize {
+        let value_bytes = |logged: &Logged| usize_of(u64::from(logged.reference.length));
+        self.values.iter().map(|logged| kept_value_bytes(value_bytes(logged))).sum()
+    }
+
+    /// Writes the values as the tail of the log keeps them.
+    pub fn encode_values(&self, operations: &[Operation<'_>], mut out: &mut [u8]) {
+        for logged in &self.values {
+            out = encode_kept_value(out, logged.index, operations[logged.index].value);
+        }
+    }
+
+    /// By how much the commit is shorter in the log.
+    pub fn saved_bytes(&self) -> usize {
+        self.saved_bytes
+    }
+
+    /// Whether the values are in the value logs of these buffers.
+    pub fn are_of<V: Deref<Target = Arc<View>>>(&self, buffers: &ChosenBuffers<V>) -> bool {
+        self.values.iter().all(|logged| {
+            let log = buffers.of(logged.keyspace).value_log();
+            log.is_some_and(|log| Arc::ptr_eq(log, &logged.log)) || planted!("value-of-sealed-buffer")
+        })
+    }
+
+    /// Writes the operations as the log has them.
+    pub fn encode(&self, operations: &[Operation<'_>], mut out: &mut [u8]) {
+        let mut values = self.values.iter().peekable();
+        for (index, operation) in operations.iter().enumerate() {
+            out = match values.next_if(|logged| logged.index == index) {
+                Some(logged) => {
+                    let instead = Operation { kind: Kind::Reference, value: &logged.bytes, ..*operation };
+                    encode_operation(out, &instead)
+                }
+                None => encode_operation(out, operation),
+            };
+        }
+    }
+
+    /// The commit, of which the first operation has this seqno, is in its buffers. REQUIRES: it is under way.
+    pub fn note(self, first: Seqno) {
+        for Logged { index, reference, log, .. } in self.values {
+            log.note(Seqno(first.0 + u64_of(index)), reference);
+        }
+    }
+}

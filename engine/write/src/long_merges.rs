@@ -1,0 +1,160 @@
+//! Operands that would make too long a value: found out before they are written, where that can be known.
+//!
+//! An operand is written without reading. But what write buffers and the batch itself hold of its key is at
+//! hand. If that is a whole value with operands, and becomes longer than a value may be; if it is operands
+//! alone, and they become longer than half of that; or if somebody found before that the key has a long value
+//! ([`OversizedKeys`](testudo_base::oversized_keys::OversizedKeys)): then the operand is merged at once with
+//! what the key has. What comes out is written as a value, or refused.
+//!
+//! **Invariants**
+//! - No entry of a write buffer grows beyond the longest value by operands, but while the log is replayed.
+//! - Only on top of a value that was written before the store was opened, and read by nobody since, operands
+//!   can make one that is longer, by half at most.
+//! - What a key has in operands, with what they change, never becomes longer than an entry can be: where the
+//!   runs that may hold it are that large together, the next operand is merged by reading.
+//! - What is accepted is never lost: a value that turns out too long later is kept, read and moved as any
+//!   other.
+
+use std::collections::HashMap;
+
+use testudo_base::{
+    Entry, Error, KeyspaceId, Kind, Result, Seqno,
+    num::{u64_of, usize_of},
+    operands_format::begin_stack,
+    planted,
+    sync::Arc,
+};
+use testudo_store::{
+    Store,
+    commits::batch_format::Operation,
+    keyspace::{KeyspaceCore, View},
+    read::read_pieces::get_locked,
+};
+
+use crate::write_pieces::is_upon_pieces;
+
+/// What a batch has done to one key so far.
+#[derive(Default)]
+struct Pending<'a> {
+    /// What its operands change; `None`: what the store has.
+    base: Option<(Kind, Vec<u8>)>,
+    /// Lists of operands on top of it, oldest first.
+    operands: Vec<&'a [u8]>,
+    bytes: usize,
+}
+
+/// Whether `more` bytes of operands may make too long an entry of `key`, or come upon a value in pieces.
+/// REQUIRES: its stripe is locked.
+pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
+    // Who cannot tell reads the key, and is told why.
+    if is_upon_pieces(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
+        return true;
+    }
+    if planted!("merged-length-unchecked") {
+        return false;
+    }
+    let max = usize_of(store.memory.max_value_bytes());
+    let view = keyspace.view.load();
+    let is_noted = store.merging.oversized_keys.may_have(key);
+    let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
+    if !is_noted && longest + more <= max / 2 {
+        return may_pass_limit(store, &view, key, longest + more);
+    }
+    let mut bytes = more;
+    for buffer in view.buffers() {
+        let found = buffer.table.get(key, Seqno(u64::MAX), |kind, value| (kind, value.len()));
+        let Some((kind, found_bytes)) = found else { continue };
+        bytes += found_bytes;
+        if kind != Kind::Operands {
+            return bytes > max;
+        }
+    }
+    is_noted || bytes > max / 2 || may_pass_limit(store, &view, key, bytes)
+}
+
+/// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
+/// can hold. No flush must ever come to that, however often the store was closed in between.
+fn may_pass_limit(store: &Store, view: &View, key: &[u8], buffered: usize) -> bool {
+    let left = store.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
+    view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
+}
+
+/// Notes a value that was written whole, so that operands on top of it are counted with it later.
+#[inline]
+pub fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
+    if operation.kind == Kind::Value
+        && let Some(full_merge) = keyspace.merging()
+    {
+        full_merge.record_value(operation.key, operation.value.len());
+    }
+}
+
+/// The values to be written in place of operands that have to be merged at once, each with its place
+/// among the operations. REQUIRES: the stripes of their keys are locked.
+///
+/// Errors: `Invalid` for a value that is too long, and what a read of the key or its operator says.
+pub fn merge_long(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceCore>],
+    operations: &[Operation<'_>],
+) -> Result<Vec<(usize, Vec<u8>)>> {
+    let mut merged = Vec::new();
+    if operations.iter().all(|operation| operation.kind != Kind::Operands) {
+        return Ok(merged);
+    }
+    let max = usize_of(store.memory.max_value_bytes());
+    let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let Operation { keyspace: id, kind, key, value } = *operation;
+        let of_key = pending.entry((id, key)).or_default();
+        if kind != Kind::Operands {
+            *of_key =
+                Pending { base: Some((kind, value.to_vec())), bytes: value.len(), ..Pending::default() };
+            continue;
+        }
+        of_key.operands.push(value);
+        of_key.bytes += value.len();
+        let keyspace = keyspaces.iter().find(|keyspace| keyspace.id == id);
+        let keyspace = keyspace.expect("every keyspace of a batch is listed");
+        let is_long = match of_key.base {
+            Some(_) => of_key.bytes > max && !planted!("merged-length-unchecked"),
+            None => may_merge_long(store, keyspace, key, of_key.bytes),
+        };
+        if is_long {
+            let value = merge_now(store, keyspace, key, of_key)?;
+            let base = Some((Kind::Value, value.clone()));
+            *of_key = Pending { base, bytes: value.len(), ..Pending::default() };
+            merged.push((index, value));
+        }
+    }
+    Ok(merged)
+}
+
+/// The value of `key` after the operands that are pending.
+fn merge_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8], pending: &Pending<'_>) -> Result<Vec<u8>> {
+    let (kind, base) = match &pending.base {
+        Some((kind, base)) => (*kind, base.clone()),
+        None => match get_locked(store, keyspace, key)? {
+            Some(value) => (Kind::Value, value.into_vec()),
+            None => (Kind::Tombstone, Vec::new()),
+        },
+    };
+    let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
+    let kind = begin_stack(kind, &base, &mut stack);
+    pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));
+    let value = keyspace.full_merge.merge(&Entry { key, kind, value: &stack })?;
+    let max = store.memory.max_value_bytes();
+    if u64_of(value.len()) > max {
+        return Err(Error::invalid(format!(
+            "keyspace {:?}: the operand would make a value of {} bytes, longer than {max}, a quarter of \
+             the memory budget of {} bytes",
+            keyspace.name,
+            value.len(),
+            store.memory.total()
+        ))
+        .about_key(key));
+    }
+    store.merging.oversized_keys.forget(key);
+    store.merging.oversized_keys.check(key, value.len());
+    Ok(value)
+}

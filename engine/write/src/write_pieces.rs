@@ -1,0 +1,194 @@
+//! Writing values in pieces (decision 0050).
+//!
+//! `head -> pieces, one commit each -> the entry that refers to them`
+//!
+//! The reader is read between commits, under no lock. What was written of a value that does not come to its
+//! end is taken away again, at once or by a sweep (`flush/sweep_pieces.rs`).
+//!
+//! **Invariants**
+//! - Memory for one piece, beside what write buffers take.
+//! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
+
+use std::{io::Read, mem};
+
+use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
+use testudo_options::Durability;
+use testudo_store::{
+    Store,
+    commits::batch_format::{Operation, operation_bytes},
+    keyspace::KeyspaceCore,
+    read::look_up,
+    space::space_guard::Intent,
+    values::{
+        names_beside::may_be_beside,
+        pieces::{KnownPieces, UnderwayPieces},
+        pieces_format::{PIECE_BYTES, PiecesHead, head_key, piece_count, piece_key, piece_len},
+    },
+};
+
+use crate::{
+    admission::{admit, await_names, await_own_share, check_limits},
+    commit::{commit_one, write_and_record},
+    sweep_pieces::{read_known_pieces, reclaim_pieces},
+    update_scope::check_outside_updates,
+};
+
+/// Fills `bytes` from the reader; `start` of them, and `length` in all, say where it ended too early.
+pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match reader.read(&mut bytes[filled..]) {
+            Ok(0) => {
+                let given = start + u64_of(filled);
+                let message = format!("the reader has given {given} bytes of a value of {length}");
+                return Err(Error::invalid(message));
+            }
+            Ok(read) if read <= bytes.len() - filled => filled += read,
+            Ok(_) => {
+                return Err(Error::invalid("the reader says that it has given more than it was asked for"));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("the reader of a value", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the reader has nothing left after `length` bytes.
+pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
+    loop {
+        match reader.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {
+                return Err(Error::invalid(format!(
+                    "the reader has more than the {length} bytes of its value"
+                )));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("the reader of a value", error)),
+        }
+    }
+}
+
+/// Sets a key to a value that is read from `reader`. `pieces`: the keyspace of pieces.
+pub fn insert_pieces(
+    store: &Store,
+    pieces: &Arc<KeyspaceCore>,
+    keyspace: &Arc<KeyspaceCore>,
+    (key, length): (&[u8], u32),
+    reader: &mut dyn Read,
+) -> Result<()> {
+    let head = PiecesHead { length, keyspace: keyspace.name.as_ref().to_owned(), key: key.to_vec() };
+    let underway = begin_pieces(store, pieces, &head)?;
+    let value = underway.value;
+    let mut before = None;
+    let outcome = write_pieces(store, pieces, &underway, length, reader).and_then(|()| {
+        // Whatever is there is overwritten, whether or not it can be read.
+        before = store
+            .read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))
+            .unwrap_or_default();
+        let mut reference = Vec::new();
+        ValueReference::to_pieces(value, length).encode(&mut reference);
+        let operation = Operation { keyspace: keyspace.id, kind: Kind::Reference, key, value: &reference };
+        commit_one(store, keyspace, &operation, Durability::Buffered)
+    });
+    if let Err(error) = store.health.check_process() {
+        // The reader has forked, and this is the child.
+        mem::forget(underway);
+        return Err(error);
+    }
+    drop(underway);
+    // What cannot be taken away now is left to a sweep.
+    let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.pieces()) };
+    if let Some(gone) = gone {
+        let _ = reclaim_pieces(store, pieces, gone, &head);
+    }
+    store.pieces.expect_sweep();
+    outcome
+}
+
+/// Commits the head of a value, which gets its number.
+fn begin_pieces<'a>(
+    store: &'a Store,
+    pieces: &Arc<KeyspaceCore>,
+    head: &PiecesHead,
+) -> Result<UnderwayPieces<'a>> {
+    let _beginning = store.pieces.beginning.lock();
+    let underway = with_known_pieces(store, |known| {
+        let value = known.next.max(store.last_seqno().0 + 1);
+        known.next = value + 1;
+        known.owners.insert(head.keyspace.clone());
+        store.pieces.enter(value)
+    })?;
+    let value = underway.value;
+    commit_piece(store, pieces, &head_key(value), &head.encode())?;
+    Ok(underway)
+}
+
+fn write_pieces(
+    store: &Store,
+    pieces: &Arc<KeyspaceCore>,
+    underway: &UnderwayPieces<'_>,
+    length: u32,
+    reader: &mut dyn Read,
+) -> Result<()> {
+    let mut bytes = vec![0; PIECE_BYTES];
+    for piece in 0..piece_count(length) {
+        let bytes = &mut bytes[..piece_len(length, piece)];
+        let start = u64::from(piece) * u64_of(PIECE_BYTES);
+        read_exactly(reader, bytes, (start, u64::from(length)))?;
+        if planted!("last-piece-not-written") && piece > 0 && piece + 1 == piece_count(length) {
+            continue;
+        }
+        commit_piece(store, pieces, &piece_key(underway.value, piece), bytes)?;
+    }
+    check_ended(reader, u64::from(length))
+}
+
+/// Commits an entry of the keyspace of pieces. It is not made durable: what comes after it is.
+pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) -> Result<()> {
+    check_limits(store, key, value)?;
+    let operation = Operation { keyspace: pieces.id, kind: Kind::Value, key, value };
+    let bytes = operation_bytes(&operation);
+    admit(store, bytes, Intent::Write)?;
+    await_own_share(store, pieces);
+    await_names(store, pieces)?;
+    let _locked = store.commits.stripes.lock_one(pieces.id, key);
+    let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
+    write_and_record(store, pieces, operations, bytes, Durability::Buffered)?;
+    Ok(())
+}
+
+/// Whether operands of `key` would come upon a value in pieces. REQUIRES: its stripe is locked.
+pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
+    if store.pieces.keyspace().is_none() {
+        return Ok(false);
+    }
+    let may_be = |owner: &String| **owner == *keyspace.name || may_be_beside(&keyspace.name, owner);
+    if !with_known_pieces(store, |known| known.owners.iter().any(may_be))? {
+        return Ok(false);
+    }
+    Ok(store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))?.is_some())
+}
+
+/// What is known of all values in pieces, which the first who asks reads.
+fn with_known_pieces<R>(store: &Store, act: impl FnOnce(&mut KnownPieces) -> R) -> Result<R> {
+    let mut known = store.pieces.known.lock();
+    if known.is_none() {
+        *known = Some(read_known_pieces(store)?);
+    }
+    Ok(act(known.as_mut().expect("it was read")))
+}
+
+/// Checks what is to be known before a value is read from a reader.
+pub fn check_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8], length: u64) -> Result<u32> {
+    check_limits(store, key, &[])?;
+    store.wal()?;
+    store.check_writable()?;
+    check_outside_updates(store)?;
+    if keyspace.is_dropped() {
+        return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));
+    }
+    u32::try_from(length)
+        .map_err(|_| Error::invalid(format!("a value of {length} bytes is longer than {}", u32::MAX)))
+}

@@ -1,0 +1,113 @@
+//! Salvage: reads a damaged store as far as it can be read, writes a new one, and says what is lost.
+//!
+//! ```text
+//! evidence.rs (store id, superblock, manifest, log, data file)
+//!   -> plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
+//!   -> logged_values.rs: values that lie under their numbers into a scratch keyspace of the target
+//!   -> log.rs: newest operation of each key into scratch keyspaces of the target
+//!   -> write.rs: values in pieces first (pieces.rs), then for each keyspace keyspace_writer.rs: sweep.rs
+//!      (what the runs say), decide.rs
+//!   -> the target
+//! ```
+//!
+//! **Invariants**
+//! - The source is never written, and locked (shared) if it has a lock file.
+//! - What is given back as current is current, or reported as uncertain; where only an older version of a key
+//!   is left, the key is part of a reported lost range, and the version is in a keyspace beside unless it is
+//!   asked for.
+//! - What is written passes a full verification: an entry whose value is missing, or lacks a piece, is not
+//!   written, and its key is in a reported lost range.
+//! - A target that was not finished is marked so, and no store.
+//! - Memory is bounded by the runs that overlap at one key, one footer per run, the places where pages
+//!   of value logs, or pieces of values, are lost, and the target's budget.
+
+mod decide;
+pub(crate) mod evidence;
+mod key_ranges;
+mod keyspace_writer;
+mod log;
+mod logged_values;
+mod page_scan;
+mod pieces;
+pub(crate) mod plan;
+mod report;
+mod sweep;
+mod target;
+mod values;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use testudo_base::{Error, Result, sync::Arc};
+use testudo_env::{Env, RealEnv};
+use testudo_store::{
+    directory,
+    long_work::{Meter, Observer},
+};
+
+use crate::salvage::logged_values::LoggedValues;
+
+pub use report::{
+    KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageReport,
+};
+
+/// What is salvaged, and where to.
+#[derive(Clone, Debug)]
+pub struct SalvageOptions {
+    /// Directory of the damaged store.
+    pub source: PathBuf,
+    /// Directory of the new one; must not exist or be empty.
+    pub target: PathBuf,
+    /// The operating system.
+    pub env: Arc<dyn Env>,
+    /// Memory that the new store may use while it is written. A value beyond a quarter of it takes its own
+    /// length on top, a few times. Default 256 MiB.
+    pub memory_bytes: u64,
+    /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one
+    /// beside it that is called `NAME.older`. Default `false`.
+    pub older_versions: bool,
+    /// The merge operator that keyspaces get of which the options are lost with the manifest: without one
+    /// their operands are kept, but cannot be read. Default: none.
+    pub merge_operator: Option<String>,
+}
+
+impl SalvageOptions {
+    /// The defaults.
+    pub fn new(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Self {
+        Self {
+            source: source.as_ref().to_owned(),
+            target: target.as_ref().to_owned(),
+            env: RealEnv::new(),
+            memory_bytes: 256 << 20,
+            older_versions: false,
+            merge_operator: None,
+        }
+    }
+}
+
+/// Salvages what can be salvaged of a store into a new one.
+///
+/// Errors: `Invalid` if the source is no store or the target not empty, `Locked` if the source is open for
+/// writing, `Corruption` if nothing tells which store it was, `Unsupported` for a newer format, `OutOfSpace`,
+/// `Io`, `Cancelled`. Nothing is left of the target then.
+pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<SalvageReport> {
+    let not_one = || Error::invalid(format!("{} is not a Testudo store", options.source.display()));
+    let source = directory::anchor(&options.env, &options.source)?.ok_or_else(not_one)?;
+    let names = directory::list(&*source, &options.source)?.unwrap_or_default();
+    if !names.iter().any(|name| directory::is_store_file(name)) {
+        return Err(not_one());
+    }
+    let _lock = directory::lock(&*source, &options.source, false, false)?;
+    let mut meter = Meter::new(observer, 0);
+    let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
+    let plan = plan::make(&mut evidence, &mut meter)?;
+    let target = target::Target::begin(options)?;
+    let outcome = LoggedValues::collect(&target, &evidence, &plan, &mut meter).and_then(|values| {
+        let (plan, log) = log::collect(&target, &mut evidence, plan, &mut meter)?;
+        write::write_all(options, &target, evidence, plan, (log, values), &mut meter)
+    });
+    target.end(outcome)
+}
+
+#[cfg(test)]
+mod tests;

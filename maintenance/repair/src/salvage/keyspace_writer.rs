@@ -1,0 +1,185 @@
+//! Writes what is left of one keyspace into the target.
+//!
+//! **Invariants**
+//! - Operands are merged where the target has the operator, and written as they are where it has not.
+//! - What refers to a value in pieces is written with the head of that value, and without operands.
+//! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for
+//!   in its own.
+
+use testudo_base::{Entry, Error, ErrorKind, Result, StoreId, num::u64_of, sync::Arc};
+use testudo_db::{
+    Batch, Iter, Keyspace,
+    maintenance::{batch_of_another_store, core_of, keyspaces_as_described, push},
+};
+use testudo_env::File;
+use testudo_options::KeyspaceOptions;
+use testudo_store::{
+    long_work::Meter,
+    values::{pieces::PIECES_KEYSPACE, pieces_format::value_of_head},
+};
+
+use crate::salvage::{
+    decide::{LogReach, Verdict, decide},
+    log::{Logged, decode_scratch},
+    plan::KeyspacePlan,
+    report::{KeyspaceSalvage, LostRange},
+    sweep::{Answer, Sweep},
+    target::Target,
+    values::{SalvagedValues, pieces_without_operands, reference_to_pieces},
+};
+
+/// Records are committed in pieces of about this many bytes.
+const COMMIT_BYTES: usize = 256 << 10;
+
+/// Where versions go that may not be the last ones.
+pub(crate) enum Older {
+    /// With the others.
+    Among,
+    /// Into a keyspace of their own.
+    Beside { name: String, options: KeyspaceOptions, keyspace: Option<Keyspace> },
+}
+
+/// One keyspace on its way into the target.
+pub(crate) struct KeyspaceWriter<'t> {
+    target: &'t Target,
+    into: Keyspace,
+    /// It holds pieces of values: their heads are written with the entries that refer to them.
+    is_of_pieces: bool,
+    log: LogReach,
+    older: Older,
+    batch: Batch,
+    batch_bytes: usize,
+    report: KeyspaceSalvage,
+}
+
+impl<'t> KeyspaceWriter<'t> {
+    /// For a keyspace that `report` names.
+    pub(crate) fn new(
+        target: &'t Target,
+        into: Keyspace,
+        log: LogReach,
+        older: Older,
+        report: KeyspaceSalvage,
+    ) -> Self {
+        let batch = batch_of_another_store(&target.db);
+        let is_of_pieces = into.name() == PIECES_KEYSPACE;
+        Self { target, into, is_of_pieces, log, older, batch, batch_bytes: 0, report }
+    }
+
+    /// Writes everything that runs and log hold of it; the log's operations are a keyspace of their own.
+    pub(crate) fn write(
+        mut self,
+        plan: &mut KeyspacePlan,
+        (data, store): (Option<Arc<dyn File>>, StoreId),
+        values: &SalvagedValues,
+        operations: Option<&Keyspace>,
+        meter: &mut Meter<'_, '_>,
+    ) -> Result<KeyspaceSalvage> {
+        let mut operations = operations.map(Keyspace::iter).transpose()?;
+        let mut operation = next_operation(&mut operations)?;
+        let mut sweep = Sweep::new(plan, data, store, values);
+        while let Some(key) = sweep.next_key(operation.as_ref().map(|operation| operation.key.as_slice())) {
+            let answer = sweep.take(&key)?;
+            let mut of_log = match operation.take_if(|operation| operation.key == key) {
+                Some(found) => {
+                    operation = next_operation(&mut operations)?;
+                    found.operations
+                }
+                None => Vec::new(),
+            };
+            of_log.iter_mut().try_for_each(|operation| operation.read_value(&key, values))?;
+            sweep.lost.extend(self.write_key(&key, answer, of_log, values)?);
+            if sweep.bytes_read > 0 {
+                meter.advance(std::mem::take(&mut sweep.bytes_read))?;
+            }
+        }
+        meter.advance(sweep.bytes_read)?;
+        self.report.lost_ranges = sweep.lost;
+        self.commit()?;
+        Ok(self.report)
+    }
+
+    /// Writes what is left of a key; says what is not.
+    fn write_key(
+        &mut self,
+        key: &[u8],
+        answer: Answer,
+        of_log: Vec<Logged>,
+        values: &SalvagedValues,
+    ) -> Result<Option<LostRange>> {
+        if self.is_of_pieces && value_of_head(key).is_some() {
+            return Ok(None);
+        }
+        let (verdict, lost) = decide(answer, of_log, self.log);
+        let written = verdict.map_or(Ok(()), |verdict| self.write_verdict(key, verdict, values));
+        written.map(|()| lost)
+    }
+
+    fn write_verdict(&mut self, key: &[u8], verdict: Verdict, values: &SalvagedValues) -> Result<()> {
+        let Verdict { mut kind, mut value, mut is_older, is_uncertain } = verdict;
+        if let Some(base) = pieces_without_operands(kind, &value) {
+            ((kind, value), is_older) = (base, true);
+        }
+        if let Some(settled) =
+            core_of(&self.into).full_merge.try_full_merge(&Entry { key, kind, value: &value }, true)
+        {
+            (kind, value) = settled;
+        }
+        if !self.batch.has_room_for(key.len(), value.len()) {
+            self.commit()?;
+        }
+        self.report.older_records += u64::from(is_older);
+        let beside = if is_older { self.keyspace_beside()? } else { None };
+        let reference = reference_to_pieces(kind, &value);
+        if beside.is_none() {
+            let value_bytes = reference.map_or(u64_of(value.len()), |found| u64::from(found.length));
+            self.report.records += 1;
+            self.report.bytes += u64_of(key.len()) + value_bytes;
+            self.report.uncertain_records += u64::from(is_uncertain);
+        }
+        let into = beside.as_ref().unwrap_or(&self.into);
+        if let Some(reference) = reference {
+            values.pieces.push_head(&mut self.batch, (into.name(), key), &reference);
+        }
+        push(&mut self.batch, into, kind, key, &value);
+        self.batch_bytes += key.len() + value.len();
+        if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    /// Where older versions go, if not among the others; made when the first one comes.
+    fn keyspace_beside(&mut self) -> Result<Option<Keyspace>> {
+        let Older::Beside { name, options, keyspace } = &mut self.older else { return Ok(None) };
+        if keyspace.is_none() {
+            let options = *options;
+            *keyspace = Some(keyspace_like(self.target, name, &options)?);
+            self.report.older_keyspace = Some(name.clone());
+        }
+        Ok(keyspace.clone())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.batch_bytes = 0;
+        let batch = std::mem::replace(&mut self.batch, batch_of_another_store(&self.target.db));
+        if batch.is_empty() { Ok(()) } else { batch.commit() }
+    }
+}
+
+/// A keyspace of the target for what one of the damaged store held.
+pub(crate) fn keyspace_like(target: &Target, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
+    let made = keyspaces_as_described(&target.db, &[name], options)?.pop();
+    Ok(made.expect("as many keyspaces as names"))
+}
+
+/// The operations of the log that say something about a key, oldest first.
+struct KeyLog {
+    key: Vec<u8>,
+    operations: Vec<Logged>,
+}
+
+fn next_operation(operations: &mut Option<Iter>) -> Result<Option<KeyLog>> {
+    let Some(found) = operations.as_mut().and_then(Iterator::next) else { return Ok(None) };
+    let (key, bytes) = found?.into_pair()?;
+    let operations = decode_scratch(&bytes)
+        .map_err(|_| Error::new(ErrorKind::Corruption, "scratch of the salvage is damaged"))?;
+    Ok(Some(KeyLog { key: key.to_vec(), operations }))
+}

@@ -1,0 +1,128 @@
+//! Values in pieces: their keyspace is salvaged before those of users, so that an entry that refers to a
+//! value is written only where all of its pieces are.
+//!
+//! **Invariants**
+//! - A head is written with the entry that refers to its value, by one commit: no other value has one.
+//! - Pieces of a value without a head are removed at the end.
+//! - What is lost is named by the key of the user; keys of pieces are in no report.
+
+use testudo_base::{Kind, Result, ValueReference, num::u64_of};
+use testudo_db::{
+    Batch, Keyspace,
+    maintenance::{batch_of_another_store, push},
+};
+use testudo_storage::DATA_FILE;
+use testudo_store::values::pieces_format::{
+    PiecesHead, head_key, piece_count, piece_key, piece_len, value_of_piece,
+};
+
+use crate::salvage::{
+    key_ranges::after,
+    report::{LogSalvage, LostRange},
+    target::Target,
+};
+
+/// Pieces of a dead value that are removed by one commit.
+const REMOVED_TOGETHER: usize = 256;
+
+/// The pieces in the target.
+#[derive(Debug, Default)]
+pub(crate) struct SalvagedPieces {
+    /// `None` if there are none.
+    keyspace: Option<Keyspace>,
+    /// What is missing of them, by their own keys.
+    lost: Vec<LostRange>,
+    /// Where commits are missing.
+    lost_of_log: Option<(String, u64)>,
+}
+
+impl SalvagedPieces {
+    /// Those in `keyspace`, of which `lost` is missing; the pieces themselves may have been in the log, too.
+    pub(crate) fn new(keyspace: Option<Keyspace>, lost: Vec<LostRange>, log: &LogSalvage) -> Self {
+        let lost_of_log = log.lost.first().map(|lost| (lost.file.clone(), lost.offset));
+        Self { keyspace, lost, lost_of_log }
+    }
+
+    /// The first piece that is missing of the value that `reference` leads to; `None` if all of it is there,
+    /// or if it leads to no value in pieces.
+    pub(crate) fn first_missing(&self, reference: &ValueReference) -> Result<Option<u32>> {
+        let Some(value) = reference.pieces() else { return Ok(None) };
+        let mut next = 0;
+        if let Some(keyspace) = &self.keyspace {
+            for entry in keyspace.range(piece_key(value, 0)..piece_key(value + 1, 0))? {
+                let entry = entry?;
+                let is_next = entry.key() == piece_key(value, next)
+                    && entry.value_len()? == u64_of(piece_len(reference.length, next));
+                if !is_next {
+                    break;
+                }
+                next += 1;
+            }
+        }
+        Ok(Some(next).filter(|next| *next < piece_count(reference.length)))
+    }
+
+    /// What is reported of `key`, the value of which lacks a piece.
+    pub(crate) fn lost(&self, key: &[u8], reference: &ValueReference, piece: u32) -> LostRange {
+        let piece_key = piece_key(reference.pieces().unwrap_or_default(), piece);
+        let range = self.lost.iter().find(|range| range.contains(&piece_key));
+        let (file, offset, why) = match (range, &self.lost_of_log) {
+            (Some(range), _) => (range.file.clone(), range.offset, format!(": {}", range.why)),
+            (None, Some((file, offset))) => (file.clone(), *offset, ": commits are lost there".to_owned()),
+            (None, None) => (DATA_FILE.to_owned(), 0, String::new()),
+        };
+        LostRange {
+            low: key.to_vec(),
+            high: Some(after(key)),
+            records_about: 1,
+            bytes_about: u64::from(reference.length),
+            file,
+            offset,
+            why: format!("piece {piece} of the value is missing{why}"),
+        }
+    }
+
+    /// Adds the head of a value to the commit that writes the entry that refers to it.
+    pub(crate) fn push_head(
+        &self,
+        batch: &mut Batch,
+        (keyspace, key): (&str, &[u8]),
+        reference: &ValueReference,
+    ) {
+        if let (Some(pieces), Some(value)) = (&self.keyspace, reference.pieces()) {
+            let (keyspace, key) = (keyspace.to_owned(), key.to_vec());
+            let head = PiecesHead { length: reference.length, keyspace, key }.encode();
+            push(batch, pieces, Kind::Value, &head_key(value), &head);
+        }
+    }
+
+    /// Removes the pieces to which nothing refers.
+    pub(crate) fn remove_dead(self, target: &Target) -> Result<()> {
+        let Some(keyspace) = self.keyspace else { return Ok(()) };
+        let mut from = piece_key(0, 0);
+        while let Some(found) = keyspace.range(from..)?.next() {
+            let Some(value) = value_of_piece(found?.key()) else { break };
+            let end = piece_key(value + 1, 0);
+            if !keyspace.contains_key(head_key(value))? {
+                remove_range(target, &keyspace, piece_key(value, 0), &end)?;
+            }
+            from = end;
+        }
+        Ok(())
+    }
+}
+
+fn remove_range(target: &Target, keyspace: &Keyspace, from: Vec<u8>, end: &[u8]) -> Result<()> {
+    loop {
+        let mut batch = batch_of_another_store(&target.db);
+        let mut count = 0;
+        for entry in keyspace.range(from.clone()..end.to_vec())?.take(REMOVED_TOGETHER) {
+            batch.remove(keyspace, entry?.key());
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        batch.commit()?;
+    }
+}

@@ -1,0 +1,105 @@
+//! The store that a salvage writes.
+//!
+//! **Invariants**
+//! - It carries the mark of an unfinished store from before there is anything of it until everything in it is
+//!   durable.
+//! - Only who holds its lock changes it or removes it. A salvage that fails leaves nothing behind.
+
+use std::path::{Path, PathBuf};
+
+use testudo_base::{Error, ErrorKind, Result, StoreId, sync::Arc};
+use testudo_db::{
+    Db,
+    maintenance::{store_of, unfinished},
+};
+use testudo_env::Env;
+use testudo_storage::SuperblockFile;
+use testudo_store::directory::{self, LOCK_FILE, UNFINISHED_FILE};
+
+use crate::salvage::SalvageOptions;
+
+/// A store in the making.
+pub(crate) struct Target {
+    pub(crate) db: Db,
+    env: Arc<dyn Env>,
+    directory: PathBuf,
+    made_directory: bool,
+}
+
+impl Target {
+    /// Begins a store where there is none.
+    ///
+    /// Errors: `Invalid` if the directory holds anything.
+    pub(crate) fn begin(options: &SalvageOptions) -> Result<Self> {
+        let directory = options.target.as_path();
+        let (env, made_directory) = directory::anchor_or_make(&options.env, directory)?;
+        let builder = Db::builder(directory).env(Arc::clone(&env)).memory_bytes(options.memory_bytes);
+        match unfinished(builder).open() {
+            Ok(db) => Ok(Self { db, env, directory: directory.to_owned(), made_directory }),
+            Err(error) => {
+                remove(&*env, directory, made_directory);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the store: finished if the outcome is good, removed otherwise.
+    pub(crate) fn end<T>(self, outcome: Result<T>) -> Result<T> {
+        let Self { db, env, directory, made_directory } = self;
+        let store = store_of(&db).id;
+        let closed = db.close();
+        let ended = outcome.and_then(|value| {
+            closed?;
+            finish(&*env, &directory, store)?;
+            Ok(value)
+        });
+        if ended.is_err() {
+            remove(&*env, &directory, made_directory);
+        }
+        ended
+    }
+}
+
+/// Takes the mark from the closed store of this id. Closing has given its lock up: if somebody else has taken
+/// its place since, it is not there any more.
+///
+/// Errors: `Locked`; `Io`.
+fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
+    let _lock = directory::lock(env, directory, false, true)?;
+    let names = directory::list(env, directory)?.unwrap_or_default();
+    let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
+    let is_ours = || SuperblockFile::open(env, directory, false).is_ok_and(|(_, found)| found.store == store);
+    if !is_marked || !is_ours() {
+        let message =
+            format!("{}: another process has taken the place of the new store", directory.display());
+        return Err(Error::new(ErrorKind::Locked, message));
+    }
+    let mark = directory.join(UNFINISHED_FILE);
+    env.sync_dir(directory)
+        .and_then(|()| env.remove_file(&mark))
+        .and_then(|()| env.sync_dir(directory))
+        .map_err(|e| directory::io(directory, e))
+}
+
+/// Removes what is left of a store that was not finished, unless somebody else has taken its place.
+fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
+    let unfinished = || {
+        let names = directory::list(env, directory).ok().flatten().unwrap_or_default();
+        Some(names).filter(|names| directory::makes_way(names))
+    };
+    if unfinished().is_none() {
+        return;
+    }
+    let Ok(lock) = directory::lock(env, directory, true, true) else { return };
+    let names = unfinished();
+    if let Some(names) = &names {
+        // The mark goes last but one, so that what is cut short here stays marked.
+        let last = [UNFINISHED_FILE, LOCK_FILE];
+        let others = names.iter().map(String::as_str).filter(|name| !last.contains(name));
+        others.chain(last).for_each(|name| _ = env.remove_file(&directory.join(name)));
+    }
+    drop(lock);
+    if names.is_some() && made_directory {
+        let _ = env.remove_dir(directory);
+    }
+}

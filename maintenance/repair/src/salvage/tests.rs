@@ -1,0 +1,20 @@
+use std::path::Path;
+
+use testudo_base::ErrorKind;
+use testudo_env::MemEnv;
+
+use super::{target::Target, *};
+
+/// Closing gives the lock of the target up before the mark goes.
+#[test]
+fn a_target_whose_place_somebody_has_taken_is_neither_finished_nor_removed() {
+    let machine = MemEnv::new(1);
+    let env: Arc<dyn Env> = machine.clone();
+    let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/saved") };
+    let target = Target::begin(&options).unwrap();
+    // As if another process had finished a store of its own there.
+    machine.remove_file(Path::new("/saved/UNFINISHED")).unwrap();
+    let error = target.end(Ok(())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
+    assert!(machine.file_bytes("/saved/superblock").is_ok(), "nothing was removed");
+}

@@ -1,0 +1,145 @@
+//! Writes what is left of each keyspace into the target, and adds up the report.
+//!
+//! `keyspace_writer.rs` writes a keyspace; what becomes of a key is decided in `decide.rs`. Values in pieces
+//! come before the keyspaces of users.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use testudo_base::{KeyspaceId, Result, Seqno, StoreId, sync::Arc};
+use testudo_db::{
+    Keyspace,
+    maintenance::{core_of, keyspace_of, store_of},
+};
+use testudo_env::File;
+use testudo_options::KeyspaceOptions;
+use testudo_store::{
+    long_work::Meter,
+    values::{names_beside::name_beside, pieces::PIECES_KEYSPACE},
+};
+
+use crate::salvage::{
+    SalvageOptions,
+    decide::LogReach,
+    evidence::Evidence,
+    keyspace_writer::{KeyspaceWriter, Older, keyspace_like},
+    log::SortedLog,
+    logged_values::LoggedValues,
+    pieces::SalvagedPieces,
+    plan::{KeyspacePlan, Plan},
+    report::{KeyspaceSalvage, NameSource, SalvageReport},
+    target::Target,
+    values::SalvagedValues,
+};
+
+/// Writes everything; the report.
+pub(crate) fn write_all(
+    options: &SalvageOptions,
+    target: &Target,
+    evidence: Evidence,
+    mut plan: Plan,
+    (log, logged): (SortedLog, LoggedValues),
+    meter: &mut Meter<'_, '_>,
+) -> Result<SalvageReport> {
+    let SortedLog { scratch, whole_after, report: log } = log;
+    // A sweep would take values away of which the keys are not written yet.
+    let _no_sweep = store_of(&target.db).pieces.begin_sweep();
+    let mut report = SalvageReport {
+        store: format!("{:032x}", evidence.store.0),
+        method: plan.method,
+        findings: evidence.findings,
+        unproven: plan.unproven,
+        ..SalvageReport::default()
+    };
+    let source = (evidence.data, evidence.store);
+    let taken = names_of(&plan.keyspaces);
+    let pieces = plan.keyspaces.iter().find(|(_, keyspace)| keyspace.name == PIECES_KEYSPACE);
+    let pieces = pieces.map(|(id, _)| *id).and_then(|id| plan.keyspaces.remove_entry(&id));
+    let mut site = Site { options, target, source, whole_after, operations_of: scratch, taken, meter };
+    let mut values = SalvagedValues { logged, pieces: SalvagedPieces::default() };
+    let of_pieces = pieces.map(|pieces| site.write(pieces, &values)).transpose()?;
+    let keyspace = store_of(&target.db).pieces.keyspace().map(|core| keyspace_of(&target.db, core));
+    let lost = of_pieces.map(|report| report.lost_ranges).unwrap_or_default();
+    values.pieces = SalvagedPieces::new(keyspace, lost, &log);
+    for keyspace in plan.keyspaces {
+        report.keyspaces.push(site.write(keyspace, &values)?);
+    }
+    values.logged.drop_scratch(target)?;
+    values.pieces.remove_dead(target)?;
+    target.db.flush()?;
+    Ok(SalvageReport { log, ..report })
+}
+
+/// What the keyspaces have in common.
+struct Site<'s, 'm, 'o> {
+    options: &'s SalvageOptions,
+    target: &'s Target,
+    source: (Option<Arc<dyn File>>, StoreId),
+    whole_after: Seqno,
+    operations_of: BTreeMap<KeyspaceId, Keyspace>,
+    /// Names that the source has.
+    taken: BTreeSet<String>,
+    meter: &'s mut Meter<'m, 'o>,
+}
+
+impl Site<'_, '_, '_> {
+    /// Writes what is left of a keyspace.
+    fn write(
+        &mut self,
+        (id, mut keyspace): (KeyspaceId, KeyspacePlan),
+        values: &SalvagedValues,
+    ) -> Result<KeyspaceSalvage> {
+        let settings = settings_of(&keyspace, self.options);
+        let into = keyspace_like(self.target, &keyspace.name, &settings)?;
+        store_of(&self.target.db).pieces.adopt(core_of(&into));
+        let reach = LogReach { flushed: keyspace.flushed, whole_after: self.whole_after };
+        // A piece has one version only.
+        let older = if self.options.older_versions || keyspace.name == PIECES_KEYSPACE {
+            Older::Among
+        } else {
+            let name = name_beside(&keyspace.name, id.0, &self.taken);
+            Older::Beside { name, options: settings, keyspace: None }
+        };
+        let writer = KeyspaceWriter::new(self.target, into, reach, older, empty_report(id, &keyspace));
+        let operations = self.operations_of.remove(&id);
+        let written =
+            writer.write(&mut keyspace, self.source.clone(), values, operations.as_ref(), self.meter)?;
+        operations.map_or(Ok(()), |scratch| drop_scratch(self.target, scratch))?;
+        Ok(written)
+    }
+}
+
+fn names_of(keyspaces: &BTreeMap<KeyspaceId, KeyspacePlan>) -> BTreeSet<String> {
+    keyspaces.values().map(|keyspace| keyspace.name.clone()).collect()
+}
+
+/// The settings of the keyspace in the target.
+fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOptions {
+    let is_described = keyspace.name_from == NameSource::Manifest;
+    match &options.merge_operator {
+        Some(name) if !is_described => keyspace.options.merge_operator(name),
+        _ => keyspace.options.chosen(),
+    }
+}
+
+/// The report of a keyspace of which nothing is written yet.
+fn empty_report(id: KeyspaceId, keyspace: &KeyspacePlan) -> KeyspaceSalvage {
+    KeyspaceSalvage {
+        id: id.0,
+        name: keyspace.name.clone(),
+        name_from: keyspace.name_from,
+        records: 0,
+        bytes: 0,
+        uncertain_records: 0,
+        older_records: 0,
+        older_keyspace: None,
+        lost_ranges: Vec::new(),
+    }
+}
+
+/// Drops the keyspace that held the log's operations on another one.
+fn drop_scratch(target: &Target, scratch: Keyspace) -> Result<()> {
+    let name = scratch.name().to_owned();
+    drop(scratch);
+    target.db.drop_keyspace(&name)?;
+    Ok(())
+}
