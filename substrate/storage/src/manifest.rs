@@ -254,7 +254,8 @@ impl Manifest {
             return Ok(());
         }
         if let Err(error) = self.append(&mut log, edit) {
-            let error = if log.reread().is_err() { error.lasting("an edit may be partly written") } else { error };
+            let error =
+                if log.reread().is_err() { error.lasting("an edit may be partly written") } else { error };
             return Err(log.fail(error));
         }
         // The edit is durable. If this superblock write fails transiently, it is retried before the next
@@ -323,7 +324,8 @@ impl Manifest {
         let newest = list_manifests(&*self.env, &self.directory)?.pop().unwrap_or_default();
         let old = log.superblock.manifest;
         let number = newest.max(old).checked_add(1);
-        let number = number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "manifest numbers are exhausted"))?;
+        let number =
+            number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "manifest numbers are exhausted"))?;
         debug_assert!(number > old, "manifest numbers must ascend");
         let (store, edit) = (log.superblock.store, log.last_edit);
         let (file, seed, end) =

@@ -11,7 +11,7 @@
 //! | 16 | 8 | XXH3 of the payload, seeded |
 //! | 24 | … | payload: changes in sequence |
 //!
-//! The seed mixes store id and manifest number, so that no record of another file is accepted. A change is a tag
+//! The seed mixes store id and manifest number, so that no record of another file is valid. A change is a tag
 //! byte and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32): 1 put object
 //! (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) · 3 references (span, delta
 //! as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str, options str) · 6

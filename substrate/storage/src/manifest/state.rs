@@ -157,7 +157,7 @@ impl ManifestState {
             }
             let count = references.checked_add_signed(delta).ok_or(Damage("references below zero"))?;
             if i32::try_from(count).is_err() {
-                return Err(Damage("more references than a change can state"));
+                return Err(Damage("reference count is too large to encode"));
             }
             *references = count;
             if count == 0 {
