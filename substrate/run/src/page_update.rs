@@ -78,7 +78,7 @@ impl PageUpdate {
         for at in run.footer()?.index.positions() {
             blocks.extend(run.index_entries(at)?);
         }
-        // With shortened separators, blocks are delimited by their first keys, which an update would change.
+        // With cut separators, blocks are delimited by their first keys, which an update would change.
         if blocks.iter().any(|block| block.fork.is_some()) {
             return Ok(None);
         }
@@ -274,7 +274,7 @@ impl PageUpdate {
         Ok(Some(Arc::new(Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places)))))
     }
 
-    /// Returns the key ends of the new version. Reads unchanged ends if they are shortened in the reference.
+    /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.
     fn key_ends(&mut self) -> Result<KeyEnds> {
         let (first, last) = (self.first_key.take(), self.last_key.take());
         if first.is_none() && last.is_none() {

@@ -38,9 +38,9 @@ pub struct ScanProgress {
 #[derive(Clone, Debug)]
 pub struct ScanForecast {
     progress: Arc<ScanProgress>,
-    /// Per this number of entries of the scan,
+    /// Denominator of the run's share: entries of the scan …
     entries: u64,
-    /// the run is expected to provide this number of pages.
+    /// … per this number of pages that the run is expected to provide.
     pages: u64,
     /// Whether the scan is certain to continue in this run.
     is_main: bool,

@@ -27,7 +27,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the forks of shortened separators against the blocks that they separate.
+    /// Checks the forks of cut separators against the blocks that they separate.
     pub fn check_forks(&self) -> Result<()> {
         let (mut before, mut top_before) = (None, None);
         let index = &self.footer()?.index;

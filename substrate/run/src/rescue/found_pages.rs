@@ -125,7 +125,7 @@ fn widened(ends: &KeyEnds, (first, last): &(Vec<u8>, Vec<u8>)) -> KeyEnds {
         return ends.clone();
     }
     let low = if ends.first_is_cut() { ends.first().to_vec() } else { ends.first().min(first).to_vec() };
-    // A shortened last key is not an upper bound; the greatest key with that prefix is.
+    // A cut last key is not an upper bound; the greatest key with that prefix is.
     let high = match ends.last_is_cut() {
         true => [ends.last(), &[0xff; 16]].concat().max(last.clone()),
         false => ends.last().max(last).to_vec(),

@@ -47,7 +47,7 @@ pub(super) struct WrittenIndex {
 pub(super) struct EncodedBlock<'a> {
     pub(super) separator: &'a [u8],
     pub(super) entry: &'a [u8],
-    /// The fork, if the separator was shortened.
+    /// The fork, if the separator was cut.
     pub(super) fork: Option<Fork>,
 }
 
