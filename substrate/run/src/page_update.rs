@@ -78,7 +78,7 @@ impl PageUpdate {
         for at in run.footer()?.index.positions() {
             blocks.extend(run.index_entries(at)?);
         }
-        // With cut separators, blocks are delimited by their first keys, which an update would change.
+        // With cut separators, blocks are delimited by their first keys, which an update may change.
         if blocks.iter().any(|block| block.fork.is_some()) {
             return Ok(None);
         }

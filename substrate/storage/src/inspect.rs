@@ -37,7 +37,9 @@ pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotConten
         Some(page) if page.iter().all(|&byte| byte == 0) => SlotContents::Empty,
         Some(page) => match Superblock::decode(page) {
             Ok(Some(superblock)) => SlotContents::Superblock(superblock),
-            Ok(None) => SlotContents::Damaged("neither magic nor checksum fit a superblock".to_owned()),
+            Ok(None) => {
+                SlotContents::Damaged("magic or checksum of the superblock does not match".to_owned())
+            }
             Err(error) => SlotContents::Damaged(error.to_string()),
         },
     }))
@@ -107,11 +109,7 @@ pub fn read_file(env: &dyn Env, directory: &Path, name: &str) -> Result<Vec<u8>>
     let file = env.open(&directory.join(name), options).map_err(failed)?;
     let length = usize_of(file.len().map_err(failed)?);
     if length > MAX_FILE_BYTES {
-        return Err(Error::corruption(
-            name,
-            u64_of(MAX_FILE_BYTES),
-            "the file is longer than any of its kind",
-        ));
+        return Err(Error::corruption(name, u64_of(MAX_FILE_BYTES), "the file exceeds the maximum length"));
     }
     let whole = length / PAGE_SIZE * PAGE_SIZE;
     let mut bytes = read_sparse(&*file, u64_of(whole)).map_err(failed)?;

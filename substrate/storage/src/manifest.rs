@@ -170,7 +170,11 @@ impl Manifest {
         })?;
         let length = file.len().map_err(|e| Error::io(&name, e))?;
         if length > MAX_BYTES {
-            return Err(Error::corruption(&name, MAX_BYTES, "the file is longer than any manifest"));
+            return Err(Error::corruption(
+                &name,
+                MAX_BYTES,
+                "the file exceeds the maximum length of a manifest",
+            ));
         }
         let bytes = read_sparse(&*file, length).map_err(|e| Error::io(&name, e))?;
         let seed = RecordSeed::new(superblock.store, superblock.manifest);

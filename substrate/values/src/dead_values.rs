@@ -83,7 +83,7 @@ impl DeadValues {
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let (count, length) = (reader.u32()?, reader.u32()?);
         if length != 0 && length != count.div_ceil(WORD_BITS) || u64::from(length) * 8 > 1 << 30 {
-            return Err(Damage("a segment has an impossible number of values"));
+            return Err(Damage("a segment has an invalid number of values"));
         }
         let mut bits = Reader::new(reader.take(usize_of(u64::from(length)) * 8)?);
         let mut words = Vec::new();

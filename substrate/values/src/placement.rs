@@ -119,7 +119,7 @@ impl Placement {
     /// Errors: `Invalid` unless the ratio is between 0 and 1.
     pub fn with_large_ratio(self, large_ratio: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&large_ratio) {
-            return Err(Error::invalid("the ratio of a placement is a number between 0 and 1"));
+            return Err(Error::invalid("the ratio of a placement must be between 0 and 1"));
         }
         Ok(Self { large_ratio, ..self })
     }
@@ -129,7 +129,7 @@ impl Placement {
     /// Errors: `Invalid` unless the ratio is between 0 and 1.
     pub fn with_small_ratio(self, small_ratio: f64) -> Result<Self> {
         if !(0.0..=1.0).contains(&small_ratio) {
-            return Err(Error::invalid("the ratio of a placement is a number between 0 and 1"));
+            return Err(Error::invalid("the ratio of a placement must be between 0 and 1"));
         }
         Ok(Self { small_ratio, ..self })
     }
@@ -152,9 +152,7 @@ impl Placement {
     /// Errors: `Invalid` for other numbers.
     pub fn with_in_place_levels(self, in_place_levels: u32) -> Result<Self> {
         if !(1..=IN_PLACE_LEVELS_MAX).contains(&in_place_levels) {
-            return Err(Error::invalid(
-                "a placement has the values of medium pairs in place in 1 or 2 levels",
-            ));
+            return Err(Error::invalid("a placement keeps values of medium pairs in place in 1 or 2 levels"));
         }
         Ok(Self { in_place_levels, ..self })
     }

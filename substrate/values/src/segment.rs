@@ -334,6 +334,6 @@ impl Segment {
             && self.dead_bytes <= self.stored_bytes
             && self.stored_bytes <= entries.saturating_mul(MAX_VALUE_BYTES)
             && usize_of(self.stored_bytes) <= usize_of(self.run.reference().user_bytes);
-        fits.then_some(()).ok_or(Damage("a value segment contradicts itself"))
+        fits.then_some(()).ok_or(Damage("a value segment is inconsistent"))
     }
 }

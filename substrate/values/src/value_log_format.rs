@@ -57,7 +57,7 @@ impl ValueLogRecord {
         reader.finish()?;
         let pages = spans.iter().try_fold(0u32, |sum, span| sum.checked_add(span.page_count));
         if pages.is_none_or(|pages| pages == 0) {
-            return Err(Damage("a value log has an impossible length"));
+            return Err(Damage("a value log has an invalid length"));
         }
         Ok(Self { id, keyspace, incarnation, spans })
     }

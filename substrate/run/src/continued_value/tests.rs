@@ -304,7 +304,7 @@ fn a_long_value_is_read_from_the_cache_the_second_time() {
         // In a batch with others, only those are read.
         let both = read_by(&bed, || (1..=2).for_each(get));
         assert!((u64_of(length) / 2..u64_of(length) * 2).contains(&both), "{length}: {both}");
-        // As records of another cache they are not kept here.
+        // Values cached as records are not kept here.
         bed.data.set_record_bytes_max(u64_of(length) + 100);
         let run = bed.reopened(&run);
         run.data().set_record_bytes_max(u64_of(length) + 100);

@@ -226,7 +226,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
             self.stack.extend_from_slice(entry.value);
         }
         if u64_of(self.stack.len()) > MAX_VALUE_BYTES {
-            let error = Error::invalid("operands of a key that cannot be merged have become too long");
+            let error = Error::invalid("unmerged operands of a key exceed the maximum value length");
             let entry = self.sources[self.order[0]].entry();
             let error = entry.iter().fold(error, |error, entry| error.about_key(entry.key));
             self.order.clear();

@@ -102,10 +102,7 @@ impl BlockBuilder {
     /// page. Never `false` for an entry that fits into a page if the block is empty.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
-        debug_assert!(
-            self.last_key() <= entry.key,
-            "keys must increase; only cut separators can be equal"
-        );
+        debug_assert!(self.last_key() <= entry.key, "keys must increase; only cut separators can be equal");
         let prefix = self.prefix_with(entry.key);
         let unshared = self.unshared_bytes + entry_bytes(entry);
         let count = self.entries.len();

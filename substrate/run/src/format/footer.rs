@@ -298,7 +298,7 @@ impl Footer {
         let (filter_page, filter_pages) = (reader.u32()?, reader.u32()?);
         let filter_end = filter_page.checked_add(filter_pages).ok_or(Damage("filter is outside its run"))?;
         if filter_page < data_pages || filter_end > limit_page || count * 12 > reader.rest().len() {
-            return Err(Damage("the footer contradicts its run"));
+            return Err(Damage("the footer does not match its run"));
         }
         let mut index = Vec::with_capacity(count);
         for _ in 0..count {
@@ -331,7 +331,7 @@ impl Footer {
             return Err(Damage("a footer does not end with its index and filter"));
         };
         if index == 0 || reference.data_pages != reference.footer_page || reference.footer_pages != 1 {
-            return Err(Damage("the footer contradicts its run"));
+            return Err(Damage("the footer does not match its run"));
         }
         Ok(Self::of_enclosed(Enclosed::new(reference.footer_page, index, filter, reader.rest())))
     }

@@ -149,7 +149,7 @@ impl KeyEnds {
             && ends.cuts <= FIRST_IS_CUT | LAST_IS_CUT
             && fits(ends.first(), ends.first_is_cut())
             && fits(ends.last(), ends.last_is_cut());
-        if is_valid { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
+        if is_valid { Ok(ends) } else { Err(Damage("the key ends of a run are inconsistent")) }
     }
 }
 

@@ -239,9 +239,9 @@ impl ReplacedPages {
             let (at, number) = (reader.varint()?, usize_of(reader.varint()?));
             let is_place = at < u64::from(data_pages) || (u64::from(footer_end)..places).contains(&at);
             if !is_place || !taken.insert(at) {
-                return Err(Damage("a replaced page is in an impossible place"));
+                return Err(Damage("a replaced page is in an invalid place"));
             }
-            let writing = *writings.get(number).ok_or(Damage("a replaced page has no such writing"))?;
+            let writing = *writings.get(number).ok_or(Damage("a replaced page has an unknown writing"))?;
             used[number] = true;
             Ok((testudo_base::num::low32(page), PagePlace { at: testudo_base::num::low32(at), writing }))
         };
@@ -266,7 +266,7 @@ impl ReplacedPages {
             || !are_of_replaced()
             || !replaced.places().all(|place| is_free(place.at))
         {
-            return Err(Damage("the replaced pages of a run contradict each other"));
+            return Err(Damage("the replaced pages of a run are inconsistent"));
         }
         Ok(replaced)
     }
@@ -276,7 +276,7 @@ impl ReplacedPages {
 fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
     let count = usize_of(u64::from(reader.u32()?));
     if count > reader.rest().len() / least_bytes {
-        return Err(Damage("a run has an impossible number of replaced pages"));
+        return Err(Damage("a run has an invalid number of replaced pages"));
     }
     Ok(count)
 }

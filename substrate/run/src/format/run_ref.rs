@@ -191,20 +191,20 @@ impl RunRef {
             return Err(Damage("a run has both replaced pages and continued values"));
         }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
-            return Err(Damage("a run has an impossible number of spans"));
+            return Err(Damage("a run has an invalid number of spans"));
         }
         let mut spans = Vec::with_capacity(usize_of(u64::from(count)));
         let mut pages = 0u64;
         for _ in 0..count {
             let span = ExtentSpan { first_page: reader.u64()?, page_count: reader.u32()? };
             if span.page_count == 0 || span.first_page > MAX_PAGE {
-                return Err(Damage("a run has an impossible span"));
+                return Err(Damage("a run has an invalid span"));
             }
             pages += u64::from(span.page_count);
             spans.push(span);
         }
         if pages > u64::from(u32::MAX) {
-            return Err(Damage("a run has an impossible number of pages"));
+            return Err(Damage("a run has an invalid number of pages"));
         }
         let mut run = Self {
             id,
@@ -230,7 +230,7 @@ impl RunRef {
             || run.entries > u64::from(run.data_pages) * PAGE_BYTES
             || run.user_bytes > MAX_USER_BYTES
         {
-            return Err(Damage("a run reference contradicts itself"));
+            return Err(Damage("a run reference is inconsistent"));
         }
         if head & HAS_REPLACED_PAGES != 0 {
             let replaced = ReplacedPages::decode(reader, run.data_pages, run.footer_end(), pages)?;

@@ -194,7 +194,7 @@ impl LenientCursor {
         let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
         let keys = &self.reference.keys;
         if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
-            return Err("keys are outside the range of their place".to_owned());
+            return Err("keys are outside the expected range".to_owned());
         }
         self.count = Block::parse(&self.payload).map_or(0, |block| {
             let is_cut = block.continued_bytes().is_ok_and(|bytes| bytes > 0);

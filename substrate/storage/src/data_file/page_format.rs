@@ -144,10 +144,10 @@ pub fn verify_pages(pages: &[u8], identity: &PageIdentity) -> Result<(), &'stati
     let Some(length) = stored_payload_bytes(pages) else { return Err("page is too short") };
     let end = PAGE_HEADER_BYTES + length;
     if end > pages.len() {
-        return Err("page length is beyond its pages");
+        return Err("page length exceeds its pages");
     }
     if !is_sealed_as(&pages[8..40], &identity.header(u32_of(length))) && !planted!("page-identity-ignored") {
-        return Err("page is not the one that belongs here");
+        return Err("page identity does not match");
     }
     let checksum = checksum64(&pages[8..end], identity.seed());
     if pages[..8] != checksum.to_le_bytes() && !planted!("page-checksum-ignored") {

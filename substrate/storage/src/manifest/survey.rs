@@ -75,7 +75,7 @@ pub fn survey_manifest(
     let file = env.open(&directory.join(&name), options).map_err(|e| Error::io(&name, e))?;
     let length = file.len().map_err(|e| Error::io(&name, e))?;
     if length > MAX_FILE_BYTES {
-        let damage = Some("the file is longer than a manifest can be".to_owned());
+        let damage = Some("the file exceeds the maximum length of a manifest".to_owned());
         return Ok(ManifestSurvey { number, damage, ..ManifestSurvey::default() });
     }
     let bytes = read_sparse_leniently(&*file, length);

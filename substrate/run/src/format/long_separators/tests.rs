@@ -37,7 +37,7 @@ fn forks_lead_every_key_to_its_block_with_few_comparisons() {
             });
             let expected = firsts.iter().filter(|first| **first <= key).count();
             assert_eq!(found.unwrap(), expected, "{key:?}");
-            assert!(looks <= 2, "{looks} looks for {key:?}");
+            assert!(looks <= 2, "{looks} comparisons for {key:?}");
         }
     }
 }
