@@ -190,7 +190,7 @@ impl RunWriter {
 
     /// Whether an entry of this size fits into the allocated space, with index and footer.
     pub fn has_room_for(&self, entry_bytes: usize) -> bool {
-        // A long value has a block of its own, of that length.
+        // The block of a long value is as long as the value.
         let is_open = !self.block.is_empty() || self.block.has_continuation();
         let open = if is_open { self.block.payload_bytes().div_ceil(PAGE_PAYLOAD_BYTES) } else { 0 };
         let ending = self.index.len() / INDEX_ENTRIES_MIN + ENDING_PAGES;
@@ -329,7 +329,7 @@ impl RunWriter {
 
     fn finish_block(&mut self) -> Result<()> {
         if self.block.is_empty() {
-            // Queries never reach a page that holds only the end of a value through the index.
+            // The index never leads queries to a page that holds only the end of a value.
             let is_needed = self.block.has_continuation() && !planted!("lone-continuation-not-written");
             return if is_needed { self.write_open_block().map(|_| ()) } else { Ok(()) };
         }

@@ -424,7 +424,7 @@ impl DataFile {
             None => {}
         }
         if has_space {
-            // Another bound may have been set meanwhile, from an older measurement of the device.
+            // A bound that was set meanwhile may not include this allocation.
             let rest = |growth: u64| Some(growth.saturating_sub(pages * PAGE_BYTES));
             let is_bound = |growth: u64| (growth < u64::MAX).then(|| rest(growth)).flatten();
             let _ = self.growth.fetch_update(Relaxed, Relaxed, is_bound);

@@ -313,7 +313,7 @@ impl Segment {
         Ok(reference.length.into())
     }
 
-    /// Returns the segment in its new run. Values may have died since it was rewritten.
+    /// Returns the segment in its new run. Values may have become dead since the rewrite.
     pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
         Self {
             id: self.id,

@@ -38,9 +38,9 @@ pub struct ScanProgress {
 #[derive(Clone, Debug)]
 pub struct ScanForecast {
     progress: Arc<ScanProgress>,
-    /// Denominator of the run's share: entries of the scan …
+    /// Entries of the scan per `pages` pages of the run.
     entries: u64,
-    /// … per this number of pages that the run is expected to provide.
+    /// Pages that the run is expected to provide per `entries` entries.
     pages: u64,
     /// Whether the scan is certain to continue in this run.
     is_main: bool,

@@ -59,7 +59,7 @@ impl RunRef {
             }
             pages.push((page, self.place_for(&first)));
             let is_part = first.record.part == PagePart::BeforeBorder;
-            // A missing overflow page gets an unreadable place: the footer is not such a page.
+            // A missing overflow page gets the footer's place, which fails verification as such a page.
             let place = match &second {
                 Some(second) => self.place_for(second),
                 None => PagePlace { at: self.footer_page, writing: first.writing },
@@ -125,7 +125,7 @@ fn widened(ends: &KeyEnds, (first, last): &(Vec<u8>, Vec<u8>)) -> KeyEnds {
         return ends.clone();
     }
     let low = if ends.first_is_cut() { ends.first().to_vec() } else { ends.first().min(first).to_vec() };
-    // A cut last key is not an upper bound; the greatest key with that prefix is.
+    // A cut last key is not an upper bound: keys with that prefix may be greater.
     let high = match ends.last_is_cut() {
         true => [ends.last(), &[0xff; 16]].concat().max(last.clone()),
         false => ends.last().max(last).to_vec(),

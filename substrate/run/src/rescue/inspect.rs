@@ -111,7 +111,7 @@ fn visit(
         for index in 0..block.count() {
             let cell = block.cell(index)?;
             let key = [block.prefix(), cell.suffix].concat();
-            // Shortened separators may be equal.
+            // Cut separators may be equal.
             let is_out_of_order = |previous: &Vec<u8>| *previous > key || (*previous == key && !may_repeat);
             if previous.as_ref().is_some_and(is_out_of_order) {
                 return Err(Damage("keys do not increase"));

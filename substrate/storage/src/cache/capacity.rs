@@ -33,7 +33,7 @@ use super::{
 
 /// Frames of the smallest cache.
 const FRAMES_MIN: usize = 16;
-/// Pools with a smaller limit are borrowed from in units of less than a group.
+/// Below this pool limit, the cache borrows less than a group at once.
 const SMALL_POOL_BYTES: u64 = 8 << 20;
 
 /// Memory that the cache borrows.

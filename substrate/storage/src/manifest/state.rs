@@ -116,9 +116,9 @@ impl ManifestState {
         Ok(())
     }
 
-    /// Applies changes to a copy of a state.
+    /// Applies changes in order, for copies of a state.
     ///
-    /// Errors: `Corruption` if a change is invalid in this state.
+    /// Errors: `Corruption` if a change is invalid in this state; earlier changes stay applied.
     pub fn apply_all(&mut self, changes: &[Change]) -> Result<(), testudo_base::Error> {
         let damaged = |Damage(why)| testudo_base::Error::new(testudo_base::ErrorKind::Corruption, why);
         changes.iter().try_for_each(|change| self.apply(change)).map_err(damaged)

@@ -332,8 +332,8 @@ impl Extents {
         }
     }
 
-    /// Returns by how many pages the live part would shrink after these changes; other holders may remain. A
-    /// span with two references is counted once both are dropped.
+    /// Returns by how many pages the live part would shrink after these changes; other holders may remain.
+    /// Each delta is evaluated alone: a span with two references counts only if one delta drops both.
     pub fn freed_pages(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) -> i64 {
         let table = self.table.lock();
         let freed = |(span, delta): (ExtentSpan, i32)| {

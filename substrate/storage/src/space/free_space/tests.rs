@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn freed_neighbours_merge_into_one_range() {
+fn freed_neighbors_merge_into_one_range() {
     let mut space = FreeSpace::from_live(2, 2, std::iter::empty());
     space.grow(100);
     let a = space.take(10).unwrap()[0];
