@@ -1,4 +1,4 @@
-//! Prints what building and probing a filter costs, its size and its error rate.
+//! Prints the time to build and probe a filter, its size and its false positive rate.
 //!
 //! Run with `cargo run --release -p testudo-filter --example filter_rate`.
 

@@ -1,11 +1,11 @@
-//! Building a filter in one go from the hashes of all its keys, in any order.
+//! Bulk construction of a filter from the hashes of all its keys, in any order.
 //!
-//! Hashes are scattered to their partitions, then each partition is counted out by quotient: both are
-//! counting sorts, so that no comparison sort is needed and a key costs a few nanoseconds.
+//! Hashes are scattered to their partitions, then each partition is sorted by quotient. Both are counting
+//! sorts, so that no comparison sort is needed and a key costs a few nanoseconds.
 //!
 //! **Invariants**
-//! - A partition is filled with the widest range of quotients that fits; only if its distinct hashes
-//!   outnumber its slots, or an offset outgrows its byte, does it become one that answers "maybe" to all.
+//! - A partition uses the widest range of quotients that fits. It answers "maybe" to everything only if its
+//!   distinct hashes outnumber its slots, or an offset does not fit into its byte.
 
 use testudo_base::{
     LargeSlice,
@@ -20,13 +20,13 @@ use crate::{
     },
 };
 
-/// Slots in use beyond which runs grow long and a spill past the last quotient becomes likely, in percent.
+/// Maximum load in percent; beyond it runs get long and overflow past the last slot becomes likely.
 const LOAD_PERCENT_MAX: u64 = 93;
 
-/// The number of partitions for a filter over `key_count` keys, at least one.
+/// Returns the number of partitions for a filter over `key_count` keys, at least one.
 ///
-/// Chosen so that a partition stays under a load of 93 % even when it gets two and a half standard
-/// deviations more keys than the average. Panics beyond about 10^13 keys.
+/// The load of a partition stays below 93 % even with two and a half standard deviations more keys than the
+/// average. Panics beyond about 10^13 keys.
 pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
     let slots = u64_of(Shape::of(precision).blocks_max * BLOCK_SLOTS);
     let most = slots * LOAD_PERCENT_MAX / 100;
@@ -37,7 +37,7 @@ pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
     u32_of(usize_of(key_count.div_ceil(mean)))
 }
 
-/// Bytes of the filter over so many keys, at most.
+/// Returns the maximum bytes of the filter over `key_count` keys.
 pub fn bytes(key_count: u64, precision: Precision) -> u64 {
     let (shape, count) = (Shape::of(precision), partition_count(key_count, precision));
     if count > 1 {
@@ -46,19 +46,19 @@ pub fn bytes(key_count: u64, precision: Precision) -> u64 {
     u64_of(HEADER_BYTES + blocks_for(usize_of(key_count), shape) * shape.block_bytes)
 }
 
-/// The partition that a key with this hash belongs to, in `0..partition_count`.
+/// Returns the partition of a hash, in `0..partition_count`.
 #[inline]
 pub fn partition_of(hash: u64, partition_count: u32) -> u32 {
     scale32(high32(hash), partition_count)
 }
 
-/// Hands the partitions of the filter over `hashes` to `write`, one by one, and returns their number, which
-/// is [`partition_count`] of the number of hashes.
+/// Builds the filter over `hashes`, passing each partition to `write`, and returns the number of partitions,
+/// which is [`partition_count`] of the number of hashes.
 ///
-/// Hashes may come in any order and repeat. If there are several partitions, each takes
-/// [`PARTITION_BYTES`]; a sole partition takes as few bytes as its keys need, and at most that.
+/// Hashes may be unsorted and repeated. If there are several partitions, each takes [`PARTITION_BYTES`]; a
+/// sole partition takes only the bytes that its keys need, up to that.
 ///
-/// Errors: that of `write`, which is not called again.
+/// Errors: those of `write`, which is then not called again.
 pub fn build<E>(
     hashes: &[u64],
     precision: Precision,
@@ -91,7 +91,7 @@ fn blocks_for(key_count: usize, shape: Shape) -> usize {
     (key_count + key_count / 11 + 8).div_ceil(BLOCK_SLOTS).min(shape.blocks_max)
 }
 
-/// The low halves of the hashes, ordered by partition, and where each partition ends.
+/// Returns the low halves of the hashes, ordered by partition, and the end of each partition.
 fn scatter(hashes: &[u64], partition_count: u32) -> (LargeSlice<u32>, Vec<usize>) {
     let mut scattered = LargeSlice::unfilled(hashes.len());
     if partition_count == 1 {
@@ -115,12 +115,12 @@ fn scatter(hashes: &[u64], partition_count: u32) -> (LargeSlice<u32>, Vec<usize>
     (scattered, at)
 }
 
-/// Encodes partitions one after the other, with scratch space that is kept between them.
+/// Encodes partitions in sequence, with reused scratch space.
 struct Encoder {
     shape: Shape,
-    /// Where the next hash of each quotient goes.
+    /// Position of the next hash of each quotient.
     places: Vec<u16>,
-    /// All hashes in the order of their quotients: quotient in the high half, remainder in the low.
+    /// All hashes sorted by quotient: quotient in the high half, remainder in the low half.
     sorted: Vec<u32>,
 }
 
@@ -130,8 +130,8 @@ impl Encoder {
         let slots = blocks * BLOCK_SLOTS;
         let at = out.len();
         let mut quotients = slots - (slots / 50).max(8).min(slots);
-        // Where they do not fit at first: equal hashes need only one slot, and fewer quotients leave more
-        // slots for what spills past the last one.
+        // Retries if they do not fit: equal hashes need only one slot, and fewer quotients leave more slots
+        // for the overflow past the last quotient.
         for attempt in 0..5 {
             if attempt == 1 {
                 hashes.sort_unstable();
@@ -158,7 +158,7 @@ impl Encoder {
 
     /// Sorts the hashes by quotient. REQUIRES: no more hashes than slots.
     fn sort(&mut self, hashes: &[u32], quotients: u16) {
-        debug_assert!(quotients > 0 || hashes.is_empty(), "every hash has a quotient");
+        debug_assert!(quotients > 0 || hashes.is_empty(), "hashes need at least one quotient");
         self.places.clear();
         self.places.resize(usize::from(quotients), 0);
         for &hash in hashes {
@@ -196,7 +196,7 @@ impl Encoder {
                     break;
                 }
                 sorted = rest;
-                // No branch on whether the run goes on: it would be mispredicted every other time.
+                // No branch on whether the run continues: it would be mispredicted every other time.
                 let goes_on = quotient == previous;
                 previous = quotient;
                 let slot = free.max(quotient);
@@ -223,7 +223,7 @@ impl Encoder {
     }
 }
 
-/// The byte that holds the runend bit of `slot`.
+/// Index of the byte that holds the runend bit of `slot`.
 #[inline]
 fn runend_byte(slot: usize, block_bytes: usize) -> usize {
     slot / BLOCK_SLOTS * block_bytes + RUNENDS_AT + slot % BLOCK_SLOTS / 8

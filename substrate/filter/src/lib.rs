@@ -1,19 +1,19 @@
 //! Page-partitioned quotient filter, built in bulk: one hash, one page, one probe.
 //!
-//! A filter over `n` keys is [`partition_count`]`(n)` partitions, laid out one after the other, each exactly
+//! A filter over `n` keys consists of [`partition_count`]`(n)` consecutive partitions, each exactly
 //! [`PARTITION_BYTES`] long, so that a partition and its page header fill one page. Only the sole partition
-//! of a small filter is shorter: its bytes are proportional to its keys. A probe picks its partition with
-//! [`partition_of`], fetches that one page and asks [`may_contain`].
+//! of a small filter is shorter: its size is proportional to its keys. A probe picks its partition with
+//! [`partition_of`], reads that page and calls [`may_contain`].
 //!
 //! Each partition is a rank-and-select quotient filter (Pandey, Bender, Johnson, Patro: *A General-Purpose
-//! Counting Filter*, SIGMOD 2017, §4), without wrap-around; its bytes are described in `partition.rs`. At
-//! the default precision a filter takes about 11.5 bits per key and errs on about 0.4 % of absent keys.
+//! Counting Filter*, SIGMOD 2017, §4), without wrap-around; `partition.rs` describes its layout. At the
+//! default precision a filter takes about 11.5 bits per key, with a false positive rate of about 0.4 %.
 //!
 //! **Invariants**
-//! - Never a false negative: a hash that was given to [`build`] is answered with "maybe", always.
-//! - Building never fails. A partition that too many hashes fall into (possible only with hashes that are
-//!   not evenly spread) answers "maybe" to everything.
-//! - Bytes that are damaged, truncated or hostile are answered with "maybe"; they neither panic nor loop.
+//! - No false negatives: for every hash passed to [`build`] the answer is "maybe".
+//! - Building never fails. A partition that gets too many hashes (possible only if hashes are not evenly
+//!   distributed) answers "maybe" to everything.
+//! - Damaged, truncated or hostile bytes are answered with "maybe"; they cause neither a panic nor a loop.
 
 mod build;
 mod partition;
@@ -25,7 +25,7 @@ pub use partition::{check, may_contain};
 /// Bytes of a partition: a page of 4096 bytes less the 40 bytes of its header.
 pub const PARTITION_BYTES: usize = 4056;
 
-/// How many bits of each key's hash a filter remembers beside its place, and so how often it errs.
+/// Number of bits stored per hash as its remainder; determines the false positive rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// Eight bits: about 0.4 % false positives, about 11.5 bits per key.

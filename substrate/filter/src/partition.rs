@@ -1,4 +1,4 @@
-//! The bytes of one partition: probing them, checking them, and the shape that the builder fills.
+//! Layout of a partition: probing, checking, and the shape that the builder fills.
 //!
 //! | offset | bytes | meaning                                                              |
 //! |-------:|------:|----------------------------------------------------------------------|
@@ -8,16 +8,15 @@
 //! |      4 |     2 | slots in use                                                         |
 //! |      6 |     … | blocks, each of 64 slots                                             |
 //!
-//! A block is: 1 byte offset, 8 bytes *occupieds*, 8 bytes *runends*, 64 remainders of 1 or 2 bytes. Bit `i`
-//! of a block's occupieds says that some hash has the quotient `64·block + i`; bit `i` of its runends says
-//! that slot `i` holds the last remainder of its quotient's run. The offset counts the slots at the start of
-//! the block (and beyond) that belong to quotients of earlier blocks.
+//! A block consists of a 1-byte offset, 8 bytes *occupieds*, 8 bytes *runends*, and 64 remainders of 1 or 2
+//! bytes. Bit `i` of a block's occupieds is set if any hash has the quotient `64·block + i`. Bit `i` of its
+//! runends is set if slot `i` holds the last remainder of its quotient's run. The offset counts the slots
+//! from the start of the block on (possibly beyond its end) that belong to quotients of earlier blocks.
 //!
 //! **Invariants**
-//! - Runs lie in the order of their quotients; no run starts before the slot numbered as its quotient.
-//! - There are as many runends as occupieds. Remainders within a run are in no order
-//!   and may repeat.
-//! - A kind of 0 is damage, so that a page of zeros never denies a key.
+//! - Runs are ordered by quotient; no run starts before the slot whose number is its quotient.
+//! - There are as many runends as occupieds. Remainders within a run are unordered and may repeat.
+//! - A kind of 0 is damage, so that a zeroed page never denies a key.
 
 use testudo_base::{
     codec::Damage,
@@ -31,12 +30,12 @@ pub(crate) const HEADER_BYTES: usize = 6;
 pub(crate) const ALWAYS_MAYBE: u8 = 3;
 /// Slots of one block.
 pub(crate) const BLOCK_SLOTS: usize = 64;
-/// Offset, occupieds and runends of a block.
+/// Bytes of offset, occupieds and runends of a block.
 pub(crate) const BLOCK_HEAD_BYTES: usize = 17;
-/// Where the runends start within a block.
+/// Offset of the runends within a block.
 pub(crate) const RUNENDS_AT: usize = 9;
 
-/// What a kind byte says about the blocks that follow.
+/// Block layout of a kind of partition.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) kind: u8,
@@ -63,7 +62,7 @@ impl Shape {
         }
     }
 
-    /// The header of a partition.
+    /// Encodes the header of a partition.
     pub(crate) fn header(self, blocks: usize, quotients: u16, slots: u16) -> [u8; HEADER_BYTES] {
         let ([q0, q1], [s0, s1]) = (quotients.to_le_bytes(), slots.to_le_bytes());
         [self.kind, blocks.to_le_bytes()[0], q0, q1, s0, s1]
@@ -78,13 +77,14 @@ impl Shape {
     }
 }
 
-/// The bits of a hash that pick its quotient.
+/// Quotient of a hash, from its high bits.
 #[inline]
 pub(crate) fn quotient_of(hash: u32, quotients: u16) -> u32 {
     scale32(hash, u32::from(quotients))
 }
 
-/// The bits of a hash of which all or the low eight are stored; a quotient's hashes span them many times.
+/// Low 16 bits of a hash, of which all or the low eight are stored; a quotient's range of hashes covers them
+/// many times.
 #[inline]
 pub(crate) fn remainder_of(hash: u32) -> u16 {
     let bytes = hash.to_le_bytes();
@@ -99,7 +99,7 @@ struct Partition<'a> {
 }
 
 impl<'a> Partition<'a> {
-    /// Reads the header. `Ok(None)` is a partition that answers "maybe" to everything.
+    /// Decodes the header. `Ok(None)` is a partition that answers "maybe" to everything.
     #[inline]
     fn open(bytes: &'a [u8]) -> Result<Option<Self>, Damage> {
         let Some((&[kind, blocks, q0, q1, n0, n1], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -134,7 +134,7 @@ impl<'a> Partition<'a> {
         u16::from_le_bytes([block[at], if self.shape.remainder_bytes == 2 { block[at + 1] } else { 0 }])
     }
 
-    /// Whether `hash` may be among the hashes; `None` if the bytes contradict themselves.
+    /// Whether `hash` may be in the filter; `None` if the bytes are inconsistent.
     #[inline]
     fn probe(&self, hash: u32) -> Option<bool> {
         if self.blocks.is_empty() {
@@ -147,7 +147,7 @@ impl<'a> Partition<'a> {
         if occupieds >> bit & 1 == 0 {
             return Some(false);
         }
-        // The run's end is the rank-th runend at or after the first slot that earlier blocks left free.
+        // The end of the run is the rank-th runend at or after the first slot not used by earlier blocks.
         let mut rank = (occupieds & ((1 << bit) - 1)).count_ones();
         let first = (quotient - bit) + usize::from(block[0]);
         let mut index = first / BLOCK_SLOTS;
@@ -190,8 +190,8 @@ fn word(block: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Whether a key with this hash may be in the filter. `partition` is the one that [`crate::partition_of`]
-/// names. Damaged bytes are answered with `true`.
+/// Whether a key with this hash may be in the filter. `partition` is the one selected by
+/// [`crate::partition_of`]. Returns `true` for damaged bytes.
 #[inline]
 pub fn may_contain(partition: &[u8], hash: u64) -> bool {
     match Partition::open(partition) {
@@ -200,7 +200,7 @@ pub fn may_contain(partition: &[u8], hash: u64) -> bool {
     }
 }
 
-/// Checks everything that a partition's bytes must agree on, in one pass; for `verify`, not for reading.
+/// Checks the consistency of a partition in one pass; for `verify`, not for reads.
 pub fn check(partition: &[u8]) -> Result<(), Damage> {
     let Some(partition) = Partition::open(partition)? else { return Ok(()) };
     let slots = partition.block_count() * BLOCK_SLOTS;
@@ -219,14 +219,14 @@ pub fn check(partition: &[u8]) -> Result<(), Damage> {
             let start = free.max(index * BLOCK_SLOTS + bit);
             let end = ends.next().ok_or(Damage("a filter partition lacks runends"))?;
             if end < start || index * BLOCK_SLOTS + bit >= usize::from(partition.quotients) {
-                return Err(Damage("a filter run lies before its quotient"));
+                return Err(Damage("a filter run starts before its quotient"));
             }
             used += end + 1 - start;
             free = end + 1;
         }
     }
     if ends.next().is_some() || used != usize::from(partition.slots_used) {
-        return Err(Damage("a filter partition's counts do not agree"));
+        return Err(Damage("a filter partition's counts do not match"));
     }
     Ok(())
 }
@@ -237,4 +237,5 @@ fn ones(words: impl Iterator<Item = u64>) -> Vec<usize> {
     words.enumerate().flat_map(|(at, word)| bits(word).map(move |bit| at * BLOCK_SLOTS + bit)).collect()
 }
 
-const _: () = assert!(usize_of(u16::MAX as u64) >= PARTITION_BYTES, "counts of a partition fit in 16 bits");
+const _: () =
+    assert!(usize_of(u16::MAX as u64) >= PARTITION_BYTES, "counts of a partition must fit in 16 bits");

@@ -1,8 +1,8 @@
-//! Values of several pages that the cache has: copied once, from its frames into the answer.
+//! Cached values of several pages: copied once, from the cache's frames into the result.
 //!
 //! **Invariants**
-//! - The cache holds verified pages only, so nothing is verified here.
-//! - Whatever is missing or odd is `None`: the way that reads the pages decides then.
+//! - The cache holds verified pages only, so they are not verified again.
+//! - Anything missing or inconsistent yields `None`: the read path that loads the pages then decides.
 
 use std::ops::Deref;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Run {
-    /// Looks `key` up in these pages, if the cache has all of them.
+    /// Looks `key` up in these pages, if all of them are cached.
     #[cold]
     pub(crate) fn search_cached(
         &self,
@@ -34,7 +34,7 @@ impl Run {
     }
 }
 
-/// Looks `key` up in the pages that `next` returns in order. `bytes_max` bounds the value.
+/// Looks `key` up in the pages returned by `next` in order. `bytes_max` bounds the value.
 fn look_up<P: Deref<Target = [u8]>>(
     mut next: impl FnMut() -> Option<P>,
     (spread, bytes_max): (Spread, usize),

@@ -1,14 +1,14 @@
-//! Values that go on in the next page (decision 0051).
+//! Values that continue in the next pages (decision 0051).
 //!
-//! A block of one page holds whole entries, and of the last one perhaps only the first part of its value:
-//! the rest lies before the cells of the next page, its *continuation*, and fills whole pages before that if
-//! it is longer. So records of a quarter of a page to 64 KiB leave no page half empty, every page has a
-//! checksum of its own, and a point query reads one page more at most.
+//! A single-page block holds whole entries, except that it may hold only the first part of the last value.
+//! The rest is stored before the cells of the next page, as its *continuation*, and fills whole pages before
+//! that if it is longer. So records of a quarter of a page to 64 KiB leave no page half empty, every page has
+//! its own checksum, and a point query reads at most one page more.
 //!
 //! **Invariants**
-//! - The next page has the same run, by its header, or it is not read. Runs with such values have no replaced
-//!   pages.
-//! - Nobody sees a value without its end.
+//! - The next page must belong to the same run by its header, or it is not read. Runs with continued values
+//!   have no replaced pages.
+//! - No value is returned without its end.
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Run {
-    /// Looks a key up where it would be: in a block, of which its value goes on in so many pages.
+    /// Looks a key up in a block whose last value continues in `behind` more pages.
     pub(crate) fn search_pages(
         &self,
         (position, behind): (BlockPosition, u32),
@@ -39,8 +39,8 @@ impl Run {
         }
     }
 
-    /// An answer with the whole value, of which so many bytes are in the pages behind that of its block.
-    /// `Waiting` if one of these is missing: all that are were noted.
+    /// Completes a result with the `length` bytes of its value in the pages after its block. `Waiting` if
+    /// pages are not cached; all of them were collected.
     #[cold]
     pub(crate) fn completed(
         &self,
@@ -70,8 +70,8 @@ impl Run {
         Ok(Lookup::Found(kind, value, neighbours))
     }
 
-    /// Looks a key up of which the value, if it is there, goes on in so many pages: those that are not in the
-    /// cache are read at once. The cache keeps them if the value is too long for the record cache.
+    /// Looks up a key whose value, if present, continues in `behind` pages: those not cached are read in one
+    /// batch. The cache keeps them if the value is too long for the record cache.
     #[cold]
     fn search_long(&self, position: BlockPosition, behind: u32, key: &[u8]) -> Result<Lookup> {
         let last = self.continuation_of(position, behind - 1)?;
@@ -98,7 +98,7 @@ impl Run {
         Ok(found)
     }
 
-    /// What these pages say of a key: its block, and those in which the last value of that goes on.
+    /// Looks up a key in these pages: its block, and those in which the block's last value continues.
     fn search_in(&self, bytes: &[u8], position: BlockPosition, key: &[u8]) -> Result<Lookup> {
         let mut pages = bytes.chunks_exact(PAGE_SIZE).map(payload_of);
         let mut search = || {
@@ -112,7 +112,7 @@ impl Run {
             value.extend_from_slice(cell.value);
             let mut left = cell.continued_bytes;
             while left > 0 {
-                let page = pages.next().ok_or(Damage("a value goes on beyond what the index says"))?;
+                let page = pages.next().ok_or(Damage("a value continues beyond the pages in the index"))?;
                 let rest = Block::parse(page)?.continuation(left)?;
                 value.extend_from_slice(rest);
                 left -= rest.len();
@@ -122,8 +122,8 @@ impl Run {
         search().map_err(|damage| self.damaged(position.page, damage))
     }
 
-    /// Lets these pages come together, counted from that of a block, as far as they are not in the cache;
-    /// whether they were noted as missing.
+    /// Loads those of these pages that are not cached in one batch; page 0 is the block itself. Returns
+    /// whether some were collected as missing instead.
     #[cold]
     fn awaits_pages(
         &self,
@@ -154,12 +154,12 @@ impl Run {
         }
     }
 
-    /// Where the last value of a block goes on, in the `part`-th page behind it, from 0.
+    /// Position of the `part`-th page, from 0, in which the last value of a block continues.
     pub(crate) fn continuation_of(&self, position: BlockPosition, part: u32) -> Result<BlockPosition> {
         let next = BlockPosition { page: position.page.saturating_add(part).saturating_add(1), pages: 1 };
         let is_there = position.pages == 1 && next.page < self.reference().data_pages;
         if !is_there || self.reference().replaced.is_some() {
-            return Err(self.damaged(position.page, Damage("a value goes on where nothing is")));
+            return Err(self.damaged(position.page, Damage("a value continues on a missing page")));
         }
         Ok(next)
     }

@@ -1,15 +1,15 @@
-//! A cursor over one run, in both directions.
+//! A bidirectional cursor over one run.
 //!
-//! It walks the index and copies one data block at a time, so that it never holds a page of the cache.
-//! Queries start with single pages through the cache, or with as many as a scan is known to need; a cursor
-//! that has read a few neighbouring blocks is a long scan, and from then on reads larger and larger pieces
-//! past the cache. Compactions start that way.
+//! It walks the index and copies one data block at a time, so that it never pins a page of the cache. Queries
+//! start with single pages through the cache, or with as many as a scan is predicted to need. A cursor that
+//! has read a few adjacent blocks is a long scan, and reads increasingly large pieces from then on, bypassing
+//! the cache. Compactions start in that mode.
 //!
-//! A seek is in `cursor/seek.rs`, what it reads in `cursor/block_reader.rs`, `cursor/window.rs`.
+//! Seeks are in `cursor/seek.rs`, reads in `cursor/block_reader.rs` and `cursor/window.rs`.
 //!
 //! **Invariants**
-//! - The current entry is that of `slot` of the loaded block whenever there is one. During a seek its `key`
-//!   is the key that is sought.
+//! - The current entry, if any, is that of `slot` in the loaded block. During a seek its `key` is the sought
+//!   key.
 //! - Every block is verified before it is parsed, whichever way it was read.
 
 pub(crate) mod batched_seek;
@@ -37,16 +37,16 @@ use crate::{
     },
 };
 
-/// How a cursor reads data blocks that follow each other.
+/// Read-ahead policy for consecutive data blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// Single pages through the cache, until a few neighbours were read; then larger and larger pieces.
+    /// Single pages through the cache until a few adjacent ones were read; then increasingly large pieces.
     Adaptive,
-    /// Pieces of this many pages from the start, past the cache.
+    /// Pieces of this many pages from the start, bypassing the cache.
     Pages(u32),
 }
 
-/// Where a cursor is to stand, by its `key` or by the ends of the run.
+/// Target of a seek, by key or by the ends of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// The first entry.
@@ -59,14 +59,14 @@ pub enum Target<'a> {
     Before(&'a [u8]),
 }
 
-/// The entry on which a cursor stands.
+/// The current entry of a cursor.
 #[derive(Debug)]
 struct CurrentEntry {
     is_there: bool,
     slot: usize,
     key: Vec<u8>,
     kind: Kind,
-    /// Where the value is in the block.
+    /// Range of the value in the block.
     value: Range<usize>,
 }
 
@@ -82,7 +82,7 @@ pub struct RunCursor {
 }
 
 impl RunCursor {
-    /// A cursor that stands nowhere; reads nothing yet.
+    /// Creates an unpositioned cursor; reads nothing yet.
     pub fn new(run: Arc<Run>, read_ahead: ReadAhead) -> Self {
         Self {
             run,
@@ -99,40 +99,40 @@ impl RunCursor {
         &self.run
     }
 
-    /// Lets a seek read this many pages at once: for the run that holds most of what a scan will pass.
+    /// Sets how many pages a seek reads at once, for the run that holds most entries of a scan.
     pub fn expect_pages(&mut self, pages: u32) {
         self.reader.first_pages = pages.max(1);
     }
 
-    /// Lets it read what a scan is expected to need of the run, and no more.
+    /// Limits reads to the predicted needs of a scan.
     pub fn set_forecast(&mut self, forecast: ScanForecast) {
         self.reader.set_forecast(forecast);
     }
 
-    /// Pages that it has passed in a row, on this run and on those before it.
+    /// Number of consecutive pages passed, on this run and on previous ones.
     pub fn passed_pages(&self) -> u32 {
         self.reader.passed_pages
     }
 
-    /// A scan goes on here that has passed so many pages before.
+    /// Continues a scan that has already passed `passed_pages` pages.
     pub fn go_on_after(&mut self, passed_pages: u32) {
         self.reader.passed_pages = passed_pages;
     }
 
-    /// A scan that has passed so many pages will come here: lets the first ones come already, if it is so
-    /// long that this is sure enough.
+    /// Prepares for a scan that will arrive after `passed_pages` pages: starts reading the first pages if the
+    /// scan is long enough to make this likely.
     pub fn prepare_after(&mut self, passed_pages: u32) {
         self.go_on_after(passed_pages);
         self.reader.prepare(&self.run);
     }
 
-    /// What comes is not known to be a long scan any more.
+    /// Resets the detection of a long scan.
     pub fn begin_anew(&mut self) {
         self.reader.begin_anew();
     }
 
-    /// Whether a query for the current key comes to this very block and slot, and to no more pages than those
-    /// in which its value goes on.
+    /// Whether a point query for the current key reaches exactly this block and slot, and no more pages than
+    /// those in which its value continues.
     pub(crate) fn is_lookup_position(&self) -> Result<bool> {
         let Some((position, behind)) = self.run.pages_for(&self.entry.key, Access::Blocking)? else {
             return Ok(false);
@@ -154,7 +154,7 @@ impl RunCursor {
         self.set_slot_shared_prefix(slot)
     }
 
-    /// The same, when `key` starts with what the keys of the block share.
+    /// Like [`Self::set_slot`], if `key` already starts with the block's shared prefix.
     #[inline]
     fn set_slot_shared_prefix(&mut self, slot: usize) -> Result<()> {
         let block = self.block.view();

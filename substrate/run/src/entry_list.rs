@@ -1,7 +1,7 @@
-//! Sorted entries in memory, and a cursor over some of them.
+//! Sorted entries in memory, and a cursor over a range of them.
 //!
 //! **Invariants**
-//! - Keys ascend; those of one list are copies, one after the other.
+//! - Keys are strictly increasing; entries are copied into one buffer.
 
 use std::ops::Range;
 
@@ -27,9 +27,9 @@ pub struct EntryList {
 }
 
 impl EntryList {
-    /// Adds an entry. REQUIRES: its key is greater than those before; all fit into 4 GiB.
+    /// Adds an entry. REQUIRES: its key is greater than all previous ones; the total is below 4 GiB.
     pub fn push(&mut self, entry: &Entry<'_>) {
-        debug_assert!(self.last().is_none_or(|last| last.key < entry.key), "keys ascend");
+        debug_assert!(self.last().is_none_or(|last| last.key < entry.key), "keys must increase");
         self.places.push(Place {
             start: u32_of(self.bytes.len()),
             key_bytes: u32_of(entry.key.len()),
@@ -41,17 +41,17 @@ impl EntryList {
         self.user_bytes += u64_of(entry.user_bytes());
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Entry<'_>> {
         let Place { start, key_bytes, value_bytes, kind } = *self.places.get(index)?;
@@ -61,17 +61,17 @@ impl EntryList {
         Some(Entry { key: &self.bytes[start..value], kind, value: &self.bytes[value..end] })
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     pub fn first(&self) -> Option<Entry<'_>> {
         self.get(0)
     }
 
-    /// The last entry.
+    /// Returns the last entry.
     pub fn last(&self) -> Option<Entry<'_>> {
         self.get(self.places.len().checked_sub(1)?)
     }
 
-    /// All of them.
+    /// Iterates over all entries.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
@@ -81,19 +81,19 @@ impl EntryList {
         u64_of(self.places.iter().filter(|place| place.kind == Kind::Tombstone).count())
     }
 
-    /// Bytes of keys and values.
+    /// Total bytes of keys and values.
     pub fn user_bytes(&self) -> u64 {
         self.user_bytes
     }
 
-    /// Drops all of them and keeps the memory.
+    /// Removes all entries but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.places.clear();
         self.user_bytes = 0;
     }
 
-    /// How many keys are less than `key`.
+    /// Number of keys less than `key`.
     pub fn count_before(&self, key: &[u8]) -> usize {
         let key_of = |place: &Place| {
             let start = usize_of(u64::from(place.start));
@@ -102,14 +102,14 @@ impl EntryList {
         self.places.partition_point(|place| key_of(place) < key)
     }
 
-    /// A cursor over the entries with these numbers.
+    /// Returns a cursor over the entries with these indexes.
     pub fn cursor(&self, range: Range<usize>) -> EntryListCursor<'_> {
-        debug_assert!(range.end <= self.len(), "the range is of this list");
+        debug_assert!(range.end <= self.len(), "the range must be within the list");
         EntryListCursor { list: self, range, at: None }
     }
 }
 
-/// A cursor over some entries of a list.
+/// A cursor over a range of a list.
 #[derive(Clone, Debug)]
 pub struct EntryListCursor<'a> {
     list: &'a EntryList,

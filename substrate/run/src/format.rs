@@ -1,6 +1,6 @@
-//! The bytes of a run: blocks, the tables that find them, the footer, and what a reference to a run says.
+//! On-disk format of a run: blocks, index structures, footer, and references to runs.
 //!
-//! Nothing outside this folder knows them.
+//! Only this folder encodes and decodes it.
 
 pub(crate) mod block;
 pub(crate) mod builder;

@@ -1,9 +1,9 @@
-//! Looking several keys up in few reads: for who knows which keys will be needed.
+//! Batched lookups of several keys that are known in advance.
 //!
 //! **Invariants**
-//! - Each block is read once, however many of the keys are in it. Blocks that lie side by side are one read;
-//!   all reads are under way together. Only pages in which values end come after them, in a round of theirs,
-//!   as far as they are not among the blocks.
+//! - Each block is read once, however many of the keys are in it. Adjacent blocks are one read, and all reads
+//!   are in flight together. Pages with ends of values that are not among these blocks are read in a second
+//!   batch.
 //! - Every block is verified before it is parsed.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A key in a run that is known to hold it.
+/// A key with the run that is known to hold it.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownKey<'a> {
     /// The run.
@@ -32,13 +32,13 @@ pub struct KnownKey<'a> {
     pub key: &'a [u8],
 }
 
-/// A block that has to be read, and which of the keys are in it.
+/// A block to read, with the keys in it.
 struct Wanted {
     position: BlockPosition,
     address: PageAddress,
     pieces: Vec<ExtentSpan>,
     keys: Vec<usize>,
-    /// It goes into the page cache. Pages of long values would take the place of others there.
+    /// Whether it is put into the page cache. Pages of long values would only evict others there.
     is_kept: bool,
 }
 
@@ -48,19 +48,19 @@ impl Wanted {
     }
 }
 
-/// What several lookups have found.
+/// Results of a batched lookup.
 #[derive(Debug, Default)]
 pub struct FoundTogether {
-    /// What each of the runs says of its key: [`Lookup::Absent`] if it does not hold it after all.
+    /// Result per key: [`Lookup::Absent`] if the run does not hold it.
     pub found: Vec<Lookup>,
-    /// Places of the device that were read for them.
+    /// Number of device reads.
     pub reads: u64,
 }
 
-/// Looks up keys of which all runs are in `data`. What is in the cache is not read, and single pages go
-/// there; those of longer values do not: scans would push out what queries use.
+/// Looks up keys whose runs are all in `data`. Cached pages are not read. Single pages are put into the
+/// cache; those of longer values are not: scans would evict pages that queries use.
 ///
-/// Errors: `Io`, `Corruption`; then nothing is known of any key.
+/// Errors: `Io`, `Corruption`; then there is no result for any key.
 pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<FoundTogether> {
     let (found, unfinished) = (vec![Lookup::Absent; keys.len()], Vec::new());
     let mut batch = Batch { data, keys, found, unfinished, reads: 0 };
@@ -78,28 +78,28 @@ pub fn get_known_together(data: &DataFile, keys: &[KnownKey<'_>]) -> Result<Foun
     Ok(FoundTogether { found: batch.found, reads: batch.reads })
 }
 
-/// The keys that are looked up together.
+/// State of a batched lookup.
 struct Batch<'b> {
     data: &'b DataFile,
     keys: &'b [KnownKey<'b>],
     found: Vec<Lookup>,
-    /// Parts of values that are in other pages, in their order.
+    /// Parts of values in further pages, in order.
     unfinished: Vec<Part>,
     reads: u64,
 }
 
-/// A part of the value of a key, in a page behind that of its block.
+/// A part of a key's value, in a page after its block.
 struct Part {
     key: usize,
     position: BlockPosition,
-    /// Bytes of the value from there on.
+    /// Bytes of the value from this part on.
     length: usize,
     bytes: Vec<u8>,
 }
 
 impl Batch<'_> {
-    /// The blocks that are not in the cache, in the order of their places, each once. What is in the cache is
-    /// looked up.
+    /// Returns the blocks that are not cached, deduplicated and sorted by page. Looks up keys in cached
+    /// blocks.
     fn wanted_blocks(&mut self) -> Result<Vec<Wanted>> {
         let mut wanted: Vec<Wanted> = Vec::new();
         for (at, KnownKey { run, key }) in self.keys.iter().enumerate() {
@@ -107,13 +107,13 @@ impl Batch<'_> {
                 continue;
             }
             let pages = run.pages_for(key, Access::Blocking)?;
-            let (position, pages_behind) = pages.expect("a blocking read returns its block");
+            let (position, pages_behind) = pages.expect("a blocking read must return its block");
             let address = run.address(PageKind::Data, position.page)?;
             let is_kept = position.pages == 1 && pages_behind <= 1;
             for part in 0..pages_behind {
                 wanted.extend(self.continuation(run, run.continuation_of(position, part)?, is_kept)?);
             }
-            // Keys often come in the order of their runs.
+            // Keys often arrive in run order.
             if let Some(last) = wanted.last_mut().filter(|last| last.address == address) {
                 last.keys.push(at);
             } else if position.pages == 1
@@ -135,7 +135,7 @@ impl Batch<'_> {
         Ok(each_once(wanted))
     }
 
-    /// A page in which a value goes on, if it is not in the cache.
+    /// Returns the page in which a value continues, if it is not cached.
     fn continuation(&self, run: &Run, next: BlockPosition, is_kept: bool) -> Result<Option<Wanted>> {
         let address = run.address(PageKind::Data, next.page)?;
         if self.data.has_page(address.page) {
@@ -145,7 +145,7 @@ impl Batch<'_> {
         Ok(Some(Wanted { position: next, address, pieces, keys: Vec::new(), is_kept }))
     }
 
-    /// Looks a key up in its block.
+    /// Looks up a key in its block.
     fn look_up(&mut self, at: usize, position: BlockPosition, bytes: &[u8]) -> Result<()> {
         let KnownKey { run, key } = self.keys[at];
         let damaged = |damage| run.damaged(position.page, damage);
@@ -165,8 +165,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds to values what other pages have of them. `read`: the blocks that were read, in the order of their
-    /// places.
+    /// Appends the parts in further pages to their values. `read`: the blocks already read, sorted by page.
     fn complete_values(&mut self, read: &[(&Wanted, &[u8])]) -> Result<()> {
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut unfinished = std::mem::take(&mut self.unfinished);
@@ -201,7 +200,7 @@ impl Batch<'_> {
 }
 
 impl Batch<'_> {
-    /// Reads blocks, one behind the other, verifies them, and puts into the cache what is to be kept there.
+    /// Reads blocks into one buffer, verifies them, and caches those to keep.
     fn read_all(&mut self, wanted: &[Wanted]) -> Result<AlignedBuffer> {
         let mut buffer = AlignedBuffer::unfilled(wanted.iter().map(Wanted::bytes).sum());
         self.reads += read_into(self.data, wanted, &mut buffer)?;
@@ -216,7 +215,7 @@ impl Batch<'_> {
 }
 
 impl Part {
-    /// Takes it out of its page.
+    /// Copies the part out of its page.
     fn take(&mut self, run: &Run, page: &[u8]) -> Result<()> {
         let rest = Block::parse(payload_of(page)).and_then(|block| block.continuation(self.length));
         self.bytes.extend_from_slice(rest.map_err(|damage| run.damaged(self.position.page, damage))?);
@@ -224,7 +223,7 @@ impl Part {
     }
 }
 
-/// Blocks in the order of their places, each with all of its keys.
+/// Sorts blocks by page and merges duplicates with their keys.
 fn each_once(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
     wanted.sort_by_key(|block| block.address.page);
     wanted.dedup_by(|block, before| {
@@ -238,7 +237,7 @@ fn each_once(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
     wanted
 }
 
-/// Blocks with their bytes, of a buffer that has them one behind the other.
+/// Pairs blocks with their bytes in a buffer that holds them in sequence.
 fn pages_of<'p>(wanted: &'p [Wanted], buffer: &'p [u8]) -> impl Iterator<Item = (&'p Wanted, &'p [u8])> {
     let mut rest = buffer;
     wanted.iter().map(move |block| {
@@ -248,9 +247,9 @@ fn pages_of<'p>(wanted: &'p [Wanted], buffer: &'p [u8]) -> impl Iterator<Item = 
     })
 }
 
-/// Reads blocks; in how many places.
+/// Reads blocks; returns the number of device reads.
 fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<u64> {
-    // Where each read begins in the file, and which bytes of the buffer it fills.
+    // First page of each read in the file, and its range in the buffer.
     let mut reads: Vec<(u64, Range<usize>)> = Vec::new();
     let mut end = 0;
     for piece in wanted.iter().flat_map(|block| &block.pieces) {

@@ -1,19 +1,18 @@
 //! Immutable sorted runs, the unit in which every tree stores its data.
 //!
-//! A run is written once, in one sequential pass ([`RunWriter`]), and then read: a point query asks the
-//! filter, then the index, then one data block ([`Run::get`]); everything ordered goes through [`RunCursor`];
-//! runs are combined by [`MergeCursor`]. Layout, in pages from the start of the run: data blocks · index
-//! blocks · filter partitions · footer block.
+//! A run is written once, in one sequential pass ([`RunWriter`]), and then read. A point query probes the
+//! filter, then the index, then one data block ([`Run::get`]); ordered access uses [`RunCursor`];
+//! [`MergeCursor`] merges runs. Layout, in pages from the start of the run: data blocks · index blocks ·
+//! filter partitions · footer block.
 //!
-//! Some data pages of a run can be written anew, beside it ([`PageUpdate`]): that makes another version of
-//! the run, which has them in other places.
+//! Some data pages of a run can be replaced out of place ([`PageUpdate`]): this creates another version of
+//! the run, in which these pages have other places.
 //!
 //! **Invariants**
-//! - Keys in a run are strictly increasing; a run never changes once it is finished, nor does a version of
-//!   it.
-//! - A block lies in whole pages of its own; only blocks with a single entry are longer than a page.
-//! - The reference ([`RunRef`]) that a parent keeps names spans and id, so that a page of any other run, or
-//!   of an older one at the same place, is refused.
+//! - Keys in a run are strictly increasing; a finished run is immutable, and so is each version of it.
+//! - A block occupies whole pages; only blocks with a single entry are longer than a page.
+//! - The reference ([`RunRef`]) kept by a parent contains spans and id, so that a page of any other run, or a
+//!   stale one at the same place, is refused.
 
 mod cached_value;
 mod continued_value;

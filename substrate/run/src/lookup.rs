@@ -1,47 +1,47 @@
-//! How point queries treat pages that are not in the cache, and what they answer.
+//! Page access modes and results of point queries.
 //!
 //! **Invariants**
-//! - A [`LookupProgress`] is good for one key in one state of a tree, and says only what later looks would
-//!   find again.
+//! - A [`LookupProgress`] is valid for one key in one state of a tree; it only skips work that later attempts
+//!   would repeat.
 
 use std::cell::{Cell, RefCell};
 
 use testudo_base::Kind;
 use testudo_storage::{Neighbours, PageAddress};
 
-/// How a point query deals with pages that are not in the cache.
+/// How a point query handles pages that are not cached.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// Reads them, one after the other.
+    /// Reads them, one by one.
     Blocking,
-    /// Collects them here and gives up; the caller loads them together and asks again, and the query goes on
-    /// where it was.
+    /// Collects them here and stops. The caller loads them in one batch and repeats the query, which resumes
+    /// from its progress.
     Collecting(&'a RefCell<Vec<PageAddress>>, &'a Cell<LookupProgress>),
 }
 
-/// How far a point query came before it missed a page.
+/// Progress of a point query before it missed a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupProgress {
-    /// Sources, newest first, that know nothing of the key.
+    /// Number of leading sources, newest first, that do not have the key.
     pub passed: u32,
-    /// What is known of the source after those.
+    /// Progress in the next source.
     pub reached: Reached,
 }
 
-/// How far a point query came in one run.
+/// Progress of a point query in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reached {
-    /// Nothing is known.
+    /// Not started.
     #[default]
     Start,
-    /// Its filter does not exclude the key.
+    /// The filter does not exclude the key.
     Index,
-    /// The key is in this block, or nowhere: the first page within the run, and how many.
+    /// The key can only be in this block: its first page within the run, and its number of pages.
     Block(u32, u32),
 }
 
 impl Access<'_> {
-    /// How far the query came before.
+    /// Returns the progress of earlier attempts.
     #[inline]
     pub fn progress(&self) -> LookupProgress {
         match self {
@@ -50,7 +50,7 @@ impl Access<'_> {
         }
     }
 
-    /// The query is done with its first `passed` sources.
+    /// Records that the first `passed` sources are done.
     #[inline]
     pub fn set_passed(&self, passed: u32) {
         if let Self::Collecting(_, progress) = self {
@@ -58,7 +58,7 @@ impl Access<'_> {
         }
     }
 
-    /// The query came this far in its source.
+    /// Records the progress in the current source.
     #[inline]
     pub fn set_reached(&self, reached: Reached) {
         if let Self::Collecting(_, progress) = self {
@@ -67,13 +67,13 @@ impl Access<'_> {
     }
 }
 
-/// Answer of a point query to one source of entries.
+/// Result of a point query to one source of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The source says nothing about the key.
+    /// The source has no entry for the key.
     Absent,
-    /// The source's newest entry for the key, and what else of its page is asked for.
+    /// The source's newest entry for the key, and how many other records of its page were requested.
     Found(Kind, Vec<u8>, Neighbours),
-    /// A page was not in the cache and has been collected.
+    /// A page was not cached and has been collected.
     Waiting,
 }

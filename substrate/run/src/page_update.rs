@@ -1,15 +1,15 @@
-//! Writes some data pages of a run anew, each into a place that nobody uses: the run itself stays as it is,
-//! and another version of it has those pages (decision 0049; TreeLine's update in place).
+//! Out-of-place updates of data pages: pages of a run are written to unused places. The run itself stays
+//! unchanged, and a new version of it has the new pages (decision 0049; TreeLine's update in place).
 //!
-//! `find the pages of keys → read what they have → write what they are to have → another version`
+//! `find the pages of keys → read their entries → write the new pages → new version`
 //!
-//! Places are those that earlier versions have left, and pages that are taken for it where there are too few.
-//! A page whose entries do not fit any more gets an overflow page; what does not fit into these two, or would
-//! leave a page without entries, is for whoever writes the run anew.
+//! Places left by earlier versions are reused; pages are allocated where these are too few. A page whose
+//! entries no longer fit gets an overflow page. Updates that do not fit into both, or would leave a page
+//! empty, require rewriting the run.
 //!
 //! **Invariants**
-//! - No page that any version uses is written. What is written is durable after the data file is synced.
-//! - A key stays on the page where the index leads to it, or on the overflow page of that.
+//! - No page in use by any version is overwritten. The writes are durable after the data file is synced.
+//! - A key stays on the page to which the index leads, or on its overflow page.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -40,14 +40,14 @@ use crate::{
     spans::locate,
 };
 
-/// A run has no more spans than this by what is taken for replaced pages.
+/// Maximum spans of a run with replaced pages.
 const SPANS_MAX: usize = 64;
-/// Most pages that are written at once.
+/// Maximum pages per write.
 const WRITE_PAGES: usize = 64;
-/// Pages taken at once, at least.
+/// Minimum pages per allocation.
 const PAGES_TAKEN_MIN: u32 = 4;
 
-/// What a page is to have: a block, or two of them with the border between.
+/// New contents of a page: a block, or two blocks with the border between them.
 #[derive(Debug)]
 struct NewPage {
     page: u32,
@@ -69,7 +69,7 @@ pub struct PageUpdate {
 }
 
 impl PageUpdate {
-    /// For a run; `None` if its pages cannot be replaced. Reads index pages.
+    /// Starts an update of a run; `None` if its pages cannot be replaced. Reads index pages.
     pub fn begin(run: &Arc<Run>) -> Result<Option<Self>> {
         if run.reference().has_continued_values && !planted!("continuation-replaced") {
             return Ok(None);
@@ -78,7 +78,7 @@ impl PageUpdate {
         for at in run.footer()?.index.positions() {
             blocks.extend(run.index_entries(at)?);
         }
-        // Where separators were cut the first keys of blocks say what belongs to them.
+        // With cut separators, blocks are delimited by their first keys, which an update may change.
         if blocks.iter().any(|block| block.fork.is_some()) {
             return Ok(None);
         }
@@ -95,29 +95,30 @@ impl PageUpdate {
         }))
     }
 
-    /// How many blocks the run has.
+    /// Number of blocks of the run.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The number of the block that has `key`.
+    /// Returns the number of the block that would hold `key`.
     pub fn block_of(&self, key: &[u8]) -> usize {
         self.blocks.partition_point(|block| block.separator.as_slice() <= key).saturating_sub(1)
     }
 
-    /// The least key behind those of a block; `None` if it is the last one.
+    /// Exclusive upper bound of a block's keys; `None` for the last block.
     pub fn end_of(&self, block: usize) -> Option<&[u8]> {
         self.blocks.get(block + 1).map(|next| next.separator.as_slice())
     }
 
-    /// Whether all of these blocks can be replaced: one that is longer than a page cannot.
+    /// Whether all of these blocks can be replaced: those longer than a page cannot.
     pub fn can_replace(&self, blocks: &[usize]) -> bool {
         blocks.iter().all(|block| self.blocks[*block].position.pages == 1)
     }
 
-    /// What blocks have, in their order: all are read at once, past the cache if they are not there.
+    /// Returns the entries of blocks, in order. Pages that are not cached are read in one batch, bypassing
+    /// the cache.
     pub fn read(&self, blocks: &[usize]) -> Result<Vec<EntryList>> {
-        debug_assert!(self.can_replace(blocks), "only blocks of one page are replaced");
+        debug_assert!(self.can_replace(blocks), "only blocks of one page can be replaced");
         let mut pages = Vec::with_capacity(blocks.len());
         for block in blocks {
             let page = self.blocks[*block].position.page;
@@ -173,12 +174,18 @@ impl PageUpdate {
         Ok(())
     }
 
-    /// Lets a block have `new` instead of `old`, which [`PageUpdate::read`] has found there; `false` if that
-    /// does not fit. REQUIRES: blocks come in their order.
+    /// Replaces the entries `old` of a block, as returned by [`PageUpdate::read`], with `new`; `false` if
+    /// these do not fit. REQUIRES: blocks are passed in order.
     pub fn replace(&mut self, block: usize, old: &EntryList, new: &EntryList) -> bool {
-        debug_assert!(new.iter().all(|entry| self.block_of(entry.key) == block), "the index leads there");
+        debug_assert!(
+            new.iter().all(|entry| self.block_of(entry.key) == block),
+            "the keys must belong to the block"
+        );
         let page = self.blocks[block].position.page;
-        debug_assert!(self.changed.last().is_none_or(|last| last.page < page), "in their order");
+        debug_assert!(
+            self.changed.last().is_none_or(|last| last.page < page),
+            "blocks must be passed in order"
+        );
         let (Some(first), Some(last)) = (new.first(), new.last()) else { return false };
         let Some(written) = new_page(page, new) else { return false };
         self.changed.push(written);
@@ -195,20 +202,20 @@ impl PageUpdate {
         true
     }
 
-    /// Pages beyond those of the run as it was written that it will have.
+    /// Number of pages of the new version beyond those of the originally written run.
     pub fn extra_pages(&self) -> u32 {
         let all: u64 = self.run.reference().spans.iter().map(|span| u64::from(span.page_count)).sum();
         low32(all).saturating_sub(self.run.reference().footer_end())
     }
 
-    /// Writes the pages under the generation `id`; the version of the run that has them, which is as new as
-    /// `newest_seqno`. `None` if it would lie in too many pieces.
+    /// Writes the pages under the generation `id` and returns the new version of the run, with an age of at
+    /// least `newest_seqno`. `None` if it would have too many spans.
     ///
-    /// Errors: `OutOfSpace`, `Io`. What was written by then is nobody's.
+    /// Errors: `OutOfSpace`, `Io`. Pages written until then are unreferenced.
     ///
-    /// REQUIRES: something was replaced.
+    /// REQUIRES: at least one block was replaced.
     pub fn finish(mut self, id: RunId, newest_seqno: Seqno) -> Result<Option<Arc<Run>>> {
-        debug_assert!(!self.changed.is_empty(), "something was replaced");
+        debug_assert!(!self.changed.is_empty(), "some block must be replaced");
         let run = Arc::clone(&self.run);
         let incarnation = run.data().writer().map(Incarnation::low);
         let incarnation = incarnation
@@ -267,7 +274,7 @@ impl PageUpdate {
         Ok(Some(Arc::new(Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places)))))
     }
 
-    /// The ends of the keys as they will be. Reads those that stay if they are not known whole.
+    /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.
     fn key_ends(&mut self) -> Result<KeyEnds> {
         let (first, last) = (self.first_key.take(), self.last_key.take());
         if first.is_none() && last.is_none() {
@@ -277,8 +284,8 @@ impl PageUpdate {
         Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
     }
 
-    /// A place that nobody uses for each of these pages, or their overflow pages: the nearest to where the
-    /// page was at first, so that scans find it among its neighbours. Takes pages for those that are missing.
+    /// Chooses an unused place for each of these pages, or their overflow pages: the one nearest to the
+    /// page's original place, so that scans find it near its neighbors. Allocates missing places.
     fn choose_places(
         &self,
         used: &PlaceSet,
@@ -312,11 +319,11 @@ impl PageUpdate {
             nearest.inspect(|place| _ = free.remove(place))
         };
         let numbers: Vec<u32> = wanted.iter().filter_map(|page| take_nearest(*page)).collect();
-        debug_assert_eq!(numbers.len(), wanted.len(), "pages were taken for what was missing");
+        debug_assert_eq!(numbers.len(), wanted.len(), "missing places must be allocated");
         Ok(numbers)
     }
 
-    /// Seals the pages, and writes those together that lie together.
+    /// Seals the pages, and writes adjacent ones together.
     fn write(
         &self,
         changed: &[NewPage],
@@ -368,15 +375,14 @@ impl PageUpdate {
         under_way.into_iter().try_for_each(|write| write.wait().map(drop))
     }
 
-    /// A page of a writing.
+    /// Address of a page of this update.
     fn address_of(&self, physical: u64, writing: Writing) -> PageAddress {
         let Writing { generation, incarnation } = writing;
         let (keyspace, kind) = (self.run.reference().keyspace, PageKind::Replaced);
         PageAddress { page: physical, generation, keyspace, incarnation, kind }
     }
 
-    /// Pages that take the place of pages in the cache come there, too. Nobody finds them before the version
-    /// is part of a tree.
+    /// Caches new pages that replace cached ones. They are not found before the version is part of a tree.
     fn admit(&self, pages: &[(u64, u32, Vec<u8>)], bytes: &[u8], writing: Writing) -> Result<()> {
         let data = self.run.data();
         for ((physical, of, _), bytes) in pages.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
@@ -390,7 +396,7 @@ impl PageUpdate {
     }
 }
 
-/// A page with these entries, and its overflow page if they need one; `None` if both are not enough.
+/// Builds a page with these entries, and its overflow page if needed; `None` if they do not fit into both.
 fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
     if let Some(payload) = payload_with(entries, 0, entries.len()) {
         return Some(NewPage { page, payload, overflow: None });
@@ -412,7 +418,7 @@ fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
     Some(NewPage { page, payload, overflow: Some((border, behind)) })
 }
 
-/// The payload of a block of some entries; `None` if it is longer than a page.
+/// Builds the payload of a block with a range of entries; `None` if it exceeds a page.
 fn payload_with(entries: &EntryList, from: usize, to: usize) -> Option<Vec<u8>> {
     let mut builder = BlockBuilder::default();
     for index in from..to {

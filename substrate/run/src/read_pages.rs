@@ -1,7 +1,7 @@
-//! Pages of a run as such: read past the cache, checked, counted.
+//! Page-level access to a run: reads that bypass the cache, verification, residency.
 //!
 //! **Invariants**
-//! - What lies in places of pages that were replaced is read with the others at most, and never looked at.
+//! - Places of replaced pages may be read along with others, but their bytes are never used.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,12 +17,12 @@ use crate::{
 };
 
 impl Run {
-    /// Fills `buffer` from page `page` of the run on, past the cache and *unverified*; the run's end must not
-    /// be passed.
+    /// Fills `buffer` from page `page` of the run on, bypassing the cache and *unverified*. REQUIRES: the end
+    /// of the run is not exceeded.
     pub fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         let outside = |page: u32| self.damaged(page, Damage("a page is outside its run"));
         let count = u32_of(buffer.len() / PAGE_SIZE);
-        // Slots beside each other are read together, whatever they have; replaced pages then one by one.
+        // Adjacent places are read together, whatever they hold; then replaced pages are read one by one.
         let written = self.reference().footer_end().saturating_sub(page).min(count);
         let (mut place, mut rest) = (page, &mut buffer[..usize_of(u64::from(written)) * PAGE_SIZE]);
         while !rest.is_empty() {
@@ -36,7 +36,7 @@ impl Run {
         self.read_replaced(page, buffer)
     }
 
-    /// Of the pages of the run that `buffer` has, from `page` on, reads those that were replaced.
+    /// Reads the replaced pages among those in `buffer`, which starts at `page`.
     fn read_replaced(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         if self.reference().replaced.is_none() {
             return Ok(());
@@ -58,7 +58,7 @@ impl Run {
         self.data().read_many(&mut reads).into_iter().collect()
     }
 
-    /// Verifies every page of the run against the device, past the cache.
+    /// Verifies every index, filter and footer page of the run on the device, bypassing the cache.
     pub fn check_pages(&self) -> Result<()> {
         let footer = self.footer()?;
         for position in footer.index.positions() {
@@ -78,8 +78,8 @@ impl Run {
         Ok(())
     }
 
-    /// How many of the data pages that may have keys of `[low, high)` are in the page cache, and how many
-    /// there are. Reads nothing: of a range that the index pages in memory cannot find, no page is there.
+    /// Returns how many of the data pages that may hold keys of `[low, high)` are cached, and their total.
+    /// Reads nothing: if index pages are not cached, the range counts as not cached.
     pub fn resident_pages(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<(u64, u64)> {
         let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
         let access = Access::Collecting(&wanted, &progress);
@@ -108,7 +108,7 @@ impl Run {
         Ok((resident, u64::from(to.saturating_sub(from))))
     }
 
-    /// Whether most of its filter is in the page cache.
+    /// Whether most of the filter is cached.
     pub fn has_filter_in_memory(&self) -> Result<bool> {
         let Some(footer) = self.footer_in_memory()?.filter(|_| self.filter_counts()) else {
             return Ok(false);
@@ -123,8 +123,8 @@ impl Run {
         Ok(present * 2 > footer.filter_pages)
     }
 
-    /// Whether the data page is in the page cache that would have `key`. Reads nothing: one that the index
-    /// pages in memory cannot find is not there.
+    /// Whether the data page for `key` is cached. Reads nothing: if index pages are not cached, it counts as
+    /// not cached.
     pub fn has_page_for(&self, key: &[u8]) -> Result<bool> {
         if !self.has_footer_in_memory()? {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! A run, opened: point queries, positions of blocks, estimates of ranges.
+//! An open run: point queries, positions of blocks, range estimates.
 //!
 //! **Invariants**
-//! - While a `Run` lives, its extents are held and its pages stay what they are.
-//! - The footer is read once, on first use; nothing else of the run is kept outside the page cache.
+//! - While a `Run` exists, its extents are held and its pages do not change.
+//! - The footer is read once, on first use; no other part of the run is kept outside the page cache.
 
 use std::cell::{Cell, RefCell};
 
@@ -36,19 +36,19 @@ pub struct Run {
     reference: RunRef,
     extents: Box<[Arc<Extent>]>,
     footer: OnceLock<Footer>,
-    /// Look-ups of [`Run::get_last`] that may still load a page of the filter.
+    /// Number of lookups of [`Run::get_last`] that may still load a filter page.
     filter_loads: AtomicU8,
     /// See [`Run::note_damage`].
     is_damaged: AtomicBool,
-    /// The places that it uses, if pages were replaced.
+    /// Places in use, if pages were replaced.
     places: Option<Arc<PlaceSet>>,
 }
 
-/// What an allocator takes for itself, about.
+/// Approximate overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
-/// Allocations of a run without its footer.
+/// Number of allocations of a run without its footer.
 const ALLOCATIONS: usize = 5;
-/// A span, a hold on it, and its places in the tables of the data file and of the manifest.
+/// Bytes per extent: span, handle, and entries in the tables of data file and manifest.
 const EXTENT_BYTES: usize = size_of::<ExtentSpan>() + size_of::<Arc<Extent>>() + 160;
 
 impl Drop for Run {
@@ -60,7 +60,7 @@ impl Drop for Run {
     }
 }
 
-/// The places that a run uses whose pages were replaced, listed as used.
+/// Registers the places of a run with replaced pages as used.
 fn places_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<PlaceSet>> {
     reference.replaced.as_ref()?;
     let places = Arc::new(used_places(reference));
@@ -68,7 +68,7 @@ fn places_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<PlaceSet
     Some(places)
 }
 
-/// The places of all data and overflow pages.
+/// Returns the places of all data and overflow pages.
 pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
     let mut places = PlaceSet::default();
     let overflow = reference.footer_end()..reference.page_count();
@@ -76,7 +76,7 @@ pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
     places
 }
 
-/// Look-ups that may load a page of the filter after one that it would have saved a read.
+/// Number of lookups that may load a filter page after one whose read the filter would have saved.
 const FILTER_LOADS_AFTER_ABSENCE: u8 = 16;
 
 impl Run {
@@ -89,7 +89,7 @@ impl Run {
         Self::counted(data, reference, extents, OnceLock::from(footer))
     }
 
-    /// A run whose memory is counted until it is dropped.
+    /// Creates a run whose memory is counted until it is dropped.
     fn counted(
         data: Arc<DataFile>,
         reference: RunRef,
@@ -100,7 +100,7 @@ impl Run {
         Self::with_places(data, reference, extents, footer, places)
     }
 
-    /// The same; its places are used already. `None` if no page was replaced.
+    /// Like [`Run::counted`], with places that are registered already; `None` if no page was replaced.
     pub(crate) fn with_places(
         data: Arc<DataFile>,
         reference: RunRef,
@@ -111,7 +111,7 @@ impl Run {
         debug_assert_eq!(
             places.is_some(),
             reference.replaced.is_some(),
-            "who replaced pages lists its places"
+            "a run with replaced pages must list its places"
         );
         if let (None, Some(first)) = (&places, extents.first()) {
             first.add_plain_user();
@@ -129,7 +129,7 @@ impl Run {
         run
     }
 
-    /// About how much memory it takes without its footer, with what others keep for each of its extents.
+    /// Approximate memory without the footer, including table entries of its extents.
     fn own_bytes(&self) -> u64 {
         let ends = self.reference.keys.first().len() + self.reference.keys.last().len();
         let replaced = self.reference.replaced.as_ref().map_or(0, |replaced| replaced.memory_bytes());
@@ -137,7 +137,7 @@ impl Run {
         u64_of(own + self.extents.len() * EXTENT_BYTES)
     }
 
-    /// The memory of the footer, as far as it is there.
+    /// Memory of the footer, if it is loaded.
     fn footer_bytes(&self) -> u64 {
         let Some(footer) = self.footer.get() else { return 0 };
         let block = |(separator, _): &(Separator, BlockPosition)| {
@@ -148,9 +148,9 @@ impl Run {
         u64_of(footer.index.several().unwrap_or_default().iter().map(block).sum::<usize>() + kept)
     }
 
-    /// Opens a run of the durable state, without reading it.
+    /// Opens a run of the durable state; reads nothing yet.
     ///
-    /// Errors: `Corruption` if one of its spans is not live.
+    /// Errors: `Corruption` if a span is not live.
     pub fn open(data: Arc<DataFile>, reference: RunRef) -> Result<Arc<Self>> {
         let hold = |span: &ExtentSpan| {
             data.extents().hold(*span).ok_or_else(|| {
@@ -162,18 +162,17 @@ impl Run {
         Ok(Arc::new(Self::counted(data, reference, extents, OnceLock::new())))
     }
 
-    /// The reference to keep.
+    /// Reference to persist.
     pub fn reference(&self) -> &RunRef {
         &self.reference
     }
 
-    /// Whoever can do without the run has found it damaged, so that nobody who can looks into it again. Reads
-    /// do not ask for it.
+    /// Marks the run as damaged, so that optional readers avoid it. Ordinary reads ignore this.
     pub fn note_damage(&self) {
         self.is_damaged.store(true, Relaxed);
     }
 
-    /// Whether damage was noted since the run was opened.
+    /// Whether the run was marked as damaged since it was opened.
     pub fn is_known_damaged(&self) -> bool {
         self.is_damaged.load(Relaxed)
     }
@@ -208,7 +207,7 @@ impl Run {
         })
     }
 
-    /// The same, where pages were replaced.
+    /// Like [`Run::address`], for runs with replaced pages.
     #[inline(never)]
     fn address_among_replaced(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
         let (physical, _) =
@@ -224,20 +223,20 @@ impl Run {
         })
     }
 
-    /// The page of the data file that holds a page of the run, and how many of its pages follow there, itself
-    /// included.
+    /// Returns the physical page of a page of the run, and how many pages of the run are contiguous from
+    /// there, itself included.
     #[inline]
     pub(crate) fn locate(&self, page: u32) -> Option<(u64, u32)> {
         locate_page(&self.reference, || self.spans(), page)
     }
 
-    /// `Corruption` at a page of this run.
+    /// Creates a `Corruption` error at a page of this run.
     pub(crate) fn damaged(&self, page: u32, damage: Damage) -> Error {
         let offset = self.locate(page).map_or(0, |(physical, _)| physical * PAGE_BYTES);
         Error::corruption(DATA_FILE, offset, format!("run {}: {}", self.reference.id, damage.0))
     }
 
-    /// Lets `act` see the payload of a block. `None` if a page is missing and was noted.
+    /// Calls `act` with the payload of a block. `None` if a page was not cached and was collected.
     pub(crate) fn with_block<R>(
         &self,
         kind: PageKind,
@@ -248,7 +247,7 @@ impl Run {
         self.with_block_in_cache(kind, position, access, |payload, _| act(payload))
     }
 
-    /// As [`Run::with_block`]; `act` also gets the page in the cache, if the block is one.
+    /// Like [`Run::with_block`]; `act` also gets the cached page, if the block is a single one.
     fn with_block_in_cache<R>(
         &self,
         kind: PageKind,
@@ -275,11 +274,11 @@ impl Run {
         Ok(Some(act(payload_of(&block), None)))
     }
 
-    /// A block of several pages, which the cache keeps by their use.
+    /// Reads a block of several pages, which the cache keeps by their use.
     #[cold]
     fn long_block(&self, position: BlockPosition, address: &PageAddress) -> Result<AlignedBuffer> {
         let pieces = self.pieces(position)?;
-        // What short blocks hold is kept as records.
+        // Short blocks are cached as records.
         let is_kept = |bytes| address.kind != PageKind::Data || self.data.keeps_long(bytes);
         let may_be_kept = is_kept(usize_of(u64::from(position.pages) * PAGE_BYTES));
         let long = self.data.read_long(&pieces, address.generation, may_be_kept)?;
@@ -294,7 +293,7 @@ impl Run {
         Ok(long.into_bytes())
     }
 
-    /// As [`Run::with_block`], but `None` if its page is not in the cache. Blocks of several pages are read.
+    /// Like [`Run::with_block`], but `None` if its page is not cached. Blocks of several pages are read.
     pub(crate) fn with_present_block<R>(
         &self,
         kind: PageKind,
@@ -308,7 +307,7 @@ impl Run {
         Ok(self.data.cached_page(&address).map(|page| act(payload_of(&page))))
     }
 
-    /// The physical pieces of a block of several pages.
+    /// Returns the physical spans of a block of several pages.
     pub(crate) fn pieces(&self, position: BlockPosition) -> Result<Vec<ExtentSpan>> {
         let (mut page, mut left) = (position.page, position.pages);
         let mut pieces = Vec::new();
@@ -341,11 +340,11 @@ impl Run {
     fn read_footer(&self) -> Result<&Footer> {
         let take = |payload: &[u8]| self.take_footer(payload);
         self.with_block(PageKind::Footer, self.footer_position(), Access::Blocking, take)?
-            .expect("a blocking read returns its block")?;
-        Ok(self.footer.get().expect("was just taken"))
+            .expect("a blocking read must return its block")?;
+        Ok(self.footer.get().expect("the footer was just decoded"))
     }
 
-    /// The footer; `None` if its page would have to be read.
+    /// Returns the footer; `None` if its page would have to be read.
     pub(crate) fn footer_in_memory(&self) -> Result<Option<&Footer>> {
         if self.footer.get().is_none() {
             let take = |payload: &[u8]| self.take_footer(payload);
@@ -355,7 +354,7 @@ impl Run {
         Ok(self.footer.get())
     }
 
-    /// Keeps what a verified payload says, if it is the footer of this run.
+    /// Decodes and keeps the footer from a verified payload, if it belongs to this run.
     pub(crate) fn take_footer(&self, payload: &[u8]) -> Result<()> {
         let decode = || {
             let (record, footer) = Footer::decode(payload)?;
@@ -366,7 +365,7 @@ impl Run {
                 }
             };
             let is_ours = is_same && record.store == self.data.store();
-            is_ours.then_some(footer).ok_or(Damage("the footer states another run"))
+            is_ours.then_some(footer).ok_or(Damage("the footer belongs to another run"))
         };
         let footer = decode().map_err(|damage| self.damaged(self.reference.footer_page, damage))?;
         if self.footer.set(footer).is_ok() {
@@ -375,22 +374,22 @@ impl Run {
         Ok(())
     }
 
-    /// What the run says about itself in its footer.
+    /// Returns the run's description from its footer.
     pub fn record(&self) -> Result<RunRecord> {
         let position = self.footer_position();
         let decode = |payload: &[u8]| Footer::decode(payload).map(|(record, _)| record);
         self.with_block(PageKind::Footer, position, Access::Blocking, decode)?
-            .expect("a blocking read returns its block")
+            .expect("a blocking read must return its block")
             .map_err(|damage| self.damaged(position.page, damage))
     }
 
-    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Goes on where `access` says that
-    /// it was before.
+    /// Looks `key` up; `hash` is its [`testudo_base::checksum::hash_key`]. Resumes from the progress in
+    /// `access`.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         self.get_unless_known(key, hash, access, || None)
     }
 
-    /// As [`Run::get`]; once the filter has let the key pass, `known` may answer in its place.
+    /// Like [`Run::get`]; if the filter does not exclude the key, `known` may provide the result.
     pub fn get_unless_known(
         &self,
         key: &[u8],
@@ -404,16 +403,16 @@ impl Run {
         self.get_filtered(key, hash, access, Run::passes_filter, known)
     }
 
-    /// As [`Run::get`], where no other source is asked afterwards: then a key that is there costs a read less
-    /// if the filter is not read for it, and one that is not there costs no more where the index is in
-    /// memory. So a page of the filter that is not in memory is read only after a key was not there, or where
-    /// values are so large that looking in vain would read many pages.
+    /// Like [`Run::get`], for the last source of a query. A present key then costs one read less without the
+    /// filter, and an absent one costs no more if the index is in memory. A filter page that is not cached is
+    /// therefore read only after a lookup of an absent key, or where values are so large that a failed lookup
+    /// would read many pages.
     pub fn get_last(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         self.get_last_unless_known(key, hash, access, || None)
     }
 
-    /// As [`Run::get_last`]; once the filter has let the key pass, or was not asked, `known` may answer in
-    /// its place.
+    /// Like [`Run::get_last`]; if the filter does not exclude the key or was not probed, `known` may provide
+    /// the result.
     pub fn get_last_unless_known(
         &self,
         key: &[u8],
@@ -431,7 +430,7 @@ impl Run {
         Ok(found)
     }
 
-    /// As [`Run::get`], for a key that the run is known to hold: the filter is not asked.
+    /// Like [`Run::get`], for a key that the run is known to hold: the filter is skipped.
     pub fn get_known(&self, key: &[u8], access: Access<'_>) -> Result<Lookup> {
         if !self.may_hold(key) {
             return Ok(Lookup::Absent);
@@ -443,7 +442,7 @@ impl Run {
         self.reference.keys.may_hold(key)
     }
 
-    /// Looks a key up that lies within the run.
+    /// Looks up a key within the bounds of the run.
     fn get_filtered(
         &self,
         key: &[u8],
@@ -473,7 +472,7 @@ impl Run {
         self.search_pages((position, behind), key, access)
     }
 
-    /// Looks a key up in the data block where it would be.
+    /// Looks up a key in the data block that would hold it.
     pub(crate) fn search_block(
         &self,
         position: BlockPosition,
@@ -504,9 +503,8 @@ impl Run {
         if continued_bytes == 0 { found } else { self.completed(position, found?, continued_bytes, access) }
     }
 
-    /// As [`Run::get`], if that needs no page but one of data: `None` if a page of the filter, unless no
-    /// source is asked afterwards, or of the index is not in memory. The progress of `access` stays as it
-    /// is.
+    /// Like [`Run::get`], but reads only data pages. `None` if an index page is not cached, or a filter page,
+    /// unless this is the `last` source. Does not change the progress of `access`.
     pub fn get_present(
         &self,
         key: &[u8],
@@ -532,13 +530,12 @@ impl Run {
         }
     }
 
-    /// Whether it can be looked into without reading its footer.
+    /// Whether the footer is available without a read.
     pub fn has_footer_in_memory(&self) -> Result<bool> {
         Ok(self.footer_in_memory()?.is_some())
     }
 
-    /// About how many user bytes the run holds in `[low, high)`; `None` bounds are open. Reads index pages
-    /// only.
+    /// Estimates the user bytes of the run in `[low, high)`; `None` bounds are open. Reads index pages only.
     pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
         let reference = &self.reference;
         let page_at = |key: Option<&[u8]>, open: u32| -> Result<u32> {

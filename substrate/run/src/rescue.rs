@@ -1,4 +1,4 @@
-//! Reading runs that may be damaged: what is left of them, for verification, salvage and dumps.
+//! Reads of possibly damaged runs, for verification, salvage and dumps.
 
 pub(crate) mod check;
 pub(crate) mod found_pages;

@@ -1,11 +1,11 @@
-//! Where the pages of a run are: a run is one sequence of pages over one or several spans of the data file,
-//! of which some may have been replaced by pages elsewhere in these.
+//! Page locations of a run: a sequence of pages over one or more spans of the data file, some of which may be
+//! replaced by pages at other places of these spans.
 
 use testudo_base::ExtentSpan;
 
 use crate::RunRef;
 
-/// The physical page of a run's place, and how many places follow it in the same span (itself included).
+/// Returns the physical page of a place, and how many places follow it in the same span (itself included).
 pub(crate) fn locate(spans: impl Iterator<Item = ExtentSpan>, place: u32) -> Option<(u64, u32)> {
     let mut left = place;
     for span in spans {
@@ -17,7 +17,8 @@ pub(crate) fn locate(spans: impl Iterator<Item = ExtentSpan>, place: u32) -> Opt
     None
 }
 
-/// The physical page of a run's page, and how many of its pages follow there (itself included).
+/// Returns the physical page of a run's page, and how many of its pages are contiguous from there (itself
+/// included).
 #[inline]
 pub(crate) fn locate_page<S: Iterator<Item = ExtentSpan>>(
     reference: &RunRef,

@@ -1,8 +1,8 @@
-//! Index and filter of a run, wherever they are: in pages of their own, or in that of the footer.
+//! Access to index and filter of a run, in separate pages or in the page of the footer.
 //!
 //! **Invariants**
-//! - Where the footer encloses them, the page that is asked for is the footer's, so that one page in the
-//!   cache answers for all three. None is asked for where the run keeps them.
+//! - If the footer encloses them, the footer's page is requested, so that one cached page serves all three.
+//!   No page is requested if the run keeps them in memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::{
     format::footer::{BlockPosition, Enclosed},
 };
 
-/// What leads to the data of a run.
+/// Parts of a run that lead to its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Structure {
     Index,
@@ -22,7 +22,7 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    /// The kind of its pages, where it has some.
+    /// Kind of its separate pages.
     #[inline]
     fn page_kind(self) -> PageKind {
         match self {
@@ -31,7 +31,7 @@ impl Structure {
         }
     }
 
-    /// The part of it that is at the end of what a footer encloses.
+    /// Returns its part of a payload that a footer encloses.
     #[inline]
     fn part_in<'p>(self, enclosed: &Enclosed, payload: &'p [u8]) -> &'p [u8] {
         match self {
@@ -42,21 +42,21 @@ impl Structure {
 }
 
 impl Run {
-    /// Who the page of a block of `structure` is.
+    /// Returns the address of the page with a block of `structure`.
     #[inline]
     pub(crate) fn structure_address(&self, structure: Structure, page: u32) -> Result<PageAddress> {
         let is_enclosed = self.footer()?.enclosed().is_some();
         self.address(if is_enclosed { PageKind::Footer } else { structure.page_kind() }, page)
     }
 
-    /// The block of `structure` that is in the payload of such a page.
+    /// Returns the block of `structure` in the payload of such a page.
     #[inline]
     pub(crate) fn structure_in<'p>(&self, structure: Structure, payload: &'p [u8]) -> Result<&'p [u8]> {
         let enclosed = self.footer()?.enclosed();
         Ok(enclosed.map_or(payload, |enclosed| structure.part_in(enclosed, payload)))
     }
 
-    /// As [`Run::with_block`], for a block of `structure`.
+    /// Like [`Run::with_block`], for a block of `structure`.
     #[inline]
     pub(crate) fn with_structure<R>(
         &self,
@@ -76,7 +76,7 @@ impl Run {
         self.with_block(PageKind::Footer, position, access, act)
     }
 
-    /// As [`Run::with_present_block`], for a block of `structure`.
+    /// Like [`Run::with_present_block`], for a block of `structure`.
     #[inline]
     pub(crate) fn with_present_structure<R>(
         &self,
@@ -95,12 +95,12 @@ impl Run {
         self.with_present_block(PageKind::Footer, position, act)
     }
 
-    /// Whether the filter lets `hash` pass; `None` if its page was missing and has been noted.
+    /// Whether the filter may contain `hash`; `None` if its page was not cached and was collected.
     #[inline]
     pub(crate) fn passes_filter(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
-        // Large runs are asked most, and so are not kept up by what small ones need.
+        // Large runs are probed most often, and skip the extra work for small ones.
         if self.footer()?.enclosed().is_none() {
             return self.with_block(PageKind::Filter, position, access, probe);
         }
@@ -118,20 +118,20 @@ impl Run {
         self.with_structure(Structure::Filter, position, access, probe)
     }
 
-    /// The same, reading nothing; `None` if its page is not in memory.
+    /// Like [`Run::passes_filter`], without reads; `None` if the page is not in memory.
     pub(crate) fn passes_filter_in_memory(&self, hash: u64) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
         self.with_present_structure(Structure::Filter, position, probe)
     }
 
-    /// Whether the filter knows every key: those that replaced pages have got, it does not.
+    /// Whether the filter covers every key: it lacks those added by replaced pages.
     #[inline]
     pub(crate) fn filter_counts(&self) -> bool {
         self.reference().replaced.is_none() || planted!("filter-of-replaced-pages-asked")
     }
 
-    /// Where the filter says something about `hash`; `None` if there is no filter.
+    /// Position of the filter partition for `hash`; `None` if there is no usable filter.
     #[inline]
     pub(crate) fn filter_position(&self, hash: u64) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
@@ -139,7 +139,7 @@ impl Run {
         Ok((footer.filter_pages > 0 && self.filter_counts()).then_some(BlockPosition { page, pages: 1 }))
     }
 
-    /// As [`Run::passes_filter`], but true if that would have to be read and it is not worth it.
+    /// Like [`Run::passes_filter`], but `true` if that would need a read that is not worth it.
     pub(crate) fn passes_filter_if_worth(&self, hash: u64, access: Access<'_>) -> Result<Option<bool>> {
         let Some(position) = self.filter_position(hash)? else { return Ok(Some(true)) };
         let footer = self.footer()?;
@@ -150,7 +150,8 @@ impl Run {
         let probe = |filter: &[u8]| testudo_filter::may_contain(filter, hash);
         let address = self.address(PageKind::Filter, position.page)?;
         let mut passes = true;
-        // Only for a key that it denies it was of use. Where all keys are there it shall not stay in memory.
+        // It was useful only for a key that it excludes. If all keys are present, it should not stay in the
+        // cache.
         let is_use = |page: &PageRef<'_>| {
             passes = probe(payload_of(page));
             !passes
@@ -162,21 +163,21 @@ impl Run {
         if left == 0 && !self.has_large_blocks() {
             return Ok(Some(true));
         }
-        // Two threads may count as one.
+        // Two concurrent lookups may count as one.
         self.filter_loads().store(left.saturating_sub(1), Relaxed);
         self.with_block(PageKind::Filter, position, access, probe)
     }
 
-    /// Whether data blocks are likely to have more than one page: they are not cached.
+    /// Whether data blocks are likely to span several pages.
     fn has_large_blocks(&self) -> bool {
         self.reference().user_bytes / self.reference().entries.max(1) > PAGE_BYTES / 2
     }
 
-    /// Fails if the filter denies a key that the run holds.
+    /// Fails if the filter excludes a key that the run holds.
     pub fn check_filter(&self, key: &[u8]) -> Result<()> {
         match self.passes_filter(testudo_base::checksum::hash_key(key), Access::Blocking)? {
             Some(false) => Err(self
-                .damaged(self.footer()?.filter_page, Damage("the filter denies a key that the run holds"))),
+                .damaged(self.footer()?.filter_page, Damage("the filter excludes a key that the run holds"))),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! A data file in memory, for tests that write runs and look into them.
+//! An in-memory data file, for tests that write and read runs.
 
 use std::{path::Path, sync::Arc};
 
@@ -8,7 +8,7 @@ use testudo_storage::DataFile;
 
 use crate::{Run, RunOrigin, RunWriter};
 
-/// The file, of store 7, and where it is: `/data`.
+/// The data file of store 7, at `/data`.
 pub(crate) struct TestBed {
     pub(crate) env: Arc<MemEnv>,
     pub(crate) data: Arc<DataFile>,
@@ -23,7 +23,7 @@ impl TestBed {
         Self { env, data }
     }
 
-    /// For run 3 of keyspace 1.
+    /// Creates a writer of run 3 of keyspace 1.
     pub(crate) fn writer(&self) -> RunWriter {
         let origin = RunOrigin {
             id: RunId(3),
@@ -34,7 +34,7 @@ impl TestBed {
         RunWriter::new(Arc::clone(&self.data), origin, 1 << 16).unwrap()
     }
 
-    /// The run as one that was opened anew: nothing of it is in memory.
+    /// Opens the run again from the file, with nothing of it in memory.
     pub(crate) fn reopened(&self, run: &Run) -> Arc<Run> {
         let options = OpenOptions { mode: OpenMode::Read, direct: true };
         let file = self.env.open(Path::new("/data"), options).unwrap();

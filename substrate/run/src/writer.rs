@@ -1,16 +1,15 @@
 //! Writes a run in one sequential pass.
 //!
-//! Entries are collected into blocks, blocks into a buffer of up to 256 KiB that goes to the device when it
-//! is full; index separators and key hashes wait in memory until the end. Index and filter pages are put into
-//! the page cache, because the next queries need them, and so are data pages that take the place of pages
-//! which queries use (decision 0046); what the footer says stays with the run itself.
+//! Entries are collected into blocks, and blocks into a buffer of up to 256 KiB, which is written to the
+//! device when full. Index separators and key hashes stay in memory until the end. Index and filter pages are
+//! put into the page cache, because the next queries need them, and so are data pages that replace pages in
+//! use by queries (decision 0046). The decoded footer stays in the run.
 //!
 //! **Invariants**
-//! - Pages are sealed with the place where they are written: space is taken before a block is sealed.
-//! - At most one buffer is on its way to the device, or as many as the writer was given, while the next one
-//!   is filled.
-//! - Dropping an unfinished writer gives its space back, after what was on its way there has ended; nothing
-//!   refers to it.
+//! - Pages are sealed for their final location: space is allocated before a block is sealed.
+//! - At most `writes_max` buffers are in flight while the next one is filled.
+//! - Dropping an unfinished writer frees its space once its in-flight writes have ended; nothing refers to
+//!   it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -39,19 +38,19 @@ use crate::{
 mod ending;
 mod written_index;
 
-/// Bytes collected before they go to the device, at most.
+/// Maximum bytes of a buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Where there is not enough space for what is expected, a run begins with this much and takes what it needs.
+/// Initial allocation if the expected size is not available; more is allocated on demand.
 const PAGES_MIN: u32 = 4;
-/// An index page has at least so many entries, if their keys are short.
+/// Minimum entries of an index page with short keys, for space estimates.
 const INDEX_ENTRIES_MIN: usize = 64;
-/// Pages of an index that was begun, and of a footer.
+/// Pages of an incomplete index block and of a footer, for space estimates.
 const ENDING_PAGES: usize = 3;
 
-/// What a run is to say about itself.
+/// Identity of a new run.
 #[derive(Clone, Debug)]
 pub struct RunOrigin {
-    /// Its id.
+    /// Id of the run.
     pub id: RunId,
     /// The keyspace that writes it.
     pub keyspace: KeyspaceId,
@@ -61,27 +60,27 @@ pub struct RunOrigin {
     pub newest_seqno: Seqno,
 }
 
-/// A longer border is not stated.
+/// Longer borders are not stored in the index.
 const MAX_BORDER_BYTES: usize = 64;
 
-/// A run in the making.
+/// A run being written.
 #[derive(Debug)]
 pub struct RunWriter {
     layout: RunLayout,
-    /// Before `extents`, for that is the order in which they are dropped.
+    /// Writes in flight. Before `extents`, because fields are dropped in order.
     on_its_way: VecDeque<PageWrite>,
-    /// So many, at most.
+    /// Maximum writes in flight.
     writes_max: usize,
     data: Arc<DataFile>,
     origin: RunOrigin,
-    /// Of the data file's writer.
+    /// Lowest 32 bits of the data file's writing incarnation.
     incarnation: u32,
     extents: Vec<Arc<Extent>>,
-    /// So many of the first ones the durable state refers to.
+    /// Number of leading extents that the durable state references.
     referred_extents: usize,
-    /// Pages in `extents`.
+    /// Number of pages in `extents`.
     taken_pages: u32,
-    /// Pages sealed so far.
+    /// Number of pages sealed so far.
     next_page: u32,
     buffer: AlignedBuffer,
     buffered_pages: usize,
@@ -89,14 +88,14 @@ pub struct RunWriter {
     index: WrittenIndex,
     hashes: LargeVec<u64>,
     admitted: Vec<(u32, PageKind, Vec<u8>)>,
-    /// Last key of the blocks that are finished.
+    /// Last key of the finished blocks.
     previous_key: Vec<u8>,
-    /// First key of the block that was finished last, if it is a long one.
+    /// First key of the last finished block, if it is long.
     previous_first: Vec<u8>,
     block_separator: Separator,
     first_key: Vec<u8>,
     entries: u64,
-    /// Entries of the block that is built, and how many of them are warm.
+    /// Number of entries of the open block, and how many of them are warm.
     block_entries: u32,
     block_warm_entries: u32,
     tombstones: u64,
@@ -106,7 +105,7 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Starts a run. `expected_bytes` of entries size the first piece of space; more is taken when needed.
+    /// Starts a run. `expected_bytes` of entries determine the first allocation; more is allocated on demand.
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn new(data: Arc<DataFile>, origin: RunOrigin, expected_bytes: u64) -> Result<Self> {
@@ -131,7 +130,7 @@ impl RunWriter {
             extents,
             referred_extents: 0,
             next_page: 0,
-            // A small run needs no more than its pages, index, filter and footer.
+            // A small run needs only its data pages plus index, filter and footer.
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
             block: BlockBuilder::default(),
@@ -152,46 +151,46 @@ impl RunWriter {
         })
     }
 
-    /// Lays its pages out another way. REQUIRES: it has no entry yet.
+    /// Sets the page layout. REQUIRES: no entry was pushed.
     #[must_use]
     pub fn with_layout(self, layout: RunLayout) -> Self {
-        debug_assert_eq!(self.entries, 0, "before the first entry");
+        debug_assert_eq!(self.entries, 0, "set before the first entry");
         Self { layout, ..self }
     }
 
-    /// The space that it has taken so far.
+    /// Extents allocated so far.
     pub fn extents(&self) -> &[Arc<Extent>] {
         &self.extents
     }
 
-    /// Low 32 bits of the incarnation that its pages state.
+    /// Lowest 32 bits of the incarnation in its page headers.
     pub fn incarnation(&self) -> u32 {
         self.incarnation
     }
 
-    /// With so many buffers besides the one that is filled, of about so many bytes, at most what others have.
-    /// REQUIRES: it has no entry yet.
+    /// Allows up to `writes_max` in-flight buffers of about `bytes` each, at most 256 KiB. REQUIRES: no entry
+    /// was pushed.
     #[must_use]
     pub fn with_buffers(self, writes_max: usize, bytes: usize) -> Self {
-        debug_assert_eq!(self.entries, 0, "before the first entry");
+        debug_assert_eq!(self.entries, 0, "set before the first entry");
         let bytes = bytes.next_multiple_of(PAGE_SIZE).clamp(4 * PAGE_SIZE, BUFFER_BYTES);
         Self { buffer: AlignedBuffer::unfilled(bytes), writes_max, ..self }
     }
 
-    /// None of its entries is newer: known at the end only, if they come from commits.
+    /// Sets the upper bound of its entries' seqnos: for commits it is known only at the end.
     pub fn set_newest_seqno(&mut self, seqno: Seqno) {
         self.origin.newest_seqno = seqno;
     }
 
-    /// From now on the durable state refers to the space that it has taken, until an edit refers to the run
-    /// instead. Whoever calls this keeps that space.
+    /// Marks the space allocated so far as referenced by the durable state, until an edit references the run
+    /// instead. The caller keeps that space.
     pub fn note_referred(&mut self) {
         self.referred_extents = self.extents.len();
     }
 
-    /// Whether an entry of so many bytes fits into the space that was taken so far, with index and footer.
+    /// Whether an entry of this size fits into the allocated space, with index and footer.
     pub fn has_room_for(&self, entry_bytes: usize) -> bool {
-        // A long value makes its block as long.
+        // The block of a long value is as long as the value.
         let is_open = !self.block.is_empty() || self.block.has_continuation();
         let open = if is_open { self.block.payload_bytes().div_ceil(PAGE_PAYLOAD_BYTES) } else { 0 };
         let ending = self.index.len() / INDEX_ENTRIES_MIN + ENDING_PAGES;
@@ -199,27 +198,26 @@ impl RunWriter {
         usize_of(u64::from(self.taken_pages - self.next_page)) >= pages
     }
 
-    /// Writes all that was pushed, so that it can be read back without an index. The next entry begins a new
+    /// Writes all pushed entries, so that they can be read back without an index. The next entry starts a new
     /// page.
     pub fn write_out(&mut self) -> Result<()> {
         self.finish_block()?;
         self.write_rest()
     }
 
-    /// About how many bytes of memory it takes: buffers, those on their way to the device too, and what waits
-    /// for the end.
+    /// Approximate bytes of memory: buffers, including those in flight, and data kept until the end.
     pub fn memory_bytes(&self) -> usize {
-        // The system gives a buffer its memory when it is first filled.
+        // The OS backs a buffer with memory when it is first filled.
         let buffers = self.on_its_way.len() + usize::from(self.next_page > 0);
         buffers * self.buffer.len() + self.index.room_bytes() + self.hashes.room_bytes()
     }
 
-    /// Bytes of data blocks so far, the one being built excluded.
+    /// Bytes of finished data blocks.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// The last key so far; empty if there is none.
+    /// Last key so far; empty if there is none.
     #[inline]
     pub fn last_key(&self) -> &[u8] {
         if self.block.is_empty() { &self.previous_key } else { self.block.last_key() }
@@ -232,8 +230,8 @@ impl RunWriter {
 
     /// Adds an entry.
     ///
-    /// Errors: `Corruption` unless its key is greater than all before: entries come out of other runs, which
-    /// can be damaged.
+    /// Errors: `Corruption` unless its key is greater than all previous ones: entries come from other runs,
+    /// which may be damaged.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
         if self.entries > 0 && entry.key <= self.last_key() {
             let message = format!("data: run {} would get keys that do not increase", self.origin.id);
@@ -255,7 +253,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Adds an entry to the open block; `false` if there is no room for it.
+    /// Adds an entry to the open block; `false` if it does not fit.
     #[inline]
     fn push_whole(&mut self, entry: &Entry<'_>) -> bool {
         let is_first = self.block.is_empty();
@@ -268,13 +266,12 @@ impl RunWriter {
         true
     }
 
-    /// A block that is not the first one begins with this key.
+    /// Starts a block that is not the first one with this key.
     fn begin_block(&mut self, first_key: &[u8]) {
         self.block_separator = Separator::between(&self.previous_first, &self.previous_key, first_key);
     }
 
-    /// Adds an entry for which the open block has no room: as much of it as there is room for, or in the next
-    /// block.
+    /// Adds an entry that does not fit into the open block: in parts, or in the next block.
     fn push_across(&mut self, entry: &Entry<'_>) -> Result<()> {
         if self.push_in_parts(entry)? {
             return Ok(());
@@ -289,8 +286,8 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Adds an entry to the open block, as much of it as there is room for, and the rest to the pages behind;
-    /// `false` if that is not worth it.
+    /// Adds the part of an entry that fits into the open block, and the rest to the following pages; `false`
+    /// if that is not worth it.
     fn push_in_parts(&mut self, entry: &Entry<'_>) -> Result<bool> {
         if !self.layout.continues_values {
             return Ok(false);
@@ -315,7 +312,7 @@ impl RunWriter {
         Ok(true)
     }
 
-    /// Whether the open block has as much as it should, and an entry more would be too much.
+    /// Whether the open block has reached its fill limit, so that the entry goes to the next one.
     #[inline]
     fn is_filled_by(&self, entry: &Entry<'_>) -> bool {
         let fill_bytes = usize::from(self.layout.fill_bytes);
@@ -324,7 +321,7 @@ impl RunWriter {
             && self.block.payload_bytes() + entry.user_bytes() > fill_bytes
     }
 
-    /// The entry that was added last is warm ([`testudo_base::Cursor::is_warm`]).
+    /// Marks the last entry as warm ([`testudo_base::Cursor::is_warm`]).
     #[inline]
     pub fn note_warm(&mut self) {
         self.block_warm_entries += 1;
@@ -332,7 +329,7 @@ impl RunWriter {
 
     fn finish_block(&mut self) -> Result<()> {
         if self.block.is_empty() {
-            // No query is led to a page that only has the end of a value.
+            // The index never leads queries to a page that holds only the end of a value.
             let is_needed = self.block.has_continuation() && !planted!("lone-continuation-not-written");
             return if is_needed { self.write_open_block().map(|_| ()) } else { Ok(()) };
         }
@@ -358,7 +355,7 @@ impl RunWriter {
         Ok(position)
     }
 
-    /// Encodes a block right where it is sealed and queued for the device.
+    /// Encodes a block in place in the write buffer, and seals it.
     fn write_block_of(&mut self, kind: PageKind, block: &mut BlockBuilder) -> Result<BlockPosition> {
         let pages = (block.payload_bytes() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
         self.write_block_with(kind, pages, |payload| block.encode_into(payload))
@@ -369,7 +366,7 @@ impl RunWriter {
         self.write_block_in(kind, payload, (payload.len() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE))
     }
 
-    /// Takes space until there is some for this many more pages.
+    /// Allocates space until this many more pages fit.
     fn take_space(&mut self, pages: usize) -> Result<()> {
         while usize_of(u64::from(self.taken_pages - self.next_page)) < pages {
             let more = match self.data.allocate(u32_of(pages.max(16))) {
@@ -382,7 +379,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// As [`Self::write_block`], in this many pages. REQUIRES: the payload fits.
+    /// Like [`Self::write_block`], in this many pages. REQUIRES: the payload fits.
     fn write_block_in(&mut self, kind: PageKind, payload: &[u8], pages: usize) -> Result<BlockPosition> {
         self.write_block_with(kind, pages, |out| {
             out[..payload.len()].copy_from_slice(payload);
@@ -390,15 +387,15 @@ impl RunWriter {
         })
     }
 
-    /// Lets `encode` write a payload for so many pages, of which it returns the length; seals it and queues
-    /// it for the device.
+    /// Lets `encode` write a payload for `pages` pages and return its length; seals it and queues it for
+    /// writing.
     fn write_block_with(
         &mut self,
         kind: PageKind,
         pages: usize,
         encode: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<BlockPosition> {
-        debug_assert!(pages > 0, "a block has at least one page");
+        debug_assert!(pages > 0, "a block needs at least one page");
         self.take_space(pages)?;
         let position = BlockPosition { page: self.next_page, pages: u32_of(pages) };
         let length = pages * PAGE_SIZE;
@@ -420,8 +417,8 @@ impl RunWriter {
             if matches!(kind, PageKind::Index | PageKind::Filter) && pages == 1 {
                 self.admitted.push((position.page, kind, target.to_vec()));
             }
-            // Most of it queries use. Nobody finds it before the run is part of a tree, and it is forgotten
-            // with the run's space.
+            // Queries use most of it. It is not found before the run is part of a tree, and it is dropped
+            // from the cache with the run's space.
             if kind == PageKind::Data && pages == 1 && self.block_warm_entries * 2 > self.block_entries {
                 self.data.admit_warm(&address, target);
             }
@@ -431,7 +428,7 @@ impl RunWriter {
         Ok(position)
     }
 
-    /// Lets the full buffer go to the device and takes another one.
+    /// Starts writing the full buffer and switches to another one.
     fn write_buffer(&mut self) -> Result<()> {
         let first = self.next_page - u32_of(self.buffered_pages);
         let spare = if self.on_its_way.len() >= self.writes_max { self.await_write()? } else { None };
@@ -448,7 +445,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left, and waits for all of it.
+    /// Writes the buffered rest, and waits for all writes.
     fn write_rest(&mut self) -> Result<()> {
         let first = self.next_page - u32_of(self.buffered_pages);
         write_across(&self.data, &self.extents, first, self.buffered())?;
@@ -463,13 +460,14 @@ impl RunWriter {
         &self.buffer[..self.buffered_pages * PAGE_SIZE]
     }
 
-    /// Waits for the buffer that has been on its way longest, if there is one, and takes it back.
+    /// Waits for the oldest write in flight, if there is one, and returns its buffer.
     fn await_write(&mut self) -> Result<Option<AlignedBuffer>> {
         self.on_its_way.pop_front().map(PageWrite::wait).transpose()
     }
 
     fn address(&self, kind: PageKind, page: u32) -> PageAddress {
-        let (physical, _) = locate(self.extents.iter().map(|e| e.span()), page).expect("space was taken");
+        let (physical, _) =
+            locate(self.extents.iter().map(|e| e.span()), page).expect("space must be allocated");
         let (generation, keyspace) = (self.origin.id, self.origin.keyspace);
         PageAddress { page: physical, generation, keyspace, incarnation: self.incarnation, kind }
     }
@@ -479,7 +477,7 @@ fn write_across(data: &DataFile, extents: &[Arc<Extent>], first: u32, bytes: &[u
     let (mut page, mut bytes) = (first, bytes);
     while !bytes.is_empty() {
         let spans = extents.iter().map(|extent| extent.span());
-        let (physical, room) = locate(spans, page).expect("space was taken");
+        let (physical, room) = locate(spans, page).expect("space must be allocated");
         let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
         data.write_pages(physical, &bytes[..length])?;
         bytes = &bytes[length..];

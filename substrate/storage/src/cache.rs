@@ -1,18 +1,18 @@
-//! The page cache: verified pages of the data file, found by page number, read by any number of threads.
+//! The page cache: verified pages of the data file, indexed by page number and read concurrently.
 //!
 //! ```text
-//! get   page_map (which frame) -> pins (is it that page? count me) ; replacement (heat)
-//! load  load (once for all who want it) -> replacement (whose frame) -> pins (claim)
+//! get   page_map (page -> frame) -> pins (pin the frame, verify its page) ; replacement (heat)
+//! load  load (one load per page) -> replacement (victim) -> pins (claim)
 //!         ; capacity (more frames)
 //! ```
 //!
-//! A look-up that hits costs a handful of loads and one count in a line of the thread's stripe, up and down.
-//! Pages are immutable and never dirty, so eviction is forgetting.
+//! A hit costs a few loads, plus one increment and one decrement in a cache line of the thread's stripe.
+//! Pages are immutable and never dirty, so eviction only drops them.
 //!
 //! **Invariants**
-//! - A page is in at most one frame that the map leads to; whoever follows the map checks the frame.
-//! - Nobody waits for a page in use: eviction, invalidation and shrinking pass it by.
-//! - `used_bytes` is the memory that is allocated for pages; it grows only while below the capacity.
+//! - The map leads to at most one frame per page. A reader that follows the map verifies the frame's page.
+//! - No operation waits for a pinned page: eviction, invalidation and shrinking skip it.
+//! - `used_bytes` is the memory allocated for pages; it grows only while below the capacity.
 
 mod capacity;
 mod counters;
@@ -48,27 +48,27 @@ pub use self::{
 };
 
 const GATES: usize = scaled(16, 1);
-/// Pages that are used together are kept if they are one of so many parts of the cache at most.
+/// Pages that are used together are cached if they fill at most this fraction of the cache (1/n).
 const TOGETHER_PARTS: usize = 8;
 
-/// Frames over all pages of the data file, as many as the capacity allows.
+/// Frames for the pages of the data file, up to the capacity.
 #[derive(Debug)]
 pub struct PageCache {
     map: PageMap,
     frames: FrameTable,
     replacement: Replacement,
     free: FreeFrames,
-    /// Frames that the cache has in any case.
+    /// Frames that the cache owns; the others are borrowed.
     own_frames: AtomicUsize,
     borrowed: Borrowed,
-    /// Taken before the list of free frames and the memory of a group.
+    /// Lock order: before the free list and a group's memory.
     resizing: Mutex<()>,
     gates: [Padded<Gate>; GATES],
     counters: Counters,
 }
 
 impl PageCache {
-    /// A cache of at most `capacity_bytes`, at least 16 pages.
+    /// Creates a cache of at most `capacity_bytes`, but at least 16 pages.
     pub fn new(capacity_bytes: u64) -> Self {
         Self {
             map: PageMap::new(),
@@ -83,13 +83,13 @@ impl PageCache {
         }
     }
 
-    /// The page if it is here; this counts as a use.
+    /// Returns the page if it is cached; this counts as a use.
     #[inline]
     pub fn get(&self, page: u64, generation: RunId) -> Option<PageRef<'_>> {
         self.get_if(page, generation, |_| true)
     }
 
-    /// The page if it is here; this counts as a use if `is_use` says so of the page.
+    /// Returns the page if it is cached; this counts as a use if `is_use` returns `true` for the page.
     #[inline]
     pub fn get_if(
         &self,
@@ -114,8 +114,8 @@ impl PageCache {
         None
     }
 
-    /// Puts a verified page in and returns it; `None` if every frame is in use at the moment, or another
-    /// thread is reading the page.
+    /// Inserts a verified page and returns it; `None` if every frame is pinned, or if another thread is
+    /// loading the page.
     pub fn insert(
         &self,
         page: u64,
@@ -133,15 +133,14 @@ impl PageCache {
         }
     }
 
-    /// Whether so many pages that are used together may come: they are an eighth at most of what the cache
-    /// has, or of half of what it could borrow.
+    /// Whether `pages` that are used together fit: at most an eighth of the capacity, or of half of the
+    /// borrowable memory.
     pub fn has_room_for(&self, pages: usize) -> bool {
         let borrowable = self.borrowed.pool().map_or(0, |pool| pool.limit_bytes() / PAGE_BYTES / 2);
         pages <= self.capacity().max(usize_of(borrowable)) / TOGETHER_PARTS
     }
 
-    /// Forgets a page that is about to be reused for something else. Its frame is free at once, unless it is
-    /// in use.
+    /// Drops a page whose place is about to be reused. Its frame is free at once, unless it is pinned.
     pub fn forget(&self, page: u64) {
         let Some(entry) = self.map.entry(page) else { return };
         if entry.get() == Trace::Unknown || planted!("stale-page-in-cache") {
@@ -158,7 +157,7 @@ impl PageCache {
         }
     }
 
-    /// A frame for a page to come.
+    /// Claims a frame for a page that will be loaded.
     fn take_frame(&self, stripe: usize) -> Option<(Claim<'_>, Option<Set>)> {
         if self.frames.used() == self.capacity() {
             self.borrow();
@@ -167,13 +166,13 @@ impl PageCache {
             self.approach_capacity();
         }
         self.take_existing(stripe).or_else(|| {
-            // Another thread may have memory that it has not put on the list yet.
+            // Another thread may have allocated memory that is not on the free list yet.
             drop(self.resizing.lock());
             self.take_existing(stripe)
         })
     }
 
-    /// A frame that has memory: a free one, or that of a page which is evicted.
+    /// Claims a frame that has memory: a free one, or the one of a victim, which is evicted.
     fn take_existing(&self, stripe: usize) -> Option<(Claim<'_>, Option<Set>)> {
         while let Some(number) = self.free.pop() {
             if let Some(claim) = self.frames.frame(number).and_then(|frame| frame.claim_free()) {
@@ -185,7 +184,7 @@ impl PageCache {
         Some((claim, Some(set)))
     }
 
-    /// Evicts the page of a claimed frame: neither map nor replacement know of it afterwards.
+    /// Evicts the page of a claimed frame from map and replacement.
     fn evict(&self, claim: &Claim<'_>, stripe: usize) {
         let is_remembered = self.replacement.untrack(claim);
         if claim.page() == NO_PAGE {
@@ -197,13 +196,13 @@ impl PageCache {
             } else {
                 Trace::Unknown
             };
-            // Only if the map still leads here: the page may have been forgotten, or come anew.
+            // Only if the map still points here: the page may have been dropped or loaded again meanwhile.
             entry.change(Trace::In(claim.frame().number()), trace);
         }
         count(&self.counters.of(stripe).evictions);
     }
 
-    /// Hits, misses and size.
+    /// Returns hits, misses and sizes.
     pub fn stats(&self) -> CacheStats {
         let page_bytes = u64_of(PAGE_SIZE);
         let mut stats = CacheStats {

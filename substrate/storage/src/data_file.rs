@@ -1,9 +1,10 @@
-//! The data file: verified reads through the page cache, large reads and writes past it, and its space.
+//! The data file: verified reads through the page cache, large reads and writes that bypass it, and its
+//! space.
 //!
 //! **Invariants**
-//! - Bytes leave this file only after [`verify_pages`] accepted them for the identity that was asked for.
+//! - Bytes are returned only after [`verify_pages`] has accepted them for the requested identity.
 //! - All I/O is in whole pages from aligned buffers.
-//! - The page cache never holds a page of an extent that was given back.
+//! - The page cache never holds a page of a freed extent.
 
 mod device_space;
 pub(crate) mod load_pages;
@@ -38,7 +39,7 @@ use crate::{
     space::extents::SpaceStats,
 };
 
-/// Where a page is and which one it must be.
+/// Location of a page and its expected identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAddress {
     /// Number of the page in the data file.
@@ -47,32 +48,32 @@ pub struct PageAddress {
     pub generation: RunId,
     /// The keyspace that wrote it.
     pub keyspace: KeyspaceId,
-    /// The incarnation that wrote it, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote it.
     pub incarnation: u32,
-    /// What it holds.
+    /// Kind of its contents.
     pub kind: PageKind,
 }
 
-/// What was asked of the device since the file was opened.
+/// Device I/O since the file was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoStats {
     /// Reads of single pages (and of blocks of several pages) on behalf of queries.
     pub page_reads: u64,
-    /// Bytes of those.
+    /// Bytes of `page_reads`.
     pub page_read_bytes: u64,
-    /// Times that a query waited for single pages, whether for one or for many together.
+    /// Number of times that a query waited for reads of pages, single or batched.
     pub read_rounds: u64,
     /// Large sequential reads.
     pub stream_reads: u64,
-    /// Bytes of those.
+    /// Bytes of `stream_reads`.
     pub stream_read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Syncs.
+    /// Number of syncs.
     pub syncs: u64,
 }
 
-/// Space is taken from a device that is nearly full in pieces of so many pages (256 KiB).
+/// Pages per allocation (256 KiB) on a device that is nearly full.
 const SPACE_PIECE_PAGES: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -96,12 +97,12 @@ pub struct DataFile {
     io: IoCounters,
     streams: Arc<StreamMemory>,
     growing: Mutex<()>,
-    /// Held during a sync; what became of one that failed.
+    /// Held during a sync; the error of a failed sync.
     sync_failure: Mutex<Option<Error>>,
     /// Bytes by which the file may still grow.
     growth: AtomicU64,
     writer: Option<Incarnation>,
-    /// Bytes of memory that open runs take beside their pages.
+    /// Bytes of memory of open runs, without their pages.
     run_memory_bytes: AtomicU64,
     warms_merges: AtomicBool,
     retained_percent: AtomicU32,
@@ -110,8 +111,8 @@ pub struct DataFile {
 }
 
 impl DataFile {
-    /// Takes over an open file. `live` lists the spans of the durable state with their references; `writer`
-    /// is the incarnation that writes new runs, `None` for reading only.
+    /// Wraps an open file. `live` lists the spans of the durable state with their reference counts; `writer`
+    /// is the incarnation that writes new runs, `None` if the store is read-only.
     pub fn new(
         file: Arc<dyn File>,
         store: StoreId,
@@ -157,7 +158,7 @@ impl DataFile {
         self.store
     }
 
-    /// The incarnation that new runs are written by; `None` if the file is open for reading only.
+    /// The incarnation that writes new runs; `None` if the file is open for reading only.
     pub fn writer(&self) -> Option<Incarnation> {
         self.writer
     }
@@ -167,7 +168,7 @@ impl DataFile {
         &self.extents
     }
 
-    /// Identity that a page of this store must have.
+    /// Returns the identity that a page of this store must have.
     pub fn identity(&self, address: &PageAddress) -> PageIdentity {
         PageIdentity {
             store: self.store,
@@ -179,13 +180,13 @@ impl DataFile {
         }
     }
 
-    /// The page if the cache has it; never reads from the device.
+    /// Returns the page if it is cached; never reads from the device.
     #[inline]
     pub fn cached_page(&self, address: &PageAddress) -> Option<PageRef<'_>> {
         self.cache.get(address.page, address.generation)
     }
 
-    /// The same; it counts as a use of the page only if `is_use` says so.
+    /// Like [`DataFile::cached_page`], but counts as a use of the page only if `is_use` returns `true`.
     #[inline]
     pub fn cached_page_if(
         &self,
@@ -195,10 +196,10 @@ impl DataFile {
         self.cache.get_if(address.page, address.generation, is_use)
     }
 
-    /// Reads one page from the device into the cache, unless another thread does or just did. `act` sees its
-    /// 4 KiB, and the page in the cache if there is room for it.
+    /// Reads one page from the device into the cache, unless another thread does or just did. `act` gets its
+    /// 4 KiB, and the cached page if a frame was available.
     ///
-    /// Errors: `Io`; `Corruption` with the offset if the bytes are not the page that belongs here.
+    /// Errors: `Io`; `Corruption` with the offset if the bytes are not the expected page.
     pub fn load_page<R>(
         &self,
         address: &PageAddress,
@@ -228,8 +229,8 @@ impl DataFile {
         self.cache.begin_load(address.page, address.generation, priority(address.kind))
     }
 
-    /// Fills each buffer from its first page on, all at once, past the cache and *unverified*. One result for
-    /// each.
+    /// Fills each buffer from its first page on, all in one batch, bypassing the cache and *unverified*.
+    /// Returns one result per buffer.
     pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         if let [(page, buffer)] = reads {
             return vec![self.read_counted(*page, buffer)];
@@ -247,13 +248,12 @@ impl DataFile {
         requests.into_iter().map(result).collect()
     }
 
-    /// Puts a page that was just written, or was read and verified, into the cache, so that its next reader
-    /// finds it.
+    /// Inserts a page that was just written, or read and verified, into the cache for its next reader.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }
 
-    /// Reads a block of several pages past the cache; `pieces` are its pages in order.
+    /// Reads a block of several pages, bypassing the cache; `pieces` are its pages in order.
     pub fn read_block(&self, pieces: &[ExtentSpan], address: &PageAddress) -> Result<AlignedBuffer> {
         let bytes = pieces.iter().map(|piece| usize_of(piece.bytes())).sum();
         let mut buffer = AlignedBuffer::unfilled(bytes);
@@ -288,19 +288,19 @@ impl DataFile {
         })
     }
 
-    /// Fills `buffer` from consecutive pages, past the cache and *unverified*: the caller verifies each
+    /// Fills `buffer` from consecutive pages, bypassing the cache and *unverified*: the caller verifies each
     /// block.
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
         self.count_stream_reads(1, u64_of(buffer.len()));
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
     }
 
-    /// Memory for a read ahead; `None` if others have taken what there is.
+    /// Leases memory for a read-ahead; `None` if the limit is reached.
     pub fn lease_stream(&self, bytes: u64) -> Option<StreamLease> {
         self.streams.lease(bytes)
     }
 
-    /// Starts what [`DataFile::read_stream`] does, for all of `buffer`.
+    /// Starts an asynchronous [`DataFile::read_stream`] into all of `buffer`.
     pub fn start_stream(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer) -> StreamRead {
         self.count_stream_reads(1, u64_of(buffer.len()));
         let pending = self.file.start_read(first_page * PAGE_BYTES, buffer);
@@ -319,8 +319,7 @@ impl DataFile {
         result: std::io::Result<()>,
     ) -> Result<()> {
         let result = match result {
-            // A file system that refuses direct I/O only when it comes to reading: the ordinary call knows
-            // what to do.
+            // Some file systems refuse direct I/O only at the read itself; `read_at` handles that.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 self.file.read_at(first_page * PAGE_BYTES, buffer)
             }
@@ -329,20 +328,20 @@ impl DataFile {
         result.map_err(|e| self.read_error(first_page, e))
     }
 
-    /// Verifies a block that came from [`DataFile::read_stream`].
+    /// Verifies a block that [`DataFile::read_stream`] has read.
     pub fn verify(&self, bytes: &[u8], address: &PageAddress) -> Result<()> {
         self.check(bytes, address)
     }
 
-    /// Writes whole pages at `first_page`, past the cache. Durable after [`DataFile::sync`].
+    /// Writes whole pages at `first_page`, bypassing the cache. Durable after [`DataFile::sync`].
     pub fn write_pages(&self, first_page: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(page_count_of(bytes) > 0);
         self.io.written_bytes.fetch_add(u64_of(bytes.len()), Relaxed);
         outcome(self.file.write_at(first_page * PAGE_BYTES, bytes))
     }
 
-    /// The cache forgets a page that is about to be written again while its extent lives on. REQUIRES: nobody
-    /// uses it any more.
+    /// Drops a page from the cache that is about to be overwritten while its extent stays allocated.
+    /// REQUIRES: no reader uses it any more.
     pub fn forget_page(&self, page: u64) {
         self.cache.forget(page);
     }
@@ -351,20 +350,20 @@ impl DataFile {
         &*self.file
     }
 
-    /// The file itself, for whoever reads pages of it that may be damaged.
+    /// The underlying file, for readers of possibly damaged pages.
     pub fn shared_file(&self) -> Arc<dyn File> {
         Arc::clone(&self.file)
     }
 
-    /// Starts what [`DataFile::write_pages`] does, for the first `length` bytes of `buffer`.
+    /// Starts an asynchronous [`DataFile::write_pages`] of the first `length` bytes of `buffer`.
     pub fn start_write(self: &Arc<Self>, first_page: u64, buffer: AlignedBuffer, length: usize) -> PageWrite {
         self.io.written_bytes.fetch_add(u64_of(length), Relaxed);
         let pending = self.file.start_write(first_page * PAGE_BYTES, buffer, length);
         PageWrite { data: Arc::clone(self), first_page, length, pending }
     }
 
-    /// Makes all written pages durable. Once it has failed it fails for good, but for want of space:
-    /// the system tells of a failure once, and then takes what was lost for written.
+    /// Makes all written pages durable. Every failure except `OutOfSpace` is permanent: the OS reports a
+    /// failed write-back only once, and then treats the lost pages as clean.
     pub fn sync(&self) -> Result<()> {
         let mut failure = self.sync_failure.lock();
         if let Some(failure) = failure.as_ref().filter(|_| !planted!("failed-data-sync-forgotten")) {
@@ -380,7 +379,9 @@ impl DataFile {
         synced
     }
 
-    /// Takes `page_count` pages, growing the file if there is no room. `OutOfSpace` if that fails.
+    /// Allocates `page_count` pages, growing the file if needed.
+    ///
+    /// Errors: `OutOfSpace`, `Io`; `Unsupported` if the file is open for reading only.
     pub fn allocate(&self, page_count: u32) -> Result<Vec<Arc<Extent>>> {
         if self.writer.is_none() {
             return Err(Error::new(ErrorKind::Unsupported, "the store is open for reading only"));
@@ -403,10 +404,10 @@ impl DataFile {
         }
     }
 
-    /// Gives space to at most `pages` pages, of a hole or behind the end of the file. REQUIRES: `growing` is
-    /// held.
+    /// Allocates device space for at most `pages` pages, in a hole or at the end of the file. REQUIRES:
+    /// `growing` is held.
     fn grow(&self, pages: u64) -> Result<()> {
-        debug_assert!(is_held(&self.growing), "`growing` is held");
+        debug_assert!(is_held(&self.growing), "`growing` must be held");
         if self.growth.load(Relaxed) < pages * PAGE_BYTES && !planted!("full-disk-swallowed") {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
@@ -423,7 +424,7 @@ impl DataFile {
             None => {}
         }
         if has_space {
-            // Another bound may have been set meanwhile, which knew less of the device.
+            // A bound that was set meanwhile may not include this allocation.
             let rest = |growth: u64| Some(growth.saturating_sub(pages * PAGE_BYTES));
             let is_bound = |growth: u64| (growth < u64::MAX).then(|| rest(growth)).flatten();
             let _ = self.growth.fetch_update(Relaxed, Relaxed, is_bound);
@@ -431,30 +432,29 @@ impl DataFile {
         if has_space { Ok(()) } else { grown.map_err(|e| Error::io(DATA_FILE, e).context("cannot grow")) }
     }
 
-    /// From now on the last `kept_bytes` of free space are not taken, and the file grows by at most
-    /// `growth_bytes`.
+    /// Reserves the last `kept_bytes` of free space, and lets the file grow by at most `growth_bytes`.
     pub fn set_bounds(&self, kept_bytes: u64, growth_bytes: u64) {
         self.extents.keep(kept_bytes.div_ceil(PAGE_BYTES));
         self.growth.store(growth_bytes, Relaxed);
     }
 
-    /// Until the next [`DataFile::set_bounds`] only `rest_bytes` of free space are kept, and pieces of any
-    /// size are taken.
+    /// Lowers the reserve to `rest_bytes` and allows pieces of any size, until the next
+    /// [`DataFile::set_bounds`].
     pub fn lower_kept_bytes(&self, rest_bytes: u64) {
         self.extents.lower_kept_pages(rest_bytes.div_ceil(PAGE_BYTES));
     }
 
-    /// Free space that the file has on the device.
+    /// Free space with device space allocated, in bytes.
     pub fn usable_bytes(&self) -> u64 {
         self.extents.usable_pages() * PAGE_BYTES
     }
 
-    /// Space that the file has on the device, about.
+    /// Approximate bytes of the file with device space allocated.
     pub fn space_bytes(&self) -> u64 {
         self.extents.space_pages() * PAGE_BYTES
     }
 
-    /// Takes space from the device until so many bytes are free; `false` if there is not enough.
+    /// Allocates device space until `usable_bytes` are free; `false` if the device is full.
     pub fn take_space(&self, usable_bytes: u64) -> Result<bool> {
         let _growing = self.growing.lock();
         loop {
@@ -469,8 +469,7 @@ impl DataFile {
         }
     }
 
-    /// Makes sure, after a restart, that free pages have space on the device; those that get none become
-    /// holes.
+    /// Ensures after a restart that free pages have device space; pages that get none become holes.
     pub fn find_holes(&self) -> Result<()> {
         let _growing = self.growing.lock();
         let mut outcome = Ok(());
@@ -485,17 +484,17 @@ impl DataFile {
         outcome
     }
 
-    /// Notes that a round of work begins.
+    /// Records the start of a round of work.
     pub fn begin_round(&self) {
         self.extents.begin_round();
     }
 
-    /// Bytes that the file occupies on the device.
+    /// Returns the bytes that the file occupies on the device.
     pub fn allocated_bytes(&self) -> Result<u64> {
         self.file.allocated_bytes().map_err(|e| Error::io(DATA_FILE, e))
     }
 
-    /// Counters of device work.
+    /// Returns the I/O counters.
     pub fn io_stats(&self) -> IoStats {
         IoStats {
             page_reads: self.io.page_reads.load(Relaxed),
@@ -508,54 +507,54 @@ impl DataFile {
         }
     }
 
-    /// Changes how many bytes of pages the cache may hold; see [`PageCache::set_capacity`].
+    /// Sets how many bytes of pages the cache may hold; see [`PageCache::set_capacity`].
     pub fn set_cache_bytes(&self, capacity_bytes: u64) {
         self.cache.set_capacity(capacity_bytes);
     }
 
-    /// An open run takes so many bytes of memory, from now on.
+    /// Adds the memory of an opened run, in bytes.
     pub fn add_run_memory(&self, bytes: u64) {
         self.run_memory_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// It takes so many less.
+    /// Subtracts the memory of a dropped run.
     pub fn subtract_run_memory(&self, bytes: u64) {
         let before = self.run_memory_bytes.fetch_sub(bytes, Relaxed);
-        debug_assert!(before >= bytes, "nothing is subtracted that was not added");
+        debug_assert!(before >= bytes, "run memory underflows");
     }
 
-    /// Bytes of memory that open runs take beside their pages.
+    /// Bytes of memory of open runs, without their pages.
     pub fn run_memory_bytes(&self) -> u64 {
         self.run_memory_bytes.load(Relaxed)
     }
 
-    /// Whether small runs that are written from now on have index and filter in pages of their own.
+    /// Whether small runs written from now on have index and filter in separate pages.
     pub fn small_runs_apart(&self) -> &AtomicBool {
         &self.small_runs_apart
     }
 
-    /// The page cache borrows from this pool what nobody else needs.
+    /// Lets the page cache borrow unused memory of this pool.
     pub fn borrow_cache_from(&self, pool: &Arc<ChunkPool>) {
         self.cache.borrow_from(pool);
     }
 
-    /// Hits and misses of the page cache.
+    /// Returns hits and misses of the page cache.
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
     }
 
-    /// Space by use.
+    /// Returns space by use.
     pub fn space_stats(&self) -> SpaceStats {
         self.extents.stats()
     }
 
-    /// Where a span begins in the file, in bytes.
+    /// Offset of a span in the file, in bytes.
     pub fn offset_of(span: ExtentSpan) -> u64 {
         span_offset(span)
     }
 }
 
-/// What every query needs outlives what one query needed.
+/// Pages that every query needs are kept longer than pages that one query needed.
 fn priority(kind: PageKind) -> Priority {
     match kind {
         PageKind::Data | PageKind::Replaced => Priority::Data,

@@ -1,9 +1,9 @@
-//! Looks at superblock and manifest as bytes, believing nothing: for checks of files in use and for humans
-//! after damage.
+//! Decodes superblock and manifest from raw bytes without trusting them, for checks of files in use and for
+//! forensics.
 //!
 //! **Invariants**
-//! - Damage is part of the answer; only calls of the operating system that fail are errors.
-//! - After damage the look goes on at the next page where a record can begin.
+//! - Damage is reported in the result; only failed system calls are errors.
+//! - After damage, the scan resumes at the next page where a record can start.
 
 use std::path::Path;
 
@@ -18,18 +18,18 @@ use crate::{
     manifest::manifest_format::{Decoded, Edit, RecordSeed, decode_record},
 };
 
-/// What a slot of the superblock holds.
+/// Contents of a superblock slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotContents {
     /// A valid superblock.
     Superblock(Superblock),
-    /// Nothing but zeros.
+    /// All zeros.
     Empty,
-    /// Something else, with the reason.
+    /// Anything else, with the reason.
     Damaged(String),
 }
 
-/// Both slots of the superblock.
+/// Returns the contents of both superblock slots.
 pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotContents; 2]> {
     let bytes = read_file(env, directory, SUPERBLOCK_FILE)?;
     Ok([0, 1].map(|slot| match bytes.get(slot * PAGE_SIZE..(slot + 1) * PAGE_SIZE) {
@@ -37,38 +37,40 @@ pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotConten
         Some(page) if page.iter().all(|&byte| byte == 0) => SlotContents::Empty,
         Some(page) => match Superblock::decode(page) {
             Ok(Some(superblock)) => SlotContents::Superblock(superblock),
-            Ok(None) => SlotContents::Damaged("neither magic nor checksum fit a superblock".to_owned()),
+            Ok(None) => {
+                SlotContents::Damaged("magic or checksum of the superblock does not match".to_owned())
+            }
             Err(error) => SlotContents::Damaged(error.to_string()),
         },
     }))
 }
 
-/// Something found in a manifest.
+/// A piece of a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestPiece {
     /// A valid record.
     Record {
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// Its length.
+        /// Length of the record.
         bytes: u64,
-        /// Its number.
+        /// Number of the edit.
         edit_number: u64,
-        /// The changes.
+        /// Changes of the edit.
         edit: Edit,
     },
-    /// Bytes that are no valid record.
+    /// Bytes that are not a valid record.
     Damage {
-        /// Where they begin.
+        /// Offset of the first damaged byte.
         offset: u64,
-        /// How many, up to the next valid record or the end.
+        /// Number of bytes up to the next valid record or the end.
         bytes: u64,
-        /// What is wrong with the first of them.
+        /// Reason why the first record is invalid.
         why: &'static str,
     },
 }
 
-/// Walks the bytes of manifest `number` of a store. Zeros at the end are no piece.
+/// Walks the bytes of manifest `number` of a store. Trailing zeros are not reported.
 pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut dyn FnMut(ManifestPiece)) {
     let seed = RecordSeed::new(store, number);
     let end = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
@@ -95,23 +97,19 @@ pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut d
     }
 }
 
-/// Longer files of the store are read in pieces.
+/// Maximum length of a file that is read as a whole.
 const MAX_FILE_BYTES: usize = 8 << 30;
 
-/// The bytes of a file of the store as the device has them. Holes take no memory.
+/// Reads a file of the store from the device, bypassing the OS cache. Holes take no memory.
 ///
-/// Errors: `Corruption` if it is longer than such a file can be; `Io`.
+/// Errors: `Corruption` if the file is longer than 8 GiB; `Io`.
 pub fn read_file(env: &dyn Env, directory: &Path, name: &str) -> Result<Vec<u8>> {
     let options = OpenOptions { mode: OpenMode::Read, direct: true };
     let failed = |error| Error::io(name, error);
     let file = env.open(&directory.join(name), options).map_err(failed)?;
     let length = usize_of(file.len().map_err(failed)?);
     if length > MAX_FILE_BYTES {
-        return Err(Error::corruption(
-            name,
-            u64_of(MAX_FILE_BYTES),
-            "the file is longer than any of its kind",
-        ));
+        return Err(Error::corruption(name, u64_of(MAX_FILE_BYTES), "the file exceeds the maximum length"));
     }
     let whole = length / PAGE_SIZE * PAGE_SIZE;
     let mut bytes = read_sparse(&*file, u64_of(whole)).map_err(failed)?;

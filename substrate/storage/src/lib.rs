@@ -1,14 +1,14 @@
-//! Where bytes live: the superblock, extents and their references, the page cache and the manifest.
+//! Storage of pages: superblock, extents and their reference counts, page cache, manifest.
 //!
-//! Everything above addresses the data file in pages and extents; the manifest says which of them hold a
-//! committed state. A change becomes visible after a crash exactly when its manifest edit is durable.
+//! Upper layers address the data file by pages and extents; the manifest records which of them belong to the
+//! committed state. A change survives a crash exactly when its manifest edit is durable.
 //!
 //! **Invariants**
-//! - An extent is free, live (referenced by the durable state) or held (by someone in memory); it is
-//!   reused only when it is neither live nor held.
+//! - An extent is free, live (referenced by the durable state) or held (by a handle in memory). It is reused
+//!   only when it is neither live nor held.
 //! - Pages are durable before the manifest edit that refers to them.
-//! - A page read from the device is verified (checksum, store, location, generation) before anyone sees it.
-//! - The newest valid superblock place is never overwritten.
+//! - A page read from the device is verified (checksum, store, location, generation) before it is returned.
+//! - The newest valid superblock slot is never overwritten.
 
 mod cache;
 mod data_file;
@@ -42,5 +42,5 @@ pub use space::{
 
 /// Name of the file that holds all pages.
 pub const DATA_FILE: &str = "data";
-/// Name of the file that holds the two superblock places.
+/// Name of the file that holds the two superblock slots.
 pub const SUPERBLOCK_FILE: &str = "superblock";

@@ -1,18 +1,18 @@
-//! The manifest: a log of edits, each of which becomes durable atomically, and its replay.
+//! The manifest: a log of atomic, durable edits, and its replay.
 //!
-//! Length: one lock, and all that is done under it.
+//! Length: one lock and everything done under it.
 //!
-//! Data flow: `commit` appends one record and syncs it, then raises the durable watermark in the
-//! superblock, so that a manifest that is cut short later cannot pass for an older state. When the log has
-//! grown well beyond the state, the state is written as the first record of a new file and the superblock
-//! is pointed at it. Numbers of edits go on from file to file.
+//! Data flow: `commit` appends one record, syncs it, then raises the durable watermark in the superblock, so
+//! that a later truncation of the manifest is detected. When the log is much longer than the state, the state
+//! is written as the first record of a new file, and the superblock switches to it. Edit numbers continue
+//! across files.
 //!
 //! **Invariants**
-//! - The state in memory is the sum of the records that are durable.
-//! - The superblock states each edit before the next one is written: it is at most one edit behind.
-//! - Opening writes nothing: what looks left over may be what an older superblock does not know.
-//! - After a failed write or sync nothing is known about the last record: all later commits fail
-//!   (`Poisoned`). A failure that is transient is none: nothing was done, and the state is what it was.
+//! - The state in memory is the result of all durable records.
+//! - The superblock records each edit before the next one is written: it lags by at most one edit.
+//! - Opening writes nothing: an apparent leftover may belong to a newer superblock that was lost.
+//! - After a failed write or sync, the durability of the last record is unknown: all later commits fail
+//!   (`Poisoned`). After a transient failure nothing was written, and the state is unchanged.
 //! - Replay ends at the first invalid record; that is a torn tail only if no valid record follows.
 
 mod failure;
@@ -42,11 +42,11 @@ use crate::{
     },
 };
 
-/// A log shorter than this is not worth a snapshot.
+/// A shorter log is not rotated by commits.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
-/// Nor is one shorter than this when the store is closed.
+/// A shorter log is not rotated on close.
 const CLOSED_BYTES: u64 = 64 << 10;
-/// No manifest is longer: the states of the largest stores are a small part of it.
+/// Maximum length of a manifest: the states of the largest stores are a small part of it.
 const MAX_BYTES: u64 = 4 << 30;
 
 #[derive(Debug)]
@@ -68,26 +68,26 @@ pub struct Manifest {
     env: Arc<dyn Env>,
     directory: PathBuf,
     was_closed: bool,
-    /// Whether edits are written; otherwise they change the state in memory alone.
+    /// Whether edits are written; otherwise they only change the state in memory.
     is_writable: bool,
     log: Mutex<Log>,
-    /// Taken after `log`, never held over a sync.
+    /// Lock order: after `log`; never held during a sync.
     known: Mutex<Known>,
     bytes_written: std::sync::atomic::AtomicU64,
 }
 
-/// What is known to be durable, and who says so.
+/// The durable watermark, and where it is recorded.
 #[derive(Debug, Default)]
 struct Known {
     watermark: Watermark,
-    /// What the superblock states of it.
+    /// Watermark recorded in the superblock.
     stated: Watermark,
-    /// The newest log segment of this opening that holds some of it, and the newest when the superblock was
-    /// written.
+    /// Newest log segment of this opening that is durable up to the watermark, and its value at the last
+    /// superblock write.
     segment: u64,
     stated_segment: u64,
     file: Option<WatermarkFile>,
-    /// Whether the superblock on the device says that the store was closed, with its newest edit.
+    /// Whether the superblock on the device marks the store as closed and includes the newest edit.
     is_closing_stated: bool,
 }
 
@@ -100,7 +100,7 @@ impl Known {
     }
 }
 
-/// Size and work of the manifest.
+/// Size and write counters of the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ManifestStats {
     /// Length of the current file.
@@ -113,12 +113,12 @@ pub struct ManifestStats {
     pub last_edit: u64,
 }
 
-/// The name of a manifest file.
+/// Returns the name of a manifest file.
 fn file_name(number: u64) -> String {
     format!("manifest-{number:010}")
 }
 
-/// Whether a store may have given a manifest this name.
+/// Whether `name` is a valid name of a manifest file.
 fn is_file_name(name: &str) -> bool {
     name.strip_prefix("manifest-")
         .is_some_and(|digits| digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()))
@@ -153,11 +153,11 @@ impl Manifest {
         Ok(Self::from_log(env, directory, log, Watermark::default()))
     }
 
-    /// Reads the current manifest. With `writable` edits are written, and a torn tail is overwritten by the
-    /// next edit.
+    /// Opens and replays the current manifest. With `writable`, edits are written, and the next edit
+    /// overwrites a torn tail.
     ///
-    /// Errors: `Corruption` for damage before the tail, and if superblock or watermark know of edits or
-    /// openings that are not there; `Unsupported` for a format this build does not know.
+    /// Errors: `Corruption` for damage before the tail, and if superblock or watermark record edits or
+    /// openings that are missing; `Unsupported` for a format unknown to this build.
     pub fn open(env: Arc<dyn Env>, directory: &Path, writable: bool) -> Result<Self> {
         let (superblock_file, superblock) = SuperblockFile::open(&*env, directory, writable)?;
         let name = file_name(superblock.manifest);
@@ -170,7 +170,11 @@ impl Manifest {
         })?;
         let length = file.len().map_err(|e| Error::io(&name, e))?;
         if length > MAX_BYTES {
-            return Err(Error::corruption(&name, MAX_BYTES, "the file is longer than any manifest"));
+            return Err(Error::corruption(
+                &name,
+                MAX_BYTES,
+                "the file exceeds the maximum length of a manifest",
+            ));
         }
         let bytes = read_sparse(&*file, length).map_err(|e| Error::io(&name, e))?;
         let seed = RecordSeed::new(superblock.store, superblock.manifest);
@@ -180,7 +184,7 @@ impl Manifest {
             return Err(Error::corruption(&name, end, "the file ends before edits that were durable"));
         }
         check_superblock(&superblock, &state, last_edit)?;
-        // An edit that the closing did not know of comes from an opening that failed.
+        // A newer edit than at the close comes from an opening that failed.
         let was_closed = superblock.is_closed && last_edit == superblock.watermark.edit;
         let log = Log {
             file,
@@ -207,8 +211,8 @@ impl Manifest {
         Self { env, directory, was_closed: true, is_writable: true, log, known, bytes_written }
     }
 
-    /// States in the file `watermark` from now on what is durable. REQUIRES: everything else of the store has
-    /// been found valid.
+    /// Starts recording the watermark in the file `watermark`. REQUIRES: the rest of the store has been found
+    /// valid.
     pub fn begin_writing(&self) {
         if self.is_writable {
             let file = WatermarkFile::open(&*self.env, &self.directory, self.store());
@@ -221,31 +225,31 @@ impl Manifest {
         self.log.lock().superblock.store
     }
 
-    /// A look at the committed state.
+    /// Calls `look` with the committed state.
     pub fn with_state<R>(&self, look: impl FnOnce(&ManifestState) -> R) -> R {
         look(&self.log.lock().state)
     }
 
-    /// Makes `edit` durable, all of it or nothing. Once this returns `Ok` it survives a crash. Opened
-    /// for reading, the manifest only changes its state in memory.
+    /// Commits `edit` atomically. After `Ok` it survives a crash. A read-only manifest only changes its state
+    /// in memory.
     ///
-    /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: it is not known whether the edit is
-    /// durable. But not if the error is transient: then nothing was done.
+    /// Errors: after `Io` or `OutOfSpace` the manifest is poisoned: the edit may or may not be durable. After
+    /// a transient error nothing was written, and the manifest stays usable.
     pub fn commit(&self, edit: &[Change]) -> Result<()> {
         let mut log = self.log.lock();
         if let Some(failure) = &log.failure {
             let message = format!("the manifest failed earlier: {failure}");
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
-        // An edit that was found at opening may not be stated yet. Before the state changes: the superblock
-        // must not know of an opening that is not durable.
+        // The superblock may not record the last edit found at opening yet. It must be written before the
+        // state changes: it must not record an opening that is not durable.
         if self.is_writable
             && log.superblock.watermark.edit < log.last_edit
             && let Err(error) = self.write_superblock(&mut log)
         {
             return Err(log.fail(error));
         }
-        // An edit that contradicts the state is a bug of ours; the state in memory is then worth nothing.
+        // An edit that contradicts the state is a bug; the state in memory is unusable afterwards.
         if let Err(error) = apply_all(&mut log.state, edit) {
             log.failure = Some(error.clone());
             return Err(error);
@@ -254,10 +258,12 @@ impl Manifest {
             return Ok(());
         }
         if let Err(error) = self.append(&mut log, edit) {
-            let error = if log.reread().is_err() { error.lasting("an edit is half written") } else { error };
+            let error =
+                if log.reread().is_err() { error.lasting("an edit may be partly written") } else { error };
             return Err(log.fail(error));
         }
-        // The edit is durable. What the superblock does not say of it now it says before the next one.
+        // The edit is durable. If this superblock write fails transiently, it is retried before the next
+        // edit.
         if let Err(error) = self.write_superblock(&mut log)
             && !error.is_transient()
         {
@@ -273,10 +279,10 @@ impl Manifest {
     }
 
     fn append(&self, log: &mut Log, edit: &[Change]) -> Result<()> {
-        debug_assert!(log.end.is_multiple_of(u64_of(PAGE_SIZE)), "records stand in pages of their own");
+        debug_assert!(log.end.is_multiple_of(u64_of(PAGE_SIZE)), "records must start at page boundaries");
         let name = || file_name(log.superblock.manifest);
         if log.last_edit >= COUNT_MAX {
-            return Err(Error::corruption(name(), log.end, "no number is left for another edit"));
+            return Err(Error::corruption(name(), log.end, "edit numbers are exhausted"));
         }
         let write_at = |offset, piece: &[u8]| log.file.write_at(log.end + offset, piece);
         let written = encode_record_in_pieces(edit.iter(), log.last_edit + 1, log.seed, write_at);
@@ -295,13 +301,13 @@ impl Manifest {
         self.bytes_written.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Whether the store was closed properly before it was opened, or is new.
+    /// Whether the store is new, or was closed cleanly before this opening.
     pub fn was_closed(&self) -> bool {
         self.was_closed
     }
 
-    /// Writes the manifest once more, to a fresh file. After a crash: what was read may have stood in caches
-    /// alone, where a later sync would not find it after one that failed. On a full device it is only synced.
+    /// Rewrites the manifest to a new file after a crash: the bytes read may be in the OS cache alone, and a
+    /// sync after a failed one would not write them. If the device is full, the file is only synced.
     pub fn rewrite(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
@@ -318,12 +324,13 @@ impl Manifest {
     }
 
     fn rotate(&self, log: &mut Log) -> Result<()> {
-        // A later one may be there, of which this superblock does not know.
+        // A newer file may exist that this superblock does not know.
         let newest = list_manifests(&*self.env, &self.directory)?.pop().unwrap_or_default();
         let old = log.superblock.manifest;
         let number = newest.max(old).checked_add(1);
-        let number = number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "no manifest can follow"))?;
-        debug_assert!(number > old, "numbers of manifests ascend");
+        let number =
+            number.ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "manifest numbers are exhausted"))?;
+        debug_assert!(number > old, "manifest numbers must ascend");
         let (store, edit) = (log.superblock.store, log.last_edit);
         let (file, seed, end) =
             write_snapshot(&*self.env, &self.directory, store, (number, edit), &log.state)?;
@@ -337,13 +344,13 @@ impl Manifest {
         log.end = end;
         log.snapshot_bytes = end;
         self.count(end);
-        // A manifest that stays behind is removed at the next open.
+        // A file whose removal fails is removed at the next opening.
         let _ = self.env.remove_file(&self.directory.join(file_name(old)));
         Ok(())
     }
 
-    /// Removes manifests that an interrupted rotation left behind. REQUIRES: everything else of the store has
-    /// been found valid.
+    /// Removes manifests left over by interrupted rotations. REQUIRES: the rest of the store has been found
+    /// valid.
     pub fn remove_strays(&self) -> Result<()> {
         let current = file_name(self.log.lock().superblock.manifest);
         let entries = self.env.list_dir(&self.directory).map_err(|e| Error::io("store directory", e))?;
@@ -356,14 +363,14 @@ impl Manifest {
         Ok(())
     }
 
-    /// What is known to be durable: in a store that was just opened, what superblock, manifest and
-    /// watermark prove.
+    /// Returns the durable watermark: right after opening, the maximum of superblock, manifest and watermark
+    /// file.
     pub fn watermark(&self) -> Watermark {
         self.known.lock().watermark
     }
 
-    /// Records that the log is durable up to `seqno`, of which the last part is in `segment`. The
-    /// superblock states it with the next edit; at once, synced, if it does not know of the segment.
+    /// Records that the log is durable up to `seqno`, whose record is in `segment`. The superblock includes
+    /// it at the next edit, or at once, synced, if `segment` is newer than the superblock's.
     ///
     /// Errors: those of writing the superblock.
     pub fn record_durable(&self, segment: u64, seqno: Seqno) -> Result<()> {
@@ -376,7 +383,7 @@ impl Manifest {
         if is_known { Ok(()) } else { self.state_watermark() }
     }
 
-    /// Lets the superblock state what is durable, if it does not yet.
+    /// Writes the watermark to the superblock, if it is not there yet.
     pub fn state_watermark(&self) -> Result<()> {
         let is_stated = {
             let known = self.known.lock();
@@ -385,8 +392,8 @@ impl Manifest {
         if is_stated { Ok(()) } else { self.change_superblock(|_| {}) }
     }
 
-    /// States that everything up to `seqno` is durable and that the store was closed, unless it says so
-    /// still.
+    /// Records in the superblock that everything up to `seqno` is durable and that the store was closed,
+    /// unless it says so already.
     pub fn close(&self, seqno: Seqno) -> Result<()> {
         let is_stated = {
             let mut known = self.known.lock();
@@ -400,8 +407,8 @@ impl Manifest {
         self.change_superblock(|superblock| superblock.is_closed = true)
     }
 
-    /// Writes the state to a new file if it is the smaller part of a log that the next opening would read. On
-    /// a full device, or where anything else is lacking, everything stays as it is.
+    /// Rotates the log if most of it is obsolete, to speed up the next opening. If the device is full or
+    /// another resource is short, nothing changes.
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
@@ -428,7 +435,7 @@ impl Manifest {
         })
     }
 
-    /// Writes the superblock with what is known to be durable by now.
+    /// Writes the superblock with the current watermark.
     fn write_superblock(&self, log: &mut Log) -> Result<()> {
         let (known, segment) = {
             let known = self.known.lock();
@@ -438,7 +445,7 @@ impl Manifest {
         let stated = log.superblock.watermark;
         debug_assert!(
             watermark.edit >= stated.edit && watermark.seqno >= stated.seqno,
-            "what is durable stays so"
+            "the watermark never decreases"
         );
         let generation = log.superblock.generation + 1;
         let incarnation = newest_incarnation(&log.state);
@@ -453,14 +460,14 @@ impl Manifest {
         Ok(())
     }
 
-    /// By how many bytes the manifest may still grow before [`Manifest::shorten`] writes it anew, and what
-    /// that takes.
+    /// Bytes by which the manifest may grow before [`Manifest::shorten`] rotates it, plus the size of the new
+    /// snapshot.
     pub fn growth_bytes(&self) -> u64 {
         let log = self.log.lock();
         worth_shortening(&log).saturating_sub(log.end) + log.snapshot_bytes
     }
 
-    /// Size and work.
+    /// Returns sizes and write counters.
     pub fn stats(&self) -> ManifestStats {
         let log = self.log.lock();
         ManifestStats {
@@ -472,7 +479,7 @@ impl Manifest {
     }
 }
 
-/// From what length on most of the log is of the past: the next opening reads all of it.
+/// Minimum length at which most of the log is obsolete and worth rotating: the next opening reads all of it.
 fn worth_shortening(log: &Log) -> u64 {
     (log.snapshot_bytes * 2).max(CLOSED_BYTES)
 }
@@ -498,7 +505,7 @@ fn write_snapshot(
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
     let file = match env.open(&path, options) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            // Left behind by an interrupted rotation: the superblock never named it.
+            // Left over by an interrupted rotation: the superblock never named it.
             env.remove_file(&path).and_then(|()| env.open(&path, options))
         }
         opened => opened,
@@ -513,12 +520,12 @@ fn write_snapshot(
     Ok((file, seed, end))
 }
 
-/// The incarnation of the newest opening; 0 if there was none.
+/// Returns the incarnation of the newest opening; 0 if there was none.
 fn newest_incarnation(state: &ManifestState) -> Incarnation {
     state.openings.last().map(|opening| opening.incarnation).unwrap_or_default()
 }
 
-/// Checks that superblock and manifest belong together: that each knows of the other's openings and edits.
+/// Checks that superblock and manifest belong together: that each contains the other's openings and edits.
 ///
 /// Errors: `Corruption`.
 pub fn check_superblock(superblock: &Superblock, state: &ManifestState, last_edit: u64) -> Result<()> {
@@ -534,11 +541,11 @@ pub fn check_superblock(superblock: &Superblock, state: &ManifestState, last_edi
     Ok(())
 }
 
-/// A manifest that was read.
+/// Result of a replay.
 struct Replayed {
     state: ManifestState,
     last_edit: u64,
-    /// Where the last valid record ends.
+    /// End of the last valid record.
     end: u64,
     /// Length of the first record.
     snapshot_bytes: u64,
@@ -580,7 +587,7 @@ fn replay(bytes: &[u8], seed: RecordSeed, name: &str) -> Result<Replayed> {
     Ok(Replayed { state, last_edit, end: u64_of(at), snapshot_bytes })
 }
 
-/// Whether anything after the damage proves that it was once durable: edits are synced one by one.
+/// Whether a valid later record proves that the damaged one was durable: edits are synced one by one.
 fn valid_record_follows(bytes: &[u8], seed: RecordSeed, last_edit: u64) -> bool {
     (PAGE_SIZE..bytes.len()).step_by(PAGE_SIZE).any(|at| {
         let record = decode_record(&bytes[at..], seed);

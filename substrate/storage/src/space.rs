@@ -1,4 +1,4 @@
-//! Which pages of the data file are in use, by whom, and how much free space is worth keeping.
+//! Space of the data file: which pages are used by which runs, and how much free space to keep.
 
 pub(crate) mod extents;
 pub(crate) mod free_space;

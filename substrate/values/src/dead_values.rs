@@ -1,7 +1,7 @@
-//! Which values of a segment are dead: a bit for each that was ever written to it.
+//! The dead values of a segment: one bit for each value ever written to it.
 //!
 //! **Invariants**
-//! - `dead` counts the bits that are set; none is set beyond `count`.
+//! - `dead` is the number of set bits; none is set at or beyond `count`.
 
 use testudo_base::{
     codec::{self, Damage, Reader},
@@ -11,32 +11,32 @@ use testudo_base::{
 /// Bits of a word.
 const WORD_BITS: u32 = 64;
 
-/// A set of numbers of values.
+/// Set of the numbers of dead values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadValues {
     count: u32,
     dead: u32,
-    /// Empty as long as none is dead.
+    /// Empty while no value is dead.
     words: Vec<u64>,
 }
 
 impl DeadValues {
-    /// None of `count` values.
+    /// Creates an empty set for a segment of `count` values.
     pub fn none_of(count: u32) -> Self {
         Self { count, dead: 0, words: Vec::new() }
     }
 
-    /// All of `count` values.
+    /// Creates the set of all of `count` values.
     pub(crate) fn all_of(count: u32) -> Self {
         let mut all = Self::none_of(count);
         for number in 0..count {
             let is_new = all.insert(number);
-            debug_assert!(is_new, "each once");
+            debug_assert!(is_new, "each number is new");
         }
         all
     }
 
-    /// Value `number` lives after all; `false` if there is no such value that is dead.
+    /// Marks value `number` live again; `false` if it is not a dead value.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
         if !self.contains(number) {
             return false;
@@ -46,12 +46,12 @@ impl DeadValues {
         true
     }
 
-    /// How many values there are, dead ones included.
+    /// Number of values, including dead ones.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many are dead.
+    /// Number of dead values.
     pub fn dead(&self) -> u32 {
         self.dead
     }
@@ -62,7 +62,7 @@ impl DeadValues {
         word.is_some_and(|word| word >> (number % WORD_BITS) & 1 == 1)
     }
 
-    /// Value `number` dies; `false` if there is no such value that lives.
+    /// Marks value `number` dead; `false` if it does not exist or is dead already.
     #[must_use]
     pub fn insert(&mut self, number: u32) -> bool {
         if number >= self.count || self.contains(number) {
@@ -83,7 +83,7 @@ impl DeadValues {
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let (count, length) = (reader.u32()?, reader.u32()?);
         if length != 0 && length != count.div_ceil(WORD_BITS) || u64::from(length) * 8 > 1 << 30 {
-            return Err(Damage("a segment has an impossible number of values"));
+            return Err(Damage("a segment has an invalid number of values"));
         }
         let mut bits = Reader::new(reader.take(usize_of(u64::from(length)) * 8)?);
         let mut words = Vec::new();
@@ -96,7 +96,7 @@ impl DeadValues {
             used => last >> used,
         });
         if beyond != 0 {
-            return Err(Damage("a segment has dead values that it never had"));
+            return Err(Damage("a segment has dead values beyond its count"));
         }
         Ok(Self { count, dead, words })
     }

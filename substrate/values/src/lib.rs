@@ -1,14 +1,14 @@
-//! Value segments: values that lie outside the runs of a tree, in runs of their own (decision 0045).
+//! Value segments: values stored outside the runs of a tree, in runs of their own (decision 0045).
 //!
-//! A *value segment* is a sorted run. Its entries have the keys of their values, and each says which
-//! reference leads to it; the entries of the tree have the references. One that commits have written, as a
-//! *value log* (decision 0052), has its values in the order in which they came, under their numbers. Values
-//! die as merges drop references. A segment with dead values is rewritten without them, and keeps its id: no
-//! reference changes. A *transient* segment is not: its values come back to their keys at the bottom of the
-//! tree, until none is left.
+//! A *value segment* is a sorted run. Its entries have the keys of their values, and each contains the
+//! reference to it; the entries of the tree contain the references. A segment written by commits, as a *value
+//! log* (decision 0052), has its values in commit order, keyed by number. A value is dead once merges have
+//! dropped its reference. A segment with dead values is rewritten without them and keeps its id, so that no
+//! reference changes. A *transient* segment is not rewritten: its values return to their keys at the bottom
+//! of the tree, until it is empty.
 //!
 //! **Invariants**
-//! - A segment never changes; a rewritten one is another state of the same segment.
+//! - A segment is immutable; a rewritten one is another state of the same segment.
 //! - A value is dead once no entry of the tree refers to it, and stays dead.
 
 mod dead_values;

@@ -1,7 +1,7 @@
-//! A value segment: where it lies, and what of it is dead.
+//! A value segment: its run, and the dead values in it.
 //!
 //! **Invariants**
-//! - The run holds every value that is not dead, and may hold dead ones: `dead_bytes` of `stored_bytes`.
+//! - The run holds every live value, and possibly dead ones: `dead_bytes` of `stored_bytes`.
 
 use testudo_base::{
     Cursor, Entry, Error, ExtentSpan, Kind, MAX_VALUE_BYTES, PAGE_BYTES, Result, RunId, SegmentDrops,
@@ -14,38 +14,38 @@ use testudo_storage::{DATA_FILE, Neighbours};
 
 use crate::DeadValues;
 
-/// Bytes read at once when a segment is rewritten.
+/// Bytes per read when a segment is rewritten.
 const REWRITE_READ_BYTES: usize = 256 << 10;
-/// From this length on, on average, values are read one by one where others between them are dead.
+/// Minimum average length of values that are read individually, to skip the dead values between them.
 const LONG_VALUE_BYTES: u64 = 16 << 10;
 
-/// What becomes of the values of a segment, and by what they are found.
+/// Lifecycle of a segment's values, and the kind of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentClass {
-    /// They stay, under the keys of their entries.
+    /// Permanent values, keyed by the keys of their entries.
     Sorted,
-    /// They come back to their keys at the bottom of the tree.
+    /// Values that return to their keys at the bottom of the tree.
     Transient,
-    /// They stay, and were written by commits, in the order in which they came: under their numbers.
+    /// Permanent values written by commits in commit order, keyed by number.
     Logged,
-    /// They come back to their keys, and were written by commits, under their numbers.
+    /// Values that return to their keys, written by commits, keyed by number.
     LoggedTransient,
 }
 
 impl SegmentClass {
-    /// Whether its values are found under their numbers.
+    /// Whether its values are keyed by number.
     pub(crate) fn is_logged(self) -> bool {
         matches!(self, Self::Logged | Self::LoggedTransient)
     }
 }
 
-/// Under what a value is found that commits have written.
+/// Key of a value that commits have written.
 pub(crate) fn number_key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Whether an entry is a value under its own number, as all are of segments that commits have written, as
-/// far as it can be told: the end of it may be missing.
+/// Whether an entry is a value keyed by its own number, as in segments that commits have written. A best
+/// guess: the end of the value may be missing.
 pub fn is_under_its_number(entry: &Entry<'_>) -> bool {
     let is_own = |number| entry.key == number_key(number);
     entry.kind == Kind::Referred
@@ -53,7 +53,7 @@ pub fn is_under_its_number(entry: &Entry<'_>) -> bool {
             .map_or(entry.key.len() == size_of::<u32>(), |(reference, _)| is_own(reference.number))
 }
 
-/// A value segment at one moment.
+/// State of a value segment.
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub(crate) id: RunId,
@@ -64,37 +64,37 @@ pub struct Segment {
     pub(crate) dead_bytes: u64,
 }
 
-/// A segment without the values that were dead when it was rewritten.
+/// A segment rewritten without its dead values.
 #[derive(Debug)]
 pub struct Rewritten {
-    /// The segment.
+    /// Id of the segment.
     pub id: RunId,
-    /// The run that it was in.
+    /// The run that was rewritten.
     pub source: RunId,
-    /// The run that it is in.
+    /// The new run.
     pub run: Arc<Run>,
     stored_bytes: u64,
-    /// Bytes of dead values that were left out.
+    /// Bytes of dead values that were dropped.
     left_out_bytes: u64,
 }
 
 impl Segment {
-    /// The id by which references name it.
+    /// Id of the segment, used in references.
     pub fn id(&self) -> RunId {
         self.id
     }
 
-    /// Whether its values come back to their keys at the bottom of the tree.
+    /// Whether its values return to their keys at the bottom of the tree.
     pub fn is_transient(&self) -> bool {
         matches!(self.class, SegmentClass::Transient | SegmentClass::LoggedTransient)
     }
 
-    /// Whether its values were written by commits, in the order in which they came.
+    /// Whether its values were written by commits, in commit order.
     pub fn is_logged(&self) -> bool {
         self.class.is_logged()
     }
 
-    /// Where the value is found that `reference` leads to. `numbered` is room for the answer.
+    /// Key under which the value of `reference` is stored. `numbered` is a buffer for it.
     pub(crate) fn place_of<'k>(
         &self,
         key: &'k [u8],
@@ -108,59 +108,59 @@ impl Segment {
         numbered
     }
 
-    /// The same segment, of which only those values live that are revived.
+    /// Returns the segment with all values dead; [`Segment::revive`] marks the live ones.
     pub fn with_all_dead(&self) -> Self {
         let dead = DeadValues::all_of(self.dead.count());
         Self { dead, dead_bytes: self.stored_bytes, ..self.clone() }
     }
 
-    /// The value lives to which this leads.
+    /// Marks the value of `reference` live.
     pub fn revive(&mut self, reference: &ValueReference) {
-        debug_assert_eq!(reference.segment, self.id, "of this segment");
+        debug_assert_eq!(reference.segment, self.id, "the reference must be to this segment");
         if self.dead.remove(reference.number) {
             self.dead_bytes -= u64::from(reference.length);
         }
     }
 
-    /// The run that it is in.
+    /// The run that holds its values.
     pub fn run(&self) -> &Arc<Run> {
         &self.run
     }
 
-    /// Which of its values are dead.
+    /// Set of its dead values.
     pub fn dead(&self) -> &DeadValues {
         &self.dead
     }
 
-    /// Bytes of the values in its run.
+    /// Bytes of the values in its run, including dead ones.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Of those, bytes of dead values.
+    /// Bytes of dead values in its run.
     pub fn dead_bytes(&self) -> u64 {
         self.dead_bytes
     }
 
-    /// Whether nothing of it is alive.
+    /// Whether all of its values are dead.
     pub fn is_dead(&self) -> bool {
         self.dead.dead() == self.dead.count()
     }
 
-    /// Its pages.
+    /// Spans of its pages.
     pub fn spans(&self) -> &[ExtentSpan] {
         &self.run.reference().spans
     }
 
-    /// The values of it die to which these references led.
+    /// Marks the values dead whose references were dropped.
     ///
-    /// Errors: `Corruption` if one of them did not live, or has other references.
+    /// Errors: `Corruption` if a value is not live, or its references do not match.
     pub(crate) fn bury(&mut self, drops: &SegmentDrops) -> Result<()> {
         let mut buried = 0;
         for number in drops.numbers() {
             buried += 1;
             if !self.dead.insert(number) {
-                return Err(self.damaged("an entry refers to a value that is dead or never was"));
+                return Err(self.damaged("an entry refers to a value that is dead or does not exist"));
             }
         }
         if drops.values() != buried {
@@ -169,16 +169,16 @@ impl Segment {
         let bytes =
             u64::try_from(drops.bytes()).ok().filter(|bytes| self.dead_bytes + bytes <= self.stored_bytes);
         let Some(bytes) = bytes else {
-            return Err(self.damaged("entries refer to longer values than it has"));
+            return Err(self.damaged("entries refer to longer values than the segment has"));
         };
         self.dead_bytes += if planted!("dead-bytes-twice") { 2 * bytes } else { bytes };
         Ok(())
     }
 
-    /// The value of `key` that `reference` leads to, and how many others of its page were asked for; `None`
-    /// if a page is missing and was noted.
+    /// Returns the value of `key` to which `reference` refers, and how many other records of its page were
+    /// requested; `None` if a page is not cached and was recorded as missing.
     ///
-    /// Errors: `Corruption` if it is not there.
+    /// Errors: `Corruption` if the value is missing.
     pub(crate) fn read(
         &self,
         key: &[u8],
@@ -198,17 +198,17 @@ impl Segment {
         }
     }
 
-    /// The value for `reference` in what its run has said of the key.
+    /// Extracts the value of `reference` from the result of its run's lookup.
     pub(crate) fn value_found(&self, found: Lookup, reference: &ValueReference) -> Result<Vec<u8>> {
         let Lookup::Found(kind, mut bytes, _) = found else {
-            return Err(self.damaged("a value is missing that an entry refers to"));
+            return Err(self.damaged("a referenced value is missing"));
         };
         let value_bytes = self.referred(kind, &bytes, reference)?.len();
         bytes.drain(..bytes.len() - value_bytes);
         Ok(bytes)
     }
 
-    /// The value that an entry of the segment holds for `reference`.
+    /// Returns the value that an entry of the segment holds for `reference`.
     pub(crate) fn referred<'b>(
         &self,
         kind: Kind,
@@ -216,23 +216,23 @@ impl Segment {
         reference: &ValueReference,
     ) -> Result<&'b [u8]> {
         if kind != Kind::Referred {
-            return Err(self.damaged("a value segment has another entry than values"));
+            return Err(self.damaged("a value segment has an entry that is not a value"));
         }
         let (stated, value) =
             ValueReference::split_referred(bytes).map_err(|Damage(why)| self.damaged(why))?;
         if stated != *reference {
-            return Err(self.damaged("a value is not the one that an entry refers to"));
+            return Err(self.damaged("a value does not match its reference"));
         }
         Ok(value)
     }
 
-    /// `Corruption` of this segment.
+    /// Creates a `Corruption` error of this segment.
     pub(crate) fn damaged(&self, why: &str) -> Error {
         let offset = self.spans().first().map_or(0, |span| span.first_page * PAGE_BYTES);
         Error::corruption(DATA_FILE, offset, format!("value segment {}: {why}", self.id))
     }
 
-    /// About how many bytes of pages a rewritten one takes.
+    /// Approximate bytes of pages of the rewritten segment.
     pub fn rewritten_bytes(&self) -> u64 {
         let live = self.stored_bytes.saturating_sub(self.dead_bytes);
         let stored = u128::from(self.run.reference().stored_bytes());
@@ -240,7 +240,7 @@ impl Segment {
         testudo_base::num::low64(share) + 2 * PAGE_BYTES
     }
 
-    /// Writes what lives of it into a run of `origin`. REQUIRES: something lives.
+    /// Copies its live values into a run of `origin`. REQUIRES: some value is live.
     pub fn rewrite(&self, origin: RunOrigin) -> Result<Rewritten> {
         let mut writer = RunWriter::new(Arc::clone(self.run.data()), origin, self.rewritten_bytes())?;
         let are_long = self.stored_bytes >= self.run.reference().entries * LONG_VALUE_BYTES;
@@ -250,14 +250,14 @@ impl Segment {
             self.copy_passing_dead(&mut writer)?
         };
         if stored_bytes + self.dead_bytes != self.stored_bytes || writer.entries() == 0 {
-            return Err(self.damaged("it holds other values than its tree says"));
+            return Err(self.damaged("its values do not match the tree's references"));
         }
         let run = writer.finish_value_segment()?;
         let source = self.run.reference().id;
         Ok(Rewritten { id: self.id, source, run, stored_bytes, left_out_bytes: self.dead_bytes })
     }
 
-    /// Reads all values and writes those that live; bytes of these.
+    /// Reads all values and copies the live ones; returns their bytes.
     fn copy_passing_dead(&self, writer: &mut RunWriter) -> Result<u64> {
         let mut cursor = RunCursor::new(Arc::clone(&self.run), ReadAhead::bytes(REWRITE_READ_BYTES));
         let mut stored_bytes = 0;
@@ -269,7 +269,7 @@ impl Segment {
         Ok(stored_bytes)
     }
 
-    /// The same for values that are found by their numbers: dead ones are not read.
+    /// Like [`Segment::copy_passing_dead`] for values keyed by number: dead values are not read.
     fn copy_living(&self, writer: &mut RunWriter) -> Result<u64> {
         let mut stored_bytes = 0;
         let (mut keys, mut bytes) = (Vec::new(), 0);
@@ -289,20 +289,20 @@ impl Segment {
         Ok(stored_bytes + self.copy_of_keys(writer, &keys)?)
     }
 
-    /// Copies the values of these keys, which are read together.
+    /// Copies the values of these keys, which are read in one batch.
     fn copy_of_keys(&self, writer: &mut RunWriter, keys: &[[u8; 4]]) -> Result<u64> {
         let known: Vec<KnownKey<'_>> = keys.iter().map(|key| KnownKey { run: &self.run, key }).collect();
         let mut stored_bytes = 0;
         for (key, found) in keys.iter().zip(get_known_together(self.run.data(), &known)?.found) {
             let Lookup::Found(kind, value, _) = found else {
-                return Err(self.damaged("a value is missing that an entry refers to"));
+                return Err(self.damaged("a referenced value is missing"));
             };
             stored_bytes += self.copy_if_living(writer, &Entry { key, kind, value: &value })?;
         }
         Ok(stored_bytes)
     }
 
-    /// Writes a value unless it is dead; its length, or 0.
+    /// Copies a value unless it is dead; returns its length, or 0.
     fn copy_if_living(&self, writer: &mut RunWriter, entry: &Entry<'_>) -> Result<u64> {
         let reference = ValueReference::split(entry.value).map_err(|Damage(why)| self.damaged(why))?.0;
         self.referred(entry.kind, entry.value, &reference)?;
@@ -313,7 +313,7 @@ impl Segment {
         Ok(reference.length.into())
     }
 
-    /// The segment in its new run. Values may have died since it was rewritten.
+    /// Returns the segment in its new run. Values may have become dead since the rewrite.
     pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
         Self {
             id: self.id,
@@ -325,7 +325,7 @@ impl Segment {
         }
     }
 
-    /// Whether its numbers fit together.
+    /// Checks that its counters are consistent.
     pub(crate) fn check(&self) -> std::result::Result<(), Damage> {
         let entries = self.run.reference().entries;
         let live = u64::from(self.dead.count() - self.dead.dead());
@@ -334,6 +334,6 @@ impl Segment {
             && self.dead_bytes <= self.stored_bytes
             && self.stored_bytes <= entries.saturating_mul(MAX_VALUE_BYTES)
             && usize_of(self.stored_bytes) <= usize_of(self.run.reference().user_bytes);
-        fits.then_some(()).ok_or(Damage("a value segment contradicts itself"))
+        fits.then_some(()).ok_or(Damage("a value segment is inconsistent"))
     }
 }

@@ -1,12 +1,11 @@
-//! The object of a value segment in the manifest.
+//! Encoding of a value segment's object in the manifest.
 //!
-//! Little-endian: segment id u64 · class u8 (0 sorted, 1 transient, 2 logged, 3 both) · bytes of values
-//! in the run u64 · bytes of dead ones u64 · values ever written u32 · words of the set of dead ones
-//! u32, 0 if there are none · the words u64 each, the first value's bit the lowest · reference to the
-//! run.
+//! Little-endian: segment id u64 · class u8 (0 sorted, 1 transient, 2 logged, 3 both) · bytes of values in
+//! the run u64 · bytes of dead values u64 · values ever written u32 · words of the set of dead values u32,
+//! 0 if it is empty · the words u64 each, the first value's bit the lowest · reference to the run.
 //!
 //! **Invariants**
-//! - Reading never panics: an object that contradicts itself is [`Damage`].
+//! - Decoding never panics: an inconsistent object is [`Damage`].
 
 use testudo_base::{
     RunId,
@@ -17,13 +16,13 @@ use testudo_run::{Run, RunRef};
 
 use crate::{DeadValues, Segment, SegmentClass};
 
-/// What an object says.
+/// Decoded object of a segment.
 #[derive(Clone, Debug)]
 pub struct SegmentRecord {
-    /// The segment.
+    /// Id of the segment.
     pub id: RunId,
     class: SegmentClass,
-    /// The run that it is in.
+    /// Reference to the run that holds the values.
     pub run: RunRef,
     pub(crate) dead: DeadValues,
     pub(crate) stored_bytes: u64,
@@ -31,7 +30,7 @@ pub struct SegmentRecord {
 }
 
 impl Segment {
-    /// The bytes of its object.
+    /// Encodes the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         codec::put_u64(&mut out, self.id.0);
@@ -48,7 +47,7 @@ impl Segment {
         out
     }
 
-    /// The segment of a record whose run was opened.
+    /// Creates the segment of a record whose run has been opened.
     pub fn opened(record: SegmentRecord, run: Arc<Run>) -> Result<Self, Damage> {
         let SegmentRecord { id, class, dead, stored_bytes, dead_bytes, .. } = record;
         let segment = Self { id, class, run, dead, stored_bytes, dead_bytes };
@@ -57,12 +56,12 @@ impl Segment {
 }
 
 impl SegmentRecord {
-    /// Whether its values are found by their numbers.
+    /// Whether its values are keyed by number.
     pub fn is_logged(&self) -> bool {
         self.class.is_logged()
     }
 
-    /// Reads the bytes of an object.
+    /// Decodes an object.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(bytes);
         let id = RunId(reader.u64()?);
@@ -71,7 +70,7 @@ impl SegmentRecord {
             1 => SegmentClass::Transient,
             2 => SegmentClass::Logged,
             3 => SegmentClass::LoggedTransient,
-            _ => return Err(Damage("a value segment is of an unknown class")),
+            _ => return Err(Damage("unknown class of value segment")),
         };
         let (stored_bytes, dead_bytes) = (reader.u64()?, reader.u64()?);
         let dead = DeadValues::decode(&mut reader)?;

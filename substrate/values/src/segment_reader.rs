@@ -1,17 +1,16 @@
-//! Reads values of a segment in the order of their keys, in pieces of many pages, past the cache.
+//! Reads values of a segment in key order, in multi-page reads that bypass the cache.
 //!
 //! **Invariants**
-//! - Who asks for keys in ascending order gets them by one pass over the pages between the first and the
-//!   last.
+//! - Lookups in ascending key order take one pass over the pages between the first and the last key.
 
 use testudo_base::{Cursor, Error, Result, ValueReference, sync::Arc};
 use testudo_run::{ReadAhead, RunCursor};
 
 use crate::Segment;
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// So many values are passed one by one before the next one is looked up.
+/// Maximum values skipped one by one before the cursor seeks.
 const PASSED_MAX: u32 = 32;
 
 /// A reader of a segment.
@@ -22,15 +21,15 @@ pub struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// Reads nothing yet.
+    /// Creates a reader; reads nothing yet.
     pub fn new(segment: Arc<Segment>) -> Self {
         let cursor = RunCursor::new(Arc::clone(segment.run()), ReadAhead::bytes(READ_BYTES));
         Self { segment, cursor }
     }
 
-    /// The value of `key` that `reference` leads to.
+    /// Returns the value of `key` to which `reference` refers.
     ///
-    /// Errors: `Corruption` if it is not there; `Io`.
+    /// Errors: `Corruption` if it is missing; `Io`.
     pub fn read(&mut self, key: &[u8], reference: &ValueReference) -> Result<&[u8]> {
         let mut left = PASSED_MAX;
         while left > 0 && self.cursor.entry().is_some_and(|entry| entry.key < key) {
@@ -40,7 +39,7 @@ impl SegmentReader {
         if self.cursor.entry().is_none_or(|entry| entry.key != key) {
             self.cursor.seek(key)?;
         }
-        let missing = || -> Error { self.segment.damaged("a value is missing that an entry refers to") };
+        let missing = || -> Error { self.segment.damaged("a referenced value is missing") };
         let entry = self.cursor.entry().filter(|entry| entry.key == key).ok_or_else(missing)?;
         self.segment.referred(entry.kind, entry.value, reference)
     }

@@ -1,8 +1,8 @@
 //! The value segments of a tree's state.
 //!
 //! **Invariants**
-//! - No segment of a set is dead: it is taken out when its last value dies.
-//! - A state holds its segments, and so their pages, for as long as somebody reads it.
+//! - No segment of a set is dead: a segment is removed with its last value.
+//! - A state holds its segments, and so their pages, as long as it has readers.
 
 use std::collections::BTreeMap;
 
@@ -12,62 +12,62 @@ use testudo_storage::Neighbours;
 
 use crate::{Rewritten, Segment, ValueCosts};
 
-/// Segments by id. Copies share them until one is changed.
+/// Segments by id; copy-on-write.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentSet {
     segments: Arc<BTreeMap<RunId, Arc<Segment>>>,
 }
 
-/// What all segments of a set come to.
+/// Totals over all segments of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentTotals {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes of the values in their runs.
+    /// Bytes of the values in their runs, including dead ones.
     pub value_bytes: u64,
-    /// Of those, bytes of dead values.
+    /// Bytes of dead values in their runs.
     pub dead_bytes: u64,
     /// Bytes of the values in transient segments.
     pub transient_bytes: u64,
-    /// Of those, bytes of dead values.
+    /// Bytes of dead values in transient segments.
     pub dead_transient_bytes: u64,
     /// Bytes that their runs occupy in the data file.
     pub device_bytes: u64,
 }
 
-/// Values that live and do not come back to their keys by themselves.
+/// Live values in segments that are not transient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StayingValues {
-    /// How many.
+    /// Number of values.
     pub values: u64,
-    /// Bytes of them.
+    /// Bytes of the values.
     pub bytes: u64,
-    /// What it costs to bring all of them back, as [`ValueCosts`] counts.
+    /// Cost of moving all of them to their keys, in units of [`ValueCosts`].
     pub cost: u64,
 }
 
 impl SegmentSet {
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// All of them, by id.
+    /// Iterates over the segments, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.segments.values()
     }
 
-    /// The one with this id.
+    /// Returns the segment with this id.
     pub fn get(&self, id: RunId) -> Option<&Arc<Segment>> {
         self.segments.get(&id)
     }
 
-    /// Adds one, in the place of another one with its id.
+    /// Inserts a segment, replacing the one with the same id.
     pub fn insert(&mut self, segment: Segment) {
         Arc::make_mut(&mut self.segments).insert(segment.id(), Arc::new(segment));
     }
 
-    /// What they come to.
+    /// Returns the totals over all segments.
     pub fn totals(&self) -> SegmentTotals {
         let mut totals = SegmentTotals::default();
         for segment in self.iter() {
@@ -83,10 +83,10 @@ impl SegmentSet {
         totals
     }
 
-    /// The value of `key` that `reference` leads to, and how many others of its page were asked for; `None`
-    /// if a page is missing and was noted.
+    /// Returns the value of `key` to which `reference` refers, and how many other records of its page were
+    /// requested; `None` if a page is not cached and was recorded as missing.
     ///
-    /// Errors: `Corruption` if it is not there; `Io`.
+    /// Errors: `Corruption` if the value is missing; `Io`.
     pub fn read(
         &self,
         key: &[u8],
@@ -96,10 +96,9 @@ impl SegmentSet {
         self.known(reference.segment)?.read(key, reference, access)
     }
 
-    /// The values of keys to which these references lead, read together; and in how many places of the
-    /// device.
+    /// Reads the values of these references in one batch; returns them and the number of device reads.
     ///
-    /// Errors: as [`SegmentSet::read`]; one of any value is that of all.
+    /// Errors: as [`SegmentSet::read`]; the first error of any value.
     pub fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<(Vec<Vec<u8>>, u64)> {
         let segments: Vec<&Arc<Segment>> =
             wanted.iter().map(|(_, reference)| self.known(reference.segment)).collect::<Result<_>>()?;
@@ -120,7 +119,7 @@ impl SegmentSet {
         Ok((values.collect::<Result<_>>()?, reads))
     }
 
-    /// The values that do not come back to their keys by themselves.
+    /// Returns totals of the live values in segments that are not transient.
     pub fn staying(&self) -> StayingValues {
         let mut staying = StayingValues::default();
         for segment in self.iter().filter(|segment| !segment.is_transient()) {
@@ -133,7 +132,7 @@ impl SegmentSet {
         staying
     }
 
-    /// How many of these references lead to values that do not come back to their keys by themselves.
+    /// Number of these references that refer to segments that are not transient.
     pub fn count_staying(&self, wanted: &[(&[u8], ValueReference)]) -> usize {
         let stays = |reference: &ValueReference| {
             self.get(reference.segment).is_some_and(|segment| !segment.is_transient())
@@ -143,15 +142,14 @@ impl SegmentSet {
 
     fn known(&self, id: RunId) -> Result<&Arc<Segment>> {
         self.get(id).ok_or_else(|| {
-            let message = format!("manifest: value segment {id} is missing, to which an entry refers");
+            let message = format!("manifest: value segment {id} is missing, but an entry refers to it");
             Error::new(ErrorKind::Corruption, message)
         })
     }
 
-    /// Lets the values die that nothing refers to after a piece of work, and takes out segments of which
-    /// nothing lives.
+    /// Marks values dead whose references were dropped, and removes segments without live values.
     ///
-    /// Errors: `Corruption` if one of them did not live.
+    /// Errors: `Corruption` if a value was not live.
     pub fn bury(&mut self, drops: &ReferenceDrops) -> Result<()> {
         for (id, of_segment) in drops.iter() {
             let mut segment = Segment::clone(self.known(id)?);
@@ -166,7 +164,7 @@ impl SegmentSet {
         Ok(())
     }
 
-    /// Puts a rewritten segment in its place; `false` if what it replaces is not as it was.
+    /// Installs a rewritten segment; `false` if its source has been replaced meanwhile.
     #[must_use]
     pub fn install(&mut self, rewritten: &Rewritten) -> bool {
         let is_source = |segment: &&Arc<Segment>| {

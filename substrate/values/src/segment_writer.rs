@@ -1,7 +1,7 @@
-//! Writes values into a segment, in the order of their keys.
+//! Writes values into a segment, in key order.
 //!
 //! **Invariants**
-//! - Values are numbered as they come, from 0.
+//! - Values are numbered in insertion order, from 0.
 
 use testudo_base::{Entry, Kind, Result, RunId, Seqno, ValueReference, num::u32_of, sync::Arc};
 use testudo_run::{RunOrigin, RunWriter};
@@ -9,7 +9,7 @@ use testudo_storage::DataFile;
 
 use crate::{DeadValues, Segment, SegmentClass};
 
-/// A segment in the making.
+/// A segment being written.
 #[derive(Debug)]
 pub struct SegmentWriter {
     id: RunId,
@@ -18,13 +18,13 @@ pub struct SegmentWriter {
     writer: RunWriter,
     count: u32,
     stored_bytes: u64,
-    /// Kept for the next entry.
+    /// Reused buffer for the next entry.
     bytes: Vec<u8>,
 }
 
 impl SegmentWriter {
-    /// Starts a segment, whose id is that of `origin`. `is_transient`: its values are to come back to their
-    /// keys at the bottom of the tree. `expected_bytes` as in [`RunWriter::new`].
+    /// Starts a segment with the id of `origin`. With `is_transient`, its values will return to their keys at
+    /// the bottom of the tree. `expected_bytes` as in [`RunWriter::new`].
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn new(
@@ -38,27 +38,27 @@ impl SegmentWriter {
         Ok(Self { id, is_transient, newest_seqno, writer, count: 0, stored_bytes: 0, bytes: Vec::new() })
     }
 
-    /// Whether its values are to come back to their keys.
+    /// Whether its values will return to their keys.
     pub fn is_transient(&self) -> bool {
         self.is_transient
     }
 
-    /// None of its values is newer.
+    /// Upper bound of the seqnos of its values.
     pub fn newest_seqno(&self) -> Seqno {
         self.newest_seqno
     }
 
-    /// The key of the last value; empty if there is none.
+    /// Key of the last value; empty if there is none.
     pub fn last_key(&self) -> &[u8] {
         self.writer.last_key()
     }
 
-    /// Bytes of values so far.
+    /// Bytes of values written so far.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Adds a value; what leads to it from now on. REQUIRES: its key is greater than those before.
+    /// Appends a value and returns the reference to it. REQUIRES: its key is greater than all previous ones.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<ValueReference> {
         let reference = ValueReference { segment: self.id, number: self.count, length: u32_of(value.len()) };
         self.bytes.clear();
@@ -70,7 +70,8 @@ impl SegmentWriter {
         Ok(reference)
     }
 
-    /// Writes what is left. Durable after the data file is synced. REQUIRES: a value was pushed.
+    /// Writes the buffered rest. Durable after the data file is synced. REQUIRES: at least one value was
+    /// pushed.
     pub fn finish(self) -> Result<Segment> {
         let Self { id, is_transient, writer, count, stored_bytes, .. } = self;
         let class = if is_transient { SegmentClass::Transient } else { SegmentClass::Sorted };

@@ -1,13 +1,11 @@
-//! What it costs a keyspace to have values of large pairs outside its runs, and what it would cost to have
-//! them beside their keys (decision 0053).
+//! Measured costs of storing values of large pairs outside the runs of a keyspace, and of storing them with
+//! their keys (decision 0053).
 //!
-//! Costs are bytes: of reading and writing them one after the other, or as many as take the device as long as
-//! a read somewhere else. Whoever does the work counts it for the way that it is, and what the same work
-//! would have cost the other way.
+//! Costs are in bytes of sequential I/O; a random read counts as the bytes that take the same device time.
+//! Each operation adds its own cost, and an estimate of the same operation's cost with the other layout.
 //!
 //! **Invariants**
-//! - What is left of one side is what it has cost more than the other since the two were last even: who was
-//!   ahead gets no credit for later.
+//! - The balance of a layout is its excess cost since the two were last even: past savings are not credited.
 
 use testudo_base::sync::{
     Arc,
@@ -17,33 +15,32 @@ use testudo_base::sync::{
     },
 };
 
-/// A read of a value somewhere else takes as long as reading or writing so many bytes on the way: about
-/// 60 µs against 4 ns a byte.
+/// Cost of a random read in bytes of sequential I/O: about 60 µs at 4 ns a byte.
 const READ_BYTES: u64 = 16 << 10;
-/// A merge reads and writes what it moves.
+/// Cost per merged byte: it is read and written.
 const MERGE_BYTES: u64 = 2;
 
-/// Where a keyspace has the values of its large pairs.
+/// Where a keyspace stores the values of its large pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LargeValues {
     /// In value segments.
     #[default]
     Outside,
-    /// Beside their keys, where the thresholds have moved so.
+    /// With their keys, after the thresholds have moved.
     WithKeys,
 }
 
-/// The costs of both ways.
+/// Accumulated costs of both layouts.
 #[derive(Debug, Default)]
 pub struct ValueCosts {
     outside: AtomicU64,
     with_keys: AtomicU64,
     strays: AtomicU64,
-    /// How many want no values to come back for the moment.
+    /// Number of holders that pause the return of values.
     pauses: AtomicU64,
 }
 
-/// While it lives, no values come back to their keys.
+/// While held, no values return to their keys.
 #[derive(Debug)]
 pub struct Paused(Arc<ValueCosts>);
 
@@ -53,13 +50,13 @@ impl Drop for Paused {
     }
 }
 
-/// Takes off what was seen, or as much as others have left of it. What they count meanwhile stays.
+/// Subtracts `seen`, saturating. Concurrent additions are kept.
 fn take_off(sum: &AtomicU64, seen: u64) {
     let _ = sum.fetch_update(AcqRel, Acquire, |sum| Some(sum.saturating_sub(seen)));
 }
 
 impl ValueCosts {
-    /// Where the present way has already cost so much more than the other one.
+    /// Creates the costs of a layout whose balance is already `excess`.
     pub fn beginning_at(present: LargeValues, excess: u64) -> Self {
         let costs = Self::default();
         match present {
@@ -69,32 +66,32 @@ impl ValueCosts {
         costs
     }
 
-    /// Scans have read values in so many places of the device, or would have.
+    /// Records random reads of values outside by scans, actual or estimated.
     pub fn note_reads(&self, reads: u64) {
         self.outside.fetch_add(reads * READ_BYTES, Relaxed);
     }
 
-    /// The same of values that are still outside although they should be with their keys.
+    /// Records reads of values that are still outside although they belong with their keys.
     pub fn note_stray_reads(&self, reads: u64) {
         self.strays.fetch_add(reads * READ_BYTES, Relaxed);
     }
 
-    /// What scans have paid for such.
+    /// Cost of stray reads.
     pub fn of_strays(&self) -> u64 {
         self.strays.load(Acquire)
     }
 
-    /// So many bytes of values outside were moved for the sake of space.
+    /// Records bytes of values outside that were rewritten to reclaim space.
     pub fn note_rewritten(&self, bytes: u64) {
         self.outside.fetch_add(bytes * MERGE_BYTES, Relaxed);
     }
 
-    /// Merges have moved so many bytes of values with their keys, or would have.
+    /// Records bytes of values merged with their keys, actual or estimated.
     pub fn note_merged(&self, bytes: u64) {
         self.with_keys.fetch_add(bytes * MERGE_BYTES, Relaxed);
     }
 
-    /// What having them where they are has cost more than the other way.
+    /// Excess cost of the present layout over the other one.
     pub fn excess(&self, present: LargeValues) -> u64 {
         let (outside, with_keys) = (self.outside.load(Acquire), self.with_keys.load(Acquire));
         match present {
@@ -103,7 +100,7 @@ impl ValueCosts {
         }
     }
 
-    /// The same, and forgets on both sides what evens out.
+    /// Like [`ValueCosts::excess`], and subtracts the balanced part from both sides.
     pub fn settle(&self, present: LargeValues) -> u64 {
         let (outside, with_keys) = (self.outside.load(Acquire), self.with_keys.load(Acquire));
         let (paid, spared) = match present {
@@ -117,26 +114,26 @@ impl ValueCosts {
         excess
     }
 
-    /// Both ways begin anew: what was counted says nothing of what comes.
+    /// Resets all costs, when past measurements no longer apply.
     pub fn forget(&self) {
         for sum in [&self.outside, &self.with_keys, &self.strays] {
             sum.store(0, Release);
         }
     }
 
-    /// Until what is returned is dropped, no values come back to their keys.
+    /// Pauses the return of values to their keys until the result is dropped.
     pub fn pause(self: &Arc<Self>) -> Paused {
         self.pauses.fetch_add(1, AcqRel);
         Paused(Arc::clone(self))
     }
 
-    /// Whether somebody has asked for that.
+    /// Whether any pause is held.
     pub fn is_paused(&self) -> bool {
         self.pauses.load(Acquire) > 0
     }
 
-    /// What it costs to bring values back to their keys: so many of so many bytes, each in a place of its own
-    /// if they are `scattered`.
+    /// Cost of moving `values` values of `bytes` in total to their keys, with a random read for each if they
+    /// are `scattered`.
     pub fn of_moving(values: u64, bytes: u64, scattered: bool) -> u64 {
         let reads = if scattered { values.saturating_mul(READ_BYTES) } else { 0 };
         reads.saturating_add(bytes.saturating_mul(MERGE_BYTES))
@@ -148,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_spared_before_is_no_credit() {
+    fn past_savings_are_not_credited() {
         let costs = ValueCosts::default();
         costs.note_merged(1 << 30);
         assert_eq!(costs.settle(LargeValues::Outside), 0);

@@ -1,14 +1,15 @@
-//! The value log of a write buffer: large values of commits, written once, in the order in which they come
-//! (PAPERS P2, decision 0052); or medium ones, where their placement says so.
+//! The value log of a write buffer: large values of commits, written once in commit order (PAPERS P2,
+//! decision 0052); or medium ones, depending on the placement.
 //!
-//! A commit appends these values here and writes references to them into the log. The buffer has the
-//! values as well, so that nobody reads a value log while its store is open. When the buffer is flushed, the
+//! A commit appends these values here and writes references to them into the log. The buffer holds the values
+//! as well, so that value logs are never read while their store is open. When the buffer is flushed, the
 //! value log becomes a value segment as it is, and the tree gets the references.
 //!
 //! **Invariants**
-//! - A value is appended before the log record that names it is reserved, and written before that is.
-//! - It has the space that it began with, to which the durable state refers, and takes no more for values.
-//! - Once something could not be written it fails for good: nobody takes the rest for all of it.
+//! - A value is appended before the log record that refers to it is reserved, and written before that record.
+//! - Its space is fixed at the start and referenced by the durable state; values take no more.
+//! - After a failed write it fails permanently, so that an incomplete value log is never used as a complete
+//!   one.
 
 use testudo_base::{
     Entry, Error, ErrorKind, ExtentSpan, Kind, LargeSlice, LargeVec, Result, Seqno, ValueReference,
@@ -24,64 +25,64 @@ use testudo_storage::{DataFile, Extent};
 
 use crate::{DeadValues, Segment, SegmentClass, ValueLogRecord, segment::number_key};
 
-/// Bytes of a value that references and the page's own take, about.
+/// Approximate bytes of overhead per value, for the reference and the page.
 const OVERHEAD_BYTES: usize = 32;
-/// Buffers of a value log on their way to the device, at most: commits do not wait for each …
+/// Maximum in-flight buffers of a value log, so that commits rarely wait for a write.
 const WRITES_MAX: usize = 4;
-/// … and one in so many bytes of it that fit into a buffer.
+/// Size of a buffer as a fraction of the capacity (1/n).
 const PART_OF_BUFFER: u64 = 32;
 
-/// A value log that commits append to.
+/// A value log to which commits append.
 #[derive(Debug)]
 pub struct ValueLog {
     record: ValueLogRecord,
     capacity_bytes: u64,
-    /// A value found no room because of those before it, and not because it is too long.
+    /// Whether an append failed because the log is full, rather than because the value is too long.
     is_full: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Its space, until no durable state names it any more.
+    /// Its space, as long as the durable state references it.
     extents: Vec<Arc<Extent>>,
-    /// `None` once it has become a segment, or has failed to, or was given up.
+    /// `None` once it has become a segment, has failed to, or was released.
     writer: Option<RunWriter>,
     count: u32,
     stored_bytes: u64,
-    /// Something was appended since all of it was written.
+    /// Whether values were appended since the last complete write.
     is_dirty: bool,
-    /// Why something that was appended may not have been written.
+    /// Error of a write that may have lost appended values.
     failure: Option<Error>,
-    /// Which commits have which values.
+    /// Seqnos and numbers of the values.
     placed: LargeVec<Placed>,
     logged: Option<Arc<LoggedValues>>,
-    /// Kept for the next entry.
+    /// Reused buffer for the next entry.
     bytes: Vec<u8>,
 }
 
-/// What has become of a value log.
+/// A finished value log.
 #[derive(Debug)]
 pub struct LoggedValues {
     segment: Segment,
     numbers: Numbers,
 }
 
-/// Which writes have which values.
+/// Map from seqno to value number.
 #[derive(Debug)]
 enum Numbers {
-    /// One number for each seqno from the first one on; [`NO_VALUE`] where a write has none.
+    /// One number per seqno from the first one on; [`NO_VALUE`] for writes without a value.
     Dense { first: u64, numbers: LargeSlice<u32> },
-    /// By seqno.
+    /// Sorted by seqno.
     Sparse(LargeVec<Placed>),
 }
 
-/// The seqno of a write, and the number of its value.
+/// Seqno of a write and number of its value.
 type Placed = [u64; 2];
 
-/// No value has this number: each takes some space.
+/// Never a valid number: each value takes some space.
 const NO_VALUE: u32 = u32::MAX;
-/// Numbers have a place for each seqno if one in so many has a value.
+/// The dense form is used if at least one in this many seqnos has a value.
 const DENSE_PART: u64 = 8;
 
 impl Numbers {
@@ -124,12 +125,12 @@ impl Numbers {
 }
 
 impl LoggedValues {
-    /// The segment, of which all values live.
+    /// The segment; all of its values are live.
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// Where the value of the write with this seqno is, which is so long.
+    /// Reference to the value of the write with this seqno; `length` is the value's length.
     pub fn reference_of(&self, seqno: Seqno, length: usize) -> Option<ValueReference> {
         let number = self.numbers.get(seqno)?;
         Some(ValueReference { segment: self.segment.id, number, length: u32_of(length) })
@@ -137,15 +138,15 @@ impl LoggedValues {
 }
 
 impl State {
-    /// Errors: what could not be written.
+    /// Errors: that of an earlier failed write.
     fn check(&self) -> Result<()> {
         let failure = self.failure.as_ref().filter(|_| !planted!("failed-value-forgotten"));
         failure.map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// Remembers it if something could not be written.
+    /// Records a failed write.
     fn note(&mut self, written: Result<()>) -> Result<()> {
-        // It is not known which of them the device has.
+        // It is unknown which of the values are on the device.
         let written = written.map_err(|error| error.lasting("values could not be written"));
         self.failure = written.as_ref().err().cloned();
         written
@@ -153,8 +154,8 @@ impl State {
 }
 
 impl ValueLog {
-    /// Takes space for about `capacity_bytes` of values. Nothing may be appended before the durable state
-    /// refers to [`ValueLog::record`].
+    /// Allocates space for about `capacity_bytes` of values. No value may be appended before the durable
+    /// state references [`ValueLog::record`].
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn begin(data: &Arc<DataFile>, origin: RunOrigin, capacity_bytes: u64) -> Result<Self> {
@@ -170,7 +171,7 @@ impl ValueLog {
         if pages * testudo_base::PAGE_BYTES < capacity_bytes {
             return Err(Error::new(ErrorKind::OutOfSpace, "there is not enough space for a value log"));
         }
-        // What is appended is acknowledged before it is written: it must not find the device full then.
+        // Appended values are acknowledged before they are written: the device must not be full by then.
         data.back(&spans)?;
         let record = ValueLogRecord { id, keyspace, incarnation: writer.incarnation(), spans };
         let state = State {
@@ -187,14 +188,15 @@ impl ValueLog {
         Ok(Self { record, capacity_bytes, is_full: false.into(), state: Mutex::new(state) })
     }
 
-    /// What the durable state has to know of it.
+    /// The record to persist in the manifest.
     pub fn record(&self) -> &ValueLogRecord {
         &self.record
     }
 
-    /// Appends a value, if there is room for it; what leads to it from now on.
+    /// Appends a value if it fits; returns the reference to it.
     ///
-    /// Errors: `Io`; then what was appended before may be lost, and everything else but giving it up fails.
+    /// Errors: `Io`; previously appended values may then be lost, and all later calls except
+    /// [`ValueLog::give_up`] fail.
     pub fn append(&self, value: &[u8]) -> Result<Option<ValueReference>> {
         let mut state = self.state.lock();
         state.check()?;
@@ -217,12 +219,12 @@ impl ValueLog {
         Ok(Some(reference))
     }
 
-    /// Whether it is neither a segment nor given up.
+    /// Whether it is neither finished nor released.
     pub fn is_open(&self) -> bool {
         self.state.lock().writer.is_some()
     }
 
-    /// About how many bytes of memory it takes, beside the values that its buffer has.
+    /// Approximate bytes of memory, excluding the values held by the buffer.
     pub fn memory_bytes(&self) -> usize {
         let state = self.state.lock();
         state.writer.as_ref().map_or(0, RunWriter::memory_bytes)
@@ -231,17 +233,17 @@ impl ValueLog {
             + state.logged.as_ref().map_or(0, |logged| logged.numbers.memory_bytes())
     }
 
-    /// Whether nothing was appended.
+    /// Whether no value was appended.
     pub fn is_unused(&self) -> bool {
         self.state.lock().count == 0
     }
 
-    /// Whether a value that finds no room does so because of those before it, and not because it is too long.
+    /// Whether appends are refused because the log is full, rather than because a value is too long.
     pub fn is_full(&self) -> bool {
         self.is_full.load(Relaxed)
     }
 
-    /// Holds its space no more. REQUIRES: no durable state refers to it any more.
+    /// Releases its space. REQUIRES: the durable state does not reference it any more.
     pub fn give_up(&self) {
         let mut state = self.state.lock();
         state.writer = None;
@@ -249,13 +251,13 @@ impl ValueLog {
         state.extents.clear();
     }
 
-    /// The write with this seqno has the value that `reference` leads to. REQUIRES: nobody flushes its buffer
-    /// before.
+    /// Records that the write with this seqno has the value of `reference`. REQUIRES: called before the
+    /// buffer is flushed.
     pub fn note(&self, seqno: Seqno, reference: ValueReference) {
         self.state.lock().placed.push([seqno.0, reference.number.into()]);
     }
 
-    /// Writes everything that was appended, so that it survives the end of the process.
+    /// Writes all appended values to the OS, so that they survive a process crash.
     pub fn write_out(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.check()?;
@@ -267,10 +269,11 @@ impl ValueLog {
         state.note(written)
     }
 
-    /// Makes it a segment, once; `None` if it has no values. Durable after the data file is synced. REQUIRES:
-    /// nothing is appended or noted any more. `is_transient`: its values are to come back to their keys.
+    /// Turns it into a segment, once; `None` if it has no values. Durable after the data file is synced.
+    /// REQUIRES: no more values are appended or noted. With `is_transient`, its values will return to their
+    /// keys.
     ///
-    /// Errors: `OutOfSpace`, `Io`; it is `None` from then on.
+    /// Errors: `OutOfSpace`, `Io`; later calls then return `None`.
     pub fn finish(&self, is_transient: bool) -> Result<Option<Arc<LoggedValues>>> {
         let mut state = self.state.lock();
         state.check()?;

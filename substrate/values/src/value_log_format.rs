@@ -1,10 +1,10 @@
-//! The object of a value log in the manifest.
+//! Encoding of a value log's object in the manifest.
 //!
 //! Little-endian: id u64 · keyspace u32 · incarnation u32 · span count u32 · spans (first page u64, pages
 //! u32)…
 //!
 //! **Invariants**
-//! - Reading never panics: an object that contradicts itself is [`Damage`].
+//! - Decoding never panics: an inconsistent object is [`Damage`].
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, RunId, Seqno,
@@ -13,21 +13,21 @@ use testudo_base::{
 };
 use testudo_run::{KeyEnds, RunRef};
 
-/// Where a value log lies, and who writes it.
+/// Location and writer of a value log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueLogRecord {
-    /// The segment that it will be: also the generation of its pages.
+    /// Id of the future segment: also the generation of its pages.
     pub id: RunId,
     /// The keyspace that writes it.
     pub keyspace: KeyspaceId,
-    /// The incarnation that writes it, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that writes it.
     pub incarnation: u32,
-    /// Its space, in order.
+    /// Spans of its space, in order.
     pub spans: Vec<ExtentSpan>,
 }
 
 impl ValueLogRecord {
-    /// The bytes of its object.
+    /// Encodes the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         codec::put_u64(&mut out, self.id.0);
@@ -41,7 +41,7 @@ impl ValueLogRecord {
         out
     }
 
-    /// Reads the bytes of an object.
+    /// Decodes an object.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(bytes);
         let (id, keyspace) = (RunId(reader.u64()?), KeyspaceId(reader.u32()?));
@@ -57,12 +57,12 @@ impl ValueLogRecord {
         reader.finish()?;
         let pages = spans.iter().try_fold(0u32, |sum, span| sum.checked_add(span.page_count));
         if pages.is_none_or(|pages| pages == 0) {
-            return Err(Damage("a value log has an impossible length"));
+            return Err(Damage("a value log has an invalid length"));
         }
         Ok(Self { id, keyspace, incarnation, spans })
     }
 
-    /// Its space as a run of unknown length, for whoever reads what is there.
+    /// Returns its space as a run of unknown length, for reading its contents after a crash.
     pub fn as_run(&self) -> RunRef {
         let pages = self.spans.iter().map(|span| span.page_count).sum();
         RunRef {

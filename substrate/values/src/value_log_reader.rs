@@ -1,9 +1,9 @@
-//! Reads back what a value log has, for recovery.
+//! Reads the values of a value log, for recovery.
 //!
 //! **Invariants**
-//! - What it returns is what was appended: pages that are missing, torn or of somebody else have no values.
-//! - A value that the device does not give now is not taken for one that is not there.
-//! - Who asks for values about in the order of their numbers gets them by one pass.
+//! - It returns only appended values: missing, torn or foreign pages have no values.
+//! - A value whose read fails is not reported as missing.
+//! - Lookups in approximate order of numbers take one pass.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use testudo_storage::DATA_FILE;
 
 use crate::ValueLogRecord;
 
-/// Bytes of values that were passed and may still be asked for, at most, but for one: commits come in another
-/// order than their values, by a few places.
+/// Maximum bytes of skipped values kept for later lookups, except for the last one: commits are slightly out
+/// of order relative to their values.
 const PASSED_BYTES: usize = 4 << 20;
 
 /// A reader of one value log.
@@ -24,27 +24,27 @@ pub struct ValueLogReader {
     store: StoreId,
     record: ValueLogRecord,
     cursor: LenientCursor,
-    /// What the cursor passed and nobody has asked for, by number.
+    /// Values skipped by the cursor and not yet requested, by number.
     passed: VecDeque<(ValueReference, Vec<u8>)>,
     passed_bytes: usize,
-    /// The greatest number that the cursor has passed.
+    /// Greatest number that the cursor has passed.
     last_passed: Option<u32>,
 }
 
 impl ValueLogReader {
-    /// Reads nothing yet.
+    /// Creates a reader; reads nothing yet.
     pub fn new(file: Arc<dyn File>, store: StoreId, record: ValueLogRecord) -> Self {
         let file = Arc::new(WatchedReads::new(file));
         let cursor = LenientCursor::new(Arc::<WatchedReads>::clone(&file), store, &record.as_run());
         Self { file, store, record, cursor, passed: VecDeque::new(), passed_bytes: 0, last_passed: None }
     }
 
-    /// The value that `reference` leads to, if it is there.
+    /// Returns the value of `reference`, if it exists.
     ///
-    /// Errors: `Io` if it may be there, but the device does not give it now.
+    /// Errors: `Io` if the value may exist but cannot be read now.
     pub fn read(&mut self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
         let value = self.find(reference);
-        // It may have been read around when another value was asked for.
+        // An earlier lookup may have skipped over its failed read.
         let failure = value.is_none().then(|| self.file.take_failure()).flatten();
         failure.map_or(Ok(value), |failure| Err(Error::io(DATA_FILE, failure)))
     }
@@ -55,7 +55,7 @@ impl ValueLogReader {
         if read.is_some() || lies_ahead {
             return read;
         }
-        // It was asked for before, or came long before others; or it is not there.
+        // It was requested before, is far out of order, or does not exist.
         let file = Arc::<WatchedReads>::clone(&self.file);
         self.cursor = LenientCursor::new(file, self.store, &self.record.as_run());
         self.passed.clear();
@@ -64,7 +64,7 @@ impl ValueLogReader {
         self.read_on(reference)
     }
 
-    /// The value, if it was passed lately or lies ahead.
+    /// Returns the value if it is among the kept ones or ahead of the cursor.
     fn read_on(&mut self, reference: &ValueReference) -> Option<Vec<u8>> {
         if let Ok(at) = self.passed.binary_search_by_key(&reference.number, |(passed, _)| passed.number) {
             let (stated, value) = self.passed.remove(at)?;
@@ -72,7 +72,7 @@ impl ValueLogReader {
             return Some(value).filter(|_| stated == *reference);
         }
         loop {
-            // The cursor stands on the first entry that nobody has asked for, if on any.
+            // The cursor is at the first entry not yet passed, or at none.
             if let Some(entry) = self.cursor.entry() {
                 let (stated, value) = ValueReference::split_referred(entry.value).ok()?;
                 if stated.number > reference.number {

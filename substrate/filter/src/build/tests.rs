@@ -9,7 +9,7 @@ fn hashes(count: u64, salt: u64) -> Vec<u64> {
     (0..count).map(|i| hash_key(&[i.to_le_bytes(), salt.to_le_bytes()].concat())).collect()
 }
 
-/// A filter and the way to its partitions.
+/// A filter with access to its partitions.
 struct Filter {
     bytes: Vec<u8>,
     partitions: u32,
@@ -89,7 +89,7 @@ fn every_key_is_found_under_skewed_hashes() {
 }
 
 #[test]
-fn a_great_many_equal_hashes_take_one_slot() {
+fn equal_hashes_take_one_slot() {
     let filter = Filter::new(&vec![hash_key(b"same"); 2000], Precision::Bits8);
     assert!(filter.may_contain(hash_key(b"same")));
     assert!(filter.error_rate(&hashes(20_000, 2)) < 0.001);
@@ -103,7 +103,7 @@ fn an_empty_filter_denies_everything() {
 }
 
 #[test]
-fn absent_keys_are_denied_but_for_four_in_a_thousand() {
+fn the_false_positive_rate_is_about_four_in_a_thousand() {
     for count in [500, 2900, 50_000, 200_000] {
         let filter = Filter::new(&hashes(count, 1), Precision::Bits8);
         let rate = filter.error_rate(&hashes(200_000, 2));
@@ -114,7 +114,7 @@ fn absent_keys_are_denied_but_for_four_in_a_thousand() {
 }
 
 #[test]
-fn bytes_follow_the_number_of_keys() {
+fn size_is_proportional_to_the_number_of_keys() {
     let bits =
         |count| Filter::new(&hashes(count, 1), Precision::Bits8).bytes.len() as f64 * 8.0 / count as f64;
     assert!(bits(50_000) < 11.8, "{} bits per key", bits(50_000));
@@ -138,7 +138,7 @@ fn damaged_bytes_neither_panic_nor_hang() {
         bytes[0] = round % 4;
         bytes[1] = [50, 27, 255, 1][usize::from(round / 4 % 4)];
         if round >= 32 {
-            // Sparse runends make the longest walks.
+            // Sparse runends cause the longest walks.
             bytes[6..].iter_mut().for_each(|byte| *byte &= 1);
         }
         bytes.truncate(PARTITION_BYTES - usize::from(round) * usize::from(round));
@@ -150,7 +150,7 @@ fn damaged_bytes_neither_panic_nor_hang() {
 }
 
 #[test]
-fn one_flipped_bit_neither_panics_nor_hangs_and_a_zero_page_denies_nothing() {
+fn a_flipped_bit_neither_panics_nor_hangs_and_zeros_deny_nothing() {
     let present = hashes(60, 1);
     let filter = Filter::new(&present, Precision::Bits8);
     for bit in 0..filter.bytes.len() * 8 {

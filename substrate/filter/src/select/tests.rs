@@ -1,7 +1,7 @@
 use super::select;
 
 #[test]
-fn agrees_with_counting_bits_one_by_one() {
+fn select_agrees_with_counting_bits_one_by_one() {
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..2000 {
         word = word.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(round);
@@ -19,7 +19,7 @@ fn agrees_with_counting_bits_one_by_one() {
 }
 
 #[test]
-fn knows_the_empty_and_the_full_word() {
+fn select_handles_the_empty_and_the_full_word() {
     assert_eq!(select(0, 0), None);
     assert_eq!(select(u64::MAX, 0), Some(0));
     assert_eq!(select(u64::MAX, 63), Some(63));

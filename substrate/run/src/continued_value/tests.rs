@@ -41,7 +41,7 @@ fn model_of(count: u64, length: impl Fn(u64) -> usize) -> Model {
     (0..count).map(|number| (key(number), value(number, length(number)))).collect()
 }
 
-/// Lengths around everything that matters: nothing, parts of a page, whole ones, many.
+/// Lengths around all thresholds: nothing, parts of a page, whole pages, many pages.
 fn any_length(seed: u64) -> impl Fn(u64) -> usize {
     move |number| {
         let mut random = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed << 32);
@@ -61,7 +61,7 @@ fn found(lookup: Lookup) -> Option<Vec<u8>> {
     }
 }
 
-/// A look-up whose pages are read by who asked, as batches do it.
+/// A lookup whose pages are loaded by the caller, as batches do it.
 fn get_collecting(run: &Run, key: &[u8]) -> Option<Vec<u8>> {
     let (missing, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
     loop {
@@ -119,7 +119,7 @@ fn check(run: &Arc<Run>, model: &Model) {
     assert_eq!(&RunRef::decode(&mut Reader::new(&encoded)).unwrap(), run.reference());
 }
 
-/// A scan that says how many entries it is for.
+/// A scan with a known number of entries.
 fn check_limited(run: &Arc<Run>, model: &Model, from: &[u8], count: usize) {
     let progress = ScanProgress::new(&ScanLimits { entries: Some(u64_of(count)), end: None });
     let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
@@ -134,7 +134,7 @@ fn check_limited(run: &Arc<Run>, model: &Model, from: &[u8], count: usize) {
 }
 
 #[test]
-fn whatever_goes_on_is_found_by_every_way_of_reading() {
+fn continued_values_are_found_by_all_kinds_of_reads() {
     for seed in 0..6 {
         let bed = TestBed::with_cache(if seed % 2 == 0 { 4 << 20 } else { 128 << 10 });
         let model = model_of(300, any_length(seed));
@@ -160,7 +160,7 @@ fn whatever_goes_on_is_found_by_every_way_of_reading() {
 }
 
 #[test]
-fn records_of_any_size_take_little_more_than_themselves() {
+fn records_of_any_size_have_little_space_overhead() {
     for (length, most) in [
         (100, 1.06),
         (300, 1.06),
@@ -183,14 +183,14 @@ fn records_of_any_size_take_little_more_than_themselves() {
 }
 
 #[test]
-fn small_records_stay_whole() {
+fn small_records_are_not_continued() {
     let bed = TestBed::with_cache(4 << 20);
     let run = write(&bed, &model_of(1_000, |number| 60 + usize_of(number % 90)), RunLayout::default());
     assert!(!run.reference().has_continued_values);
 }
 
 #[test]
-fn where_pages_are_to_be_replaced_nothing_goes_on_and_what_goes_on_is_not_replaced() {
+fn replaced_pages_and_continued_values_exclude_each_other() {
     let bed = TestBed::with_cache(4 << 20);
     let model = model_of(200, |_| 1_100);
     let run = write(&bed, &model, RunLayout::for_page_updates());
@@ -201,7 +201,7 @@ fn where_pages_are_to_be_replaced_nothing_goes_on_and_what_goes_on_is_not_replac
 }
 
 #[test]
-fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
+fn a_query_reads_at_most_two_pages_and_a_scan_each_page_once() {
     for length in [1_100, 2_100, 3_000] {
         let bed = TestBed::with_cache(4 << 20);
         let model = model_of(400, |_| length);
@@ -213,7 +213,7 @@ fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
         }
         let rounds = |run: &Run| run.data().io_stats().read_rounds;
         let (mut most, mut most_rounds) = (0, 0);
-        // Keys whose pages were not read before, by the index and the filter that are in memory now.
+        // Keys whose pages were not read before, with index and filter in memory.
         for number in (20..400).step_by(23) {
             let (pages_before, rounds_before) = (reads(&opened), rounds(&opened));
             opened.get(&key(number), hash_key(&key(number)), Access::Blocking).unwrap();
@@ -221,7 +221,7 @@ fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
             most_rounds = most_rounds.max(rounds(&opened) - rounds_before);
         }
         assert!(most <= 2, "{length}: {most} pages");
-        assert_eq!(most_rounds, 1, "{length}: how often the device was waited for");
+        assert_eq!(most_rounds, 1, "{length}: batches of reads");
         for ahead in [ReadAhead::Adaptive, ReadAhead::Pages(16)] {
             let opened = bed.reopened(&run);
             let mut cursor = RunCursor::new(Arc::clone(&opened), ahead);
@@ -240,7 +240,7 @@ fn a_query_reads_two_pages_at_most_and_a_scan_each_page_once() {
 }
 
 #[test]
-fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
+fn a_damaged_page_loses_only_its_own_entries() {
     let bed = TestBed::with_cache(1 << 20);
     let model = model_of(60, |_| 1_100);
     let run = write(&bed, &model, RunLayout::default());
@@ -260,7 +260,7 @@ fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
         })
         .collect();
     let lost = readable.iter().filter(|readable| !**readable).count();
-    assert!((4..=5).contains(&lost), "{lost} of a page with four records, two of them in parts");
+    assert!((4..=5).contains(&lost), "{lost} lost of a page with four records, two of them continued");
     let file = bed.env.open(Path::new("/data"), OpenOptions { mode: OpenMode::Read, direct: false }).unwrap();
     let mut cursor = LenientCursor::new(file, StoreId(7), run.reference());
     let mut lost_pages = 0;
@@ -272,10 +272,10 @@ fn a_page_that_is_damaged_takes_only_what_it_has_with_it() {
     }
     assert_eq!(lost_pages, 1);
     let expected = model.iter().zip(&readable).filter(|(_, readable)| **readable);
-    assert!(left.iter().eq(expected.map(|(entry, _)| entry)), "salvage has what queries find");
+    assert!(left.iter().eq(expected.map(|(entry, _)| entry)), "salvage finds what queries find");
 }
 
-/// Bytes that `act` reads of the device.
+/// Returns the bytes that `act` reads from the device.
 fn read_by(bed: &TestBed, act: impl FnOnce()) -> u64 {
     let bytes = || {
         let stats = bed.data.io_stats();
@@ -287,7 +287,7 @@ fn read_by(bed: &TestBed, act: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn a_long_value_that_is_read_again_comes_from_the_cache() {
+fn a_long_value_is_read_from_the_cache_the_second_time() {
     for length in [9_000, 20_000, 60_000, 100_000, 300_000] {
         let bed = TestBed::with_cache(8 << 20);
         let model = model_of(4, |_| length);
@@ -301,10 +301,10 @@ fn a_long_value_that_is_read_again_comes_from_the_cache() {
         };
         assert!(read_by(&bed, || get(2)) >= u64_of(length));
         assert_eq!(read_by(&bed, || get(2)), 0, "{length}");
-        // Together with others only these are read.
+        // In a batch with others, only those are read.
         let both = read_by(&bed, || (1..=2).for_each(get));
         assert!((u64_of(length) / 2..u64_of(length) * 2).contains(&both), "{length}: {both}");
-        // As records of another cache they are not kept here.
+        // Values cached as records are not kept here.
         bed.data.set_record_bytes_max(u64_of(length) + 100);
         let run = bed.reopened(&run);
         run.data().set_record_bytes_max(u64_of(length) + 100);
@@ -315,7 +315,7 @@ fn a_long_value_that_is_read_again_comes_from_the_cache() {
 }
 
 #[test]
-fn long_values_of_any_kind_and_behind_any_key_come_from_the_cache_as_from_the_device() {
+fn cached_long_values_equal_those_read_for_any_kind_and_key() {
     for key_bytes in [1, 40, 4_000, 4_096, 20_000] {
         let bed = TestBed::with_cache(8 << 20);
         let keys: Vec<Vec<u8>> = (1..=4_u8).map(|number| vec![number; key_bytes]).collect();
@@ -341,7 +341,7 @@ fn long_values_of_any_kind_and_behind_any_key_come_from_the_cache_as_from_the_de
 }
 
 #[test]
-fn a_long_value_that_is_damaged_does_not_get_into_the_cache() {
+fn a_damaged_long_value_is_not_cached() {
     for length in [20_000, 60_000, 100_000] {
         let bed = TestBed::with_cache(8 << 20);
         let model = model_of(4, |_| length);
@@ -395,14 +395,14 @@ fn a_long_scan_of_long_values_reads_ahead() {
         }
         assert_eq!(bytes, 400 * length);
         let rounds = opened.data().io_stats().read_rounds;
-        assert!(rounds <= 20, "{length}: single pages were waited for {rounds} times");
+        assert!(rounds <= 20, "{length}: {rounds} waits for single pages");
     }
 }
 
-/// A key that shares nothing with those before it makes their common start count for each of them, so that a
-/// page with much room has none left for its value.
+/// A key that shares nothing with the previous ones makes their common prefix count for each of them, so that
+/// a page with much free space has none left for its value.
 #[test]
-fn no_value_goes_on_in_more_pages_than_the_index_can_say() {
+fn no_value_continues_in_more_pages_than_the_index_can_encode() {
     for value_bytes in (64_000..65_500).step_by(40) {
         let bed = TestBed::with_cache(4 << 20);
         let mut model = Model::new();

@@ -1,12 +1,11 @@
-//! Positioning many cursors with few round trips to the device.
+//! Batched seeks: positions many cursors with few round trips to the device.
 //!
-//! Each source goes as far as it can with pages that are in memory and then names the one that it misses.
-//! What all of them miss is read together, and given to them directly, so that nothing depends on how long a
-//! page stays in the cache. A scan over a dozen runs so costs one round of reads where it would cost a dozen.
+//! Each source advances as far as cached pages allow, then reports the page that it misses. All missing pages
+//! are read in one batch and passed to the sources directly, so that cache eviction cannot interfere. A scan
+//! over a dozen runs then costs one batch of reads instead of a dozen.
 //!
 //! **Invariants**
-//! - A read that fails, of a page that is needed, fails the whole positioning, once; no source is given bytes
-//!   that were not read.
+//! - A failed read of a needed page fails the whole seek, once; sources never get bytes of failed reads.
 
 use std::cell::RefCell;
 
@@ -14,20 +13,20 @@ use testudo_base::{PAGE_SIZE, Result, num::usize_of};
 use testudo_env::AlignedBuffer;
 use testudo_storage::{DataFile, PageAddress};
 
-/// Pages that a source waits for.
+/// Pages for which a source waits.
 #[derive(Clone, Debug)]
 pub struct Missing {
-    /// The page that it needs.
+    /// Address of the needed page.
     address: PageAddress,
-    /// How many pages are to be read in all; the others are likely to be needed.
+    /// Total number of pages to read; the others are likely to be needed.
     pages: u32,
-    /// Pieces of the data file that these are, first page and how many; none if they lie one behind the other
-    /// from that page on.
+    /// Pieces of the data file to read, as first page and count; empty if they are contiguous from the needed
+    /// page on.
     pieces: Vec<(u64, u32)>,
 }
 
 impl Missing {
-    /// A page, and those behind it, so many in all.
+    /// A page and the pages after it, `pages` in total.
     pub(crate) fn beside(address: PageAddress, pages: u32) -> Self {
         Self { address, pages, pieces: Vec::new() }
     }
@@ -50,14 +49,13 @@ impl Missing {
 
 /// A source that is being positioned.
 pub trait BatchedSeek {
-    /// Goes on until it stands where it should (`None`) or misses a page.
+    /// Advances until the source is positioned (`None`) or misses a page.
     fn progress(&mut self) -> Result<Option<Missing>>;
-    /// Takes the bytes of what it missed, not yet verified.
+    /// Accepts the bytes of the missing pages, not yet verified.
     fn on_page(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Of a source that stands where it should: a page that it will need soon, to be read only if others are
-    /// read anyway.
+    /// Returns a page that a positioned source will need soon; it is read only along with others.
     fn next_missing(&mut self) -> Result<Option<Missing>>;
-    /// Takes the bytes of what it wished for, not yet verified.
+    /// Accepts the bytes of pages from [`BatchedSeek::next_missing`], not yet verified.
     fn prefetched(&mut self, bytes: &[u8]);
 }
 
@@ -65,10 +63,10 @@ testudo_base::sync::thread_local! {
     static ROUND: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::zeroed(PAGE_SIZE));
 }
 
-/// Bytes that a thread keeps for its next round.
+/// Maximum bytes that a thread keeps for its next batch.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Brings every source to where it should stand.
+/// Positions all sources.
 pub fn seek_together<P: BatchedSeek>(sources: &mut [P], data: &DataFile) -> Result<()> {
     let mut missing: Vec<(usize, Missing)> = Vec::new();
     let mut done: Vec<usize> = Vec::new();
@@ -92,7 +90,7 @@ pub fn seek_together<P: BatchedSeek>(sources: &mut [P], data: &DataFile) -> Resu
     }
 }
 
-/// Reads what is missing, of which the first `needed` are needed and the others wished for.
+/// Reads missing pages; the first `needed` are required, the others are prefetches.
 fn read_round<P: BatchedSeek>(
     buffer: &mut AlignedBuffer,
     sources: &mut [P],
@@ -113,7 +111,7 @@ fn read_round<P: BatchedSeek>(
     let mut results = data.read_many(&mut reads).into_iter();
     let mut rest: &mut [u8] = buffer;
     for (at, (number, wanted)) in missing.iter().enumerate() {
-        // Each has a result, whichever failed before.
+        // Consume one result per piece, even after a failure.
         let result = wanted.pieces().filter_map(|_| results.next()).fold(Ok(()), Result::and);
         let (bytes, behind) = rest.split_at_mut(wanted.bytes());
         rest = behind;
@@ -121,7 +119,7 @@ fn read_round<P: BatchedSeek>(
         match result {
             Ok(()) if at < needed => source.on_page(bytes)?,
             Ok(()) => source.prefetched(bytes),
-            // What only may be needed must not be what makes a scan fail.
+            // A failed prefetch must not fail a scan.
             Err(_) if at >= needed => {}
             Err(_) if bytes.len() > PAGE_SIZE => {
                 let first = &mut bytes[..PAGE_SIZE];

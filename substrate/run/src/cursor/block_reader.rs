@@ -1,12 +1,12 @@
-//! How a cursor gets data blocks.
+//! Reads of data blocks for a cursor.
 //!
-//! Single pages come through the cache, those of a long scan in larger and larger pieces past it. While a
-//! piece is used, the next one is on its way, if the scan is known to get there, or is so long that it likely
-//! does.
+//! Single pages are read through the cache, those of a long scan in increasingly large pieces that bypass it.
+//! While a piece is used, the next one is read ahead if the scan is known, or long enough to be likely, to
+//! reach it.
 //!
 //! **Invariants**
-//! - A block is verified when it is taken out of a window.
-//! - A block that is loaded was verified, parsed, and is not empty.
+//! - A block is verified when it is taken from a window.
+//! - A loaded block is verified, parsed and not empty.
 
 use testudo_base::{
     Result,
@@ -29,23 +29,24 @@ use crate::{
     },
 };
 
-/// Neighbouring pages that make a scan a long one.
+/// Number of consecutive pages that make a scan a long one.
 const LONG_SCAN_PAGES: u32 = 6;
-/// A scan that has passed so many reads its next piece while it uses the second half of the present one…
+/// A scan that has passed this many pages starts reading the next piece in the second half of the current
+/// one.
 const LATE_AHEAD_PAGES: u32 = 128;
-/// …and one that has passed so many reads it while it uses the whole of that.
+/// A scan that has passed this many pages starts reading the next piece at the start of the current one.
 const SURE_AHEAD_PAGES: u32 = 512;
 
-/// The data block on which a cursor stands: a copy, so that no page of the cache is held.
+/// The current data block of a cursor: a copy, so that no page of the cache is pinned.
 #[derive(Debug, Default)]
 pub(crate) struct DataBlock {
-    /// Which one it is; `None` while there is none.
+    /// Its position; `None` if none is loaded.
     pub(crate) position: Option<BlockPosition>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) layout: Layout,
-    /// How many pages behind it have given their parts of the last value.
+    /// Number of continuation pages whose parts of the last value were added.
     parts: u32,
-    /// A merge reads it, and queries use it again and again.
+    /// Whether it is read by a merge, and queries use it repeatedly.
     pub(crate) is_warm: bool,
 }
 
@@ -55,43 +56,43 @@ impl DataBlock {
         self.layout.view(&self.bytes)
     }
 
-    /// Its first page, for messages.
+    /// Its first page, for error messages.
     pub(crate) fn page(&self) -> u32 {
         self.position.map_or(0, |position| position.page)
     }
 
-    /// Bytes that the last value has in the pages behind, and that were not added yet.
+    /// Bytes of the last value in continuation pages that were not added yet.
     fn continued_bytes(&self) -> usize {
         if !self.layout.is_continued() {
             return 0;
         }
-        // What cannot be read is an error for who stands on it.
+        // A block that cannot be parsed is an error once the cursor is at that entry.
         self.view().continued_bytes().unwrap_or(0)
     }
 
-    /// Whether the value of an entry has to be completed first ([`BlockReader::complete`]).
+    /// Whether the value of an entry must be completed first ([`BlockReader::complete`]).
     #[inline]
     pub(crate) fn is_incomplete_at(&self, slot: usize) -> bool {
         self.layout.is_continued() && slot + 1 == self.layout.count() && self.continued_bytes() > 0
     }
 
-    /// In how many pages the last value goes on.
+    /// Number of continuation pages of the last value.
     pub(crate) fn pages_behind(&self) -> u32 {
         self.parts + self.pages_missing()
     }
 
-    /// How many pages have what was not added yet.
+    /// Number of continuation pages that were not added yet.
     pub(crate) fn pages_missing(&self) -> u32 {
         u32_of(self.continued_bytes().div_ceil(CONTINUATION_BYTES))
     }
 
-    /// The next of them; `None` if the last value is complete.
+    /// Position of the next continuation page; `None` if the last value is complete.
     pub(crate) fn next_part(&self, run: &Run) -> Result<Option<BlockPosition>> {
         let position = self.position.filter(|_| self.continued_bytes() > 0);
         position.map(|position| run.continuation_of(position, self.parts)).transpose()
     }
 
-    /// Adds a part of the last value, out of the next page. REQUIRES: that was verified.
+    /// Adds the part of the last value in a continuation page. REQUIRES: the page was verified.
     pub(crate) fn add_continuation(&mut self, run: &Run, next: BlockPosition, payload: &[u8]) -> Result<()> {
         let rest = Block::parse(payload).and_then(|block| block.continuation(self.continued_bytes()));
         self.bytes.extend_from_slice(rest.map_err(|damage| run.damaged(next.page, damage))?);
@@ -104,14 +105,14 @@ impl DataBlock {
         self.layout = Layout::default();
     }
 
-    /// Makes `payload` the loaded block. REQUIRES: it was verified.
+    /// Loads `payload` as the current block. REQUIRES: it was verified.
     pub(crate) fn take(&mut self, run: &Run, position: BlockPosition, payload: &[u8]) -> Result<()> {
         self.bytes.clear();
         self.bytes.extend_from_slice(payload);
         self.parse(run, position)
     }
 
-    /// Loads a block out of the page cache; `false` if it is not there.
+    /// Loads a block from the page cache; `false` if it is not cached.
     fn take_present(&mut self, run: &Run, position: BlockPosition) -> Result<bool> {
         let bytes = &mut self.bytes;
         bytes.clear();
@@ -134,23 +135,23 @@ impl DataBlock {
     }
 }
 
-/// What a cursor reads, and has read, of data blocks.
+/// Read state of a cursor's data blocks.
 #[derive(Debug)]
 pub(crate) struct BlockReader {
     read_ahead: ReadAhead,
-    /// Pages that the first read of a seek takes.
+    /// Number of pages of a seek's first read.
     pub(crate) first_pages: u32,
-    /// Pages that were passed in a row, each block beside the one before.
+    /// Number of pages passed in sequence, without a gap.
     pub(crate) passed_pages: u32,
-    /// What the scan will need of the run, as far as that is known.
+    /// Predicted needs of the scan, if known.
     forecast: Option<ScanForecast>,
-    /// The page behind all that it will need, once that was looked up.
+    /// Exclusive end of the pages that it may need, once looked up.
     end_page: Option<u32>,
-    /// Pages that were read before they were needed.
+    /// Pages read in advance.
     window: Option<Window>,
-    /// Pages behind them that are on their way.
+    /// Pages after the window that are being read.
     ahead: Option<Ahead>,
-    /// Memory for the next of these.
+    /// Buffer for the next read-ahead.
     spare: Option<AlignedBuffer>,
 }
 
@@ -168,7 +169,7 @@ impl BlockReader {
         }
     }
 
-    /// Bytes of memory that it takes beside itself.
+    /// Bytes of memory, excluding the reader itself.
     pub(crate) fn memory_bytes(&self) -> usize {
         let Self { window, ahead, spare, .. } = self;
         window.as_ref().map_or(0, Window::memory_bytes)
@@ -194,7 +195,7 @@ impl BlockReader {
         self.window.as_ref().is_some_and(|window| window.holds(position))
     }
 
-    /// Loads a block; `false` if it is not in memory and pages from it on should be read.
+    /// Loads a block; `false` if it is not in memory, and pages from it on should be read.
     pub(crate) fn load(&mut self, run: &Run, block: &mut DataBlock, position: BlockPosition) -> Result<bool> {
         if block.position == Some(position) {
             return Ok(true);
@@ -225,7 +226,7 @@ impl BlockReader {
         Ok(true)
     }
 
-    /// Adds the rest of its last value to a block; `false` if a page that has some of it is not in memory.
+    /// Completes the last value of a block; `false` if a continuation page is not in memory.
     pub(crate) fn complete(&mut self, run: &Run, block: &mut DataBlock) -> Result<bool> {
         while let Some(next) = block.next_part(run)? {
             if !self.holds(next) {
@@ -248,7 +249,7 @@ impl BlockReader {
         Ok(true)
     }
 
-    /// How many pages are worth reading at once.
+    /// Number of pages to read at once.
     pub(crate) fn piece_pages(&self) -> u32 {
         if let ReadAhead::Pages(pages) = self.read_ahead {
             return pages;
@@ -260,17 +261,17 @@ impl BlockReader {
         }
     }
 
-    /// Pages that the scan has passed of the run, or would have passed of one like it all the way.
+    /// Number of pages of the run that the scan has passed, or would have passed at the same density.
     fn pages_alike(&self) -> u32 {
         self.passed_pages.max(self.forecast.as_ref().map_or(0, ScanForecast::pages_alike))
     }
 
-    /// Pages that the scan is expected to need from the present one on, if that is known.
+    /// Predicted number of pages that the scan needs from the current one on, if known.
     pub(crate) fn pages_left(&self) -> Option<u32> {
         self.forecast.as_ref().and_then(|forecast| forecast.pages_left(self.passed_pages))
     }
 
-    /// How many pages there are from `page` on, of those that the scan may need.
+    /// Number of pages from `page` on that the scan may need.
     pub(crate) fn pages_from(&mut self, run: &Run, page: u32) -> Result<u32> {
         let data_pages = run.reference().data_pages;
         if self.end_page.is_none() {
@@ -314,8 +315,8 @@ impl BlockReader {
         Ok(())
     }
 
-    /// A block of several pages of which the first ones are in the present window, or on their way: these are
-    /// not read again. `None` if there are none, or all are on their way.
+    /// Joins a block of several pages whose first pages are in the current window or being read; these are
+    /// not read again. `None` if there are none, or the read-ahead holds the whole block.
     fn join_parts(&mut self, run: &Run, position: BlockPosition) -> Result<Option<Window>> {
         if position.pages == 1 || self.ahead.as_ref().is_some_and(|ahead| ahead.holds(position)) {
             return Ok(None);
@@ -328,8 +329,8 @@ impl BlockReader {
         if parts.is_empty() { Ok(None) } else { Window::joined(run, position, parts).map(Some) }
     }
 
-    /// From which page of a window on the next one should be on its way; `None` if it is not to be read
-    /// before somebody asks for it, because the scan may end before.
+    /// Page of a window from which on the next one should be read ahead; `None` if it is read only on demand,
+    /// because the scan may end before.
     fn ahead_from(&self, window: &Window) -> Option<u32> {
         let is_sure = self.read_ahead != ReadAhead::Adaptive || self.pages_left().is_some();
         match self.pages_alike() {
@@ -340,7 +341,7 @@ impl BlockReader {
         }
     }
 
-    /// Lets the pages behind the window come, if it is time to.
+    /// Starts reading the pages after the window, if it is time to.
     fn read_ahead_if_due(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
         let Some(window) = &self.window else { return Ok(()) };
         if self.ahead_from(window).is_none_or(|from| position.page < from) {
@@ -349,7 +350,7 @@ impl BlockReader {
         let next_page = window.first_page + window.pages;
         let held = next_page - position.page;
         let wanted = match self.pages_left() {
-            // A few are better read when it is sure that they are needed.
+            // A few pages are better read once they are certainly needed.
             Some(left) if self.read_ahead == ReadAhead::Adaptive && left < held + LEAST_PIECE_PAGES => 0,
             Some(left) if self.read_ahead == ReadAhead::Adaptive => left - held,
             _ => self.piece_pages(),
@@ -359,29 +360,29 @@ impl BlockReader {
         Ok(())
     }
 
-    /// Lets pages come that a long scan will need, if there is memory for them.
+    /// Starts reading pages that a long scan will need, if there is memory for them.
     fn start_ahead(&mut self, run: &Run, page: u32, pages: u32) {
         if let Some(ahead) = Ahead::start(run, page, pages, &mut self.spare) {
             self.ahead = Some(ahead);
         }
     }
 
-    /// A scan that has passed so much will come here: lets the first pages come already.
+    /// Starts reading the first pages for a scan that will arrive here, if it is long enough.
     pub(crate) fn prepare(&mut self, run: &Run) {
         if self.passed_pages >= SURE_AHEAD_PAGES {
             self.start_ahead(run, 0, FIRST_PIECE_PAGES);
         }
     }
 
-    /// What comes is not known to be a long scan any more.
+    /// Resets the detection of a long scan.
     pub(crate) fn begin_anew(&mut self) {
         self.read_ahead = ReadAhead::Adaptive;
         self.ahead = None;
         self.passed_pages = 0;
     }
 
-    /// Reads a small run whole, up to the end of `index`, its index block, for who reads ahead from the first
-    /// entry on; `None` if it is too large for that.
+    /// Reads a small run completely, up to the end of `index`, its index block, for a reader that reads ahead
+    /// from the first entry on; `None` if it is too large.
     pub(crate) fn read_small_run(&self, run: &Run, index: BlockPosition) -> Result<Option<Window>> {
         let pages = index.page + index.pages;
         if !self.is_long() || pages > self.piece_pages() || self.ahead.is_some() {
@@ -393,7 +394,7 @@ impl BlockReader {
         Ok(Some(Window::beside(0, bytes, Some(lease))))
     }
 
-    /// Takes over pages that were read for it.
+    /// Takes over pages that were read for this cursor.
     pub(crate) fn keep_window(&mut self, window: Window) {
         self.window = Some(window);
     }
@@ -415,7 +416,7 @@ fn read_window(
     Window::read(run, stretch, buffer, lease)
 }
 
-/// As many of these pages as there is memory for, and that; without a lease only a few, but `least` of them.
+/// Leases memory for as many of these pages as possible; without a lease, a few pages, but at least `least`.
 pub(crate) fn lease_stretch(run: &Run, first: u32, pages: u32, least: u32) -> (Stretch, Option<StreamLease>) {
     let mut pages = pages;
     loop {
@@ -428,12 +429,12 @@ pub(crate) fn lease_stretch(run: &Run, first: u32, pages: u32, least: u32) -> (S
     }
 }
 
-/// Whether a block comes right behind another one, of which the last value goes on in so many pages. An
-/// overflow page lies elsewhere.
+/// Whether `next` directly follows block `last`, whose last value continues in `behind` pages. Overflow pages
+/// are elsewhere.
 fn follows(run: &Run, (last, behind): (BlockPosition, u32), next: BlockPosition) -> bool {
     let owner = |position: BlockPosition| run.reference().owner_of(position.page);
     match (owner(last), owner(next)) {
-        // The page in which a value ends may have entries, or not.
+        // The page in which a value ends may or may not have entries.
         (None, None) => {
             (last.page + last.pages.max(behind)..=last.page + last.pages + behind).contains(&next.page)
         }

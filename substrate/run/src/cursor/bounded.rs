@@ -1,33 +1,32 @@
-//! A cursor that sees only a range of keys of another one.
+//! A cursor restricted to a range of keys.
 //!
 //! **Invariants**
-//! - Whether the current key is inside is found out once for each move, not each time that somebody looks;
-//!   and once inside, only the bound ahead can be passed.
+//! - Bounds are checked once per move, not per access; from inside, only the bound ahead is checked.
 
 use testudo_base::{Cursor, Entry, Result};
 
-/// The keys from `low` (included) to `high` (excluded); `None` is open.
+/// Keys from `low` (inclusive) to `high` (exclusive); `None` is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyBounds {
-    /// The least key inside.
+    /// Inclusive lower bound.
     pub low: Option<Vec<u8>>,
-    /// The least key beyond.
+    /// Exclusive upper bound.
     pub high: Option<Vec<u8>>,
 }
 
 impl KeyBounds {
-    /// Whether `key` is inside.
+    /// Whether `key` is within the bounds.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.low.as_deref().is_none_or(|low| low <= key) && self.high.as_deref().is_none_or(|high| key < high)
     }
 
-    /// Whether no key at all is inside.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         matches!((&self.low, &self.high), (Some(low), Some(high)) if low >= high)
             || matches!(&self.high, Some(high) if high.is_empty())
     }
 
-    /// The keys inside both.
+    /// Returns the intersection of both ranges.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let low = match (&self.low, &other.low) {
@@ -42,7 +41,7 @@ impl KeyBounds {
     }
 }
 
-/// A cursor over the entries of another one that lie inside bounds.
+/// A cursor over the entries of another one within bounds.
 #[derive(Debug)]
 pub struct BoundedCursor<C> {
     cursor: C,
@@ -51,12 +50,12 @@ pub struct BoundedCursor<C> {
 }
 
 impl<C: Cursor> BoundedCursor<C> {
-    /// Sees of `cursor` only what lies inside `bounds`.
+    /// Restricts `cursor` to `bounds`.
     pub fn new(cursor: C, bounds: KeyBounds) -> Self {
         Self { cursor, bounds, is_inside: false }
     }
 
-    /// Looks where one step from inside led, towards `high` if it is a step forward, else towards `low`.
+    /// Checks the bounds after one step from inside, towards `high` if `is_forward`, else towards `low`.
     #[inline]
     fn look_ahead(&mut self, moved: Result<()>, is_forward: bool) -> Result<()> {
         if !self.is_inside {
@@ -71,7 +70,7 @@ impl<C: Cursor> BoundedCursor<C> {
         moved
     }
 
-    /// Looks where `moved` led.
+    /// Checks the bounds after a move.
     #[inline]
     fn look(&mut self, moved: Result<()>) -> Result<()> {
         self.is_inside =

@@ -1,7 +1,7 @@
-//! Where a cursor stands in the index of its run.
+//! Position of a cursor in the index of its run.
 //!
 //! **Invariants**
-//! - The copy is of an index block that was verified, and is not empty.
+//! - The copied index block is verified and not empty.
 
 use testudo_base::{PAGE_SIZE, Result, codec::Damage};
 
@@ -11,23 +11,23 @@ use crate::{
     structure::Structure,
 };
 
-/// An entry of the index.
+/// Position of an index entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexPlace {
-    /// The number of its block.
+    /// Number of its index block.
     pub(crate) block: usize,
     pub(crate) slot: usize,
-    /// How many entries the block has.
+    /// Number of entries of the index block.
     pub(crate) count: usize,
-    /// The data page that it leads to.
+    /// Data page to which it leads.
     pub(crate) page: u32,
-    /// In how many pages behind that the value goes on with which the cursor begins there.
+    /// Number of pages after the data page in which the value at the cursor's start continues.
     pub(crate) pages_behind: u32,
-    /// The cursor is in the overflow page of that.
+    /// Whether the cursor is in the page's overflow page.
     pub(crate) in_overflow: bool,
 }
 
-/// A place, and a copy of one index block.
+/// An index position, with a copy of one index block.
 #[derive(Debug, Default)]
 pub(crate) struct IndexPosition {
     pub(crate) place: IndexPlace,
@@ -42,12 +42,12 @@ struct IndexCopy {
 }
 
 impl IndexPosition {
-    /// The payload of index block `block`, if that is the one of which there is a copy.
+    /// Returns the payload of index block `block`, if that is the copied one.
     pub(crate) fn payload_of(&self, block: usize) -> Option<&[u8]> {
         self.copy.as_ref().filter(|copy| copy.block == block).map(|copy| copy.payload.as_slice())
     }
 
-    /// Keeps a copy of an index block. REQUIRES: it was verified.
+    /// Copies an index block. REQUIRES: it was verified.
     pub(crate) fn keep_copy(
         &mut self,
         run: &Run,
@@ -66,7 +66,7 @@ impl IndexPosition {
         Ok(())
     }
 
-    /// Moves to a neighbouring data block; `None` past either end of the run.
+    /// Moves to an adjacent data block; `None` past either end of the run.
     pub(crate) fn step(&mut self, run: &Run, forward: bool) -> Result<Option<BlockPosition>> {
         let IndexPlace { block, slot, count, page, in_overflow, .. } = self.place;
         if forward
@@ -102,7 +102,7 @@ impl IndexPosition {
             .and_then(|cell| run.index_entry_of(cell.value))
             .map_err(|damage| run.damaged(at.page, damage))?;
         let position = entry.position;
-        // Of a value that is the only one of its block.
+        // Of a value that is alone in its block.
         let pages_behind = if forward { entry.pages_behind(&[]) } else { 0 };
         self.place = IndexPlace {
             block,
@@ -115,8 +115,8 @@ impl IndexPosition {
         Ok(Some(if forward { position } else { self.last_of(run, position) }))
     }
 
-    /// The block behind which that of the next index entry comes: the overflow page of `position`, if it has
-    /// one. REQUIRES: that is where it stands.
+    /// Returns the last block of an index entry: the overflow page of `position`, if it has one. REQUIRES:
+    /// the cursor is at `position`.
     pub(crate) fn last_of(&mut self, run: &Run, position: BlockPosition) -> BlockPosition {
         match run.reference().overflow_of(position.page) {
             Some((page, _)) => {
@@ -127,7 +127,7 @@ impl IndexPosition {
         }
     }
 
-    /// The following data block, without moving there.
+    /// Returns the next data block, without moving.
     pub(crate) fn peek_next(&mut self, run: &Run) -> Result<Option<BlockPosition>> {
         let place = self.place;
         let next = self.step(run, true)?;

@@ -1,19 +1,19 @@
-//! Many sorted sources read as one, the newest entry of each key winning.
+//! Merges sorted sources into one; the newest entry of each key wins.
 //!
-//! Sources are few (a dozen or two), and one of them usually holds most entries. So they are kept in the
-//! order of their current keys, compared by cached eight-byte heads first; whoever has moved is sorted in
-//! again, which for the fullest source is one comparison. Tombstones are passed on; whoever knows that
-//! nothing older lies below drops them. Operands are stacked upon what older sources say of their key;
-//! whoever knows the merge operator merges them. A sink can be told which entries the merge drops.
+//! There are few sources (a dozen or two), and one of them usually holds most entries. They are kept sorted
+//! by their current keys, comparing cached eight-byte heads first. A source that moved is re-inserted, which
+//! takes one comparison for the fullest source. Tombstones are passed on; a caller that knows that no older
+//! data exists drops them. Operands are stacked on the older entry of their key; a caller that knows the
+//! merge operator merges them. A sink can receive the entries that the merge drops.
 //!
 //! **Invariants**
-//! - Sources are ordered newest first; of equal keys the source with the least index wins.
-//! - Forward: every source stands on its first entry ≥ the current key. Backward: on its last entry ≤ it.
-//! - `order` holds the sources that stand on an entry, the one of the current key first; it is empty after an
-//!   error.
-//! - The sink is told of an entry when the merge moves on from its key; who places the merge anew, or stops,
-//!   has told it of keys that were passed before, and of no others.
-//! - `stacked` is there if the current entry is made of those of several sources; `stack` has its value then.
+//! - Sources are ordered newest first; for equal keys the source with the lowest index wins.
+//! - Forward: every source is at its first entry ≥ the current key. Backward: at its last entry ≤ it.
+//! - `order` contains the sources that are at an entry, the one of the current key first; it is empty after
+//!   an error.
+//! - The sink receives an entry when the merge moves past its key. After a new seek or a stop, it has
+//!   received the entries of passed keys and no others.
+//! - `stacked` is set if the current entry combines several sources; `stack` then holds its value.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ use testudo_base::{
     operands_format::begin_stack, planted,
 };
 
-/// Which way a cursor goes.
+/// Direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Towards greater keys.
@@ -31,14 +31,14 @@ pub enum Direction {
     Backward,
 }
 
-/// A cursor over the union of its sources, which tells `S` of the entries that it drops.
+/// A cursor over the union of its sources, which reports the entries that it drops to `S`.
 #[derive(Debug)]
 pub struct MergeCursor<C, S = ()> {
     sources: Vec<C>,
     sink: S,
-    /// Head of each source's current key, behind what all keys share.
+    /// Head of each source's current key, after the prefix shared by all keys.
     heads: Vec<u64>,
-    /// Bytes of each source's current entry, twice, and one more for operands.
+    /// Size of each source's current entry, times two, plus one for operands.
     entry_marks: Vec<u64>,
     shared_bytes: usize,
     order: Vec<usize>,
@@ -49,7 +49,7 @@ pub struct MergeCursor<C, S = ()> {
     stack: Vec<u8>,
 }
 
-/// Says that a source stands on operands.
+/// Mark of a source whose current entry is operands.
 const OPERANDS_MARK: u64 = 1;
 
 impl<C: Cursor> MergeCursor<C> {
@@ -58,16 +58,16 @@ impl<C: Cursor> MergeCursor<C> {
         Self::with_shared_prefix(sources, 0)
     }
 
-    /// The same, when the first `shared_bytes` of all keys of all sources are equal.
+    /// Like [`MergeCursor::new`], if the first `shared_bytes` of all keys of all sources are equal.
     pub fn with_shared_prefix(sources: Vec<C>, shared_bytes: usize) -> Self {
         Self::with_sink(sources, shared_bytes, ())
     }
 }
 
 impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
-    /// As [`MergeCursor::with_shared_prefix`]; tells `sink` of each entry that is in none of what it returns
-    /// when it has moved on in one direction from end to end: one that a newer one hides, and those that
-    /// operands are stacked upon.
+    /// Like [`MergeCursor::with_shared_prefix`], with a sink. During a complete pass in one direction, `sink`
+    /// receives each entry that is not returned as it is: entries hidden by newer ones, and entries stacked
+    /// into operands.
     pub fn with_sink(sources: Vec<C>, shared_bytes: usize, sink: S) -> Self {
         let heads = vec![0; sources.len()];
         let entry_marks = vec![0; sources.len()];
@@ -88,41 +88,41 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         }
     }
 
-    /// Gives the sources back.
+    /// Returns the sources.
     pub fn into_sources(self) -> Vec<C> {
         self.sources
     }
 
-    /// Gives the sink back.
+    /// Returns the sink.
     pub fn into_sink(self) -> S {
         self.sink
     }
 
-    /// Bytes of entries that were passed so far, those included that a newer one hid.
+    /// Bytes of entries passed so far, including hidden ones.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }
 
-    /// Whether the current entry is the oldest source's alone.
+    /// Whether the current entry comes from the oldest source.
     #[inline]
     pub fn stands_on_oldest(&self) -> bool {
         self.order.first().is_some_and(|&source| source + 1 == self.sources.len())
     }
 
-    /// Whether the current entry is the newest source's.
+    /// Whether the current entry comes from the newest source.
     #[inline]
     pub fn stands_on_newest(&self) -> bool {
         self.order.first() == Some(&0)
     }
 
-    /// Whether an older source has an entry of the current key too.
+    /// Whether an older source also has an entry of the current key.
     #[inline]
     pub fn hides_older(&self) -> bool {
         let &[current, next, ..] = self.order.as_slice() else { return false };
         self.heads[next] == self.heads[current] && self.key_of(next) == self.key_of(current)
     }
 
-    /// Whether the oldest source has an entry of the current key, and a newer one too.
+    /// Whether the oldest source has an entry of the current key that a newer one hides.
     pub fn hides_oldest(&self) -> bool {
         let (Some((&current, others)), Some(oldest)) =
             (self.order.split_first(), self.sources.len().checked_sub(1))
@@ -134,9 +134,9 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
             && self.key_of(oldest) == self.key_of(current)
     }
 
-    /// Lets `place` position all sources, and stands on the least (backward: the greatest) of their keys.
+    /// Positions all sources with `place`, and moves to the least (backward: the greatest) of their keys.
     pub fn place(&mut self, direction: Direction, place: impl FnOnce(&mut [C]) -> Result<()>) -> Result<()> {
-        debug_assert_eq!(self.heads.len(), self.sources.len(), "one head for each source");
+        debug_assert_eq!(self.heads.len(), self.sources.len(), "each source must have a head");
         self.order.clear();
         self.stacked = None;
         self.direction = direction;
@@ -154,7 +154,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         self.place(direction, |sources| sources.iter_mut().try_for_each(place))
     }
 
-    /// Notes where a source stands; `false` if it has ended.
+    /// Records the current entry of a source; `false` if it has ended.
     #[inline]
     fn record_head(&mut self, source: usize) -> bool {
         let Some(entry) = self.sources[source].entry() else { return false };
@@ -168,7 +168,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         self.sources[source].entry().map_or(&[], |entry| entry.key)
     }
 
-    /// Whether source `a` comes before source `b`.
+    /// Whether source `a` precedes source `b`.
     #[inline]
     fn precedes(&self, a: usize, b: usize) -> bool {
         let (head_a, head_b) = (self.heads[a], self.heads[b]);
@@ -178,7 +178,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         self.precedes_beyond_heads(a, b)
     }
 
-    /// The same, where the heads are equal.
+    /// Like [`Self::precedes`], for equal heads.
     fn precedes_beyond_heads(&self, a: usize, b: usize) -> bool {
         match (self.key_of(a).cmp(self.key_of(b)), self.direction) {
             (Ordering::Less, Direction::Forward) | (Ordering::Greater, Direction::Backward) => true,
@@ -188,7 +188,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         }
     }
 
-    /// Sorts the source at `at` in among those before it.
+    /// Moves the source at `at` to its position among those before it.
     fn sift_down(&mut self, mut at: usize) {
         while at > 0 && self.precedes(self.order[at], self.order[at - 1]) {
             self.order.swap(at, at - 1);
@@ -196,14 +196,14 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         }
     }
 
-    /// Whether the current entry may have to be stacked upon older ones.
+    /// Whether the current entry may have to be stacked on older ones.
     #[inline]
     fn stands_on_operands(&self) -> bool {
         self.order.first().is_some_and(|&source| self.entry_marks[source] & OPERANDS_MARK != 0)
     }
 
-    /// Makes one entry of the operands of the current key and of what they change, as far as the sources know
-    /// it.
+    /// Combines the operands of the current key and their base, as far as it is in the sources, into one
+    /// entry.
     #[cold]
     fn stack_up(&mut self) -> Result<()> {
         let key = self.key_of(self.order[0]);
@@ -226,7 +226,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
             self.stack.extend_from_slice(entry.value);
         }
         if u64_of(self.stack.len()) > MAX_VALUE_BYTES {
-            let error = Error::invalid("operands of a key that cannot be merged have become too long");
+            let error = Error::invalid("unmerged operands of a key exceed the maximum value length");
             let entry = self.sources[self.order[0]].entry();
             let error = entry.iter().fold(error, |error, entry| error.about_key(entry.key));
             self.order.clear();
@@ -236,12 +236,12 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         Ok(())
     }
 
-    /// Moves every source that stands on the current key one on.
+    /// Advances every source that is at the current key.
     fn step(&mut self) -> Result<()> {
         let stacked = self.stacked.take();
         let Some(&current) = self.order.first() else { return Ok(()) };
         let head = self.heads[current];
-        // Most keys are in one source alone.
+        // Most keys are in a single source.
         let mut equal = 1;
         while equal < self.order.len()
             && self.heads[self.order[equal]] == head
@@ -261,9 +261,9 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
     }
 
-    /// Tells the sink what becomes of the first `equal` sources' entries, which are of one key.
+    /// Reports the entries of the first `equal` sources, which have the same key, to the sink.
     fn report_drops(&mut self, equal: usize, stacked: Option<Kind>) {
-        // Without operands the newest one is what was returned.
+        // Without stacking, the newest one was returned.
         let returned = usize::from(stacked.is_none());
         for &source in &self.order[returned..equal] {
             if let Some(entry) = self.sources[source].entry() {
@@ -275,10 +275,10 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         }
     }
 
-    /// Moves the source at `at` one on and sorts it in among those behind it, which are in order.
+    /// Advances the source at `at` and re-inserts it among those after it, which are sorted.
     fn move_at(&mut self, mut at: usize) -> Result<()> {
         let source = self.order[at];
-        debug_assert!(self.sources[source].entry().is_some(), "it stands on an entry");
+        debug_assert!(self.sources[source].entry().is_some(), "the source must be at an entry");
         self.passed_bytes += self.entry_marks[source] >> 1;
         match self.direction {
             Direction::Forward => self.sources[source].next()?,
@@ -295,7 +295,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         Ok(())
     }
 
-    /// Positions with `place` by the current key.
+    /// Repositions with `place` at the current key.
     fn turn(&mut self, place: impl FnOnce(&mut Self, &[u8]) -> Result<()>) -> Result<()> {
         let Some(&current) = self.order.first() else { return Ok(()) };
         let mut key = std::mem::take(&mut self.key);
@@ -335,7 +335,7 @@ impl<C: Cursor, S: DropSink> Cursor for MergeCursor<C, S> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         if self.direction == Direction::Forward {
-            // The last entry before the current key, in one positioning.
+            // The last entry before the current key, with a single seek.
             return self.turn(|merge, key| merge.seek_before(key));
         }
         self.step()
@@ -350,7 +350,7 @@ impl<C: Cursor, S: DropSink> Cursor for MergeCursor<C, S> {
         })
     }
 
-    /// That of the newest source of the current key.
+    /// Warmth of the newest source of the current key.
     #[inline]
     fn is_warm(&self) -> bool {
         self.order.first().is_some_and(|&source| self.sources[source].is_warm())

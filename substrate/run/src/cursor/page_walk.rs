@@ -1,12 +1,11 @@
-//! Walks all pages of a run in their order and verifies each block, for copies and for scrubbing.
+//! Walks all pages of a run in order and verifies each block, for copies and scrubbing.
 //!
-//! The walk does not care where the bytes come from: the caller reads them, from the data file past the cache
-//! or from a copy of the run. It needs nothing but the run's reference, so that damage in one block does not
-//! hide the others.
+//! The caller reads the bytes, from the data file, bypassing the cache, or from a copy of the run. The walk
+//! needs only the run's reference, so that damage in one block does not hide the others.
 //!
 //! **Invariants**
 //! - Every page of the run is in exactly one block of exactly one stretch.
-//! - A block without damage is the one that belongs at its place, by store, run, keyspace, kind and checksum.
+//! - A block without damage is the expected one by store, run, keyspace, kind and checksum.
 
 use testudo_base::{
     PAGE_SIZE, Result, StoreId,
@@ -17,44 +16,45 @@ use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, pay
 
 use crate::{RunRef, spans::locate_page};
 
-/// Pages read at once, unless a block is longer.
+/// Pages per read, unless a block is longer.
 const STRETCH_PAGES: u32 = 64;
 
-/// A block that was met, valid or not.
+/// A visited block, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalkedBlock {
     /// First page, counted from the start of the run.
     pub page: u32,
-    /// Its pages; 1 if its header cannot be trusted.
+    /// Number of pages; 1 if its header cannot be trusted.
     pub pages: u32,
-    /// Who it must be.
+    /// Expected identity.
     pub identity: PageIdentity,
-    /// Why it is not.
+    /// Reason why it is invalid.
     pub damage: Option<&'static str>,
-    /// Whether the bytes after the payload, which no checksum covers and nobody reads, are zeros.
+    /// Whether the unused bytes after the payload, which no checksum covers, are zeros.
     pub is_padded_with_zeros: bool,
 }
 
-/// Whole blocks that were read together.
+/// Consecutive whole blocks that were read together.
 #[derive(Debug)]
 pub struct Stretch<'a> {
     /// First page, counted from the start of the run.
     pub first_page: u32,
-    /// Their bytes.
+    /// Bytes of the blocks.
     pub bytes: &'a mut [u8],
-    /// The blocks, one after the other.
+    /// The blocks, in order.
     pub blocks: &'a [WalkedBlock],
 }
 
 impl RunRef {
-    /// Pages of the run: from its first data block to the end of its footer, and its overflow pages.
+    /// Number of pages of the run: from its first data block to the end of its footer, and its overflow
+    /// pages.
     pub fn page_count(&self) -> u32 {
         let overflow = self.replaced.as_ref().map_or(0, |replaced| u32_of(replaced.overflow().len()));
         self.footer_end().saturating_add(overflow)
     }
 
-    /// The page of the data file that holds page `page` of the run, and how many follow it there, itself
-    /// included; `None` beyond the end.
+    /// Returns the physical page of page `page` of the run, and how many pages are contiguous from there,
+    /// itself included; `None` beyond the end.
     pub fn locate(&self, page: u32) -> Option<(u64, u32)> {
         locate_page(self, || self.spans.iter().copied(), page)
     }
@@ -75,7 +75,7 @@ pub struct PageWalk<'a> {
 pub type ReadPages<'r> = dyn FnMut(u32, &mut [u8]) -> Result<()> + 'r;
 
 impl<'a> PageWalk<'a> {
-    /// A walk through the run of `reference`, as store `store` wrote it, from page `first_page` on.
+    /// Creates a walk through the run of `reference` in store `store`, from page `first_page` on.
     pub fn new(reference: &'a RunRef, store: StoreId, first_page: u32) -> Self {
         let window = AlignedBuffer::zeroed(0);
         Self {
@@ -88,24 +88,23 @@ impl<'a> PageWalk<'a> {
         }
     }
 
-    /// The page at which the next stretch begins.
+    /// First page of the next stretch.
     pub fn next_page(&self) -> u32 {
         self.next_page
     }
 
-    /// From now on reads this many pages at once: one where reading more of them failed, `None` as many as
-    /// usual.
+    /// Sets the number of pages per read, e.g. 1 after a failed larger read; `None` restores the default.
     pub fn set_stretch(&mut self, pages: Option<u32>) {
         self.stretch_pages = pages.unwrap_or(STRETCH_PAGES).max(1);
     }
 
-    /// Steps over pages that could not be read.
+    /// Skips pages that could not be read.
     pub fn skip(&mut self, pages: u32) {
         self.next_page = self.next_page.saturating_add(pages);
     }
 
-    /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the walk
-    /// where it was.
+    /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the
+    /// position unchanged.
     pub fn next_stretch(&mut self, read: &mut ReadPages<'_>) -> Result<Option<Stretch<'_>>> {
         let first_page = self.next_page;
         let left = self.reference.page_count().saturating_sub(first_page);
@@ -141,7 +140,7 @@ impl<'a> PageWalk<'a> {
         read(first_page, &mut self.window[..bytes_of(pages)])
     }
 
-    /// What the block at page `page` must be, and how long it says that it is.
+    /// Returns the expected kind of the block at `page`, and its number of pages according to its header.
     fn claim_of(&self, page: u32, at: u32) -> (PageKind, u32) {
         let reference = self.reference;
         let header = PageHeader::read(&self.window[bytes_of(at)..]);
@@ -178,7 +177,7 @@ impl<'a> PageWalk<'a> {
         let damage = verify_pages(bytes, &identity).err();
         let end = PAGE_HEADER_BYTES + payload_of(bytes).len();
         let is_padded_with_zeros = bytes[end..].iter().all(|&byte| byte == 0);
-        // The length of a block that is not valid cannot be believed.
+        // The length of an invalid block cannot be trusted.
         let pages = if damage.is_some() { 1 } else { pages };
         WalkedBlock { page, pages, identity, damage, is_padded_with_zeros }
     }

@@ -1,14 +1,14 @@
-//! How a cursor over a run gets to where it should stand, page by page.
+//! Seeks of a run cursor, page by page.
 //!
-//! `find the data block, by the index -> load it (block_reader.rs) -> stand within it, or go to the next one`
+//! `find the data block by the index -> load it (block_reader.rs) -> find the slot, or try the next block`
 //!
-//! Whenever a page is not in memory, the cursor says which, and goes on when it is given.
+//! If a page is not in memory, the cursor reports it, and resumes when it gets the bytes.
 //!
 //! **Invariants**
-//! - It names one missing page at a time, and takes the bytes of that page only. Only who reads ahead from
-//!   the first entry on (a merge, a long scan) gets a small run with its index in one blocking read, without
-//!   naming anything.
-//! - What it would like to have read ahead changes nothing about where it stands.
+//! - It reports one missing page at a time, and uses the bytes of that page only. Exception: a reader that
+//!   reads ahead from the first entry on (a merge, a long scan) reads a small run with its index in one
+//!   blocking read.
+//! - Prefetches do not change its position.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use crate::{
     structure::Structure,
 };
 
-/// With so few entries left in its block, a source is likely to need the next one.
+/// With at most this many entries left in its block, a source is likely to need the next one.
 const NEAR_END_ENTRIES: usize = 5;
 
-/// A [`Target`], of which the cursor has the key.
+/// A [`Target`] whose key is in the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sought {
     First,
@@ -44,31 +44,31 @@ enum Sought {
     Before,
 }
 
-/// How far a seek has come.
+/// Phase of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It stands where it should, or nowhere.
+    /// Positioned, or unpositioned if no entry matches.
     Done,
-    /// The data block is to be found by the index.
+    /// The data block must be found by the index.
     Finding(Sought),
-    /// This data block is to be loaded, and what is sought is in it or beside it.
+    /// This data block must be loaded; the target is in it or next to it.
     Loading(BlockPosition, Sought),
-    /// It is to stand on this entry of the loaded block, once its value is complete.
+    /// Moves to this slot of the loaded block once its value is complete.
     Completing(usize),
 }
 
-/// A page that the cursor waits for.
+/// A page for which the cursor waits.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
     Footer,
     Index(usize, BlockPosition),
     Data(BlockPosition),
-    /// The page in which a value ends.
+    /// The page in which a value continues.
     Continuation(BlockPosition),
 }
 
 impl Awaited {
-    /// Where it begins in its run.
+    /// Its first page within the run.
     fn page_in(self, run: &Run) -> u32 {
         match self {
             Self::Footer => run.reference().footer_page,
@@ -77,28 +77,27 @@ impl Awaited {
     }
 }
 
-/// A seek under way.
+/// State of a seek.
 #[derive(Debug)]
 pub(super) struct SeekState {
     phase: Phase,
     awaited: Option<Awaited>,
-    /// A block that is read along with what other cursors miss, if anything is.
+    /// A block that is prefetched along with the missing pages of other cursors, if any.
     prefetching: Option<BlockPosition>,
-    /// Where the pages are of which the block that is awaited, or wished for, is the first, if they do not
-    /// lie one behind the other.
+    /// Layout of the pages that start with the awaited or prefetched block, if they are not contiguous.
     plan: Option<PagePlan>,
-    /// For the memory of many pages that are awaited.
+    /// Memory lease for many awaited pages.
     lease: Option<StreamLease>,
 }
 
 impl SeekState {
-    /// Nothing is sought.
+    /// No seek is active.
     pub(super) fn done() -> Self {
         Self { phase: Phase::Done, awaited: None, prefetching: None, plan: None, lease: None }
     }
 }
 
-/// Searches an index block for what is sought; `key` is that of the target, if it has one.
+/// Searches an index block for the target; `key` is the target's key, if it has one.
 fn search_index(
     run: &Run,
     payload: &[u8],
@@ -126,8 +125,8 @@ fn search_index(
 }
 
 impl RunCursor {
-    /// Starts to position the cursor; it stands nowhere until
-    /// [`BatchedSeek::progress`](crate::BatchedSeek::progress) has ended.
+    /// Starts a seek; the cursor is unpositioned until
+    /// [`BatchedSeek::progress`](crate::BatchedSeek::progress) returns `None`.
     pub fn begin(&mut self, target: Target<'_>) {
         self.entry.is_there = false;
         self.seek.awaited = None;
@@ -148,19 +147,19 @@ impl RunCursor {
         self.seek.phase = Phase::Finding(sought);
     }
 
-    /// Positions the cursor on its own.
+    /// Positions the cursor with blocking reads.
     pub fn place(&mut self, target: Target<'_>) -> Result<()> {
         self.begin(target);
         self.complete_seek()
     }
 
-    /// Goes on until it stands where it should, and waits for every page.
+    /// Completes the seek with blocking reads.
     fn complete_seek(&mut self) -> Result<()> {
         let data = Arc::clone(self.run.data());
         seek_together(std::slice::from_mut(self), &data)
     }
 
-    /// Finds the data block by the index. `None` if the page that is awaited from then on is not in memory.
+    /// Finds the data block by the index. `None` if a page is not in memory, which is then awaited.
     fn find(&mut self, sought: Sought) -> Result<Option<BlockPosition>> {
         let Some(footer) = self.run.footer_in_memory()? else {
             self.seek.awaited = Some(Awaited::Footer);
@@ -197,7 +196,7 @@ impl RunCursor {
         Ok(Some(if sought == Sought::Last { self.index.last_of(&self.run, position) } else { block }))
     }
 
-    /// The same, where index block `number` is not in memory.
+    /// Like [`Self::find`], if index block `number` is not in memory.
     fn find_without_index(
         &mut self,
         sought: Sought,
@@ -218,7 +217,7 @@ impl RunCursor {
         Ok(None)
     }
 
-    /// What the cursor waits for.
+    /// Returns the pages for which the cursor waits.
     fn missing(&mut self) -> Result<Option<Missing>> {
         let Some(awaited) = self.seek.awaited else { return Ok(None) };
         let ahead = match awaited {
@@ -228,7 +227,7 @@ impl RunCursor {
         self.missing_at(self.address_of(awaited)?, awaited.page_in(&self.run), ahead).map(Some)
     }
 
-    /// Who the first page of what is awaited is.
+    /// Returns the address of the first awaited page.
     fn address_of(&self, awaited: Awaited) -> Result<PageAddress> {
         let page = awaited.page_in(&self.run);
         match awaited {
@@ -263,8 +262,8 @@ impl RunCursor {
         Ok(Missing::beside(address, stretch.pages.min(room)))
     }
 
-    /// How many pages are worth one request: as many as will be needed; where that is not known, more and
-    /// more, the longer a scan goes on.
+    /// Number of pages per request: as many as will be needed; if that is unknown, more and more as the scan
+    /// proceeds.
     fn pages_at_once(&self) -> u32 {
         match self.seek.phase {
             Phase::Loading(_, Sought::Last | Sought::Before) => 1,
@@ -274,7 +273,7 @@ impl RunCursor {
         }
     }
 
-    /// Stands on what is sought in the loaded block; `false` if that is beside it.
+    /// Moves to the target in the loaded block; `false` if it is in an adjacent one.
     fn stand_within(&mut self, sought: Sought) -> Result<bool> {
         let last = self.block.layout.count() - 1;
         let slot = match sought {
@@ -302,7 +301,7 @@ impl RunCursor {
         Ok(true)
     }
 
-    /// Stands on an entry of the loaded block of which the value ends in the next page.
+    /// Moves to an entry of the loaded block whose value continues in the next page.
     #[cold]
     pub(super) fn set_incomplete_slot(&mut self, slot: usize) -> Result<()> {
         self.entry.is_there = false;
@@ -310,7 +309,7 @@ impl RunCursor {
         self.complete_seek()
     }
 
-    /// Moves to the neighbouring block, or past the end.
+    /// Moves to the adjacent block, or past the end.
     pub(super) fn cross(&mut self, forward: bool) -> Result<()> {
         self.entry.is_there = false;
         if let Some(position) = self.index.step(&self.run, forward)? {
@@ -321,10 +320,10 @@ impl RunCursor {
         Ok(())
     }
 
-    /// The following data block, if the cursor is about to get there and it is not in memory.
+    /// Returns the next data block, if the cursor will reach it soon and it is not in memory.
     fn next_missing_block(&mut self) -> Result<Option<BlockPosition>> {
         let left = self.block.layout.count() - self.entry.slot;
-        // The fullest source of a scan is sure to go on.
+        // The fullest source of a scan certainly continues.
         let is_near = left <= NEAR_END_ENTRIES || self.reader.first_pages > 1;
         let is_long = self.reader.is_long() || self.reader.is_reading_ahead();
         if !self.entry.is_there || !is_near || is_long {
@@ -378,7 +377,7 @@ impl BatchedSeek for RunCursor {
 
     fn next_missing(&mut self) -> Result<Option<Missing>> {
         let Some(next) = self.next_missing_block()? else { return Ok(None) };
-        // It stands on the first of those that it is expected to need.
+        // It is at the first of the pages that it is expected to need.
         let pages = match self.reader.pages_left() {
             Some(left) if left <= 1 => return Ok(None),
             Some(left) => left - 1,
@@ -402,7 +401,7 @@ impl BatchedSeek for RunCursor {
         let Some(awaited) = self.seek.awaited.take() else { return Ok(()) };
         let at = awaited.page_in(&self.run);
         let (plan, mut lease) = (self.seek.plan.take(), self.seek.lease.take());
-        // Where reading all failed, only the page that is needed was read.
+        // After a failed larger read, only the needed page was read.
         let plan = plan.filter(|_| bytes.len() > PAGE_SIZE);
         let window = plan.map(|plan| Window::copy_by_plan(plan, &self.run, bytes, lease.take()));
         let (page, rest) = match &window {

@@ -1,12 +1,12 @@
-//! Pages of a run that were read together, or are on their way, and where each is in what was read.
+//! Pages of a run that were or are being read together, and their positions in the buffer.
 //!
-//! Data pages follow each other in the data file, so most of the time a window is one piece of it. Of a run
-//! with replaced pages (decision 0049) some lie elsewhere, and some have overflow pages: a [`PagePlan`] says
-//! what to read for a stretch of such a run, all of it in one round.
+//! Data pages are usually contiguous in the data file, so that a window is one piece of it. In a run with
+//! replaced pages (decision 0049) some are elsewhere, and some have overflow pages: a [`PagePlan`] lists the
+//! reads for a stretch of such a run, which are issued in one batch.
 //!
 //! **Invariants**
-//! - The bytes are as they came from the device: whoever takes a block out verifies it.
-//! - What a window says that it holds it has the present bytes of, never those of a place that was left.
+//! - The bytes are unverified: the reader of a block verifies it.
+//! - A window holds the current bytes of its pages, never those of a replaced place.
 
 use testudo_base::{
     PAGE_SIZE, Result,
@@ -17,21 +17,21 @@ use testudo_storage::{StreamLease, StreamRead};
 
 use crate::{Run, format::footer::BlockPosition, spans::locate};
 
-/// Pages that nobody wants are read along if they are no more than so many between two that are wanted.
+/// Up to this many unwanted pages between two wanted ones are read along.
 const GAP_PAGES: u64 = 2;
 
-/// What is read for a stretch of a run that has replaced pages in it.
+/// Reads for a stretch of a run that has replaced pages in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PagePlan {
-    /// Pieces of the data file: first page, and how many.
+    /// Pieces of the data file: first page and count.
     pieces: Vec<(u64, u32)>,
-    /// The pages that are wanted, ascending, and which page of all that is read each is.
+    /// Wanted pages, ascending, each with its index among all pages read.
     pages: Vec<(u32, u32)>,
 }
 
 impl PagePlan {
-    /// For page `first`, which may be an overflow page, and the data pages behind it, so many in all, with
-    /// their overflow pages. `None` if they are all beside each other and have none.
+    /// Plans the read of page `first`, which may be an overflow page, and the data pages after it, `count` in
+    /// total, with their overflow pages. `None` if all are contiguous and have no overflow pages.
     pub(crate) fn of(run: &Run, first: u32, count: u32) -> Option<Self> {
         let reference = run.reference();
         let replaced = reference.replaced.as_ref()?;
@@ -52,7 +52,7 @@ impl PagePlan {
         let mut places: Vec<(u64, u32)> = wanted.into_iter().map(place).collect::<Option<_>>()?;
         places.sort_unstable();
         let (mut pieces, mut pages) = (Vec::<(u64, u32)>::new(), Vec::with_capacity(places.len()));
-        // Pages of all pieces but the last.
+        // Number of pages of all pieces but the last.
         let mut before = 0;
         for (at, page) in places {
             match pieces.last_mut() {
@@ -71,30 +71,30 @@ impl PagePlan {
         Some(Self { pieces, pages })
     }
 
-    /// Pieces of the data file: first page, and how many.
+    /// Pieces of the data file: first page and count.
     pub(crate) fn pieces(&self) -> &[(u64, u32)] {
         &self.pieces
     }
 
-    /// How many pages are read.
+    /// Total number of pages to read.
     pub(crate) fn total(&self) -> u32 {
         self.pieces.iter().map(|(_, length)| length).sum()
     }
 
-    /// Which page of all that is read a page is.
+    /// Index of a page among all pages read.
     pub(crate) fn find(&self, page: u32) -> Option<u32> {
         let at = self.pages.binary_search_by_key(&page, |(page, _)| *page).ok()?;
         Some(self.pages[at].1)
     }
 
-    /// The same for a block, whose pages lie beside each other.
+    /// Index of a block, if its pages are contiguous.
     fn find_block(&self, position: BlockPosition) -> Option<u32> {
         let first = self.find(position.page)?;
         let is_there = |number: u32| self.find(position.page + number) == Some(first + number);
         (1..position.pages).all(is_there).then_some(first)
     }
 
-    /// Reads all of it, and waits.
+    /// Reads all pieces and waits.
     fn read(&self, run: &Run, bytes: &mut AlignedBuffer) -> Result<()> {
         bytes.resize_unfilled(page_bytes(self.total()));
         let mut rest: &mut [u8] = bytes;
@@ -108,33 +108,33 @@ impl PagePlan {
     }
 }
 
-/// Data pages that are to be read together.
+/// Data pages to be read together.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     first_page: u32,
-    /// How many there are, without overflow pages.
+    /// Number of pages, without overflow pages.
     pub(crate) pages: u32,
-    /// Where they are, if not one behind the other.
+    /// Reads for them, if they are not contiguous.
     pub(crate) plan: Option<PagePlan>,
 }
 
 impl Stretch {
-    /// So many data pages from `first_page` on.
+    /// `pages` data pages from `first_page` on.
     pub(crate) fn of(run: &Run, first_page: u32, pages: u32) -> Self {
         Self { first_page, pages, plan: PagePlan::of(run, first_page, pages) }
     }
 
-    /// The pages of one block alone. REQUIRES: it was not replaced.
+    /// The pages of a single block. REQUIRES: it was not replaced.
     pub(crate) fn block(position: BlockPosition) -> Self {
         Self { first_page: position.page, pages: position.pages, plan: None }
     }
 
-    /// Whether pages of a block would not come one behind the other: it lies in two extents.
+    /// Whether the pages of a block would not be contiguous in the buffer: it spans two extents.
     pub(crate) fn divides(&self, position: BlockPosition) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.find_block(position).is_none())
     }
 
-    /// How many pages are read for them.
+    /// Total number of pages to read.
     pub(crate) fn total(&self) -> u32 {
         self.plan.as_ref().map_or(self.pages, PagePlan::total)
     }
@@ -143,29 +143,29 @@ impl Stretch {
 /// Pages of a run in memory.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// It has this data page and those behind it, so many.
+    /// First of its `pages` consecutive data pages.
     pub(crate) first_page: u32,
     pub(crate) pages: u32,
     bytes: AlignedBuffer,
-    /// Where they are, if not one behind the other.
+    /// Layout of the bytes, if they are not contiguous.
     plan: Option<PagePlan>,
-    /// For bytes that were read ahead of use.
+    /// Lease of read-ahead memory.
     _lease: Option<StreamLease>,
 }
 
 impl Window {
-    /// Pages that lie one behind the other in `bytes`.
+    /// Creates a window of contiguous pages.
     pub(crate) fn beside(first_page: u32, bytes: AlignedBuffer, lease: Option<StreamLease>) -> Self {
         let pages = u32_of(bytes.len() / PAGE_SIZE);
         Self { first_page, pages, bytes, plan: None, _lease: lease }
     }
 
-    /// A copy of what was read for others as well: whole pages from `first_page` on.
+    /// Copies contiguous pages from `first_page` on out of a shared buffer.
     pub(crate) fn copy_of(first_page: u32, read: &[u8], lease: Option<StreamLease>) -> Self {
         Self::beside(first_page, copied(read), lease)
     }
 
-    /// A copy of what was read by a plan.
+    /// Copies pages that were read by a plan out of a shared buffer.
     pub(crate) fn copy_by_plan(plan: PagePlan, run: &Run, read: &[u8], lease: Option<StreamLease>) -> Self {
         Self::planned(plan, run, copied(read), lease)
     }
@@ -177,7 +177,7 @@ impl Window {
         Self { first_page, pages: u32_of(ends), bytes, plan: Some(plan), _lease: lease }
     }
 
-    /// Reads pages and waits for them, into `buffer` if there is one.
+    /// Reads pages and waits for them, reusing `buffer` if given.
     pub(crate) fn read(
         run: &Run,
         stretch: Stretch,
@@ -195,8 +195,8 @@ impl Window {
         Ok(Self::beside(first_page, bytes, lease))
     }
 
-    /// The block and what `parts` have behind it, which are pages of the run one behind the other, the first
-    /// pages of the block among them. The rest of the block is read.
+    /// Joins `parts`, contiguous pages of the run that include the first pages of the block, and reads the
+    /// rest of the block.
     pub(crate) fn joined(run: &Run, position: BlockPosition, parts: Vec<Self>) -> Result<Self> {
         let held = parts.iter().map(Self::end_page).max().unwrap_or(position.page);
         let end = held.max(position.page + position.pages);
@@ -212,12 +212,12 @@ impl Window {
         Ok(Self::beside(position.page, bytes, lease))
     }
 
-    /// The page behind those that it has.
+    /// Exclusive end of its data pages.
     pub(crate) fn end_page(&self) -> u32 {
         self.first_page + self.pages
     }
 
-    /// Whether it has the first pages of a block.
+    /// Whether it holds the first pages of a block.
     pub(crate) fn begins(&self, position: BlockPosition) -> bool {
         self.plan.is_none() && (self.first_page..self.end_page()).contains(&position.page)
     }
@@ -229,9 +229,9 @@ impl Window {
         }
     }
 
-    /// The bytes of a block. REQUIRES: the window holds it.
+    /// Returns the bytes of a block. REQUIRES: the window holds it.
     pub(crate) fn block(&self, position: BlockPosition) -> &[u8] {
-        debug_assert!(self.holds(position), "the window holds the block");
+        debug_assert!(self.holds(position), "the window must hold the block");
         let at = match &self.plan {
             None => position.page - self.first_page,
             Some(plan) => plan.find(position.page).unwrap_or_default(),
@@ -240,18 +240,18 @@ impl Window {
         &self.bytes[start..start + page_bytes(position.pages)]
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Its memory, to be used again.
+    /// Returns its buffer for reuse.
     pub(crate) fn into_bytes(self) -> AlignedBuffer {
         self.bytes
     }
 }
 
-/// Pages that follow a window and are on their way.
+/// Pages after a window that are being read.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     first_page: u32,
@@ -262,7 +262,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Lets data pages come, if there is memory for them: `pages` of them from `first_page` on at most.
+    /// Starts reading at most `pages` data pages from `first_page` on, if there is memory for them.
     pub(crate) fn start(
         run: &Run,
         first_page: u32,
@@ -281,7 +281,7 @@ impl Ahead {
             data.start_stream(at, buffer)
         };
         if let Some(plan) = PagePlan::of(run, first_page, pages) {
-            // What comes in several pieces is put together in another buffer.
+            // Several pieces are copied into one more buffer.
             let copies = if plan.pieces.len() > 1 { 2 } else { 1 };
             let lease = data.lease_stream(u64_of(page_bytes(plan.total())) * copies)?;
             let reads = plan.pieces.iter().map(|(at, length)| start(*at, *length)).collect();
@@ -293,7 +293,7 @@ impl Ahead {
         Some(Self { first_page, pages, reads: vec![start(at, pages)], plan: None, lease })
     }
 
-    /// Whether a page is among those that come one behind the other.
+    /// Whether a page is among these pages, and they are contiguous.
     pub(crate) fn has_in_line(&self, page: u32) -> bool {
         self.plan.is_none() && (self.first_page..self.first_page + self.pages).contains(&page)
     }
@@ -305,7 +305,7 @@ impl Ahead {
         }
     }
 
-    /// Bytes of memory that what comes takes.
+    /// Bytes of memory of the read.
     pub(crate) fn memory_bytes(&self) -> usize {
         page_bytes(self.plan.as_ref().map_or(self.pages, PagePlan::total))
     }

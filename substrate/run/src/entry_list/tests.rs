@@ -11,7 +11,7 @@ fn list(keys: &[&str]) -> EntryList {
 }
 
 #[test]
-fn a_cursor_stays_within_its_range_and_goes_both_ways() {
+fn a_cursor_stays_within_its_range_in_both_directions() {
     let list = list(&["a", "c", "ee", "g", "i"]);
     let mut cursor = list.cursor(1..4);
     let key = |cursor: &EntryListCursor<'_>| {
@@ -24,7 +24,7 @@ fn a_cursor_stays_within_its_range_and_goes_both_ways() {
     cursor.seek_last().unwrap();
     assert_eq!(key(&cursor).as_deref(), Some("g"));
     cursor.next().unwrap();
-    assert_eq!(key(&cursor), None, "nothing behind the range");
+    assert_eq!(key(&cursor), None, "nothing after the range");
     for (sought, at_or_after, before) in
         [("a", Some("c"), None), ("c", Some("c"), None), ("d", Some("ee"), Some("c")), ("h", None, Some("g"))]
     {
@@ -36,7 +36,7 @@ fn a_cursor_stays_within_its_range_and_goes_both_ways() {
 }
 
 #[test]
-fn counts_are_those_of_the_entries() {
+fn counts_match_the_entries() {
     let mut list = list(&["a", "bb", "c"]);
     assert_eq!((list.len(), list.tombstones(), list.user_bytes()), (3, 1, 14));
     assert_eq!(list.last().unwrap().key, b"c");

@@ -1,34 +1,34 @@
-//! A slotted block, read: the payload of a data or an index page (or of several pages with one entry).
+//! Reading of a slotted block: the payload of a data or index page (or of several pages with one entry).
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 2 | number of entries; + 2^15 if cells of code 3 have a kind byte; + 2^14 if the last value goes on |
-//! | 2 | length of the prefix that all keys of the block share |
+//! | 2 | number of entries; + 2^15 if cells of code 3 have a kind byte; + 2^14 if the last value continues |
+//! | 2 | length of the prefix shared by all keys of the block |
 //! | … | the prefix |
 //! | 6 each | slots: head u32, offset u16 of the cell |
-//! | … | continuation: the rest of the last value of the page before, if that goes on here |
+//! | … | continuation: the rest of the previous page's last value, if it continues here |
 //! | … | cells: varint (suffix length × 4 + code), varint value length, kind byte, key suffix, value |
 //!
-//! The code is the number of the kind, or 3 if that is 3 or more. The kind byte is there only in cells of
-//! code 3 of blocks that say so, and is the number then. Blocks that say nothing are those without such a
-//! cell, and those of builds before there were kind bytes: code 3 is kind 3 there (decision 0043).
+//! The code is the number of the kind, or 3 if that is 3 or more. The kind byte exists only in cells of code
+//! 3 of blocks with that flag, and contains the number. Blocks without the flag either have no such cell, or
+//! were written by builds before kind bytes: code 3 is then kind 3 (decision 0043).
 //!
-//! The last value of a block of one page may go on in the next page of the run, or in several: its cell ends
-//! with the payload, and the rest of it is the continuation there (decision 0051). Of a page that has nothing
-//! else, the continuation is all behind the block's header. So a payload with the rest of its last value
-//! behind it is a whole block.
+//! The last value of a single-page block may continue in one or more following pages of the run: its cell
+//! ends with the payload, and the rest is the continuation there (decision 0051). In a page without entries,
+//! the continuation fills everything after the block's header. A payload with the rest of its last value
+//! appended is therefore a complete block.
 //!
 //! In an index block the key of an entry is a separator of at most 256 bytes, and its value is the position
-//! of the data block: page u32 · pages u32, + 2^31 if its last value goes on and this says from where: then
-//! a varint, in how many pages that is, a varint length and the bytes of a border: keys from there on are of
-//! the last entry. Behind a separator that was cut follows the fork: shared bytes u32 · byte u8.
+//! of the data block: page u32 · pages u32, + 2^31 if its last value continues and a border follows: the
+//! number of pages in which it continues as a varint, a varint length and the bytes of the border. Keys from
+//! the border on belong to the last entry. A cut separator is followed by its fork: shared bytes u32 · byte
+//! u8.
 //!
 //! A head is the first four bytes of the key after the prefix, big-endian. Offsets count from the end of the
-//! slots. The block builder writes this, [`Block`] reads it; both are the
-//! only ones to know it.
+//! slots. The block builder writes this format, and [`Block`] reads it; no other code depends on it.
 //!
 //! **Invariants**
-//! - Reading never panics: a block that contradicts itself is [`Damage`].
+//! - Reading never panics: an inconsistent block is [`Damage`].
 
 use std::cmp::Ordering;
 
@@ -51,22 +51,22 @@ use crate::format::{
 pub(crate) const SLOT_BYTES: usize = 6;
 /// Bytes before the prefix.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 4;
-/// Set in the number of entries: cells of [`KIND_BYTE_CODE`] have a kind byte.
+/// Flag in the number of entries: cells of [`KIND_BYTE_CODE`] have a kind byte.
 pub(crate) const KIND_BYTES_FLAG: u16 = 1 << 15;
-/// Set in the number of entries: the last value goes on in the next page.
+/// Flag in the number of entries: the last value continues in the next page.
 pub(crate) const CONTINUED_FLAG: u16 = 1 << 14;
-/// Entries of a block, at most.
+/// Maximum entries of a block.
 pub(crate) const MAX_ENTRIES: u16 = CONTINUED_FLAG - 1;
-/// Bytes of a value in a page that has nothing else.
+/// Bytes of a value in a page without entries.
 pub(crate) const CONTINUATION_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES - BLOCK_HEADER_BYTES;
-/// Pages in which a value goes on, at most.
+/// Maximum pages in which a value continues.
 pub(crate) const CONTINUATION_PAGES_MAX: u32 = 16;
-/// No value that goes on is longer.
+/// Maximum length of a continued value.
 const CONTINUED_BYTES_MAX: usize = (CONTINUATION_PAGES_MAX as usize + 1) * PAGE_SIZE;
-/// The code of all kinds with this number or a greater one.
+/// Code of all kinds with this number or a greater one.
 pub(crate) const KIND_BYTE_CODE: u8 = 3;
 
-/// The first four bytes of a key suffix as an integer in key order.
+/// Returns the first four bytes of a key suffix as an integer in key order.
 #[inline]
 pub(crate) fn head32(suffix: &[u8]) -> u32 {
     if let Some(bytes) = suffix.first_chunk::<4>() {
@@ -75,7 +75,7 @@ pub(crate) fn head32(suffix: &[u8]) -> u32 {
     testudo_base::num::high32(key::head(suffix))
 }
 
-/// The kind of a cell without a kind byte.
+/// Returns the kind of a cell without a kind byte.
 #[inline]
 fn kind_of_code(suffix_and_code: u64) -> Kind {
     match suffix_and_code & 3 {
@@ -86,11 +86,11 @@ fn kind_of_code(suffix_and_code: u64) -> Kind {
     }
 }
 
-/// What a kind byte says.
+/// Decodes a kind byte.
 #[cold]
 fn kind_of_byte(byte: u8) -> Result<Kind, Damage> {
     let kind = Kind::from_u8(byte).filter(|kind| *kind as u8 >= KIND_BYTE_CODE);
-    kind.ok_or(Damage("an entry is of an unknown kind"))
+    kind.ok_or(Damage("unknown kind of an entry"))
 }
 
 /// One entry of a block; the key is `prefix + suffix`.
@@ -99,34 +99,35 @@ pub(crate) struct Cell<'a> {
     pub(crate) kind: Kind,
     pub(crate) suffix: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// Bytes that the value has in the pages behind.
+    /// Bytes of the value in the following pages.
     pub(crate) continued_bytes: usize,
 }
 
-/// How the bytes of a value lie in pages.
+/// Layout of a value's bytes in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// In one block of several pages, which has one header.
+    /// In one block of several pages, with one header.
     Block,
-    /// In a block of one page and in continuations, each with a header of its own.
+    /// In a single-page block and in continuations, each with its own header.
     Continued,
 }
 
-/// Set in the number of pages: a border follows.
+/// Flag in the number of pages: a border follows.
 const BORDER_FLAG: u32 = 1 << 31;
 
-/// What an index entry leads to.
+/// A decoded index entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry<'a> {
     pub(crate) position: BlockPosition,
-    /// Keys from here on need so many pages more: the last value goes on there.
+    /// Border and page count: keys from the border on need this many more pages, in which the last value
+    /// continues.
     pub(crate) continued_from: Option<(&'a [u8], u32)>,
-    /// There if the separator was cut.
+    /// The fork, if the separator was cut.
     pub(crate) fork: Option<Fork>,
 }
 
 impl<'a> IndexEntry<'a> {
-    /// In how many pages the value of `key` goes on.
+    /// Number of pages in which the value of `key` continues.
     #[inline]
     pub(crate) fn pages_behind(&self, key: &[u8]) -> u32 {
         self.continued_from.filter(|(border, _)| *border <= key).map_or(0, |(_, pages)| pages)
@@ -150,7 +151,7 @@ impl<'a> IndexEntry<'a> {
     fn decode_border(reader: &mut Reader<'a>) -> Result<(&'a [u8], u32), Damage> {
         let (pages, length) = (reader.varint()?, usize_of(reader.varint()?));
         let pages = u32::try_from(pages).ok().filter(|pages| *pages <= CONTINUATION_PAGES_MAX);
-        Ok((reader.take(length)?, pages.ok_or(Damage("a value goes on in too many pages"))?))
+        Ok((reader.take(length)?, pages.ok_or(Damage("a value continues in too many pages"))?))
     }
 
     #[inline]
@@ -166,19 +167,19 @@ impl<'a> IndexEntry<'a> {
     }
 }
 
-/// Where an index block leads.
+/// Result of searching an index block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lead {
-    /// To the data block of this entry.
+    /// The data block of this entry.
     Slot(usize),
-    /// To one of these, or to that of the entry before them.
+    /// One of the blocks of this group, or that of the entry before it.
     Group(Group),
 }
 
-/// Entries whose separators were cut and do not tell where a key belongs.
+/// Entries whose cut separators do not determine where a key belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// Slot of the first one.
+    /// Slot of the first entry.
     pub(crate) from: usize,
     pub(crate) positions: Vec<BlockPosition>,
     pub(crate) forks: Vec<Fork>,
@@ -195,7 +196,7 @@ pub(crate) struct Block<'a> {
     cells: &'a [u8],
 }
 
-/// Where the parts of a parsed block are, kept by whoever looks at the same payload again and again.
+/// Offsets of a parsed block, kept for repeated access to the same payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
     count: usize,
@@ -215,7 +216,7 @@ impl Layout {
         Ok(Self { count, has_kind_bytes, is_continued, prefix_end, slots_end })
     }
 
-    /// Whether the last value goes on in the next page.
+    /// Whether the last value continues in the next page.
     #[inline]
     pub(crate) fn is_continued(&self) -> bool {
         self.is_continued
@@ -225,7 +226,7 @@ impl Layout {
         self.count
     }
 
-    /// Views the payload that the layout was made of.
+    /// Creates a view of the payload that the layout was made from.
     #[inline]
     pub(crate) fn view<'a>(&self, payload: &'a [u8]) -> Block<'a> {
         let (head, cells) = payload.split_at(self.slots_end);
@@ -237,7 +238,7 @@ impl Layout {
 }
 
 impl<'a> Block<'a> {
-    /// Views `payload`.
+    /// Parses `payload`.
     #[inline]
     pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(payload);
@@ -251,18 +252,18 @@ impl<'a> Block<'a> {
         Ok(Self { count, has_kind_bytes, is_continued, prefix, slots, cells: reader.rest() })
     }
 
-    /// What is here of a value that has `length` bytes behind the page before.
+    /// Returns the part in this page of a value that has `length` bytes after the previous page.
     pub(crate) fn continuation(&self, length: usize) -> Result<&'a [u8], Damage> {
         let part = self.cells.get(..length.min(CONTINUATION_BYTES));
-        part.ok_or(Damage("a value goes on where too little of it is"))
+        part.ok_or(Damage("a continuation is too short"))
     }
 
-    /// Bytes that the last value has in the pages behind.
+    /// Bytes of the last value in the following pages.
     pub(crate) fn continued_bytes(&self) -> Result<usize, Damage> {
         if !self.is_continued {
             return Ok(0);
         }
-        let last = self.count.checked_sub(1).ok_or(Damage("no value goes on"))?;
+        let last = self.count.checked_sub(1).ok_or(Damage("no value to continue"))?;
         Ok(self.cell(last)?.continued_bytes)
     }
 
@@ -281,7 +282,7 @@ impl<'a> Block<'a> {
         Some((head, usize::from(u16::from_le_bytes([slot[4], slot[5]]))))
     }
 
-    /// Length of the suffix with the code, length of the value, and what follows both.
+    /// Decodes suffix length with code, and value length; returns a reader of the rest, too.
     #[inline(always)]
     fn open_cell(&self, index: usize) -> Result<(u64, u64, Reader<'a>), Damage> {
         let (_, offset) = self.slot(index).ok_or(Damage("a slot is missing"))?;
@@ -289,13 +290,13 @@ impl<'a> Block<'a> {
         Ok((reader.varint()?, reader.varint()?, reader))
     }
 
-    /// Whether a cell whose suffix has this length and code has a kind byte.
+    /// Whether a cell with this suffix length and code has a kind byte.
     #[inline(always)]
     fn has_kind_byte(&self, suffix_and_code: u64) -> bool {
         self.has_kind_bytes && suffix_and_code & 3 == u64::from(KIND_BYTE_CODE)
     }
 
-    /// The kind and the suffix of an entry, the length of its value, and what follows.
+    /// Decodes kind and suffix of an entry and the length of its value; returns a reader of the rest, too.
     #[inline(always)]
     fn begin_cell(&self, index: usize) -> Result<(Kind, &'a [u8], usize, Reader<'a>), Damage> {
         let (suffix_and_code, value_bytes, mut reader) = self.open_cell(index)?;
@@ -308,7 +309,7 @@ impl<'a> Block<'a> {
         Ok((kind, suffix, usize_of(value_bytes), reader))
     }
 
-    /// The entry at `index`, if this is the first page of a block of several: its value goes on in the
+    /// Returns the entry at `index` of the first page of a multi-page block: its value continues in the
     /// others.
     pub(crate) fn cut_cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
         let (kind, suffix, value_bytes, reader) = self.begin_cell(index)?;
@@ -317,7 +318,7 @@ impl<'a> Block<'a> {
         Ok(Cell { kind, suffix, value, continued_bytes: value_bytes - value.len() })
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     #[inline(always)]
     pub(crate) fn cell(&self, index: usize) -> Result<Cell<'a>, Damage> {
         let (kind, suffix, value_bytes, mut reader) = self.begin_cell(index)?;
@@ -330,14 +331,14 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// What is here of a value of so many bytes, if it goes on in the next page.
+    /// Returns the first part of a value of this length, if it continues in the next page.
     #[cold]
     fn first_part(&self, index: usize, value_bytes: usize, reader: Reader<'a>) -> Option<&'a [u8]> {
         let goes_on = self.is_continued && index + 1 == self.count && value_bytes <= CONTINUED_BYTES_MAX;
         goes_on.then(|| reader.rest())
     }
 
-    /// The suffix of the key at `index`.
+    /// Returns the suffix of the key at `index`.
     #[inline(always)]
     fn suffix(&self, index: usize) -> Result<&'a [u8], Damage> {
         let (suffix_and_code, _, mut reader) = self.open_cell(index)?;
@@ -347,7 +348,7 @@ impl<'a> Block<'a> {
         reader.take(usize_of(suffix_and_code >> 2))
     }
 
-    /// In an index block: the entry that leads to where `key` is or would be.
+    /// In an index block: finds the entry that leads to `key`.
     #[inline]
     pub(crate) fn lead(&self, key: &[u8]) -> Result<Lead, Damage> {
         if key.len() >= MAX_SEPARATOR_BYTES {
@@ -357,7 +358,7 @@ impl<'a> Block<'a> {
         Ok(Lead::Slot(if is_equal { slot } else { slot.saturating_sub(1) }))
     }
 
-    /// The same for a key that begins with `start`, which may be all that is kept of separators.
+    /// Like [`Self::lead`], for a key that starts with `start`, which may equal cut separators.
     fn lead_among_cut(&self, start: &[u8]) -> Result<Lead, Damage> {
         let (slot, is_equal) = self.lower_bound(start)?;
         if !is_equal {
@@ -371,7 +372,7 @@ impl<'a> Block<'a> {
         while to < self.count && self.suffix(to)? == equal {
             to += 1;
         }
-        // A separator that is just so long that it need not be cut comes first.
+        // A separator of exactly the maximum length, which was not cut, comes first.
         if IndexEntry::decode(self.cell(from)?.value)?.fork.is_none() {
             from += 1;
         }
@@ -380,14 +381,14 @@ impl<'a> Block<'a> {
         }
         let entry = |slot: usize| {
             let entry = IndexEntry::decode(self.cell(slot)?.value)?;
-            Ok((entry.position, entry.fork.ok_or(Damage("a separator is of two kinds"))?))
+            Ok((entry.position, entry.fork.ok_or(Damage("equal separators with and without forks"))?))
         };
         let (positions, forks) =
             (from..to).map(entry).collect::<Result<Vec<_>, Damage>>()?.into_iter().unzip();
         Ok(Lead::Group(Group { from, positions, forks }))
     }
 
-    /// The first entry whose key is ≥ `key`, and whether it is equal.
+    /// Returns the first entry whose key is ≥ `key`, and whether it is equal.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<(usize, bool), Damage> {
         let shared = self.prefix.len().min(key.len());
         match self.prefix[..shared].cmp(&key[..shared]) {

@@ -1,9 +1,9 @@
-//! A slotted block, written: collects sorted entries and encodes them with their common prefix cut off.
+//! Building of a slotted block: collects sorted entries and encodes them without their common prefix.
 //!
 //! **Invariants**
-//! - [`BlockBuilder::push`] never takes more than [`BlockBuilder::encode_into`] can place in one page, but
-//!   for a sole entry that was given to [`BlockBuilder::push_long`].
-//! - In `bytes` each value follows its key, and the next key that value.
+//! - [`BlockBuilder::push`] never accepts more than [`BlockBuilder::encode_into`] can place in one page. Only
+//!   a sole entry passed to [`BlockBuilder::push_long`] may be longer.
+//! - In `bytes` each value follows its key, and the next key follows that value.
 
 use testudo_base::{
     Entry, PAGE_SIZE,
@@ -18,11 +18,11 @@ use crate::format::block::{
     KIND_BYTES_FLAG, MAX_ENTRIES, SLOT_BYTES, head32,
 };
 
-/// Payload of a block of one page.
+/// Payload bytes of a single-page block.
 pub(crate) const PAGE_PAYLOAD_BYTES: usize = PAGE_SIZE - PAGE_HEADER_BYTES;
 
-/// Bytes for each page that are rather left empty than given to a value that goes on in the next page: that
-/// costs who reads it another page.
+/// Maximum bytes left empty per page rather than filled with a part of a value: a continued value costs its
+/// readers another page.
 const EMPTY_BYTES_MAX: usize = PAGE_PAYLOAD_BYTES / 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -32,21 +32,21 @@ struct Pending {
     kind: u8,
 }
 
-/// Entries on their way into one block.
+/// Entries collected for one block.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     bytes: Vec<u8>,
     entries: Vec<Pending>,
     prefix_bytes: usize,
-    /// The rest of the last value of the page before.
+    /// The rest of the previous page's last value.
     continuation: Vec<u8>,
-    /// Bytes that the last value has in the next page.
+    /// Bytes of the last value in following pages.
     continued_bytes: usize,
-    /// Whether some entry has a kind byte.
+    /// Whether any entry has a kind byte.
     has_kind_bytes: bool,
-    /// Slots, length fields, whole keys and values; the prefix is subtracted when the size is asked for.
+    /// Slots, length fields, whole keys and values; the prefix is subtracted when the size is computed.
     unshared_bytes: usize,
-    /// Where the last key is.
+    /// Range of the last key in `bytes`.
     last_key_start: usize,
     last_key_end: usize,
 }
@@ -61,7 +61,7 @@ fn entry_bytes(entry: &Entry<'_>) -> usize {
 }
 
 impl BlockBuilder {
-    /// Whether it has no entry. It may have a continuation.
+    /// Whether it has no entry. It may still have a continuation.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -70,20 +70,20 @@ impl BlockBuilder {
         !self.continuation.is_empty()
     }
 
-    /// Lets the block start with the rest of the value before. REQUIRES: it has nothing yet.
+    /// Starts the block with the rest of the previous value. REQUIRES: the block is empty.
     pub(crate) fn start_with(&mut self, continuation: &[u8]) {
-        debug_assert!(self.is_empty() && !self.has_continuation(), "before everything else");
+        debug_assert!(self.is_empty() && !self.has_continuation(), "the continuation must come first");
         self.continuation.extend_from_slice(continuation);
         self.unshared_bytes = continuation.len();
     }
 
-    /// The key that was added last; empty if there is none.
+    /// Last key added; empty if there is none.
     #[inline]
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.bytes[self.last_key_start..self.last_key_end]
     }
 
-    /// The key that was added first; empty if there is none.
+    /// First key added; empty if there is none.
     #[inline]
     pub(crate) fn first_key(&self) -> &[u8] {
         self.entries.first().map_or(&[], |entry| &self.bytes[..entry.key_bytes as usize])
@@ -94,18 +94,15 @@ impl BlockBuilder {
         if self.entries.is_empty() {
             return key.len().min(usize::from(u16::MAX));
         }
-        // The first key starts `bytes`.
+        // The first key is at the start of `bytes`.
         key::common_prefix(&self.bytes[..self.prefix_bytes], key)
     }
 
-    /// Adds an entry, whose key must be greater than all before; `false` if the block would outgrow one page
-    /// by that. Never `false` where nothing is in the block and the entry fits into a page.
+    /// Adds an entry, whose key must be greater than all previous ones; `false` if the block would exceed a
+    /// page. Never `false` for an entry that fits into a page if the block is empty.
     #[inline]
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> bool {
-        debug_assert!(
-            self.last_key() <= entry.key,
-            "keys ascend; only separators that were cut can be equal"
-        );
+        debug_assert!(self.last_key() <= entry.key, "keys must increase; only cut separators can be equal");
         let prefix = self.prefix_with(entry.key);
         let unshared = self.unshared_bytes + entry_bytes(entry);
         let count = self.entries.len();
@@ -117,30 +114,31 @@ impl BlockBuilder {
         true
     }
 
-    /// Adds an entry that is longer than a page, to a block of its own. REQUIRES: nothing is in the block.
+    /// Adds an entry longer than a page, to a block of its own. REQUIRES: the block is empty.
     pub(crate) fn push_long(&mut self, entry: &Entry<'_>) {
-        debug_assert!(self.is_empty() && !self.has_continuation(), "a long entry is alone");
+        debug_assert!(self.is_empty() && !self.has_continuation(), "a long entry must be alone");
         let prefix = self.prefix_with(entry.key);
         self.add(entry, prefix, entry_bytes(entry), entry.value);
     }
 
-    /// Adds an entry that does not fit as a whole, with the part of its value that does, which is returned.
-    /// `None` if it is not worth that, because little would stay empty otherwise, or not possible. Nothing
-    /// can be added behind it.
+    /// Adds an entry that does not fit completely, with the part of its value that fits; returns that part's
+    /// length. `None` if it is impossible, or not worth it because little space would be left empty
+    /// otherwise. Nothing can be added after it.
     pub(crate) fn push_first_part(&mut self, entry: &Entry<'_>) -> Option<usize> {
-        debug_assert!(self.last_key() <= entry.key, "keys ascend");
+        debug_assert!(self.last_key() <= entry.key, "keys must increase");
         let prefix = self.prefix_with(entry.key);
         let whole = entry_bytes(entry);
         let unshared = self.unshared_bytes + whole - entry.value.len();
         let count = self.entries.len();
         let without_value = BLOCK_HEADER_BYTES + unshared - prefix * count;
         let room = PAGE_PAYLOAD_BYTES.checked_sub(without_value)?.min(entry.value.len());
-        // In pages of its own it would have these.
+        // Number of pages it would take in a block of its own.
         let pages = (PAGE_HEADER_BYTES + BLOCK_HEADER_BYTES + whole).div_ceil(PAGE_SIZE);
         let empty_behind = if pages > 1 { pages * PAGE_SIZE - whole } else { 0 };
         let empty = PAGE_PAYLOAD_BYTES.saturating_sub(self.payload_bytes()) + empty_behind;
         let is_worth = empty > EMPTY_BYTES_MAX * pages;
-        // There may be far less room than what is empty: a key that shares little makes the others longer.
+        // The part that fits may be far smaller than the empty space: a key that shares little makes the
+        // others longer.
         let continued_bytes = entry.value.len() - room;
         let fits =
             continued_bytes.div_ceil(CONTINUATION_BYTES) <= usize_of(u64::from(CONTINUATION_PAGES_MAX));
@@ -166,7 +164,7 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(value);
     }
 
-    /// Bytes of the payload, once encoded; for one of a page at most that, for a longer one exactly.
+    /// Bytes of the encoded payload: an upper bound for a single page, exact for a longer payload.
     pub(crate) fn payload_bytes(&self) -> usize {
         let prefix = self.prefix_bytes;
         let shared = prefix * self.entries.len();
@@ -174,9 +172,9 @@ impl BlockBuilder {
         if most <= PAGE_PAYLOAD_BYTES {
             return most;
         }
-        // The length of a suffix may take less than that of its key did.
+        // The length field of a suffix may be shorter than that of its key.
         let cell = |entry: &Pending| {
-            debug_assert_eq!(self.continued_bytes, 0, "what is longer than a page does not go on");
+            debug_assert_eq!(self.continued_bytes, 0, "a block longer than a page must not continue");
             let (key, value) = (usize_of(u64::from(entry.key_bytes)), u64::from(entry.value_bytes));
             let kind_bytes = usize::from(entry.kind >= KIND_BYTE_CODE);
             let length_bytes = varint_bytes(u64_of(key - prefix) << 2) + varint_bytes(value);
@@ -185,11 +183,11 @@ impl BlockBuilder {
         BLOCK_HEADER_BYTES + prefix + self.entries.iter().map(cell).sum::<usize>()
     }
 
-    /// Writes the payload to the start of `out`, returns its length and starts anew.
-    /// REQUIRES: `out` has room for [`BlockBuilder::payload_bytes`].
+    /// Encodes the payload to the start of `out`, returns its length and resets the builder. REQUIRES: `out`
+    /// has room for [`BlockBuilder::payload_bytes`].
     pub(crate) fn encode_into(&mut self, out: &mut [u8]) -> usize {
-        debug_assert!(!self.is_empty() || self.has_continuation(), "there is something to write");
-        debug_assert!(out.len() >= self.payload_bytes(), "the payload fits");
+        debug_assert!(!self.is_empty() || self.has_continuation(), "the block must not be empty");
+        debug_assert!(out.len() >= self.payload_bytes(), "the payload must fit");
         let prefix = self.prefix_bytes;
         let mut flag = if self.has_kind_bytes { KIND_BYTES_FLAG } else { 0 };
         if self.continued_bytes > 0 {
@@ -204,7 +202,7 @@ impl BlockBuilder {
         cells[..at].copy_from_slice(&self.continuation);
         for (slot, entry) in slots.chunks_exact_mut(SLOT_BYTES).zip(&self.entries) {
             let key_bytes = entry.key_bytes as usize;
-            // Only the last one may have less than its value.
+            // Only the last value may be incomplete.
             let length = key_bytes + entry.value_bytes as usize;
             let (bytes, others) = pending.split_at(length.min(pending.len()));
             pending = others;

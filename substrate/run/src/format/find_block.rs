@@ -1,8 +1,7 @@
-//! Which data block of a run has a key: the index, and where separators were cut the blocks themselves.
+//! Finds the data block of a key: by the index, and by the blocks themselves where separators were cut.
 //!
 //! **Invariants**
-//! - A key that the run holds is in the block that is found; damage is an error, or leads to a wrong block at
-//!   worst.
+//! - A key that the run holds is in the block found. Damage causes an error, or at worst a wrong block.
 
 use std::cmp::Ordering;
 
@@ -19,30 +18,30 @@ use crate::{
     structure::Structure,
 };
 
-/// An entry of an index block.
+/// Position in an index block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
     pub(crate) slot: usize,
-    /// Entries of the index block.
+    /// Number of entries of the index block.
     pub(crate) count: usize,
-    /// The data block.
+    /// Position of the data block.
     pub(crate) position: BlockPosition,
-    /// In how many pages what is sought goes on.
+    /// Number of pages in which the value of the sought key continues.
     pub(crate) pages_behind: u32,
 }
 
-/// An entry of an index block, by itself.
+/// An index entry in owned form.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexedBlock {
-    /// The keys of the block are no less than this.
+    /// Lower bound of the block's keys.
     pub(crate) separator: Vec<u8>,
     pub(crate) position: BlockPosition,
-    /// There if the separator was cut.
+    /// The fork, if the separator was cut.
     pub(crate) fork: Option<Fork>,
 }
 
 impl Run {
-    /// The overflow page of a data block, if that is where it would hold `key`.
+    /// Returns the overflow page of a data block if `key` belongs there, else the block itself.
     #[inline]
     pub(crate) fn block_or_overflow(&self, key: &[u8], position: BlockPosition) -> BlockPosition {
         match self.reference().overflow_of(position.page) {
@@ -53,16 +52,16 @@ impl Run {
         }
     }
 
-    /// The data block that would hold `key`, and in how many pages behind it its value goes on by what the
-    /// index says; `None` if the index page was missing and has been noted. Data blocks that must be looked
-    /// into are read at once.
+    /// Returns the data block for `key`, and the number of pages after it in which the key's value continues
+    /// according to the index. `None` if the index page was not cached and was collected. Data blocks needed
+    /// to resolve cut separators are read at once.
     #[inline]
     pub(crate) fn pages_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<(BlockPosition, u32)>> {
         let found = self.found_in_index(key, access)?;
         Ok(found.map(|(position, pages_behind)| (self.block_or_overflow(key, position), pages_behind)))
     }
 
-    /// The data block that would hold `key`, but overflow pages are counted to the pages that they belong to.
+    /// Returns the data block for `key` in the index; this block represents its overflow page, too.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         Ok(self.found_in_index(key, access)?.map(|(position, _)| position))
     }
@@ -70,7 +69,7 @@ impl Run {
     /// Bytes of the pages that are read for `key`.
     pub fn block_bytes_for(&self, key: &[u8]) -> Result<usize> {
         let pages = self.pages_for(key, Access::Blocking)?;
-        let (position, behind) = pages.expect("a blocking read returns its block");
+        let (position, behind) = pages.expect("a blocking read must return its block");
         Ok(usize_of(u64::from(position.pages) + u64::from(behind)) * PAGE_SIZE)
     }
 
@@ -95,8 +94,8 @@ impl Run {
         Ok(Some(passed.checked_sub(1).map_or(before, |last| (group.positions[last], 0))))
     }
 
-    /// A data block at or behind the one that would hold `key`, without reading anything; `None` if that
-    /// cannot be told. REQUIRES: the footer was read.
+    /// Returns a data block at or after the one for `key`, without reads; `None` if it is unknown. REQUIRES:
+    /// the footer was read.
     pub(crate) fn block_not_before(&self, key: &[u8]) -> Result<Option<BlockPosition>> {
         let footer = self.footer()?;
         let at = footer.index.position(*footer.index_blocks_for(key).end());
@@ -114,7 +113,7 @@ impl Run {
         found.transpose().map(Option::flatten).map_err(|damage: Damage| self.damaged(at.page, damage))
     }
 
-    /// The number of the index block that covers `key`.
+    /// Returns the number of the index block that covers `key`.
     #[inline]
     pub(crate) fn index_block_for(&self, key: &[u8]) -> Result<usize> {
         self.index_block_in(self.footer()?, key)
@@ -129,7 +128,7 @@ impl Run {
         self.choose_index_block(key, *candidates.start(), *candidates.end())
     }
 
-    /// One of the index blocks from `before` to `last`; the separators of all but the first were cut.
+    /// Chooses among the index blocks from `before` to `last`; the separators of all but the first were cut.
     #[cold]
     fn choose_index_block(&self, key: &[u8], before: usize, last: usize) -> Result<usize> {
         let unsure = &self.footer()?.index.several().unwrap_or_default()[before + 1..=last];
@@ -143,18 +142,18 @@ impl Run {
         Ok(before + passed)
     }
 
-    /// How many blocks of a group begin at or before `key`.
+    /// Number of blocks of a group that start at or before `key`.
     #[cold]
     pub(crate) fn passed_in_group(&self, key: &[u8], group: &Group) -> Result<usize> {
         count_at_or_before(key, &group.forks, |at| self.compare_with_block(key, group.positions[at]))
     }
 
-    /// Compares a key with the first one of a data block.
+    /// Compares a key with the first key of a data block.
     fn compare_with_block(&self, key: &[u8], position: BlockPosition) -> Result<(usize, Ordering)> {
         Ok(compare_first(key, &self.first_key_of(position)?))
     }
 
-    /// The first key of a data block.
+    /// Reads the first key of a data block.
     pub(crate) fn first_key_of(&self, position: BlockPosition) -> Result<Vec<u8>> {
         let first = |payload: &[u8]| {
             let block = Block::parse(payload)?;
@@ -164,7 +163,7 @@ impl Run {
         self.found_in(position, seen)
     }
 
-    /// Separators and entries of an index block.
+    /// Reads separators and entries of an index block.
     pub(crate) fn index_entries(&self, position: BlockPosition) -> Result<Vec<IndexedBlock>> {
         self.with_index_for_search(position, |payload| {
             let block = Block::parse(payload)?;
@@ -177,7 +176,7 @@ impl Run {
         })
     }
 
-    /// Reads an index block and lets `search` see it.
+    /// Reads an index block and calls `search` with it.
     fn with_index_for_search<R>(
         &self,
         position: BlockPosition,
@@ -187,29 +186,31 @@ impl Run {
         self.found_in(position, seen)
     }
 
-    /// What was found in a block that was read.
+    /// Unwraps the result for a block that was read.
     fn found_in<R>(
         &self,
         position: BlockPosition,
         seen: Option<std::result::Result<R, Damage>>,
     ) -> Result<R> {
-        seen.expect("a blocking read returns its block").map_err(|damage| self.damaged(position.page, damage))
+        seen.expect("a blocking read must return its block")
+            .map_err(|damage| self.damaged(position.page, damage))
     }
 
-    /// The data block of an index entry.
+    /// Decodes the data block of an index entry.
     #[inline]
     pub(crate) fn data_block_of(&self, value: &[u8]) -> std::result::Result<BlockPosition, Damage> {
         self.index_entry_of(value).map(|entry| entry.position)
     }
 
-    /// The data block of an index entry, and in how many pages behind it the value of `key` goes on.
+    /// Decodes the data block of an index entry, and the number of pages after it in which the value of `key`
+    /// continues.
     #[inline]
     fn pages_of(&self, value: &[u8], key: &[u8]) -> std::result::Result<(BlockPosition, u32), Damage> {
         let entry = self.index_entry_of(value)?;
         Ok((entry.position, entry.pages_behind(key)))
     }
 
-    /// An index entry, of which the data block is in the run.
+    /// Decodes an index entry and checks that its data block is within the run.
     #[inline]
     pub(crate) fn index_entry_of<'a>(&self, value: &'a [u8]) -> std::result::Result<IndexEntry<'a>, Damage> {
         let entry = IndexEntry::decode(value)?;
@@ -221,7 +222,7 @@ impl Run {
         Ok(entry)
     }
 
-    /// The first and the last key, which are read if the reference does not have them whole.
+    /// Returns the first and the last key, which are read if the reference has only cut ones.
     pub fn exact_ends(self: &Arc<Self>) -> Result<(Vec<u8>, Vec<u8>)> {
         let keys = &self.reference().keys;
         let (mut first, mut last) = (keys.first().to_vec(), keys.last().to_vec());

@@ -1,20 +1,21 @@
-//! The footer of a run: who the run is, where its index and filter are, and the top of the index.
+//! The footer of a run: its identity, the locations of index and filter, and the top of the index.
 //!
-//! Who the run is stands here too, so that it can be found and placed among others when the manifest is lost.
+//! The footer contains the run's identity, so that salvage can place the run when the manifest is lost.
 //!
 //! Payload, little-endian (`str` = u32 length and bytes): store id u128 · the run's own reference · name of
-//! the keyspace str · covered range: u8 0 (none), or 1, low str and u8 0 (open) or 1, how much high shares
-//! with low u32 and the rest of high str; or 2 for a value segment, which has none · index blocks u32 ·
-//! first filter page u32 · filter pages u32 · then per index block its page u32, its pages u32, its first
-//! separator str, and u8 0, or 1 and the fork of a separator that was cut: shared bytes u32 · byte u8.
+//! the keyspace str · covered range: u8 0 (none), or 1, low str and u8 0 (open) or 1, the length of the
+//! prefix that high shares with low u32 and the rest of high str; or 2 for a value segment, which has none ·
+//! index blocks u32 · first filter page u32 · filter pages u32 · then per index block its page u32, its
+//! pages u32, its first separator str, and u8 0, or 1 and the fork of a cut separator: shared bytes u32 ·
+//! byte u8.
 //!
-//! In place of index blocks u32 and what follows, a small run has (decision 0055): 2^31 u32 · bytes of the
-//! index block u32 · bytes of the filter u32, 0 if there is none · the index block · the filter.
+//! Instead of index blocks u32 and everything after it, a small run has (decision 0055): 2^31 u32 · bytes of
+//! the index block u32 · bytes of the filter u32, 0 if there is none · the index block · the filter.
 //!
 //! **Invariants**
-//! - Reading never panics: a footer that contradicts itself is [`Damage`].
-//! - The store id stands first, so that a lone footer page tells which store it is of.
-//! - What a footer encloses ends its payload, and the footer has one page.
+//! - Decoding never panics: an inconsistent footer is [`Damage`].
+//! - The store id comes first, so that a lone footer page can be assigned to its store.
+//! - Enclosed index and filter are at the end of the payload, and such a footer has one page.
 
 use std::ops::RangeInclusive;
 
@@ -29,7 +30,7 @@ use crate::{
     format::long_separators::{Fork, MAX_SEPARATOR_BYTES, Separator},
 };
 
-/// Longest name of a keyspace that a footer may state.
+/// Maximum length of a keyspace name in a footer.
 const MAX_NAME_BYTES: usize = 1 << 16;
 
 /// A block of the run, in pages from the run's start.
@@ -39,19 +40,19 @@ pub(crate) struct BlockPosition {
     pub(crate) pages: u32,
 }
 
-/// What a run says about itself, without the help of anything else.
+/// Self-contained description of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
-    /// The store.
+    /// Id of the store.
     pub store: StoreId,
-    /// The run, as its parent refers to it.
+    /// Reference to the run, as kept by its parent.
     pub reference: RunRef,
     /// Name of its keyspace when it was written.
     pub keyspace_name: String,
-    /// For a bottom run: the keys of which it holds everything that was left of all operations up to its
-    /// newest seqno. A key in there that it does not hold did not exist then.
+    /// For a bottom run: the range in which it holds everything that remains of all operations up to its
+    /// newest seqno. A key in this range that it does not hold did not exist then.
     pub covered_range: Option<KeyBounds>,
-    /// It holds values that the entries of other runs refer to, and says nothing about its keys.
+    /// Whether it holds values to which entries of other runs refer, and says nothing about its keys.
     pub is_value_segment: bool,
 }
 
@@ -73,17 +74,17 @@ impl RunRecord {
         }
     }
 
-    /// Reads what a footer's payload says of its run.
+    /// Decodes the description in a footer's payload.
     pub fn read(footer_payload: &[u8]) -> Result<Self, Damage> {
         Footer::decode(footer_payload).map(|(record, _)| record)
     }
 
-    /// The store that a footer's payload claims to be of. Nothing else of it is believed.
+    /// Returns the store id in a footer's payload, unverified.
     pub fn claimed_store(footer_payload: &[u8]) -> Option<StoreId> {
         Reader::new(footer_payload).u128().ok().map(StoreId)
     }
 
-    /// Makes a footer's payload one of another store, for copies of runs.
+    /// Replaces the store id in a footer's payload, for copies of runs.
     pub fn restate_store(footer_payload: &mut [u8], store: StoreId) {
         footer_payload[..16].copy_from_slice(&store.0.to_le_bytes());
     }
@@ -103,7 +104,7 @@ impl RunRecord {
     }
 }
 
-/// The end behind a longest key is a byte longer.
+/// The exclusive end after a key of maximum length is one byte longer.
 const END_BYTES_MAX: usize = MAX_KEY_BYTES + 1;
 
 fn decode_bounds(reader: &mut Reader<'_>) -> Result<KeyBounds, Damage> {
@@ -116,33 +117,33 @@ fn decode_bounds(reader: &mut Reader<'_>) -> Result<KeyBounds, Damage> {
     Ok(KeyBounds { low: (!low.is_empty()).then_some(low), high })
 }
 
-/// Stands for the number of index blocks: index and filter are in the footer.
+/// Value in place of the number of index blocks: index and filter are in the footer.
 const IS_ENCLOSING: u32 = 1 << 31;
 
-/// Index and filter of a run that are no longer than this stay in memory with its footer: it takes about as
-/// much without them, and a page of the cache eight times as much.
+/// Maximum bytes of index and filter that are kept in memory with the footer: the footer alone takes about as
+/// much, and a cached page takes eight times as much.
 const KEPT_BYTES_MAX: usize = 512;
 
-/// The only index block of a run and its filter, inside the payload of its footer.
+/// The only index block of a run and its filter, enclosed in the payload of its footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enclosed {
-    /// That of the footer.
+    /// Page of the footer.
     page: u32,
     index_bytes: u16,
     /// 0 if there is no filter.
     filter_bytes: u16,
-    /// Both, if they are small.
+    /// Index block and filter, if they are small.
     kept: Option<Box<[u8]>>,
 }
 
 impl Enclosed {
-    /// REQUIRES: `blocks` are the index block and the filter, one behind the other.
+    /// REQUIRES: `blocks` are the index block and the filter, contiguous.
     fn new(page: u32, index_bytes: u16, filter_bytes: u16, blocks: &[u8]) -> Self {
         let kept = (blocks.len() <= KEPT_BYTES_MAX).then(|| blocks.into());
         Self { page, index_bytes, filter_bytes, kept }
     }
 
-    /// The index block at the end of a payload; empty if that is one of another footer.
+    /// Returns the index block at the end of a payload; empty if the payload belongs to another footer.
     #[inline]
     pub(crate) fn index_in<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
         let bytes = usize::from(self.index_bytes) + usize::from(self.filter_bytes);
@@ -150,33 +151,33 @@ impl Enclosed {
         both.get(..usize::from(self.index_bytes)).unwrap_or_default()
     }
 
-    /// The filter at the end of a payload; empty if that is one of another footer.
+    /// Returns the filter at the end of a payload; empty if the payload belongs to another footer.
     #[inline]
     pub(crate) fn filter_in<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
         let start = payload.len().checked_sub(usize::from(self.filter_bytes));
         start.map_or(&[], |start| &payload[start..])
     }
 
-    /// Index block and filter, if they are in memory.
+    /// Returns index block and filter, if they are in memory.
     #[inline]
     pub(crate) fn kept(&self) -> Option<&[u8]> {
         self.kept.as_deref()
     }
 }
 
-/// Where the index blocks of a run are, and what leads to each.
+/// Positions of a run's index blocks, with their separators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IndexBlocks {
-    /// One leads to all data.
+    /// A single index block.
     Sole(BlockPosition),
-    /// One does, and the footer has it.
+    /// A single index block in the footer.
     Enclosed(Enclosed),
-    /// Each with the separator before its first data block; the first one's is empty.
+    /// Several, each with the separator before its first data block; the first separator is empty.
     Several(Box<[(Separator, BlockPosition)]>),
 }
 
 impl IndexBlocks {
-    /// Blocks with the separators before them, of which the first one's is empty.
+    /// Creates it from blocks with the separators before them; the first separator is empty.
     pub(crate) fn of(blocks: Vec<(Separator, BlockPosition)>) -> Self {
         match blocks[..] {
             [(_, position)] => Self::Sole(position),
@@ -189,7 +190,7 @@ impl IndexBlocks {
         self.several().map_or(1, <[_]>::len)
     }
 
-    /// The place of block `number`: that of the footer if it has it.
+    /// Returns the position of block `number`: that of the footer if it is enclosed.
     #[inline]
     pub(crate) fn position(&self, number: usize) -> BlockPosition {
         match self {
@@ -199,17 +200,17 @@ impl IndexBlocks {
         }
     }
 
-    /// The separator before block `number`.
+    /// Returns the separator before block `number`.
     pub(crate) fn separator(&self, number: usize) -> Separator {
         self.several().map_or_else(Separator::default, |blocks| blocks[number].0.clone())
     }
 
-    /// The places of all blocks.
+    /// Iterates over the positions of all blocks.
     pub(crate) fn positions(&self) -> impl Iterator<Item = BlockPosition> + '_ {
         (0..self.len()).map(|number| self.position(number))
     }
 
-    /// The blocks, if there are several.
+    /// Returns the blocks, if there are several.
     #[inline]
     pub(crate) fn several(&self) -> Option<&[(Separator, BlockPosition)]> {
         match self {
@@ -222,14 +223,14 @@ impl IndexBlocks {
 /// The decoded footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
-    /// That of the footer if it encloses the filter.
+    /// First filter page; the footer's page if it encloses the filter.
     pub(crate) filter_page: u32,
     pub(crate) filter_pages: u32,
     pub(crate) index: IndexBlocks,
 }
 
 impl Footer {
-    /// The footer, in page `page`, of a run of which it has index and filter; and its payload.
+    /// Creates a footer in page `page` that encloses index and filter; returns it with its payload.
     pub(crate) fn enclosing(page: u32, record: &RunRecord, index: &[u8], filter: &[u8]) -> (Self, Vec<u8>) {
         let mut out = Vec::new();
         record.encode(&mut out);
@@ -248,7 +249,7 @@ impl Footer {
         Self { filter_page, filter_pages, index: IndexBlocks::Enclosed(enclosed) }
     }
 
-    /// Index and filter, if the footer has them.
+    /// Returns the enclosed index and filter, if any.
     #[inline]
     pub(crate) fn enclosed(&self) -> Option<&Enclosed> {
         match &self.index {
@@ -262,9 +263,9 @@ impl Footer {
         self.enclosed().is_some_and(|enclosed| enclosed.kept.is_some())
     }
 
-    /// The payload of a footer that encloses nothing.
+    /// Encodes a footer that encloses nothing.
     pub(crate) fn encode(&self, record: &RunRecord) -> Vec<u8> {
-        debug_assert!(self.enclosed().is_none(), "it was written with what it encloses");
+        debug_assert!(self.enclosed().is_none(), "an enclosing footer is encoded by `enclosing`");
         let mut out = Vec::new();
         record.encode(&mut out);
         codec::put_u32(&mut out, u32_of(self.index.len()));
@@ -283,7 +284,7 @@ impl Footer {
         out
     }
 
-    /// Everything that the footer points at lies before it, as its own reference says.
+    /// Decodes a footer. Everything to which it points must be before it, according to its own reference.
     pub(crate) fn decode(payload: &[u8]) -> Result<(RunRecord, Self), Damage> {
         let mut reader = Reader::new(payload);
         let record = RunRecord::decode(&mut reader)?;
@@ -297,7 +298,7 @@ impl Footer {
         let (filter_page, filter_pages) = (reader.u32()?, reader.u32()?);
         let filter_end = filter_page.checked_add(filter_pages).ok_or(Damage("filter is outside its run"))?;
         if filter_page < data_pages || filter_end > limit_page || count * 12 > reader.rest().len() {
-            return Err(Damage("the footer contradicts its run"));
+            return Err(Damage("the footer does not match its run"));
         }
         let mut index = Vec::with_capacity(count);
         for _ in 0..count {
@@ -317,26 +318,26 @@ impl Footer {
         reader.finish()?;
         let Some((first, _)) = index.first() else { return Err(Damage("a run without an index")) };
         if !first.bytes.is_empty() {
-            return Err(Damage("the first index block begins behind the first key"));
+            return Err(Damage("the first index block starts after the first key"));
         }
         Ok((record, Self { filter_page, filter_pages, index: IndexBlocks::of(index) }))
     }
 
-    /// Reads what stands behind [`IS_ENCLOSING`], the blocks themselves not.
+    /// Decodes the lengths after [`IS_ENCLOSING`], but not the blocks themselves.
     fn decode_enclosed(reference: &RunRef, mut reader: Reader<'_>) -> Result<Self, Damage> {
         let (index, filter) = (reader.u32()?, reader.u32()?);
         let is_all = u64::from(index) + u64::from(filter) == u64_of(reader.rest().len());
         let (Ok(index), Ok(filter), true) = (u16::try_from(index), u16::try_from(filter), is_all) else {
-            return Err(Damage("a footer does not end with what it has of index and filter"));
+            return Err(Damage("a footer does not end with its index and filter"));
         };
         if index == 0 || reference.data_pages != reference.footer_page || reference.footer_pages != 1 {
-            return Err(Damage("the footer contradicts its run"));
+            return Err(Damage("the footer does not match its run"));
         }
         Ok(Self::of_enclosed(Enclosed::new(reference.footer_page, index, filter, reader.rest())))
     }
 
-    /// The index blocks one of which covers `key`: those whose cut separators do not tell whether it does,
-    /// and the one before them.
+    /// Returns the index blocks that may cover `key`: those whose cut separators leave it undecided, and the
+    /// one before them.
     #[inline]
     pub(crate) fn index_blocks_for(&self, key: &[u8]) -> RangeInclusive<usize> {
         let Some(blocks) = self.index.several() else { return 0..=0 };

@@ -1,14 +1,14 @@
-//! Where the keys of a run begin and end, as far as a bounded number of bytes says it.
+//! The key range of a run, in a bounded number of bytes.
 //!
-//! A reference is kept in memory for every run, and keys can be long: of the first and the last key no more
-//! than [`MAX_END_BYTES`] are kept. What is left is a bound on each side, exact for shorter keys. Who needs
-//! more reads the run ([`crate::Run::exact_ends`]).
+//! A reference is kept in memory for every run, and keys can be long: at most [`MAX_END_BYTES`] of the first
+//! and the last key are kept. These are bounds, exact for shorter keys. [`crate::Run::exact_ends`] reads the
+//! exact keys.
 //!
 //! Encoded (little-endian; `str` = u32 length and bytes): first key str · last key str · u8, 1 if the first
 //! key was cut + 2 if the last one was.
 //!
 //! **Invariants**
-//! - The first key begins with `first`, the last key with `last`; each is equal to it unless it was cut.
+//! - The first key starts with `first`, the last key with `last`; each is equal to it unless it was cut.
 //! - Only a key longer than [`MAX_END_BYTES`] is cut, to that length.
 
 use testudo_base::{
@@ -20,7 +20,7 @@ use testudo_base::{
 
 use crate::KeyBounds;
 
-/// Most bytes of a key that are kept of either end.
+/// Maximum bytes kept of the first and of the last key.
 pub const MAX_END_BYTES: usize = 256;
 
 const FIRST_IS_CUT: u8 = 1;
@@ -29,7 +29,7 @@ const LAST_IS_CUT: u8 = 2;
 /// Bounds of the keys of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEnds {
-    /// Both ends, or the one that both are, in one piece.
+    /// Both ends concatenated, or one if they are equal.
     bytes: Box<[u8]>,
     first_end: u16,
     last_start: u16,
@@ -37,9 +37,9 @@ pub struct KeyEnds {
 }
 
 impl KeyEnds {
-    /// The ends of a run from `first` to `last`.
+    /// Creates the ends of a run from `first` to `last`.
     pub fn of(first: &[u8], last: &[u8]) -> Self {
-        debug_assert!(first <= last, "a run begins before it ends");
+        debug_assert!(first <= last, "the first key must not exceed the last");
         fn kept(key: &[u8]) -> &[u8] {
             &key[..key.len().min(MAX_END_BYTES)]
         }
@@ -53,7 +53,7 @@ impl KeyEnds {
         Self { first_end: u16_of(first.len()), last_start: u16_of(last_start), bytes, cuts }
     }
 
-    /// The first key, or the first [`MAX_END_BYTES`] of it. No key of the run is less.
+    /// The first key, or the first [`MAX_END_BYTES`] of it: a lower bound of all keys of the run.
     #[inline]
     pub fn first(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.first_end)).unwrap_or_default()
@@ -65,42 +65,42 @@ impl KeyEnds {
         self.bytes.get(usize::from(self.last_start)..).unwrap_or_default()
     }
 
-    /// Whether more of the first key is not kept.
+    /// Whether the first key was cut.
     pub fn first_is_cut(&self) -> bool {
         self.cuts & FIRST_IS_CUT != 0
     }
 
-    /// Whether more of the last key is not kept.
+    /// Whether the last key was cut.
     #[inline]
     pub fn last_is_cut(&self) -> bool {
         self.cuts & LAST_IS_CUT != 0
     }
 
-    /// Whether it is sure that no key of the run is less than `key`.
+    /// Whether all keys of the run are certainly ≥ `key`.
     #[inline]
     pub fn begin_at_or_after(&self, key: &[u8]) -> bool {
         self.first() >= key
     }
 
-    /// Whether it is sure that all keys of the run are less than `key`.
+    /// Whether all keys of the run are certainly less than `key`.
     #[inline]
     pub fn end_before(&self, key: &[u8]) -> bool {
         self.last() < key && !self.goes_on_with(key)
     }
 
-    /// Whether the last key was cut, and what is left of it does not tell whether `key` is beyond it.
+    /// Whether the last key was cut so that it is unknown whether `key` is beyond it.
     #[inline]
     fn goes_on_with(&self, key: &[u8]) -> bool {
         self.last_is_cut() && key.starts_with(self.last()) && !planted!("cut-last-key-taken-for-whole")
     }
 
-    /// Whether `key` is not surely outside.
+    /// Whether `key` may be within the ends.
     #[inline]
     pub fn may_hold(&self, key: &[u8]) -> bool {
         self.first() <= key && !self.end_before(key)
     }
 
-    /// The least range that is sure to have all keys.
+    /// Returns the smallest range that certainly contains all keys.
     pub fn bounds(&self) -> KeyBounds {
         let low = (!self.first().is_empty()).then(|| self.first().to_vec());
         let high = if self.last_is_cut() {
@@ -123,12 +123,12 @@ impl KeyEnds {
             && self.last_is_cut() == (key.len() > MAX_END_BYTES)
     }
 
-    /// Whether it is sure that a key of the run is at `border` or beyond it.
+    /// Whether the run certainly has a key ≥ `border`.
     pub fn reach(&self, border: &[u8]) -> bool {
         self.last() >= border
     }
 
-    /// Whether it is sure that a key of the run is before `border`.
+    /// Whether the run certainly has a key less than `border`.
     pub fn begin_before(&self, border: &[u8]) -> bool {
         self.first() < border && !(self.first_is_cut() && border.starts_with(self.first()))
     }
@@ -140,7 +140,7 @@ impl KeyEnds {
         codec::put_u8(out, self.cuts);
     }
 
-    /// Reads the encoding back.
+    /// Decodes the encoding.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let (first, last) = (reader.bytes(MAX_END_BYTES)?, reader.bytes(MAX_END_BYTES)?);
         let ends = Self::from_kept(first, last, reader.u8()?);
@@ -149,7 +149,7 @@ impl KeyEnds {
             && ends.cuts <= FIRST_IS_CUT | LAST_IS_CUT
             && fits(ends.first(), ends.first_is_cut())
             && fits(ends.last(), ends.last_is_cut());
-        if is_valid { Ok(ends) } else { Err(Damage("the ends of a run contradict each other")) }
+        if is_valid { Ok(ends) } else { Err(Damage("the key ends of a run are inconsistent")) }
     }
 }
 

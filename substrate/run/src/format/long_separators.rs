@@ -1,16 +1,16 @@
-//! Which block has a key, where separators are too long to be kept.
+//! Search among blocks whose separators are too long to be stored.
 //!
-//! An index that held whole keys would be as large as the run where keys share long prefixes. So a separator
-//! that would be longer than [`MAX_SEPARATOR_BYTES`] is *cut*: kept are so many bytes of the first key of its
-//! block, and the *fork*, where that key differs from the first key of the block before. Cut separators that
-//! are equal form a group. The forks of a group are a Patricia trie of the first keys: they lead to one
-//! block, and the first key of that block, read whole, tells whether to stay (Ferguson, "Bit-Tree", CACM
-//! 35(6), 1992).
+//! An index of whole keys would be as large as the run if keys share long prefixes. A separator longer than
+//! [`MAX_SEPARATOR_BYTES`] is therefore *cut*: stored are that many bytes of its block's first key, and the
+//! *fork*, where that key differs from the first key of the previous block. Equal cut separators form a
+//! group. The forks of a group are a Patricia trie of the first keys: they lead to one block, and a
+//! comparison with that block's whole first key tells how to continue (Ferguson, "Bit-Tree", CACM 35(6),
+//! 1992).
 //!
 //! **Invariants**
-//! - Within a group each fork says where the first key of a block leaves that of the block before it, and
-//!   with which byte; the fork of the group's first block says nothing.
-//! - Wrong forks (damage) cost comparisons and give a wrong block at worst; the search ends.
+//! - Within a group, each fork is the position where a block's first key differs from that of the previous
+//!   block, and the byte there; the fork of the group's first block is unused.
+//! - Wrong forks (damage) cost comparisons and at worst find a wrong block; the search always terminates.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -22,15 +22,15 @@ use testudo_base::{
     planted,
 };
 
-/// Longest separator in an index.
+/// Maximum length of a separator in an index.
 pub(crate) const MAX_SEPARATOR_BYTES: usize = 256;
 
-/// Where a key leaves another one that is less.
+/// Position where a key differs from a lesser one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fork {
-    /// How many bytes they share.
+    /// Length of the common prefix.
     pub(crate) shared: u32,
-    /// The byte of the greater key behind them.
+    /// The greater key's byte after the common prefix.
     pub(crate) byte: u8,
 }
 
@@ -38,14 +38,14 @@ impl Fork {
     /// Bytes of its encoding.
     pub(crate) const BYTES: usize = 5;
 
-    /// Where `right` leaves `left`. REQUIRES: `left < right`.
+    /// Returns the fork of `right` relative to `left`. REQUIRES: `left < right`.
     pub(crate) fn between(left: &[u8], right: &[u8]) -> Self {
-        debug_assert!(left < right, "keys ascend");
+        debug_assert!(left < right, "keys must increase");
         let shared = key::common_prefix(left, right);
         Self { shared: u32_of(shared), byte: right.get(shared).copied().unwrap_or(0) }
     }
 
-    /// With `self` leading from `a` to `b`, and `next` from `b` to `c`: from `a` to `c`.
+    /// Combines the forks from `a` to `b` (`self`) and from `b` to `c` (`next`) to the one from `a` to `c`.
     pub(crate) fn then(self, next: Self) -> Self {
         if next.shared <= self.shared { next } else { self }
     }
@@ -63,9 +63,9 @@ impl Fork {
         usize_of(u64::from(self.shared))
     }
 
-    /// How the byte of `key` at the fork compares with the fork's.
+    /// Compares the byte of `key` at the fork with the fork's byte.
     fn order_of(self, key: &[u8]) -> Ordering {
-        // A key that ends at the fork comes before all that go on.
+        // A key that ends at the fork precedes all longer ones.
         key.get(self.shared()).map_or(Ordering::Less, |byte| byte.cmp(&self.byte))
     }
 }
@@ -74,14 +74,15 @@ impl Fork {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Separator {
     pub(crate) bytes: Vec<u8>,
-    /// There if it was cut.
+    /// The fork, if it was cut.
     pub(crate) fork: Option<Fork>,
 }
 
 impl Separator {
-    /// Between a block that begins with `left_first` and ends with `left`, and one that begins with `right`.
+    /// Returns the separator of a block with keys from `left_first` to `left` and one that starts with
+    /// `right`.
     pub(crate) fn between(left_first: &[u8], left: &[u8], right: &[u8]) -> Self {
-        debug_assert!(left_first <= left && left < right, "keys ascend");
+        debug_assert!(left_first <= left && left < right, "keys must increase");
         let shared = key::common_prefix(left, right);
         if shared < MAX_SEPARATOR_BYTES {
             return Self { bytes: right[..(shared + 1).min(right.len())].to_vec(), fork: None };
@@ -90,19 +91,19 @@ impl Separator {
     }
 }
 
-/// How `key` compares with the first key of a block: how many bytes they share, and the order.
+/// Compares `key` with the first key of a block: length of the common prefix, and order.
 pub(crate) fn compare_first(key: &[u8], first: &[u8]) -> (usize, Ordering) {
     (key::common_prefix(key, first), key.cmp(first))
 }
 
-/// How many of a group's blocks begin at or before `key`. `compare` is [`compare_first`] for a block of the
-/// group, and reads it.
+/// Number of a group's blocks that start at or before `key`. `compare` reads a block of the group and returns
+/// [`compare_first`] for it.
 pub(crate) fn count_at_or_before(
     key: &[u8],
     forks: &[Fork],
     mut compare: impl FnMut(usize) -> Result<(usize, Ordering)>,
 ) -> Result<usize> {
-    // Blocks before `range` begin at or before the key, those behind it after the key.
+    // Blocks before `range` start at or before the key, those after it start after the key.
     let mut range = 0..forks.len();
     let mut candidate = follow_forks(key, forks);
     while !range.is_empty() {
@@ -119,7 +120,7 @@ pub(crate) fn count_at_or_before(
     Ok(range.start)
 }
 
-/// The block to which the forks lead. If any first key equals `key`, it is this one's.
+/// Returns the block to which the forks lead. If any block's first key equals `key`, it is this one.
 fn follow_forks(key: &[u8], forks: &[Fork]) -> usize {
     let mut candidate = 0;
     let mut next = 1;
@@ -130,7 +131,7 @@ fn follow_forks(key: &[u8], forks: &[Fork]) -> usize {
             candidate = next;
         }
         next += 1;
-        // What shares more with a block that the key does not reach is beyond the key, too.
+        // Blocks that share more with a block beyond the key are beyond it, too.
         while is_beyond && next < forks.len() && forks[next].shared > fork.shared {
             next += 1;
         }
@@ -138,11 +139,11 @@ fn follow_forks(key: &[u8], forks: &[Fork]) -> usize {
     candidate
 }
 
-/// Block `at` begins after the key, with which it shares so many bytes. Narrows the range; the next one to
-/// look at.
+/// Narrows the range if block `at` starts after the key, with `shared` common bytes. Returns the next
+/// candidate.
 fn go_left(forks: &[Fork], range: &mut Range<usize>, at: usize, shared: usize) -> usize {
     range.end = at.max(range.start);
-    // The first keys of these share more with each other than with the key.
+    // The first keys of these blocks share more with each other than with the key.
     while range.start < range.end && forks[range.end].shared() > shared {
         range.end -= 1;
     }
@@ -152,7 +153,8 @@ fn go_left(forks: &[Fork], range: &mut Range<usize>, at: usize, shared: usize) -
     range.end.saturating_sub(1)
 }
 
-/// Block `at` begins at or before the key, with which it shares so many bytes.
+/// Narrows the range if block `at` starts at or before the key, with `shared` common bytes. Returns the next
+/// candidate.
 fn go_right(key: &[u8], forks: &[Fork], range: &mut Range<usize>, at: usize, shared: usize) -> usize {
     range.start = (at + 1).min(range.end);
     while range.start < range.end {

@@ -1,22 +1,22 @@
-//! Which data pages of a run were written anew since, and where they are now (decision 0049).
+//! Replaced data pages of a run and their current places (decision 0049).
 //!
-//! A replaced page lies in a *place*: a page of the run's spans, counted from their start. Data pages that
-//! were not replaced lie in the place that has their number. A page whose entries outgrew it has an *overflow
-//! page*, which takes those from a border on; overflow pages are numbered from the end of the footer on.
+//! A replaced page is in a *place*: a page of the run's spans, counted from their start. Data pages that were
+//! not replaced are in the place with their number. A page whose entries outgrew it has an *overflow page*,
+//! which holds the entries from a border on; overflow pages are numbered from the end of the footer on.
 //!
 //! Encoded (little-endian; `varint` as in `codec.rs`, `str` = u32 length and bytes): count u32 of writings,
-//! each: generation u64 · incarnation u32. Then count u32 of replaced pages, each: varint how many pages
-//! there are between it and the one before · varint place · varint number of its writing. Then count u32 of
-//! overflow pages, each: the same three of the page that it belongs to · border str.
+//! each: generation u64 · incarnation u32. Then count u32 of replaced pages, each: number of pages between
+//! it and the previous one varint · place varint · number of its writing varint. Then count u32 of overflow
+//! pages, each: the same three fields for the page that it belongs to · border str.
 //!
-//! A replaced page says itself what it is, so that it can be found without a manifest. Behind its block
-//! stand run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8 (0: all of
-//! its entries, 1: those before the border, 2: those from there on) · newest seqno of the version u64 ·
+//! A replaced page describes itself, so that it can be found without a manifest. Its block is followed by:
+//! run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8 (0: all of its
+//! entries, 1: those before the border, 2: those from the border on) · newest seqno of the version u64 ·
 //! pages of its writing u32.
 //!
 //! **Invariants**
-//! - Pages ascend, and no place is that of two pages.
-//! - Every page with an overflow page was replaced, and every writing is that of a page.
+//! - Pages are ascending, and no two pages share a place.
+//! - Every page with an overflow page was replaced, and every writing has at least one page.
 
 use std::collections::BTreeSet;
 
@@ -28,16 +28,16 @@ use testudo_base::{
 
 use super::long_separators::MAX_SEPARATOR_BYTES;
 
-/// Pages that were written together.
+/// A batch of pages that were written together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writing {
-    /// Which pages these are, as their headers say it.
+    /// Generation in the headers of the pages.
     pub generation: RunId,
-    /// The incarnation that wrote them, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote them.
     pub incarnation: u32,
 }
 
-/// Which entries of the page that it replaces a page has.
+/// Part of the entries of the replaced page that a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PagePart {
@@ -49,23 +49,23 @@ pub enum PagePart {
     Overflow = 2,
 }
 
-/// What a replaced page says of itself.
+/// Self-description of a replaced page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplacedPageRecord {
     /// The run that it belongs to.
     pub run: RunId,
     /// The page that it replaces, or whose overflow page it is.
     pub page: u32,
-    /// Which of the entries it has.
+    /// Which of the entries it holds.
     pub part: PagePart,
-    /// How new the version is that it was written for.
+    /// Age of the version for which it was written.
     pub newest_seqno: Seqno,
-    /// How many pages were written together.
+    /// Number of pages that were written together.
     pub writing_pages: u32,
 }
 
 impl ReplacedPageRecord {
-    /// Bytes behind the block.
+    /// Bytes after the block.
     pub(crate) const BYTES: usize = 25;
 
     /// Appends the encoding.
@@ -77,7 +77,7 @@ impl ReplacedPageRecord {
         codec::put_u32(out, self.writing_pages);
     }
 
-    /// What the payload of a replaced page says of itself.
+    /// Decodes the self-description in the payload of a replaced page.
     pub fn read(payload: &[u8]) -> Result<Self, Damage> {
         let start = payload.len().checked_sub(Self::BYTES).ok_or(Damage("a replaced page is too short"))?;
         let mut reader = Reader::new(&payload[start..]);
@@ -88,7 +88,7 @@ impl ReplacedPageRecord {
                 0 => PagePart::All,
                 1 => PagePart::BeforeBorder,
                 2 => PagePart::Overflow,
-                _ => return Err(Damage("a replaced page has unknown entries")),
+                _ => return Err(Damage("unknown part of a replaced page")),
             },
             newest_seqno: Seqno(reader.u64()?),
             writing_pages: reader.u32()?,
@@ -96,23 +96,23 @@ impl ReplacedPageRecord {
     }
 }
 
-/// Where a page of a run is.
+/// Place of a page of a run, with its expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePlace {
-    /// Number of its place, counted from the start of the run.
+    /// Number of the place, counted from the start of the run.
     pub at: u32,
-    /// What its header says.
+    /// Generation and incarnation in its header.
     pub writing: Writing,
 }
 
-/// A page that takes the entries of another one from a border on.
+/// A page that holds the entries of another one from a border on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverflowPage {
     /// The page that it belongs to.
     pub of: u32,
-    /// Its keys are no less than this, and those of the page before it are.
+    /// Lower bound of its keys, and exclusive upper bound of those of the page before it.
     pub border: Vec<u8>,
-    /// Where it is.
+    /// Its place.
     pub place: PagePlace,
 }
 
@@ -124,42 +124,42 @@ pub struct ReplacedPages {
 }
 
 impl ReplacedPages {
-    /// Of these, each in the order of pages.
+    /// Creates it from both lists, each sorted by page.
     pub(crate) fn new(pages: Vec<(u32, PagePlace)>, overflow: Vec<OverflowPage>) -> Self {
-        debug_assert!(pages.is_sorted_by(|a, b| a.0 < b.0), "pages ascend");
-        debug_assert!(overflow.is_sorted_by(|a, b| a.of < b.of), "one overflow page for each at most");
+        debug_assert!(pages.is_sorted_by(|a, b| a.0 < b.0), "pages must be ascending");
+        debug_assert!(overflow.is_sorted_by(|a, b| a.of < b.of), "each page has at most one overflow page");
         Self { pages, overflow }
     }
 
-    /// The first page of a run that is known by this page alone.
+    /// Creates the list for a run of which only this page, its first, is known.
     pub fn lone_page(writing: Writing) -> Self {
         Self::new(vec![(0, PagePlace { at: 0, writing })], Vec::new())
     }
 
-    /// The replaced pages with their places.
+    /// Returns the replaced pages with their places.
     pub fn pages(&self) -> &[(u32, PagePlace)] {
         &self.pages
     }
 
-    /// The overflow pages, in the order of the pages that they belong to.
+    /// Returns the overflow pages, in the order of the pages that they belong to.
     pub fn overflow(&self) -> &[OverflowPage] {
         &self.overflow
     }
 
-    /// Where a page is, if it was replaced.
+    /// Returns the place of a page, if it was replaced.
     #[inline]
     pub(crate) fn place_of(&self, page: u32) -> Option<PagePlace> {
         let at = self.pages.partition_point(|(other, _)| *other < page);
         self.pages.get(at).filter(|(other, _)| *other == page).map(|(_, place)| *place)
     }
 
-    /// The first page from `page` on that was replaced.
+    /// Returns the first replaced page at or after `page`.
     pub(crate) fn next_from(&self, page: u32) -> Option<u32> {
         let at = self.pages.partition_point(|(other, _)| *other < page);
         self.pages.get(at).map(|(page, _)| *page)
     }
 
-    /// The number of the overflow page of `page` among them, and itself.
+    /// Returns the overflow page of `page` with its index.
     #[inline]
     pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &OverflowPage)> {
         let at = self.overflow.partition_point(|other| other.of < page);
@@ -167,19 +167,19 @@ impl ReplacedPages {
         Some((u32_of(at), found))
     }
 
-    /// Every place that it names.
+    /// Iterates over all places.
     pub fn places(&self) -> impl Iterator<Item = PagePlace> + '_ {
         let pages = self.pages.iter().map(|(_, place)| *place);
         pages.chain(self.overflow.iter().map(|page| page.place))
     }
 
-    /// Every writing, each once, in order.
+    /// Returns all writings, sorted and deduplicated.
     pub fn writings(&self) -> Vec<Writing> {
         let writings: BTreeSet<Writing> = self.places().map(|place| place.writing).collect();
         writings.into_iter().collect()
     }
 
-    /// About how much memory it takes.
+    /// Approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let borders: usize = self.overflow.iter().map(|page| page.border.len()).sum();
         self.pages.capacity() * size_of::<(u32, PagePlace)>()
@@ -213,8 +213,8 @@ impl ReplacedPages {
         }
     }
 
-    /// Reads the encoding back. `data_pages` and `footer_end` are those of the run, `places` is how many
-    /// pages its spans have.
+    /// Decodes the encoding. `data_pages` and `footer_end` are those of the run, `places` is the number of
+    /// pages of its spans.
     pub(crate) fn decode(
         reader: &mut Reader<'_>,
         data_pages: u32,
@@ -226,7 +226,7 @@ impl ReplacedPages {
         for _ in 0..count {
             let writing = Writing { generation: RunId(reader.u64()?), incarnation: reader.u32()? };
             if writings.last().is_some_and(|last| *last >= writing) {
-                return Err(Damage("the writings of replaced pages do not ascend"));
+                return Err(Damage("the writings of replaced pages are not ascending"));
             }
             writings.push(writing);
         }
@@ -234,14 +234,14 @@ impl ReplacedPages {
         let mut used = vec![false; count];
         let mut next_of = |reader: &mut Reader<'_>, next: &mut u64| -> Result<(u32, PagePlace), Damage> {
             let page = next.checked_add(reader.varint()?).filter(|page| *page < u64::from(data_pages));
-            let page = page.ok_or(Damage("a replaced page is none of the run"))?;
+            let page = page.ok_or(Damage("a replaced page is outside its run"))?;
             *next = page + 1;
             let (at, number) = (reader.varint()?, usize_of(reader.varint()?));
             let is_place = at < u64::from(data_pages) || (u64::from(footer_end)..places).contains(&at);
             if !is_place || !taken.insert(at) {
-                return Err(Damage("a replaced page is in an impossible place"));
+                return Err(Damage("a replaced page is in an invalid place"));
             }
-            let writing = *writings.get(number).ok_or(Damage("a replaced page has no such writing"))?;
+            let writing = *writings.get(number).ok_or(Damage("a replaced page has an unknown writing"))?;
             used[number] = true;
             Ok((testudo_base::num::low32(page), PagePlace { at: testudo_base::num::low32(at), writing }))
         };
@@ -259,24 +259,24 @@ impl ReplacedPages {
         }
         let replaced = Self { pages, overflow };
         let are_of_replaced = || replaced.overflow.iter().all(|page| replaced.place_of(page.of).is_some());
-        // A page that was not replaced lies in its own place.
+        // The place of a page that was not replaced is in use.
         let is_free = |at: u32| at >= data_pages || replaced.place_of(at).is_some();
         if replaced.pages.is_empty()
             || used.contains(&false)
             || !are_of_replaced()
             || !replaced.places().all(|place| is_free(place.at))
         {
-            return Err(Damage("the replaced pages of a run contradict each other"));
+            return Err(Damage("the replaced pages of a run are inconsistent"));
         }
         Ok(replaced)
     }
 }
 
-/// A count of things that take so many bytes each, at least.
+/// Decodes a count of items of at least `least_bytes` each.
 fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
     let count = usize_of(u64::from(reader.u32()?));
     if count > reader.rest().len() / least_bytes {
-        return Err(Damage("a run has an impossible number of replaced pages"));
+        return Err(Damage("a run has an invalid number of replaced pages"));
     }
     Ok(count)
 }

@@ -1,13 +1,13 @@
-//! What a tree keeps of a run: enough to read it, and to plan without reading it.
+//! References to runs, kept by trees: enough to read a run, and to plan without reading it.
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if
-//! pages were replaced, + 2^30 if values go on in next pages · spans (first page u64, pages u32)… · data
-//! pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64 ·
-//! ends of its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
+//! pages were replaced, + 2^30 if values continue in next pages · spans (first page u64, pages u32)… ·
+//! data pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64
+//! · ends of its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
 //!
 //! **Invariants**
-//! - What a run's own footer says is the run as it was written, without replaced pages.
+//! - The reference in a run's own footer is that of the originally written run, without replaced pages.
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
@@ -24,20 +24,20 @@ use crate::{
 /// A reference to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRef {
-    /// The run; also the generation of its pages.
+    /// Id of the run; also the generation of its pages.
     pub id: RunId,
-    /// The keyspace that wrote it, as its pages say.
+    /// The keyspace that wrote it, as in its page headers.
     pub keyspace: KeyspaceId,
-    /// The incarnation that wrote it, its lowest 32 bits, as its pages say.
+    /// Lowest 32 bits of the incarnation that wrote it, as in its page headers.
     pub incarnation: u32,
-    /// How new it is: of two runs that hold a key, the one with the greater newest seqno (then id) has the
+    /// Age of the run: of two runs that hold a key, the one with the greater newest seqno (then id) has the
     /// newer entry.
     pub newest_seqno: Seqno,
-    /// Its pages, in order.
+    /// Spans of its pages, in order.
     pub spans: Vec<ExtentSpan>,
     /// Number of pages of data blocks, which come first.
     pub data_pages: u32,
-    /// Where the footer is, in pages from the start of the run.
+    /// Page of the footer, counted from the start of the run.
     pub footer_page: u32,
     /// Length of the footer in pages.
     pub footer_pages: u32,
@@ -47,27 +47,27 @@ pub struct RunRef {
     pub tombstones: u64,
     /// Bytes of keys and values.
     pub user_bytes: u64,
-    /// Where its keys begin and end.
+    /// Ends of its key range.
     pub keys: KeyEnds,
-    /// Some values go on in the next page (decision 0051), so that no page can be replaced alone.
+    /// Whether any value continues in the next page (decision 0051), so that no page can be replaced alone.
     pub has_continued_values: bool,
-    /// Pages that were written anew since the run was; the counts above are with them.
+    /// Pages replaced since the run was written; the counts above include them.
     pub replaced: Option<Arc<ReplacedPages>>,
 }
 
-/// Set in the number of spans: pages were replaced.
+/// Flag in the number of spans: pages were replaced.
 const HAS_REPLACED_PAGES: u32 = 1 << 31;
-/// Set in the number of spans: some values go on in the next page.
+/// Flag in the number of spans: some values continue in the next page.
 const HAS_CONTINUED_VALUES: u32 = 1 << 30;
-/// A run has never more pieces than this.
+/// Maximum number of spans.
 const MAX_SPANS: u32 = 1 << 20;
-/// No file reaches beyond this page, so that sums of pages and bytes do not overflow.
+/// Maximum page number in a file, so that sums of pages and bytes do not overflow.
 const MAX_PAGE: u64 = 1 << 48;
-/// Nor does a run hold more than this.
+/// Maximum user bytes of a run.
 const MAX_USER_BYTES: u64 = 1 << 48;
 
 impl RunRef {
-    /// Entries that are no tombstones.
+    /// Number of entries that are not tombstones.
     pub fn values(&self) -> u64 {
         self.entries - self.tombstones
     }
@@ -77,18 +77,18 @@ impl RunRef {
         self.spans.iter().map(|span| span.bytes()).sum()
     }
 
-    /// The page behind the footer: overflow pages have the numbers from there on.
+    /// Exclusive end of the footer; overflow pages are numbered from here on.
     pub fn footer_end(&self) -> u32 {
         self.footer_page.saturating_add(self.footer_pages)
     }
 
-    /// Which version of the run it is: the newest of its pages.
+    /// Version of the run: the newest generation of its pages.
     pub fn version(&self) -> RunId {
         let writings = self.replaced.iter().flat_map(|replaced| replaced.places());
         writings.map(|place| place.writing.generation).max().unwrap_or(self.id).max(self.id)
     }
 
-    /// Whether it is another version of the same run, or the same one.
+    /// Whether both are versions of the same run.
     pub fn is_version_of(&self, other: &Self) -> bool {
         let identity = |run: &Self| {
             let RunRef { id, keyspace, incarnation, data_pages, footer_page, footer_pages, .. } = run;
@@ -98,7 +98,8 @@ impl RunRef {
         identity(self) == identity(other) && (has_all(self, other) || has_all(other, self))
     }
 
-    /// Where a page is, and what its header says. Pages that were never replaced are where they were written.
+    /// Returns the place of a page, with its expected header. Pages that were never replaced are in their
+    /// original place.
     #[inline]
     pub(crate) fn place_of(&self, page: u32) -> PagePlace {
         let written = Writing { generation: self.id, incarnation: self.incarnation };
@@ -120,8 +121,8 @@ impl RunRef {
             .is_some_and(|replaced| page >= self.footer_end() || replaced.place_of(page).is_some())
     }
 
-    /// The writing of the run's page that lies in a page of the data file, if one does that says it is of
-    /// `generation`.
+    /// Returns the writing of the run's page at a physical page, if such a page exists and has `generation`
+    /// in its header.
     pub fn writing_at(&self, physical: u64, generation: RunId) -> Option<Writing> {
         let mut before = 0;
         let at = self.spans.iter().find_map(|span| {
@@ -139,14 +140,14 @@ impl RunRef {
         (place.writing.generation == generation).then_some(place.writing)
     }
 
-    /// The overflow page of a data page, and the least key that it may have.
+    /// Returns the overflow page of a data page, and the lower bound of its keys.
     #[inline]
     pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &[u8])> {
         let (number, overflow) = self.replaced.as_ref()?.overflow_of(page)?;
         Some((self.footer_end() + number, &overflow.border))
     }
 
-    /// The data page of which `page` is the overflow page, if it is one.
+    /// Returns the data page to which the overflow page `page` belongs, if it is one.
     pub(crate) fn owner_of(&self, page: u32) -> Option<u32> {
         let number = page.checked_sub(self.footer_end())?;
         let overflow = self.replaced.as_ref()?.overflow().get(usize_of(u64::from(number)))?;
@@ -178,7 +179,7 @@ impl RunRef {
         }
     }
 
-    /// Reads the encoding back, checking that its numbers fit together.
+    /// Decodes the encoding and checks that its fields are consistent.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Damage> {
         let id = RunId(reader.u64()?);
         let keyspace = KeyspaceId(reader.u32()?);
@@ -187,23 +188,23 @@ impl RunRef {
         let head = reader.u32()?;
         let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES);
         if head == count | HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES {
-            return Err(Damage("a run has replaced pages among values that go on"));
+            return Err(Damage("a run has both replaced pages and continued values"));
         }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
-            return Err(Damage("a run has an impossible number of spans"));
+            return Err(Damage("a run has an invalid number of spans"));
         }
         let mut spans = Vec::with_capacity(usize_of(u64::from(count)));
         let mut pages = 0u64;
         for _ in 0..count {
             let span = ExtentSpan { first_page: reader.u64()?, page_count: reader.u32()? };
             if span.page_count == 0 || span.first_page > MAX_PAGE {
-                return Err(Damage("a run has an impossible span"));
+                return Err(Damage("a run has an invalid span"));
             }
             pages += u64::from(span.page_count);
             spans.push(span);
         }
         if pages > u64::from(u32::MAX) {
-            return Err(Damage("a run has an impossible number of pages"));
+            return Err(Damage("a run has an invalid number of pages"));
         }
         let mut run = Self {
             id,
@@ -229,7 +230,7 @@ impl RunRef {
             || run.entries > u64::from(run.data_pages) * PAGE_BYTES
             || run.user_bytes > MAX_USER_BYTES
         {
-            return Err(Damage("a run reference contradicts itself"));
+            return Err(Damage("a run reference is inconsistent"));
         }
         if head & HAS_REPLACED_PAGES != 0 {
             let replaced = ReplacedPages::decode(reader, run.data_pages, run.footer_end(), pages)?;

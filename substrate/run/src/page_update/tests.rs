@@ -37,7 +37,7 @@ impl Bed {
         writer.finish(None).unwrap()
     }
 
-    /// Lets the run have `changes`, `None` removes; `None` if it has to be written anew.
+    /// Applies `changes` to the run, `None` removes; returns `None` if the run must be rewritten.
     fn update(&mut self, run: &Arc<Run>, changes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Option<Arc<Run>> {
         let mut update = PageUpdate::begin(run).unwrap().unwrap();
         let mut blocks: Vec<usize> = changes.keys().map(|key| update.block_of(key)).collect();
@@ -69,7 +69,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// Everything that a run is asked, against what it must have.
+/// Checks all kinds of reads of a run against the model.
 fn check(run: &Arc<Run>, model: &Model) {
     run.check_pages().unwrap();
     run.check_entries().unwrap();
@@ -113,11 +113,11 @@ fn check(run: &Arc<Run>, model: &Model) {
     let mut encoded = Vec::new();
     run.reference().encode(&mut encoded);
     let mut reader = Reader::new(&encoded);
-    assert_eq!(&RunRef::decode(&mut reader).unwrap(), run.reference(), "what is stored of it");
+    assert_eq!(&RunRef::decode(&mut reader).unwrap(), run.reference(), "its encoding");
     reader.finish().unwrap();
 }
 
-/// The keys of a scan that says how many entries it is for.
+/// The keys of a scan with a known number of entries.
 fn limited_scan(run: &Arc<Run>, from: &[u8], count: u64) -> Vec<Vec<u8>> {
     let progress = ScanProgress::new(&ScanLimits { entries: Some(count), end: None });
     let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
@@ -133,13 +133,13 @@ fn limited_scan(run: &Arc<Run>, from: &[u8], count: u64) -> Vec<Vec<u8>> {
     keys
 }
 
-/// What salvage and copies read of a run.
+/// Checks the reads of salvage and copies.
 fn check_leniently(bed: &Bed, run: &Arc<Run>, model: &Model) {
     let mut walk = PageWalk::new(run.reference(), StoreId(7), 0);
     let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
     let mut pages = 0;
     while let Some(stretch) = walk.next_stretch(&mut read).unwrap() {
-        assert!(stretch.blocks.iter().all(|block| block.damage.is_none()), "every page is the right one");
+        assert!(stretch.blocks.iter().all(|block| block.damage.is_none()), "every page is the expected one");
         pages += stretch.blocks.iter().map(|block| block.pages).sum::<u32>();
     }
     assert_eq!(pages, run.reference().page_count());
@@ -152,11 +152,11 @@ fn check_leniently(bed: &Bed, run: &Arc<Run>, model: &Model) {
         assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
     }
     assert_eq!(cursor.advance(), None);
-    assert!(cursor.entry().is_none(), "and nothing is there twice");
+    assert!(cursor.entry().is_none(), "no entry is returned twice");
 }
 
 #[test]
-fn versions_of_a_run_have_what_they_were_given_while_others_live() {
+fn versions_of_a_run_coexist_with_their_own_contents() {
     for seed in 1..=6 {
         let mut bed = Bed::new(seed * 0x9E37_79B9);
         let mut model: Model = (0..1200).map(|number| (key(number * 2), vec![7; 100])).collect();
@@ -209,7 +209,7 @@ fn versions_of_a_run_have_what_they_were_given_while_others_live() {
 }
 
 #[test]
-fn places_are_written_again_once_nobody_uses_them() {
+fn unused_places_are_reused() {
     let mut bed = Bed::new(1);
     let model: Model = (0..1200).map(|number| (key(number), vec![7; 100])).collect();
     let mut run = bed.run_of(&model);
@@ -220,7 +220,7 @@ fn places_are_written_again_once_nobody_uses_them() {
     }
     let pages = run.reference().replaced.as_ref().unwrap().pages().len() as u64;
     let taken = (run.reference().stored_bytes() - written) / 4096;
-    assert!(taken <= pages + 4, "fifty rounds took {taken} pages for {pages} that were replaced");
+    assert!(taken <= pages + 4, "fifty rounds allocated {taken} pages for {pages} replaced ones");
     let snapshot = Arc::clone(&run);
     for round in 0..3u8 {
         let changes = (0..200).map(|number| (key(number * 3), Some(vec![round; 90]))).collect();
@@ -231,9 +231,9 @@ fn places_are_written_again_once_nobody_uses_them() {
     assert!(matches!(value, Lookup::Found(Kind::Value, value, _) if value == vec![49; 100]));
 }
 
-/// Replaced pages and overflow pages lie elsewhere, and still a scan of known length reads all in one round.
+/// Replaced and overflow pages are elsewhere; a scan of known length still reads all of them in one batch.
 #[test]
-fn a_scan_reads_replaced_pages_together_with_the_others() {
+fn a_scan_reads_replaced_pages_in_the_same_batch() {
     let mut bed = Bed::new(1);
     let model: Model = (0..3000).map(|number| (key(number * 4), vec![7; 100])).collect();
     let plain = bed.run_of(&model);
@@ -274,14 +274,14 @@ fn a_scan_reads_replaced_pages_together_with_the_others() {
     );
 }
 
-/// How often somebody waited for the device.
+/// Number of waits for the device.
 fn reads_of(bed: &Bed) -> u64 {
     let io = bed.file.data.io_stats();
     io.read_rounds + io.stream_reads
 }
 
 #[test]
-fn what_is_not_published_leaves_its_places() {
+fn an_unpublished_version_frees_its_places() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
     let run = bed.run_of(&model);
@@ -290,20 +290,20 @@ fn what_is_not_published_leaves_its_places() {
     let live = || bed.file.data.space_stats().held_bytes;
     let held = live();
     drop(first);
-    assert!(live() < held, "what was taken for it is free again");
+    assert!(live() < held, "its pages are free again");
     let again = bed.update(&run, &changes).unwrap();
     check(&run, &model);
     drop((run, again));
 }
 
 #[test]
-fn a_run_opened_from_its_reference_shares_places_with_those_that_live() {
+fn a_reopened_run_shares_places_with_existing_versions() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
     let run = bed.run_of(&model);
     let changes = |value: u8| (0..100).map(|number| (key(number), Some(vec![value; 100]))).collect();
     let first = bed.update(&run, &changes(1)).unwrap();
-    // As a tree does that is opened anew while snapshots hold the one before.
+    // Like a tree that is opened again while snapshots hold the previous one.
     let again = Run::open(Arc::clone(&bed.file.data), first.reference().clone()).unwrap();
     let second = bed.update(&again, &changes(2)).unwrap();
     let third = bed.update(&second, &changes(3)).unwrap();
@@ -316,7 +316,7 @@ fn a_run_opened_from_its_reference_shares_places_with_those_that_live() {
 }
 
 #[test]
-fn what_does_not_fit_into_two_pages_is_left_to_others() {
+fn an_update_that_does_not_fit_into_two_pages_is_refused() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number * 4), vec![7; 100])).collect();
     let run = bed.run_of(&model);
@@ -330,7 +330,7 @@ fn what_does_not_fit_into_two_pages_is_left_to_others() {
 }
 
 #[test]
-fn a_reference_with_more_pages_than_can_be_numbered_is_refused() {
+fn a_reference_whose_page_numbers_overflow_is_refused() {
     let mut bed = Bed::new(1);
     let model: Model = (0..600).map(|number| (key(number), vec![7; 100])).collect();
     let changes = (0..100).map(|number| (key(number), Some(vec![1; 100]))).collect();
@@ -351,7 +351,7 @@ fn a_reference_with_more_pages_than_can_be_numbered_is_refused() {
     }
 }
 
-/// The pages of a version that were written for it, as somebody finds them who has no manifest.
+/// Returns the pages written for a version, as found without a manifest.
 fn found_pages(bed: &Bed, run: &Arc<Run>) -> Vec<FoundPage> {
     let reference = run.reference();
     let replaced = reference.replaced.as_ref().unwrap();
@@ -371,7 +371,7 @@ fn found_pages(bed: &Bed, run: &Arc<Run>) -> Vec<FoundPage> {
 }
 
 #[test]
-fn of_pages_that_are_found_several_writings_that_are_not_complete_count_for_nothing() {
+fn incomplete_writings_of_found_pages_are_ignored() {
     let mut bed = Bed::new(1);
     let model: Model = (0..1200).map(|number| (key(number), vec![7; 100])).collect();
     let plain = bed.run_of(&model);
@@ -380,21 +380,21 @@ fn of_pages_that_are_found_several_writings_that_are_not_complete_count_for_noth
     let (lost, lost_too) =
         (bed.update(&committed, &changes(2)).unwrap(), bed.update(&committed, &changes(3)).unwrap());
     let mut found = found_pages(&bed, &committed);
-    // Of each of the later ones a page was never written.
+    // One page of each later writing was never written.
     found.extend(found_pages(&bed, &lost).into_iter().skip(1));
     found.extend(found_pages(&bed, &lost_too).into_iter().skip(1));
     let known = plain.reference().clone().with_found_pages(found.clone());
-    assert_eq!(known.replaced, committed.reference().replaced, "what was committed is known");
+    assert_eq!(known.replaced, committed.reference().replaced, "the committed version is found");
     found.retain(|page| {
         page.writing.generation != committed.reference().replaced.as_ref().unwrap().writings()[0].generation
     });
     let known = plain.reference().clone().with_found_pages(found);
-    assert_eq!(known.replaced, None, "what is not complete is none of it");
+    assert_eq!(known.replaced, None, "incomplete writings are ignored");
 }
 
-/// A block of many pages may lie in two extents, and others of the run beside it have been replaced.
+/// A multi-page block may span two extents while other pages of the run were replaced.
 #[test]
-fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() {
+fn multi_page_blocks_across_extents_are_read_among_replaced_pages() {
     for seed in 1..20 {
         let mut bed = Bed::new(seed);
         let origin = RunOrigin {
@@ -404,7 +404,7 @@ fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() 
             newest_seqno: Seqno(1),
         };
         let mut model = Model::new();
-        // Space becomes free from behind, so that each extent lies before the one that was taken last.
+        // Space is freed back to front, so that each extent is before the previously allocated one.
         let mut held: Vec<_> = (0..40).map(|_| bed.file.data.allocate(16).unwrap()).collect();
         let writer = RunWriter::new(Arc::clone(&bed.file.data), origin, 1).unwrap();
         let mut writer = writer.with_layout(RunLayout::for_page_updates());
@@ -418,7 +418,7 @@ fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() 
             model.insert(key(number), value);
         }
         let plain = writer.finish(None).unwrap();
-        assert!(plain.reference().spans.len() > 2, "the run lies in {:?}", plain.reference().spans);
+        assert!(plain.reference().spans.len() > 2, "the run occupies {:?}", plain.reference().spans);
         let is_changed = |(_, value): &(&Vec<u8>, &Vec<u8>)| value.len() == 100;
         let small: Vec<Vec<u8>> = model.iter().filter(is_changed).map(|(key, _)| key.clone()).collect();
         let small = small.into_iter().filter(|_| bed.next(4) == 0);
@@ -428,7 +428,7 @@ fn blocks_of_many_pages_that_lie_in_two_extents_are_read_among_replaced_pages() 
             move |key: &[u8]| update.can_replace(&[update.block_of(key)])
         };
         let changes = changes.into_iter().filter(|(key, _)| can_replace(key)).collect();
-        let Some(run) = bed.update(&plain, &changes) else { panic!("pages are replaced") };
+        let Some(run) = bed.update(&plain, &changes) else { panic!("pages must be replaced") };
         model.extend(changes.into_iter().filter_map(|(key, value)| Some((key, value?))));
         check(&run, &model);
     }

@@ -1,8 +1,8 @@
 //! Checks the contents of a run: order, counts, positions, and that filter and index lead to every key. Forks
-//! must be right for keys, too, that the run does not hold.
+//! must also be correct for keys that the run does not hold.
 //!
 //! **Invariants**
-//! - Fails with the first contradiction, as `Corruption`.
+//! - Fails with the first inconsistency, as `Corruption`.
 
 use testudo_base::{
     Cursor, Error, ErrorKind, Result, ValueReference, codec::Damage, operands_format::check_value, sync::Arc,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Run {
-    /// Checks what the partitions of the filter must agree on within themselves.
+    /// Checks the internal consistency of the filter's partitions.
     pub fn check_filters(&self) -> Result<()> {
         let footer = self.footer()?;
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
@@ -27,7 +27,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the forks of separators that were cut against the blocks that they part.
+    /// Checks the forks of cut separators against the blocks that they separate.
     pub fn check_forks(&self) -> Result<()> {
         let (mut before, mut top_before) = (None, None);
         let index = &self.footer()?.index;
@@ -38,7 +38,7 @@ impl Run {
                 let top = Some(&separator).filter(|_| slot == 0);
                 if top.is_some_and(|top| top.fork.is_some() != fork.is_some()) {
                     return Err(
-                        self.damaged(at.page, Damage("an index block begins elsewhere than its footer says"))
+                        self.damaged(at.page, Damage("an index block does not start where its footer says"))
                     );
                 }
                 let Some(fork) = fork else {
@@ -53,7 +53,7 @@ impl Run {
                     top_before = Some((key.clone(), first.clone()));
                 }
                 if !is_right {
-                    return Err(self.damaged(at.page, Damage("a fork is not where its blocks part")));
+                    return Err(self.damaged(at.page, Damage("a fork does not match its blocks")));
                 }
                 before = Some((key, first));
             }
@@ -61,8 +61,9 @@ impl Run {
         Ok(())
     }
 
-    /// Reads all entries: keys increase, first and last key and counts are those of the reference, the filter
-    /// denies none, index and blocks lead to each. Returns how many refer to values in pieces.
+    /// Reads all entries and checks that keys increase, that first and last key and counts match the
+    /// reference, that the filter excludes none, and that index and blocks lead to each. Returns how many
+    /// refer to values in pieces.
     pub fn check_entries(self: &Arc<Self>) -> Result<u64> {
         let reference = self.reference();
         let broken =
@@ -76,14 +77,14 @@ impl Run {
                 return broken("has keys that do not increase");
             }
             if entries == 0 && !reference.keys.can_begin_with(entry.key) {
-                return broken("starts with another key than it says");
+                return broken("does not start with its stated first key");
             }
             if check_value(entry.kind, entry.value).is_err() {
-                return broken("has an entry of operands that cannot be read");
+                return broken("has an entry with malformed operands");
             }
             self.check_filter(entry.key)?;
             if !cursor.is_lookup_position()? {
-                return broken("has an entry that no query finds");
+                return broken("has an entry that lookups do not find");
             }
             let previous = previous.get_or_insert_default();
             previous.clear();
@@ -94,17 +95,17 @@ impl Run {
         }
         self.check_forks()?;
         if entries != reference.entries {
-            return broken("has another number of entries than it says");
+            return broken("does not have its stated number of entries");
         }
         if !previous.is_some_and(|last| reference.keys.can_end_with(&last)) {
-            return broken("ends with another key than it says");
+            return broken("does not end with its stated last key");
         }
         Ok(refer_to_pieces)
     }
 }
 
-/// Whether a fork is right behind the separator and first key `before`; it says nothing behind another
-/// separator.
+/// Whether a fork matches the previous separator and first key `before`; after a different separator it is
+/// not checked.
 fn parts(before: &Option<(Vec<u8>, Vec<u8>)>, separator: &[u8], first: &[u8], fork: Fork) -> bool {
     before.as_ref().is_none_or(|(other, before)| other != separator || fork == Fork::between(before, first))
 }

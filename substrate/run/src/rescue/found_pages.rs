@@ -1,11 +1,11 @@
-//! Replaced pages that were found one by one, put together to the version of a run that they belong to.
+//! Reassembles a version of a run from replaced pages that were found individually.
 //!
-//! A writing that no later one followed counts only if all of it was found: otherwise it may never have
-//! been committed, and what it was to replace is still there. A writing that came after one that was not
-//! committed has all that this one had.
+//! The newest write counts only if all of its pages were found. Otherwise it may never have been committed,
+//! and the pages that it would have replaced still exist. A write that follows an uncommitted one includes
+//! all of that one's changes.
 //!
 //! **Invariants**
-//! - Of each page the newest that counts is taken.
+//! - Of each page, the newest valid copy is used.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +20,22 @@ use crate::{
     format::long_separators::MAX_SEPARATOR_BYTES,
 };
 
-/// A replaced page, wherever it was found.
+/// A replaced page that was found.
 #[derive(Clone, Debug)]
 pub struct FoundPage {
     /// Number of the page in the data file.
     pub physical: u64,
-    /// What its header says.
+    /// Write identity from its header.
     pub writing: Writing,
-    /// What it says of itself.
+    /// Its own record.
     pub record: ReplacedPageRecord,
-    /// Its first and its last key.
+    /// Its first and last key.
     pub keys: (Vec<u8>, Vec<u8>),
 }
 
 impl RunRef {
-    /// The newest version of the run that `found`, replaced pages of it, make up. What it says of the number
-    /// and size of its entries is that of the run as it was written.
+    /// Returns the newest version of the run that can be assembled from `found`. Number and size of entries
+    /// remain those of the originally written run.
     #[must_use]
     pub fn with_found_pages(mut self, mut found: Vec<FoundPage>) -> Self {
         found.retain(|page| page.record.run == self.id && page.record.page < self.data_pages);
@@ -59,7 +59,7 @@ impl RunRef {
             }
             pages.push((page, self.place_for(&first)));
             let is_part = first.record.part == PagePart::BeforeBorder;
-            // One that was not found is one that cannot be read: there is no such page where the footer is.
+            // A missing overflow page gets the footer's place, which fails verification as such a page.
             let place = match &second {
                 Some(second) => self.place_for(second),
                 None => PagePlace { at: self.footer_page, writing: first.writing },
@@ -77,7 +77,7 @@ impl RunRef {
         self
     }
 
-    /// The place of a page, wherever it lies: a span of its own if it is in none of the run's.
+    /// Returns the place of a found page; appends a span if it is in none of the run's.
     fn place_for(&mut self, found: &FoundPage) -> PagePlace {
         let mut places = 0;
         for span in &self.spans {
@@ -92,8 +92,8 @@ impl RunRef {
     }
 }
 
-/// The newest generation, if some of its pages are missing: it may never have been committed, and then what
-/// it was to replace is still there.
+/// Returns the newest generation if some of its pages are missing: it may never have been committed, and then
+/// the pages that it would have replaced still exist.
 fn incomplete_newest(found: &[FoundPage]) -> Option<RunId> {
     let newest = found.iter().map(|page| page.writing.generation).max()?;
     let pages = || found.iter().filter(|page| page.writing.generation == newest);
@@ -101,8 +101,8 @@ fn incomplete_newest(found: &[FoundPage]) -> Option<RunId> {
     (pages().count() != usize_of(u64::from(expected))).then_some(newest)
 }
 
-/// Takes what there is of a page: the newest of its first part and, if that has only a part of the entries,
-/// the rest that was written with it.
+/// Removes the newest parts of a page: its first part and, if that is incomplete, the overflow part written
+/// with it.
 fn newest_parts(
     parts: &mut BTreeMap<(u32, PagePart), FoundPage>,
     page: u32,
@@ -118,14 +118,14 @@ fn newest_parts(
     before.map(|before| (before, behind))
 }
 
-/// Ends that have the keys of a page, too.
+/// Widens the key ends to include the keys of a page.
 fn widened(ends: &KeyEnds, (first, last): &(Vec<u8>, Vec<u8>)) -> KeyEnds {
     let is_inside = ends.may_hold(first) && ends.may_hold(last);
     if is_inside {
         return ends.clone();
     }
     let low = if ends.first_is_cut() { ends.first().to_vec() } else { ends.first().min(first).to_vec() };
-    // A last key that was cut is no bound: the greatest one that begins so is.
+    // A cut last key is not an upper bound: keys with that prefix may be greater.
     let high = match ends.last_is_cut() {
         true => [ends.last(), &[0xff; 16]].concat().max(last.clone()),
         false => ends.last().max(last).to_vec(),

@@ -1,7 +1,7 @@
-//! The payload of one page or block, without the run that it belongs to, in human-readable form.
+//! Decodes the payload of one page or block, without its run, into human-readable form.
 //!
 //! **Invariants**
-//! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.
+//! - Never fails completely: returns everything that can be decoded, and the reason why the rest cannot.
 
 use testudo_base::{Entry, OwnedEntry, codec::Damage};
 use testudo_storage::PageKind;
@@ -14,32 +14,32 @@ use crate::{
     },
 };
 
-/// What a block holds.
+/// Decoded contents of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContents {
-    /// Entries of a data block, in their order, and how many bytes of the last value are in the next page.
+    /// Entries of a data block, in order, and the number of bytes of the last value in following pages.
     Entries(Vec<OwnedEntry>, usize),
     /// Data blocks of an index block: separator, first page and pages, counted from the start of the run.
     Index(Vec<(Vec<u8>, u32, u32)>),
     /// A partition of a filter of this many bytes.
     Filter(usize),
-    /// What the run says about itself, the separators of its index blocks with page and pages, and index and
-    /// filter, if they are in the footer.
+    /// Description of the run, the separators of its index blocks with page and pages, and index and filter,
+    /// if they are enclosed in the footer.
     Footer(Box<RunRecord>, Vec<(Vec<u8>, u32, u32)>, Option<EnclosedContents>),
     /// Nothing that could be decoded.
     Nothing,
 }
 
-/// Index and filter that are in a footer.
+/// Index and filter enclosed in a footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnclosedContents {
-    /// As [`BlockContents::Index`].
+    /// As in [`BlockContents::Index`].
     pub blocks: Vec<(Vec<u8>, u32, u32)>,
-    /// As [`BlockContents::Filter`]; 0 if there is none.
+    /// As in [`BlockContents::Filter`]; 0 if there is none.
     pub filter_bytes: usize,
 }
 
-/// Decodes the payload of a block of this kind; the reason where that ended too early.
+/// Decodes the payload of a block of this kind; returns the reason if that ended early, too.
 pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&'static str>) {
     let mut damage = None;
     let contents = match kind {
@@ -88,7 +88,7 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
 /// Separator, first page and pages of a block, counted from the start of the run.
 type Place = (Vec<u8>, u32, u32);
 
-/// The data blocks of an index block.
+/// Decodes the data blocks of an index block.
 fn indexed_blocks(payload: &[u8]) -> (Vec<Place>, Option<&'static str>) {
     let mut blocks = Vec::new();
     let damage = visit(payload, true, |entry| {
@@ -99,7 +99,7 @@ fn indexed_blocks(payload: &[u8]) -> (Vec<Place>, Option<&'static str>) {
     (blocks, damage)
 }
 
-/// Hands on every entry of a block up to the first that does not decode or is out of order.
+/// Calls `act` for the entries of a block up to the first that cannot be decoded or is out of order.
 fn visit(
     payload: &[u8],
     may_repeat: bool,
@@ -111,7 +111,7 @@ fn visit(
         for index in 0..block.count() {
             let cell = block.cell(index)?;
             let key = [block.prefix(), cell.suffix].concat();
-            // Separators that were cut may be equal.
+            // Cut separators may be equal.
             let is_out_of_order = |previous: &Vec<u8>| *previous > key || (*previous == key && !may_repeat);
             if previous.as_ref().is_some_and(is_out_of_order) {
                 return Err(Damage("keys do not increase"));

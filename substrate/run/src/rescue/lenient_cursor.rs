@@ -1,10 +1,9 @@
-//! Reads whatever of a run's entries can still be read, block by block, for salvage.
+//! Reads all readable entries of a damaged run, block by block, for salvage.
 //!
-//! Needs nothing but the file and a reference: no index, no filter, no footer. What cannot be read is told,
-//! not hidden.
+//! Needs only the file and a reference: no index, filter or footer. Everything unreadable is reported.
 //!
 //! **Invariants**
-//! - Every entry comes from a block that verified as the one that belongs there, and keys increase strictly.
+//! - Every entry comes from a block that was verified as the expected one, and keys are strictly increasing.
 //! - Pages that cannot be read, or hold something else, are reported exactly once.
 //! - Memory is bounded by one stretch of pages and the longest block.
 
@@ -22,23 +21,23 @@ use testudo_storage::payload_of;
 
 use crate::{PageWalk, RunRef, WalkedBlock, format::block::Block};
 
-/// Pages of a run that gave no entries.
+/// Pages of a run that provided no entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostPages {
-    /// How many.
+    /// Number of pages.
     pub pages: u32,
-    /// Where the first of them is in the data file, in bytes.
+    /// Offset of the first of them in the data file, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Reason why it is lost.
     pub why: String,
 }
 
-/// A cursor that goes forward over what is left of a run.
+/// A forward cursor over the readable entries of a run.
 #[derive(Debug)]
 pub struct LenientCursor {
     file: Arc<dyn File>,
     store: StoreId,
-    /// The run, cut to its data blocks.
+    /// Reference to the run, restricted to its data blocks.
     reference: RunRef,
     next_page: u32,
     bytes: Vec<u8>,
@@ -54,7 +53,7 @@ pub struct LenientCursor {
 }
 
 impl LenientCursor {
-    /// A cursor over the data blocks of `reference`, as store `store` wrote them; stands before the first
+    /// Creates a cursor over the data blocks of `reference` in store `store`, positioned before the first
     /// entry.
     pub fn new(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Self {
         let reference = RunRef { footer_page: reference.data_pages, footer_pages: 0, ..reference.clone() };
@@ -76,7 +75,7 @@ impl LenientCursor {
         }
     }
 
-    /// Moves to the next entry that can be read, or past the end; tells what was skipped on the way.
+    /// Moves to the next readable entry, or past the end; reports pages skipped on the way.
     pub fn advance(&mut self) -> Option<LostPages> {
         if let Some(key) = self.key.take() {
             self.last_key = Some(key);
@@ -98,19 +97,19 @@ impl LenientCursor {
         lost
     }
 
-    /// The entry that it stands on; `None` before the first and past the last.
+    /// Current entry; `None` before the first and past the last.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let key = self.key.as_deref()?;
         let cell = Block::parse(&self.payload).ok()?.cell(self.slot).ok()?;
         Some(Entry { key, kind: cell.kind, value: cell.value })
     }
 
-    /// The last entry's key, once it has been left.
+    /// Key of the last passed entry.
     pub fn last_key(&self) -> Option<&[u8]> {
         self.last_key.as_deref()
     }
 
-    /// Bytes of pages that were looked at since the last call.
+    /// Bytes of pages read since the last call.
     pub fn take_bytes_read(&mut self) -> u64 {
         std::mem::take(&mut self.bytes_read)
     }
@@ -145,7 +144,7 @@ impl LenientCursor {
         let Ok(Some(stretch)) = walk.next_stretch(&mut read) else { return };
         self.bytes.clear();
         let mut at = 0;
-        // Overflow pages come where their keys do, not behind all others.
+        // Overflow pages are inserted in key order, not after all others.
         let mut overflow = Vec::new();
         for block in stretch.blocks.iter().filter(|block| block.page < reference.data_pages) {
             let length = usize_of(u64::from(block.pages)) * PAGE_SIZE;
@@ -173,7 +172,7 @@ impl LenientCursor {
         self.bytes_read += u64_of(self.bytes.len());
     }
 
-    /// Makes a block the current one, if all of it is valid.
+    /// Makes a block the current one, if it is entirely valid.
     fn load(&mut self, block: &WalkedBlock) -> std::result::Result<(), String> {
         let start = self.next_byte;
         self.next_byte += usize_of(u64::from(block.pages)) * PAGE_SIZE;
@@ -188,24 +187,25 @@ impl LenientCursor {
         self.payload.extend_from_slice(payload_of(&self.bytes[start..self.next_byte]));
         self.complete(block.page);
         if Block::parse(&self.payload).is_ok_and(|block| block.count() == 0) {
-            // It only has the end of a value.
+            // It holds only the end of a value.
             return Ok(());
         }
         let (first, last) = block_keys(&self.payload).map_err(|Damage(why)| why.to_owned())?;
         let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
         let keys = &self.reference.keys;
         if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
-            return Err("keys are outside the range of their place".to_owned());
+            return Err("keys are outside the expected range".to_owned());
         }
         self.count = Block::parse(&self.payload).map_or(0, |block| {
             let is_cut = block.continued_bytes().is_ok_and(|bytes| bytes > 0);
-            // Without the pages in which its value goes on, one of which is told as lost, it is lost, too.
+            // Without its continuation, a page of which is reported as lost, the entry is lost, too.
             block.count() - usize::from(is_cut)
         });
         Ok(())
     }
 
-    /// Adds to the current block what the pages behind it have of its last value, if these can be read.
+    /// Appends the continuation of the current block's last value from the following pages, if they are
+    /// readable.
     fn complete(&mut self, page: u32) {
         let missing = |payload: &[u8]| Block::parse(payload).and_then(|block| block.continued_bytes());
         for next in page.saturating_add(1)..self.reference.data_pages {
@@ -231,7 +231,7 @@ impl LenientCursor {
     }
 }
 
-/// The first and the last key of a block of entries, after all of it was found to make sense.
+/// Returns the first and the last key of a block of entries, after validating all of it.
 pub fn block_keys(payload: &[u8]) -> std::result::Result<(Vec<u8>, Vec<u8>), Damage> {
     let block = Block::parse(payload)?;
     if block.count() == 0 {
@@ -249,8 +249,8 @@ pub fn block_keys(payload: &[u8]) -> std::result::Result<(Vec<u8>, Vec<u8>), Dam
     Ok((first, last))
 }
 
-/// Whether `holds` for every entry of a block. Of a value that goes on in the next pages it sees only what is
-/// here.
+/// Whether `holds` is true for every entry of a block. For a value that continues in the next pages it gets
+/// only the part in this block.
 pub fn every_entry(payload: &[u8], mut holds: impl FnMut(&Entry<'_>) -> bool) -> bool {
     let Ok(block) = Block::parse(payload) else { return false };
     (0..block.count()).all(|slot| {
@@ -270,7 +270,7 @@ fn full_key(block: &Block<'_>, slot: usize) -> std::result::Result<(Vec<u8>, Kin
     Ok(([block.prefix(), cell.suffix].concat(), cell.kind))
 }
 
-/// Fills `buffer` from page `first` of a run; what cannot be read becomes zeros and is noted.
+/// Fills `buffer` from page `first` of a run; unreadable pages are zeroed and recorded.
 pub(crate) fn read_run_leniently(
     file: &dyn File,
     reference: &RunRef,
@@ -282,7 +282,7 @@ pub(crate) fn read_run_leniently(
     while !rest.is_empty() {
         let Some((physical, room)) = reference.locate(page) else {
             rest.fill(0);
-            unreadable.push((page, "the run has fewer pages than it says".to_owned()));
+            unreadable.push((page, "the run has fewer pages than its reference says".to_owned()));
             return;
         };
         let length = rest.len().min(usize_of(u64::from(room)).saturating_mul(PAGE_SIZE));
@@ -295,8 +295,7 @@ pub(crate) fn read_run_leniently(
     }
 }
 
-/// Fills `buffer` from consecutive pages of a file; pages that cannot be read become zeros and are listed
-/// with the reason.
+/// Fills `buffer` from consecutive pages of a file; unreadable pages are zeroed and returned with the reason.
 pub fn read_leniently(file: &dyn File, first_page: u64, buffer: &mut [u8]) -> Vec<(u32, String)> {
     let offset = |index: usize| {
         let bytes = u64_of(index * PAGE_SIZE);
@@ -313,7 +312,7 @@ pub fn read_leniently(file: &dyn File, first_page: u64, buffer: &mut [u8]) -> Ve
                 "the file ends before this page".to_owned()
             }
             Some(Err(error)) => error.to_string(),
-            None => "no file is so long".to_owned(),
+            None => "the offset exceeds the maximum file size".to_owned(),
         };
         page.fill(0);
         unreadable.push((u32_of(index), failed));

@@ -1,8 +1,9 @@
-//! Asks what is left of a run's filter which keys the run never held, for salvage.
+//! Queries the filter of a damaged run for keys that the run never held, for salvage.
 //!
 //! **Invariants**
-//! - The answer is "no" only if footer and filter page verified as those of this run; all else is "maybe".
-//! - One page is in memory, and nothing between calls.
+//! - The answer is "no" only if footer and filter page were verified as those of this run; otherwise it is
+//!   "maybe".
+//! - At most one page is in memory, and none between calls.
 
 use testudo_base::{StoreId, checksum::hash_key, sync::Arc};
 use testudo_env::File;
@@ -14,7 +15,7 @@ use crate::{
     rescue::lenient_cursor::{read_leniently, read_run_leniently},
 };
 
-/// The filter of a run that may be damaged.
+/// Filter of a possibly damaged run.
 #[derive(Clone, Debug)]
 pub struct LenientFilter {
     file: Arc<dyn File>,
@@ -26,12 +27,12 @@ pub struct LenientFilter {
 }
 
 impl LenientFilter {
-    /// The filter of the run of `reference`, as store `store` wrote it; `None` if it has none or lost its
-    /// footer.
+    /// Opens the filter of the run of `reference` in store `store`; `None` if it has none, or if its footer
+    /// is lost.
     pub fn open(file: Arc<dyn File>, store: StoreId, reference: &RunRef) -> Option<Self> {
         let mut walk = PageWalk::new(reference, store, reference.footer_page);
         let mut read = |first: u32, buffer: &mut [u8]| {
-            // Pages that cannot be read become zeros, which do not verify.
+            // Unreadable pages are zeroed, and zeros do not verify.
             read_run_leniently(&*file, reference, first, buffer, &mut Vec::new());
             Ok(())
         };
@@ -50,7 +51,7 @@ impl LenientFilter {
         })
     }
 
-    /// `false` only if the run never held `key`.
+    /// Returns `false` only if the run never held `key`.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         let hash = hash_key(key);
         let page = self.filter_page + testudo_filter::partition_of(hash, self.filter_pages);

@@ -12,7 +12,7 @@ fn new_bed() -> TestBed {
     TestBed::with_cache(1 << 20)
 }
 
-/// A run of so many entries with even numbers.
+/// Writes a run of `entries` entries with even numbers.
 fn write(bed: &TestBed, entries: u64, value_bytes: usize, layout: RunLayout) -> Arc<Run> {
     let mut writer = bed.writer().with_layout(layout);
     for number in 0..entries {
@@ -35,7 +35,7 @@ fn is_enclosed(run: &Run) -> bool {
     run.footer().unwrap().enclosed().is_some()
 }
 
-/// Checks a run by everything that looks into it, as it was written and as it is opened anew.
+/// Checks a run by all kinds of reads, as written and reopened.
 fn check(bed: &TestBed, run: &Arc<Run>, entries: u64) {
     for run in [Arc::clone(run), bed.reopened(run)] {
         run.check_pages().unwrap();
@@ -43,8 +43,8 @@ fn check(bed: &TestBed, run: &Arc<Run>, entries: u64) {
         run.check_entries().unwrap();
         let run = bed.reopened(&run);
         for number in 0..entries {
-            assert!(has(&run, 2 * number), "of {entries} entries {number} is missing");
-            assert!(!has(&run, 2 * number + 1), "of {entries} entries one behind {number} is there");
+            assert!(has(&run, 2 * number), "of {entries} entries, {number} is missing");
+            assert!(!has(&run, 2 * number + 1), "of {entries} entries, a key after {number} is found");
         }
         let mut cursor = RunCursor::new(bed.reopened(&run), ReadAhead::Adaptive);
         cursor.seek_last().unwrap();
@@ -54,7 +54,7 @@ fn check(bed: &TestBed, run: &Arc<Run>, entries: u64) {
 }
 
 #[test]
-fn a_small_run_has_a_single_page_beside_its_data() {
+fn a_small_run_has_one_page_beyond_its_data() {
     let layouts = [RunLayout::default(), RunLayout { has_filter: false, ..RunLayout::default() }];
     for (entries, layout) in [1, 2, 33, 200, 700].into_iter().flat_map(|n| layouts.map(|l| (n, l))) {
         let bed = new_bed();
@@ -66,7 +66,7 @@ fn a_small_run_has_a_single_page_beside_its_data() {
 }
 
 #[test]
-fn around_the_size_from_which_a_run_has_an_index_apart_all_is_found() {
+fn all_keys_are_found_around_the_size_limit_of_enclosing_footers() {
     let mut seen = BTreeSet::new();
     for entries in (1_000..3_000).step_by(61) {
         let bed = new_bed();
@@ -81,7 +81,7 @@ fn around_the_size_from_which_a_run_has_an_index_apart_all_is_found() {
 }
 
 #[test]
-fn who_wants_them_apart_gets_them_so() {
+fn index_and_filter_can_be_kept_in_separate_pages() {
     let bed = new_bed();
     bed.data.small_runs_apart().store(true, Relaxed);
     let run = write(&bed, 33, 100, RunLayout::default());
@@ -92,7 +92,7 @@ fn who_wants_them_apart_gets_them_so() {
 }
 
 #[test]
-fn a_footer_leaves_no_byte_of_its_page_unused_before_it_does_without() {
+fn an_enclosing_footer_fills_its_page() {
     let bed = new_bed();
     let payload_bytes = |run: &Run| {
         let page = run.reference().footer_page;
@@ -102,14 +102,14 @@ fn a_footer_leaves_no_byte_of_its_page_unused_before_it_does_without() {
     };
     let enclosed = (1..4_000).step_by(7).map(|entries| write(&bed, entries, 30, RunLayout::default()));
     let largest = enclosed.take_while(|run| is_enclosed(run)).last().unwrap();
-    // The filter grows by blocks of 81 bytes, the index by 30 bytes.
+    // The filter grows in blocks of 81 bytes, the index by 30 bytes.
     assert!(payload_bytes(&largest) > PAGE_SIZE - 200, "{} bytes", payload_bytes(&largest));
 }
 
 #[test]
-fn a_lookup_in_a_small_run_reads_its_footer_once_and_one_page_of_data() {
+fn a_lookup_in_a_small_run_reads_the_footer_once_and_one_data_page() {
     let bed = new_bed();
-    // The first keeps index and filter in memory, the second has them in a page.
+    // The first run keeps index and filter in memory, the second has them in a page.
     for (entries, reads) in [(100, [2, 1, 0]), (700, [2, 1, 0])] {
         let run = bed.reopened(&write(&bed, entries, 100, RunLayout::default()));
         let keeps = entries == 100;
@@ -124,7 +124,7 @@ fn a_lookup_in_a_small_run_reads_its_footer_once_and_one_page_of_data() {
 }
 
 #[test]
-fn what_a_run_keeps_in_memory_is_counted() {
+fn memory_kept_by_a_run_is_counted() {
     let bed = new_bed();
     let run = bed.reopened(&write(&bed, 100, 100, RunLayout::default()));
     let before = run.data().run_memory_bytes();
@@ -136,7 +136,7 @@ fn what_a_run_keeps_in_memory_is_counted() {
 }
 
 #[test]
-fn damage_in_a_footer_with_index_and_filter_is_found_and_no_key_is_denied() {
+fn damage_in_an_enclosing_footer_is_found_and_no_key_is_denied() {
     for entries in [100, 700] {
         let bed = new_bed();
         let run = write(&bed, entries, 100, RunLayout::default());
@@ -161,7 +161,7 @@ fn damage_in_a_footer_with_index_and_filter_is_found_and_no_key_is_denied() {
 const READ: OpenOptions = OpenOptions { mode: OpenMode::Read, direct: false };
 
 #[test]
-fn inspection_shows_the_data_blocks_that_a_footer_leads_to() {
+fn inspection_shows_the_data_blocks_of_an_enclosing_footer() {
     let bed = new_bed();
     let run = write(&bed, 700, 100, RunLayout::default());
     let mut bytes = AlignedBuffer::zeroed(PAGE_SIZE);

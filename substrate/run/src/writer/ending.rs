@@ -1,10 +1,10 @@
-//! What a run ends with: index, filter and footer; and what becomes of its space.
+//! The end of a run: index, filter and footer; and freeing unused space.
 //!
-//! Where index and filter of a small run fit into the page of its footer, that is where they are (decision
-//! 0055). Otherwise they have pages of their own before it.
+//! If index and filter of a small run fit into the page of its footer, they are stored there (decision 0055).
+//! Otherwise they have separate pages before it.
 //!
 //! **Invariants**
-//! - The footer states the run's whole reference, its own place included.
+//! - The footer contains the run's whole reference, including the footer's own position.
 
 use std::{
     convert::Infallible,
@@ -30,7 +30,7 @@ use crate::{
 };
 
 const FILTER_PRECISION: Precision = Precision::Bits8;
-/// A slot, two lengths, and page and pages of the data block.
+/// Minimum bytes of an index entry: a slot, two lengths, and page and page count of the data block.
 const INDEX_ENTRY_BYTES_MIN: usize = SLOT_BYTES + 2 + 8;
 
 impl RunWriter {
@@ -38,7 +38,7 @@ impl RunWriter {
         let mut top: Vec<(Separator, BlockPosition)> = Vec::new();
         let mut block = BlockBuilder::default();
         let mut first: Option<Separator> = None;
-        // From the first entry of the open index block to the last one.
+        // Fork from the first to the last entry of the open index block.
         let mut way: Option<Fork> = None;
         let mut index = std::mem::take(&mut self.index);
         index.each(|EncodedBlock { separator, entry, fork }| {
@@ -75,15 +75,15 @@ impl RunWriter {
         Ok((first, self.next_page - first))
     }
 
-    /// Writes what is left and returns the run. Durable after the data file is synced. `covered_range` is
-    /// that of [`RunRecord`].
+    /// Writes the rest and returns the run. Durable after the data file is synced. `covered_range` is that of
+    /// [`RunRecord`].
     ///
     /// REQUIRES: at least one entry was pushed.
     pub fn finish(self, covered_range: Option<KeyBounds>) -> Result<Arc<Run>> {
         self.finish_as(covered_range, false)
     }
 
-    /// As [`RunWriter::finish`], for a run of values that other runs refer to.
+    /// Like [`RunWriter::finish`], for a run of values to which other runs refer.
     pub fn finish_value_segment(self) -> Result<Arc<Run>> {
         self.finish_as(None, true)
     }
@@ -92,15 +92,15 @@ impl RunWriter {
         if self.entries == 0 {
             return Err(Error::invalid("a run needs at least one entry"));
         }
-        debug_assert!(self.tombstones <= self.entries, "tombstones are entries");
+        debug_assert!(self.tombstones <= self.entries, "tombstones must be entries");
         self.finish_block()?;
         debug_assert_eq!(
             u64::from(self.next_page) * u64_of(PAGE_SIZE),
             self.data_bytes,
-            "data blocks come first"
+            "data blocks must come first"
         );
         let mut record = self.record(covered_range, is_value_segment);
-        // Who looks for a value knows that it is there, and of a sole key the reference says which it is.
+        // Values are only looked up if they exist, and a sole key is already in the reference.
         let is_known = self.entries == 1 && !record.reference.keys.first_is_cut();
         let has_filter = self.layout.has_filter && !is_value_segment && !is_known;
         let footer = if let Some(footer) = self.write_all_in_footer(&mut record, has_filter)? {
@@ -122,7 +122,7 @@ impl RunWriter {
         Ok(Arc::new(Run::written(self.data, record.reference, self.extents, footer)))
     }
 
-    /// What the run is to say about itself, but for the place of its footer. REQUIRES: all data is written.
+    /// Describes the run, without the position of its footer. REQUIRES: all data is written.
     fn record(&self, covered_range: Option<KeyBounds>, is_value_segment: bool) -> RunRecord {
         RunRecord {
             store: self.data.store(),
@@ -148,7 +148,7 @@ impl RunWriter {
         }
     }
 
-    /// The footer states the run's whole reference, its own place included.
+    /// Sets the footer's position in the run's reference, which the footer contains.
     fn place_footer(&mut self, record: &mut RunRecord, pages: usize) -> Result<()> {
         self.take_space(pages)?;
         record.reference.footer_page = self.next_page;
@@ -157,11 +157,11 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes a footer that has index and filter in its page; `None` if they do not fit there.
+    /// Writes a footer that encloses index and filter; `None` if they do not fit into its page.
     fn write_all_in_footer(&mut self, record: &mut RunRecord, has_filter: bool) -> Result<Option<Footer>> {
         let keys = u64_of(self.hashes.len());
         let filter_bytes = if has_filter { testudo_filter::bytes(keys, FILTER_PRECISION) } else { 0 };
-        // An entry of an index block takes no less.
+        // Lower bound of the bytes per index entry.
         let bytes = u64_of(self.index.len() * INDEX_ENTRY_BYTES_MIN) + filter_bytes;
         if bytes > u64_of(PAGE_PAYLOAD_BYTES) || self.data.small_runs_apart().load(Relaxed) {
             return Ok(None);
@@ -189,7 +189,7 @@ impl RunWriter {
         Ok(Some(footer))
     }
 
-    /// All of the index, if it fits into one block.
+    /// Encodes the whole index, if it fits into one block.
     fn sole_index_block(&mut self) -> Option<BlockBuilder> {
         let (mut block, mut fits) = (BlockBuilder::default(), true);
         self.index
@@ -203,7 +203,7 @@ impl RunWriter {
 
     /// Writes the footer.
     fn write_footer(&mut self, footer: &Footer, record: &mut RunRecord) -> Result<()> {
-        // More pages may mean more spans to state, and so a longer footer.
+        // More pages may mean more spans, and so a longer footer.
         let mut pages = 1;
         loop {
             self.place_footer(record, pages)?;
@@ -217,7 +217,7 @@ impl RunWriter {
         }
     }
 
-    /// The first `pages` pages of what was taken.
+    /// Spans of the first `pages` allocated pages.
     fn spans_of(&self, pages: u32) -> Vec<ExtentSpan> {
         let mut left = pages;
         let mut spans = Vec::new();
@@ -228,12 +228,12 @@ impl RunWriter {
             }
             left -= page_count;
         }
-        debug_assert_eq!(left, 0, "space was taken");
+        debug_assert_eq!(left, 0, "space must be allocated");
         spans.shrink_to_fit();
         spans
     }
 
-    /// Gives back the pages that were taken but not needed.
+    /// Frees the allocated pages that were not needed.
     fn cut_space(&mut self) {
         let mut needed = self.next_page;
         let table = Arc::clone(self.data.extents());
@@ -249,7 +249,7 @@ impl RunWriter {
             self.extents.push(kept);
             needed -= pages;
         }
-        debug_assert_eq!(needed, 0, "space was taken");
+        debug_assert_eq!(needed, 0, "space must be allocated");
         self.extents.shrink_to_fit();
     }
 }

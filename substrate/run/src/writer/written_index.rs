@@ -1,10 +1,10 @@
-//! The index of the data blocks that were written, until the run ends.
+//! The index of the written data blocks, kept until the run ends.
 //!
-//! Its entries are kept as they will stand in index pages, one behind the other: a run has thousands, and as
-//! structures with a key each they took several times as much.
+//! Entries are stored contiguously in their encoding of index pages: a run has thousands, and structures with
+//! separate keys would take several times the memory.
 //!
 //! **Invariants**
-//! - What is said of a block can change until the next one is added.
+//! - The entry of a block can change until the next one is added.
 
 use testudo_base::{
     LargeVec, Result,
@@ -18,36 +18,36 @@ use crate::format::{
     long_separators::{Fork, Separator},
 };
 
-/// Bytes of the lengths before an entry.
+/// Bytes of the lengths before each entry.
 const LENGTHS_BYTES: usize = 3 * 4;
 
-/// A data block that was written.
+/// A written data block.
 #[derive(Debug)]
 pub(super) struct WrittenBlock {
-    /// Before its keys.
+    /// Separator before its keys.
     pub(super) separator: Separator,
     pub(super) position: BlockPosition,
-    /// Keys from here on need so many pages more.
+    /// Border and page count: keys from the border on need this many more pages.
     pub(super) continued_from: Option<(Box<[u8]>, u32)>,
 }
 
-/// Blocks in the order of their keys.
+/// Index of the written blocks, in key order.
 #[derive(Debug, Default)]
 pub(super) struct WrittenIndex {
-    /// Of each but the last: lengths of separator, entry and the fork at the entry's end, as u32; separator;
-    /// entry.
+    /// All blocks but the last: lengths of separator, entry and the fork at the entry's end, as u32;
+    /// separator; entry.
     bytes: LargeVec<u8>,
     last: Option<WrittenBlock>,
     len: usize,
-    /// Kept for the next entry.
+    /// Reused buffer for the next entry.
     entry: Vec<u8>,
 }
 
-/// An entry as it stands in an index page.
+/// An entry in the encoding of index pages.
 pub(super) struct EncodedBlock<'a> {
     pub(super) separator: &'a [u8],
     pub(super) entry: &'a [u8],
-    /// There if the separator was cut.
+    /// The fork, if the separator was cut.
     pub(super) fork: Option<Fork>,
 }
 
@@ -56,7 +56,7 @@ impl WrittenIndex {
         self.len
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory.
     pub(super) fn room_bytes(&self) -> usize {
         self.bytes.room_bytes()
     }
@@ -88,11 +88,11 @@ impl WrittenIndex {
         self.bytes.extend_from_slice(entry);
     }
 
-    /// Shows all entries, in order. No more can be added.
+    /// Calls `show` for all entries, in order. No more can be added afterwards.
     pub(super) fn each(&mut self, mut show: impl FnMut(EncodedBlock<'_>) -> Result<()>) -> Result<()> {
         self.encode_last();
         let mut rest = &*self.bytes;
-        let mut take = |length: usize| rest.split_off(..length).expect("it was just encoded");
+        let mut take = |length: usize| rest.split_off(..length).expect("the entry was just encoded");
         for _ in 0..self.len {
             let [separator, entry, fork] = [(); 3].map(|()| {
                 let bytes = take(4).try_into().expect("four bytes");

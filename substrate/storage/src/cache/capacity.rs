@@ -1,15 +1,14 @@
-//! How much memory the cache has: groups of frames come when they are needed and go when the capacity falls.
+//! The memory of the cache: groups of frames are allocated on demand and freed when the capacity shrinks.
 //!
-//! The capacity is what the cache has in any case, and what it borrows from a pool of memory for as long as
-//! nobody with a better claim needs it ([`testudo_base::chunks`]).
+//! The capacity is a part that the cache owns plus a part that it borrows from a memory pool until a use with
+//! a higher priority needs it ([`testudo_base::chunks`]).
 //!
-//! Memory is allocated for 64 frames at once: an allocator that is asked for single aligned pages wastes
-//! nearly as much again.
+//! Memory is allocated for 64 frames at once: single aligned pages cost an allocator nearly twice their size.
 //!
 //! **Invariants**
-//! - Groups come and go under `resizing`; beyond the capacity none comes.
-//! - A group goes only when nobody uses any of its pages; what is in use is tried again at later misses.
-//! - Pages of the main set move to other frames when their group goes.
+//! - Groups are allocated and freed under `resizing`; none is allocated beyond the capacity.
+//! - A group is freed only when none of its pages is pinned; otherwise later misses retry.
+//! - Pages of the main set move to other frames when their group is freed.
 
 use testudo_base::{
     PAGE_SIZE,
@@ -34,10 +33,10 @@ use super::{
 
 /// Frames of the smallest cache.
 const FRAMES_MIN: usize = 16;
-/// Below this bound of the pool pages borrow less than a group at once.
+/// Below this pool limit, the cache borrows less than a group at once.
 const SMALL_POOL_BYTES: u64 = 8 << 20;
 
-/// What the cache borrows.
+/// Memory that the cache borrows.
 #[derive(Debug, Default)]
 pub(super) struct Borrowed {
     from: OnceLock<Source>,
@@ -45,11 +44,11 @@ pub(super) struct Borrowed {
     frames: AtomicUsize,
 }
 
-/// Where the cache borrows.
+/// The pool to borrow from.
 #[derive(Debug)]
 struct Source {
     pool: Arc<ChunkPool>,
-    /// Frames that are borrowed at once.
+    /// Frames borrowed at once.
     unit: usize,
 }
 
@@ -65,14 +64,14 @@ impl Source {
     }
 }
 
-/// Frames for a capacity in bytes: whole groups, unless that would be a large part of it.
+/// Number of frames for a capacity in bytes: whole groups, unless a group would be a large part of it.
 pub(super) fn frames_of(capacity_bytes: u64) -> usize {
     let frames = usize_of(capacity_bytes / u64_of(PAGE_SIZE)).clamp(FRAMES_MIN, GROUPS_MAX * GROUP_FRAMES);
     let unit = if frames >= 16 * GROUP_FRAMES { GROUP_FRAMES } else { FRAMES_MIN };
     if frames < GROUP_FRAMES { frames } else { frames / unit * unit }
 }
 
-/// Frames that hold nothing. Numbers may be outdated: who takes one looks whether it can be claimed.
+/// Frames without a page. Numbers may be stale: a thread that pops one still has to claim it.
 #[derive(Debug, Default)]
 pub(super) struct FreeFrames {
     count: AtomicUsize,
@@ -114,7 +113,7 @@ impl FreeFrames {
 }
 
 impl PageCache {
-    /// From now on the cache also takes what the pool can spare. The first call counts.
+    /// Lets the cache borrow from the pool. Only the first call has an effect.
     pub fn borrow_from(self: &Arc<Self>, pool: &Arc<ChunkPool>) {
         let is_small = pool.limit_bytes() < SMALL_POOL_BYTES;
         let unit = if is_small { FRAMES_MIN } else { GROUP_FRAMES };
@@ -125,15 +124,15 @@ impl PageCache {
         }
     }
 
-    /// Changes how many bytes of pages may be held in any case (at least 16 pages; above 4 MiB rounded down
-    /// to 256 KiB). Memory comes when pages do; what is too much is freed before this returns, but for pages
-    /// in use, which go later.
+    /// Sets the bytes of pages that the cache owns (at least 16 pages; above 4 MiB rounded down to 256 KiB).
+    /// Memory is allocated on demand. Excess memory is freed before this returns, except for pinned pages,
+    /// which are freed later.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.own_frames.store(frames_of(capacity_bytes), Relaxed);
         self.shrink_to_capacity();
     }
 
-    /// Frames that may have memory now.
+    /// Number of frames that may have memory now.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
         self.own_frames.load(Relaxed) + self.borrowed.frames.load(Relaxed)
@@ -149,7 +148,7 @@ impl PageCache {
         }
     }
 
-    /// Borrows a few more frames, if it may. REQUIRES: `resizing` is not held.
+    /// Borrows one unit of frames if the pool allows it. REQUIRES: `resizing` is not held.
     pub(super) fn borrow(&self) {
         let Some(source) = self.borrowed.from.get() else { return };
         if !self.free.has_some() && source.pool.borrow(source.unit_bytes()) {
@@ -157,7 +156,7 @@ impl PageCache {
         }
     }
 
-    /// One step towards the capacity, on behalf of somebody who needs a frame.
+    /// Takes one step towards the capacity on behalf of a caller that needs a frame.
     pub(super) fn approach_capacity(&self) {
         if self.frames.used() > self.capacity() {
             let Some(_resizing) = self.resizing.try_lock() else { return };
@@ -175,9 +174,9 @@ impl PageCache {
         }
     }
 
-    /// Frees a group's memory if there is too much and nobody uses it. REQUIRES: `resizing` is held.
+    /// Frees a group if memory exceeds the capacity and no page is pinned. REQUIRES: `resizing` is held.
     fn shrink_by(&self, number: usize) -> bool {
-        debug_assert!(is_held(&self.resizing), "`resizing` is held");
+        debug_assert!(is_held(&self.resizing), "`resizing` must be held");
         let excess = self.frames.used().saturating_sub(self.capacity());
         let Some(group) = self.frames.group(number) else { return false };
         if excess == 0 || group.frame_count() == 0 {
@@ -193,7 +192,7 @@ impl PageCache {
         true
     }
 
-    /// Moves a page of the main set to another frame, forgets any other.
+    /// Moves a page of the main set to another frame; evicts any other.
     fn move_or_evict(&self, claim: &Claim<'_>) {
         let heat = main_heat(claim).unwrap_or(0);
         let entry = self.map.entry(claim.page());
@@ -233,7 +232,7 @@ impl PageCache {
                 empty.push(claim);
             } else {
                 pages.into_iter().for_each(Claim::put_back);
-                // Whoever took one of these off the list meanwhile could not claim it, and left.
+                // A thread that popped one of these meanwhile failed to claim it and dropped the number.
                 empty.into_iter().for_each(|claim| self.release_unused_frame(claim));
                 return None;
             }
@@ -244,7 +243,7 @@ impl PageCache {
 }
 
 impl Borrower for PageCache {
-    /// Pages in use may keep some of the memory a little longer.
+    /// Pinned pages may keep some of the memory a little longer.
     fn give_up_chunk(&self) -> bool {
         let Some(source) = self.borrowed.from.get() else { return false };
         let less = |frames: usize| frames.checked_sub(source.unit);

@@ -1,8 +1,8 @@
-//! What the cache counts, each thread in a line of its own.
+//! Counters of the cache, striped by thread.
 //!
 //! **Invariants**
-//! - No look-up writes to a line that threads of other stripes write to, but for the page's heat when that
-//!   changes.
+//! - No lookup writes to a cache line that threads of other stripes write to, except for the page's heat when
+//!   that changes.
 
 use testudo_base::sync::{
     atomic::{AtomicU64, Ordering, Ordering::Relaxed},
@@ -11,20 +11,20 @@ use testudo_base::sync::{
 
 use super::pins::STRIPES;
 
-/// A value with cache lines to itself, the neighbour that processors fetch along included.
+/// A value padded to its own cache lines, including the adjacent line that processors prefetch.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
 thread_local! {
-    /// The stripe of a thread; threads are given different ones in turn.
+    /// Stripe of the thread; assigned round-robin.
     static STRIPE: usize = {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
     };
 }
 
-/// The stripe of this thread.
+/// Returns the stripe of this thread.
 #[inline]
 pub(crate) fn stripe() -> usize {
     STRIPE.with(|stripe| *stripe)
@@ -42,30 +42,30 @@ pub(crate) struct Counts {
     pub(crate) warmed: AtomicU64,
 }
 
-/// Hits, misses and size of the cache since it was made.
+/// Hits, misses and size of the cache since its creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStats {
-    /// Look-ups that found their page.
+    /// Lookups that found their page.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Lookups that did not.
     pub misses: u64,
-    /// Pages evicted to make room.
+    /// Pages evicted for others.
     pub evictions: u64,
     /// Loads of data pages that a cache larger by an eighth would have saved.
     pub ghost_hits: u64,
     /// Waits for a page that another thread was reading.
     pub shared_loads: u64,
-    /// Pages put in because an earlier cache had them.
+    /// Pages restored from the hot set of an earlier cache.
     pub restored: u64,
-    /// Those of them that were used; each counts once.
+    /// Restored pages that were used; each counts once.
     pub restored_hits: u64,
-    /// Pages put in by merges, because they take the place of pages that queries used.
+    /// Pages inserted by merges because they replace pages that queries used.
     pub warmed: u64,
-    /// Bytes of pages held: memory that is allocated for them.
+    /// Bytes of memory allocated for pages.
     pub used_bytes: u64,
-    /// Most bytes of pages that may be held.
+    /// Maximum of `used_bytes`.
     pub capacity_bytes: u64,
-    /// Bytes of tables, beyond `used_bytes`.
+    /// Bytes of tables, not included in `used_bytes`.
     pub metadata_bytes: u64,
 }
 
@@ -82,7 +82,7 @@ impl Counters {
         &self.0[stripe].0
     }
 
-    /// The sums of all stripes.
+    /// Adds the sums over all stripes to `stats`.
     pub(crate) fn add_to(&self, stats: &mut CacheStats) {
         for Padded(counts) in &self.0 {
             stats.hits += counts.hits.load(Relaxed);
@@ -97,7 +97,7 @@ impl Counters {
     }
 }
 
-/// One more.
+/// Increments a counter.
 #[inline]
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);

@@ -1,11 +1,10 @@
-//! All frames, by number: a table of groups that grows and never moves.
+//! All frames by number: a table of groups that grows and never moves.
 //!
-//! What a group knows of its frames (1 % of their memory) stays once it was made; the memory of its pages
-//! comes and goes. The table grows by buckets that double, so that a small cache has a small table.
+//! A group's metadata (1 % of its memory) is never freed; the memory of its pages is allocated and freed. The
+//! table grows in buckets of doubling size, so that a small cache has a small table.
 //!
 //! **Invariants**
-//! - A frame's number is the number of its group × frames of a group + its place there; it is its own for
-//!   ever.
+//! - A frame's number is its group's number × frames per group + its index in the group; it never changes.
 //! - `used` is the number of frames that have memory.
 
 use testudo_base::{
@@ -19,18 +18,18 @@ use testudo_base::{
 use super::pins::{Claim, FrameRef, GROUP_FRAMES, Group};
 
 const FIRST_BUCKET_LOG: u32 = 4;
-/// Buckets: 2^24 groups, or 4 TiB.
+/// Number of buckets: 2^24 groups, or 4 TiB.
 const BUCKETS: usize = 20;
-/// Least number that no group has.
+/// Maximum number of groups.
 pub(crate) const GROUPS_MAX: usize = ((1 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
 
-/// Where one bucket's groups are.
+/// Groups of one bucket.
 type Bucket = Box<[OnceLock<Box<Group>>]>;
 
 #[derive(Debug, Default)]
 pub(crate) struct FrameTable {
     buckets: [OnceLock<Bucket>; BUCKETS],
-    /// Groups that were made.
+    /// Number of groups created.
     group_count: AtomicUsize,
     /// All groups before this one have memory.
     first_idle: AtomicUsize,
@@ -45,39 +44,39 @@ impl FrameTable {
         (usize_of(u64::from(log - FIRST_BUCKET_LOG)), shifted - (1 << log))
     }
 
-    /// A group, if it was made.
+    /// Returns a group, if it has been created.
     #[inline]
     pub(crate) fn group(&self, group: usize) -> Option<&Group> {
         let (bucket, at) = Self::place(group);
         self.buckets.get(bucket)?.get()?.get(at)?.get().map(|group| &**group)
     }
 
-    /// The frame with this number, if there ever was one.
+    /// Returns the frame with this number, if its group has been created.
     #[inline]
     pub(crate) fn frame(&self, number: u32) -> Option<FrameRef<'_>> {
         let number = usize_of(u64::from(number));
         Some(self.group(number / GROUP_FRAMES)?.frame(number % GROUP_FRAMES))
     }
 
-    /// Numbers of frames are below this; a multiple of [`GROUP_FRAMES`].
+    /// Exclusive upper bound of frame numbers; a multiple of [`GROUP_FRAMES`].
     pub(crate) fn positions(&self) -> usize {
         self.group_count.load(Relaxed) * GROUP_FRAMES
     }
 
-    /// Frames that have memory.
+    /// Number of frames that have memory.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Relaxed)
     }
 
-    /// Gives one group `count` frames of memory, and returns their numbers. REQUIRES: one call at a time,
-    /// also of [`FrameTable::remove`]; fewer than [`GROUPS_MAX`] groups have memory.
+    /// Allocates `count` frames of one group and returns their numbers. REQUIRES: no concurrent call, nor one
+    /// of [`FrameTable::remove`]; fewer than [`GROUPS_MAX`] groups have memory.
     pub(crate) fn add(&self, count: usize) -> std::ops::Range<u32> {
         let made = self.group_count.load(Relaxed);
         let is_idle = |&number: &usize| self.group(number).is_some_and(|group| group.frame_count() == 0);
         let from = self.first_idle.load(Relaxed);
         let number = (from..made).find(is_idle).unwrap_or(made);
         self.first_idle.store(number + 1, Relaxed);
-        debug_assert!(number < GROUPS_MAX, "fewer groups than that have memory");
+        debug_assert!(number < GROUPS_MAX, "too many groups");
         let first = u32_of(number * GROUP_FRAMES);
         let (bucket, at) = Self::place(number);
         let bucket_groups = 1_usize << (low32(u64_of(bucket)) + FIRST_BUCKET_LOG);
@@ -92,12 +91,12 @@ impl FrameTable {
     /// Frees the memory of a group, given the claims on all of its frames.
     pub(crate) fn remove(&self, group: &Group, claims: Vec<Claim<'_>>) {
         let before = self.used.fetch_sub(claims.len(), Relaxed);
-        debug_assert!(before >= claims.len(), "frames with memory are counted");
+        debug_assert!(before >= claims.len(), "frame count underflows");
         self.first_idle.fetch_min(group.number(), Relaxed);
         group.take_back(claims);
     }
 
-    /// Bytes of the table itself, about.
+    /// Approximate bytes of the table itself.
     pub(crate) fn table_bytes(&self) -> u64 {
         u64_of(self.group_count.load(Relaxed) * (size_of::<Group>() + size_of::<OnceLock<Box<Group>>>()))
     }

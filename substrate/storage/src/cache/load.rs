@@ -1,9 +1,9 @@
-//! How a page comes into the cache: read straight into its frame, once, whoever else wants it meanwhile.
+//! Loads of pages: a page is read straight into its frame, once, however many threads want it.
 //!
 //! **Invariants**
-//! - A page that is loading is in the page map, so that a second thread finds the load and waits for it.
-//! - Who loads a page never waits for another load before it has finished its own; so waits form no circle.
-//! - A load that ends in any way wakes all who wait for it.
+//! - A page that is being loaded is in the page map, so that a second thread finds the load and waits for it.
+//! - A thread never waits for another load while it holds one itself, so waits cannot deadlock.
+//! - A load wakes all of its waiters when it ends, whether it succeeds or fails.
 
 use testudo_base::{
     PAGE_BYTES, RunId,
@@ -20,51 +20,51 @@ use super::{
     replacement::{Class, Set, is_used_again},
 };
 
-/// Looks at a page that is changing hands before it is read past the cache.
+/// Maximum retries while a page is claimed, before it is read without the cache.
 const TRIES_MAX: usize = 10_000;
 
-/// Where threads sleep until a load ends; loads share a few of them.
+/// Where threads sleep until a load ends; loads share a few gates.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     lock: Mutex<()>,
     ended: Condvar,
 }
 
-/// What to do about a page that was not there.
+/// How to get a page that was not cached.
 #[derive(Debug)]
 pub enum Arrival<'a> {
-    /// Nothing: it is there now.
+    /// The page is cached now.
     Present(PageRef<'a>),
-    /// Read it.
+    /// The caller must read the page.
     Load(Loading<'a>),
-    /// Wait until another thread has read it, and look again.
+    /// The caller must wait until another thread has read it, then look it up again.
     Elsewhere(Awaited<'a>),
-    /// Read it past the cache: all frames are in use.
+    /// The caller must read it without the cache: all frames are pinned.
     Refused,
 }
 
-/// What is to be seen of a page.
+/// State of a page at one moment.
 enum Sighting<'a> {
     /// It can be read.
     Readable(PageRef<'a>),
-    /// Another thread is reading it.
+    /// Another thread is loading it.
     Loading(FrameRef<'a>),
-    /// Somebody looks whether it can be evicted.
+    /// Another thread has claimed it and may evict it.
     ChangingHands,
     /// It is in no frame.
     Nowhere,
 }
 
-/// A frame that waits for the bytes of its page. Dropped, it gives the frame back and the page is not there.
+/// A frame whose page is being loaded. Dropping it releases the frame; the page is then not cached.
 #[derive(Debug)]
 pub struct Loading<'a> {
     cache: &'a PageCache,
-    /// Taken when the load ends.
+    /// `None` once the load has ended.
     claim: Option<Claim<'a>>,
     class: Class,
 }
 
-/// A page that another thread is reading.
+/// A page that another thread is loading.
 #[derive(Debug)]
 pub struct Awaited<'a> {
     cache: &'a PageCache,
@@ -74,7 +74,7 @@ pub struct Awaited<'a> {
 }
 
 impl Awaited<'_> {
-    /// Sleeps until the load has ended, well or not. REQUIRES: the caller holds no [`Loading`].
+    /// Sleeps until the load has succeeded or failed. REQUIRES: the caller holds no [`Loading`].
     pub fn wait(self) {
         let gate = self.cache.gate(self.frame.number());
         let mut held = gate.lock.lock();
@@ -85,14 +85,14 @@ impl Awaited<'_> {
 }
 
 impl<'a> Loading<'a> {
-    /// Where the page belongs: 4 KiB, aligned for direct I/O.
+    /// Buffer for the page: 4 KiB, aligned for direct I/O.
     pub fn bytes(&mut self) -> &mut [u8] {
-        self.claim.as_mut().expect("the load has not ended").bytes_mut()
+        self.claim.as_mut().expect("the load has ended").bytes_mut()
     }
 
-    /// Shows the page to everybody. REQUIRES: the bytes are there and verified.
+    /// Publishes the page. REQUIRES: the buffer is filled and verified.
     pub fn finish(mut self) -> PageRef<'a> {
-        let claim = self.claim.take().expect("the load has not ended");
+        let claim = self.claim.take().expect("the load has ended");
         self.cache.show(claim, self.class)
     }
 }
@@ -108,7 +108,7 @@ impl Drop for Loading<'_> {
 }
 
 impl PageCache {
-    /// Begins to bring a page in that [`PageCache::get`] did not find.
+    /// Starts the load of a page that [`PageCache::get`] did not find.
     pub fn begin_load(&self, page: u64, generation: RunId, priority: Priority) -> Arrival<'_> {
         let Some(entry) = self.map.make_entry(page) else { return Arrival::Refused };
         let stripe = stripe();
@@ -149,8 +149,8 @@ impl PageCache {
         Arrival::Refused
     }
 
-    /// Puts a page in that takes the place of one which queries use: to the main set, as if it had been used
-    /// twice. Nothing is done if every frame is in use.
+    /// Inserts a page that replaces one in use by queries: into the main set, as if it had been used twice.
+    /// Does nothing if every frame is pinned.
     pub fn insert_warm(&self, page: u64, generation: RunId, bytes: &[u8]) {
         if let Arrival::Load(mut loading) = self.begin_load(page, generation, Priority::Data) {
             loading.class = Class::Kept(1);
@@ -160,7 +160,7 @@ impl PageCache {
         }
     }
 
-    /// Whether a page is here that was used more than once. A hint.
+    /// Whether the page is cached and was used more than once. A hint.
     pub fn is_warm(&self, page: u64, generation: RunId) -> bool {
         let Some(Trace::In(number)) = self.map.entry(page).map(Entry::get) else { return false };
         let Some(frame) = self.frames.frame(number) else { return false };
@@ -169,7 +169,7 @@ impl PageCache {
             && is_used_again(frame.heat().load(Relaxed))
     }
 
-    /// Where the page is that the page map leads to by `trace`.
+    /// State of the page to which the page map points by `trace`.
     #[inline]
     fn sight(&self, trace: Trace, page: u64, generation: RunId, stripe: usize) -> Sighting<'_> {
         let Trace::In(number) = trace else { return Sighting::Nowhere };
@@ -206,7 +206,7 @@ impl PageCache {
         Class::New { is_young: self.replacement.is_young(&self.frames, claim.frame().number(), found) }
     }
 
-    /// A page is read that was evicted `evictions` ago.
+    /// Records a miss of a page that was evicted `evictions` evictions ago.
     fn record_absence(&self, evictions: u64) {
         let Some(pool) = self.borrowed.pool() else { return };
         let limit = pool.limit_bytes();
@@ -226,7 +226,7 @@ impl PageCache {
         page
     }
 
-    /// Frees the frame of a page that does not come.
+    /// Frees the frame of a failed load.
     pub(super) fn give_up(&self, mut claim: Claim<'_>) {
         let number = claim.frame().number();
         let is_awaited = claim.stop_loading();
@@ -236,7 +236,7 @@ impl PageCache {
         }
     }
 
-    /// Gives a frame back that was not needed after all.
+    /// Releases a frame that was not needed.
     pub(super) fn release_unused_frame(&self, claim: Claim<'_>) {
         let number = claim.frame().number();
         drop(claim);
@@ -249,7 +249,7 @@ impl PageCache {
 
     fn wake(&self, number: u32) {
         let gate = self.gate(number);
-        // Whoever announced that it waits does so by the time the lock is free.
+        // Every announced waiter sleeps on the condition variable by the time the lock is free.
         drop(gate.lock.lock());
         gate.ended.notify_all();
     }

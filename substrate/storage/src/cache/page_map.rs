@@ -1,10 +1,10 @@
-//! The direct map: from page number to frame, without a lock and without a hash.
+//! The direct map from page number to frame, without locks or hashing.
 //!
-//! One word for each page of the data file says which frame holds it or, of a data page that was evicted,
-//! when that was: that a page was here a moment ago decides how it comes back, and needs no table of its own.
+//! One word per page of the data file holds its frame or, for an evicted data page, the time of its eviction.
+//! A recently evicted page is admitted to the main set, without a separate ghost table.
 //!
 //! **Invariants**
-//! - An entry is a hint: who follows it to a frame checks there which page that holds.
+//! - An entry is a hint: a reader that follows it verifies the page of the frame.
 
 use testudo_base::{
     num::{u64_of, usize_of},
@@ -15,21 +15,21 @@ use testudo_base::{
     },
 };
 
-/// Pages of the data file that one second-level table maps (512 MiB).
+/// Pages of the data file per second-level table (512 MiB).
 const TABLE_PAGES: u64 = u64_of(scaled(1 << 17, 1 << 6));
-/// Second-level tables: pages beyond 8 TiB are read, but not cached.
+/// Number of second-level tables: pages beyond 8 TiB are readable, but not cached.
 const TABLE_COUNT: u64 = u64_of(scaled(1 << 14, 1 << 4));
-/// Set in the entry of a page that is gone; the rest is what the eviction clock said.
+/// Flag of an evicted page's entry; the other bits are its eviction time.
 const GONE: u32 = 1 << 31;
 
-/// What the map says of a page.
+/// State of a page in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
-    /// Nothing.
+    /// Not in the map.
     Unknown,
-    /// This frame has it, or will.
+    /// Cached in this frame, or being loaded into it.
     In(u32),
-    /// It was evicted when the eviction clock said this.
+    /// Evicted at this time of the eviction clock.
     Gone(u32),
 }
 
@@ -53,12 +53,12 @@ impl Trace {
     }
 }
 
-/// Evictions between two readings of the eviction clock, of which the earlier one comes out of the map.
+/// Evictions between two readings of the eviction clock; `then` comes from the map.
 pub(crate) fn age(now: u32, then: u32) -> u32 {
     now.wrapping_sub(then) & !GONE
 }
 
-/// The entry of one page.
+/// Entry of one page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a>(&'a AtomicU32);
 
@@ -68,12 +68,12 @@ impl Entry<'_> {
         Trace::of(self.0.load(Acquire))
     }
 
-    /// Changes it if it still is `from`.
+    /// Changes the entry if it still is `from`.
     pub(crate) fn change(self, from: Trace, to: Trace) -> bool {
         self.0.compare_exchange(from.word(), to.word(), SeqCst, Relaxed).is_ok()
     }
 
-    /// Clears it; what it was.
+    /// Clears the entry; returns its previous state.
     pub(crate) fn clear(self) -> Trace {
         Trace::of(self.0.swap(0, SeqCst))
     }
@@ -82,7 +82,7 @@ impl Entry<'_> {
 #[derive(Debug)]
 pub(crate) struct PageMap {
     tables: Box<[OnceLock<SharedSlice<AtomicU32>>]>,
-    /// How many of them are there.
+    /// Number of tables allocated.
     made: AtomicU64,
 }
 
@@ -91,14 +91,14 @@ impl PageMap {
         Self { tables: (0..TABLE_COUNT).map(|_| OnceLock::new()).collect(), made: AtomicU64::new(0) }
     }
 
-    /// The entry of `page`, if the map has reached there.
+    /// Returns the entry of `page`, if its table is allocated.
     #[inline]
     pub(crate) fn entry(&self, page: u64) -> Option<Entry<'_>> {
         let table = self.tables.get(usize_of(page / TABLE_PAGES))?.get()?;
         table.get(usize_of(page % TABLE_PAGES)).map(Entry)
     }
 
-    /// The entry of `page`; `None` for pages that are not cached.
+    /// Returns the entry of `page`, allocating its table; `None` for pages that are not cached.
     pub(crate) fn make_entry(&self, page: u64) -> Option<Entry<'_>> {
         let table = self.tables.get(usize_of(page / TABLE_PAGES))?;
         if table.get().is_none() && table.set(zeroed_words(usize_of(TABLE_PAGES))).is_ok() {

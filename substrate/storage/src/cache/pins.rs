@@ -1,27 +1,27 @@
-//! Frames and their memory: who may read a page, who may write it.
+//! Frames and their memory: pins of readers, claims of writers.
 //!
-//! Frames come in groups, whose memory is allocated and freed as a whole. A reader *pins* a frame: it counts
-//! itself in the stripe of its thread, then looks at the frame's state and page, and takes its count back if
-//! they are not what it came for. A writer *claims* a frame: it changes the state, then looks at the counts
-//! of all stripes, and takes the state back if there is one. Both do the first before the second in one order
-//! that all threads see, so at least one of them notices the other (distributed reader-writer locks, as in
-//! SplinterDB, section 4). Readers of different stripes share no line.
+//! Frames come in groups, whose memory is allocated and freed as a whole. A reader *pins* a frame: it
+//! increments the count of its thread's stripe, then checks the frame's state and page, and decrements the
+//! count if they do not match. A writer *claims* a frame: it changes the state, then checks the counts of all
+//! stripes, and reverts the state if one is not zero. Both use sequentially consistent operations, so at
+//! least one of them sees the other (distributed reader-writer locks, as in SplinterDB, section 4). Readers
+//! of different stripes share no cache line.
 //!
-//! | state | page | who may touch the bytes |
+//! | state | page | access to the bytes |
 //! |---|---|---|
-//! | absent | none | nobody: there is no memory |
-//! | free | none | nobody |
-//! | claimed | any | the one claim |
-//! | loading, awaited | the one to come | the one claim; in *awaited* somebody sleeps until it comes |
-//! | readable | the frame's | all who pinned it |
+//! | absent | none | none: there is no memory |
+//! | free | none | none |
+//! | claimed | any | the claim |
+//! | loading, awaited | the one being loaded | the claim; in *awaited* a thread sleeps until the load ends |
+//! | readable | the frame's | all pins |
 //!
 //! **Invariants**
-//! - A [`Claim`] is made by a change from free or readable to claimed, of which one thread succeeds; so a
-//!   frame has one claim.
-//! - A [`PageRef`] was pinned while the frame was readable; no claim of a readable frame succeeds while a
+//! - A [`Claim`] is made by a transition from free or readable to claimed. Only one thread succeeds, so a
+//!   frame has at most one claim.
+//! - A [`PageRef`] was pinned while the frame was readable. No claim of a readable frame succeeds while a
 //!   count is not zero.
-//! - Page and generation change under a claim only, and never while readable.
-//! - The memory of a group is freed only by who has a claim on each of its frames.
+//! - Page and generation change only under a claim, and never while the frame is readable.
+//! - A group's memory is freed only by a thread that holds claims on all of its frames.
 #![expect(unsafe_code, reason = "the bytes of a frame are read under a count and written under a claim")]
 
 use std::{marker::PhantomData, mem, ptr, ptr::NonNull, slice};
@@ -41,16 +41,16 @@ use testudo_base::{
 };
 use testudo_env::AlignedBuffer;
 
-/// Frames of a group: 256 KiB.
+/// Frames per group: 256 KiB.
 pub(crate) const GROUP_FRAMES: usize = scaled(64, 16);
-/// Stripes of counts; threads share them evenly.
+/// Number of stripes of counts; threads are spread evenly over them.
 pub(crate) const STRIPES: usize = scaled(8, 2);
-/// Pins of one frame in one stripe. Half of what the count can hold: no program has as many threads as the
-/// other half.
+/// Maximum pins of one frame in one stripe: half the range of the count. The other half absorbs increments
+/// that are about to be reverted, one per thread.
 const PINS_MAX: u16 = 1 << 15;
 pub(crate) const NO_PAGE: u64 = u64::MAX;
 
-/// What a frame is at the moment.
+/// States of a frame.
 pub(crate) mod state {
     pub(crate) const ABSENT: u8 = 0;
     pub(crate) const FREE: u8 = 1;
@@ -64,19 +64,19 @@ pub(crate) mod state {
 struct Frame {
     page: AtomicU64,
     generation: AtomicU64,
-    /// Which of the page's records were asked for since it came: a bit for each, 64 of them.
+    /// Records of the page that were requested since it was loaded: a bitmap of 64 bits.
     asked: AtomicU64,
     state: AtomicU8,
-    /// What the replacement knows of it.
+    /// State of the replacement policy.
     heat: AtomicU8,
 }
 
-/// Counts of one stripe: lines that other stripes do not touch.
+/// Counts of one stripe, in cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Stripe([AtomicU16; GROUP_FRAMES]);
 
-/// Neighbouring frames with one piece of memory.
+/// Adjacent frames that share one allocation.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// Number of the first frame.
@@ -85,12 +85,12 @@ pub(crate) struct Group {
     stripes: [Stripe; STRIPES],
     base: AtomicPtr<u8>,
     frame_count: AtomicUsize,
-    /// Owner of what `base` points at. Innermost lock.
+    /// Owner of the memory at `base`. Innermost lock.
     memory: Mutex<Option<AlignedBuffer>>,
 }
 
 impl Group {
-    /// A group without memory, whose frames are numbered from `first`.
+    /// Creates a group without memory, whose frames are numbered from `first`.
     pub(crate) fn new(first: u32) -> Self {
         let frame = || Frame {
             page: AtomicU64::new(NO_PAGE),
@@ -109,29 +109,29 @@ impl Group {
         }
     }
 
-    /// Its place among the groups.
+    /// Index among the groups.
     pub(crate) fn number(&self) -> usize {
         usize_of(u64::from(self.first)) / GROUP_FRAMES
     }
 
-    /// Frames that have memory: the first ones.
+    /// Number of frames that have memory: the first ones.
     pub(crate) fn frame_count(&self) -> usize {
         self.frame_count.load(Relaxed)
     }
 
-    /// The frame at `at`, which must be within the group.
+    /// Returns the frame at `at`. Panics if `at` is beyond the group.
     #[inline]
     pub(crate) fn frame(&self, at: usize) -> FrameRef<'_> {
         FrameRef { group: self, at, frame: &self.frames[at] }
     }
 
-    /// Gives the first `count` frames memory. Panics if the group has some.
+    /// Allocates memory for the first `count` frames. Panics if the group has memory.
     pub(crate) fn provide(&self, count: usize) {
-        assert!(count <= GROUP_FRAMES, "a group has so many frames");
+        assert!(count <= GROUP_FRAMES, "a group has {GROUP_FRAMES} frames");
         let mut memory = self.memory.lock();
-        assert!(memory.is_none(), "the group has memory");
+        assert!(memory.is_none(), "the group already has memory");
         let buffer = memory.insert(AlignedBuffer::unfilled(count * PAGE_SIZE));
-        // The pages stay where they are when the buffer itself is moved.
+        // The pages keep their address when the buffer is moved.
         self.base.store(buffer.as_mut_ptr(), Release);
         self.frame_count.store(count, Relaxed);
         for frame in &self.frames[..count] {
@@ -139,11 +139,11 @@ impl Group {
         }
     }
 
-    /// Frees the group's memory. Panics unless `claims` are those of all its frames.
+    /// Frees the group's memory. Panics unless `claims` are the claims of all its frames.
     pub(crate) fn take_back(&self, claims: Vec<Claim<'_>>) {
         let mut memory = self.memory.lock();
         let is_ours = claims.iter().all(|claim| ptr::eq(claim.frame.group, self));
-        assert!(is_ours && claims.len() == self.frame_count(), "all frames are claimed");
+        assert!(is_ours && claims.len() == self.frame_count(), "all frames must be claimed");
         for claim in claims {
             claim.frame.frame.state.store(state::ABSENT, Release);
             mem::forget(claim);
@@ -154,7 +154,7 @@ impl Group {
     }
 }
 
-/// A frame; what it holds may change at any time.
+/// A frame; its contents may change at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameRef<'a> {
     group: &'a Group,
@@ -177,37 +177,37 @@ impl<'a> FrameRef<'a> {
         &self.frame.heat
     }
 
-    /// Whether it holds this page, or is about to.
+    /// Whether it holds this page, or is loading it.
     #[inline]
     pub(crate) fn is_of(self, page: u64, generation: RunId) -> bool {
         self.frame.page.load(Relaxed) == page
             && (self.frame.generation.load(Relaxed) == generation.0 || planted!("stale-page-in-cache"))
     }
 
-    /// Pins the page if it is this one and readable. `stripe` is that of the thread.
+    /// Pins the page if the frame holds it and is readable. `stripe` is that of the thread.
     #[inline]
     pub(crate) fn pin(self, stripe: usize, page: u64, generation: RunId) -> Option<PageRef<'a>> {
         let pin = Pin::new(&self.group.stripes[stripe].0[self.at])?;
-        // The count first, then the state: see the head of this file.
+        // The count first, then the state: see the header of this file.
         if self.frame.state.load(SeqCst) != state::READABLE || !self.is_of(page, generation) {
             return None;
         }
         Some(PageRef { bytes: self.bytes(), asked: &self.frame.asked, pin, lifetime: PhantomData })
     }
 
-    /// The page and its generation at this moment, if it is readable.
+    /// Returns the current page and its generation, if the frame is readable.
     pub(crate) fn readable_page(self) -> Option<(u64, RunId)> {
         let page = self.frame.page.load(Relaxed);
         let generation = RunId(self.frame.generation.load(Relaxed));
         (self.state() == state::READABLE && page != NO_PAGE).then_some((page, generation))
     }
 
-    /// Whether some thread has counted itself. All stripes are looked at, also after one that is not zero.
+    /// Whether any thread has pinned it. Reads all stripes, without an early exit.
     pub(crate) fn is_pinned(self) -> bool {
         self.group.stripes.iter().fold(0, |sum, stripe| sum | stripe.0[self.at].load(SeqCst)) != 0
     }
 
-    /// Claims a page that nobody reads.
+    /// Claims a page that is not pinned.
     pub(crate) fn claim_page(self) -> Option<Claim<'a>> {
         if self.is_pinned() {
             return None;
@@ -222,13 +222,13 @@ impl<'a> FrameRef<'a> {
         Some(claim)
     }
 
-    /// Claims a frame that holds nothing. Counts do not matter: who pins it finds nothing readable.
+    /// Claims a free frame. Counts do not matter: a pin of it finds no readable page.
     pub(crate) fn claim_free(self) -> Option<Claim<'a>> {
         self.frame.state.compare_exchange(state::FREE, state::CLAIMED, SeqCst, Relaxed).ok()?;
         Some(Claim { frame: self })
     }
 
-    /// Asks to be woken when the load of this page ends; `false` if it is not loading.
+    /// Requests a wake-up at the end of this page's load; `false` if the page is not being loaded.
     pub(crate) fn await_load(self, page: u64, generation: RunId) -> bool {
         if !self.is_of(page, generation) {
             return false;
@@ -239,15 +239,15 @@ impl<'a> FrameRef<'a> {
         }
     }
 
-    /// Where the frame's bytes are. REQUIRES for any use: a pin or a claim, both of which keep the memory.
+    /// Address of the frame's bytes. REQUIRES for any access: a pin or a claim; both keep the memory.
     #[inline]
     fn bytes(self) -> *mut u8 {
-        // The state that a pin or claim has seen was stored after the base.
+        // `base` was stored before the state that the pin or claim has read.
         self.group.base.load(Relaxed).wrapping_add(self.at * PAGE_SIZE)
     }
 }
 
-/// One reader, counted.
+/// A counted reader.
 #[derive(Debug)]
 struct Pin<'a>(&'a AtomicU16);
 
@@ -264,11 +264,11 @@ impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
         let before = self.0.fetch_sub(1, Release);
-        debug_assert!(before > 0, "the reader is counted");
+        debug_assert!(before > 0, "pin count underflows");
     }
 }
 
-/// A page in the cache, kept there while this lives. Dereferences to its 4 KiB.
+/// A pinned page of the cache. Dereferences to its 4 KiB.
 #[derive(Debug)]
 pub struct PageRef<'a> {
     bytes: *const u8,
@@ -279,20 +279,21 @@ pub struct PageRef<'a> {
 }
 
 impl PageRef<'_> {
-    /// Notes that the record at `index` of the page is asked for. How many others were since the page came.
+    /// Records a request for the record at `index` of the page. Returns how many other records were requested
+    /// since the page was loaded.
     #[inline]
     pub fn ask(&self, index: usize) -> Neighbours {
         let bit = 1_u64 << (index % 64);
         let before = self.asked.load(Relaxed);
         if before & bit == 0 {
-            // What another thread notes at the same time may be lost: it is a hint.
+            // A concurrent update may be lost: it is a hint.
             self.asked.store(before | bit, Relaxed);
         }
         Neighbours((before & !bit).count_ones())
     }
 }
 
-/// How many other records of a page were asked for while it was in the cache.
+/// Number of other records of a page that were requested while it was cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours(pub u32);
 
@@ -301,12 +302,12 @@ impl std::ops::Deref for PageRef<'_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the frame was readable when it was pinned and still is, because no claim succeeds before
-        // `pin` is dropped: its memory is there, initialised and not written to.
+        // `pin` is dropped: its memory is allocated, initialized and not written to.
         unsafe { slice::from_raw_parts(self.bytes, PAGE_SIZE) }
     }
 }
 
-/// The right to change a frame. Dropped, it leaves the frame free.
+/// The right to change a frame. Dropping it frees the frame.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     frame: FrameRef<'a>,
@@ -325,22 +326,22 @@ impl<'a> Claim<'a> {
         RunId(self.frame.frame.generation.load(Relaxed))
     }
 
-    /// The frame's bytes: those of its page, or of an older one.
+    /// Bytes of the frame: those of its page, or stale ones.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the claim keeps the memory, which was allocated initialised, and is the only one; `&self`
-        // lends it out for reading.
+        // SAFETY: the claim keeps the memory, which was allocated initialized, and is the only one; `&self`
+        // borrows it for reading.
         unsafe { slice::from_raw_parts(self.frame.bytes(), PAGE_SIZE) }
     }
 
-    /// The frame's bytes, to be overwritten.
+    /// Bytes of the frame, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let bytes = NonNull::new(self.frame.bytes()).expect("a claimed frame has memory");
-        // SAFETY: as above; `&mut self` lends it out for writing, and nobody has pinned it: pins of a frame
-        // that is not readable are never used.
+        let bytes = NonNull::new(self.frame.bytes()).expect("a claimed frame must have memory");
+        // SAFETY: as above; `&mut self` borrows it for writing, and no reader uses a pin of a frame that is
+        // not readable.
         unsafe { slice::from_raw_parts_mut(bytes.as_ptr(), PAGE_SIZE) }
     }
 
-    /// Says which page the frame is to hold.
+    /// Sets the page that will be loaded into the frame.
     pub(crate) fn start_loading(&mut self, page: u64, generation: RunId) {
         self.frame.frame.page.store(page, Relaxed);
         self.frame.frame.generation.store(generation.0, Relaxed);
@@ -348,27 +349,27 @@ impl<'a> Claim<'a> {
         self.frame.frame.state.store(state::LOADING, SeqCst);
     }
 
-    /// What was asked of the page in the frame of `from`, from where it moves here.
+    /// Copies the request bitmap from the frame whose page moves here.
     pub(crate) fn take_over(&self, from: &Claim<'_>) {
         self.frame.frame.asked.store(from.frame.frame.asked.load(Relaxed), Relaxed);
     }
 
-    /// Gives the loading up, but not the frame; whether somebody must be woken.
+    /// Aborts the load, but keeps the claim. Returns whether waiters must be woken.
     pub(crate) fn stop_loading(&mut self) -> bool {
         self.frame.frame.page.store(NO_PAGE, Relaxed);
         let before = self.frame.frame.state.swap(state::CLAIMED, SeqCst);
-        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "it was loading");
+        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "the frame must be loading");
         before == state::AWAITED
     }
 
-    /// Lets everybody read the page, the caller first; whether somebody must be woken.
+    /// Publishes the page, pinned for the caller. Returns whether waiters must be woken.
     pub(crate) fn publish(self, stripe: usize) -> (PageRef<'a>, bool) {
         let FrameRef { group, at, frame } = self.frame;
         let count = &group.stripes[stripe].0[at];
         count.fetch_add(1, SeqCst);
         let pin = Pin(count);
         let before = frame.state.swap(state::READABLE, SeqCst);
-        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "it was loading");
+        debug_assert!(matches!(before, state::LOADING | state::AWAITED), "the frame must be loading");
         let is_awaited = before == state::AWAITED;
         mem::forget(self);
         if planted!("page-unpinned-for-a-moment") {
@@ -381,7 +382,7 @@ impl<'a> Claim<'a> {
         (page, is_awaited)
     }
 
-    /// Gives the claim up; the page is readable again. REQUIRES: it was, and nothing of it was changed.
+    /// Releases the claim; the page is readable again. REQUIRES: it was readable, and is unchanged.
     pub(crate) fn put_back(self) {
         self.frame.frame.state.store(state::READABLE, SeqCst);
         mem::forget(self);

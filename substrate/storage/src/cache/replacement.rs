@@ -1,20 +1,19 @@
-//! Which page goes when another one comes.
+//! The replacement policy: which page is evicted for another one.
 //!
-//! Data pages come on *probation*, to about a tenth of the frames, and leave in the order in which they came
-//! unless they were used again; the others are the *main* set, from which a clock takes the coldest. That is
-//! S3-FIFO (Yang and others, SOSP 2023) with two hands over one array in place of two queues: a page that
-//! comes takes the frame that the hand of probation has just passed, so that hand finds it when it has been
-//! around, which is first in, first out. Pages that were here shortly before, and all index and filter pages,
-//! belong to the main set at once.
+//! New data pages are on *probation*, in about a tenth of the frames, and are evicted in FIFO order unless
+//! they are used again. The others are the *main* set, from which a clock evicts the coldest page. This is
+//! S3-FIFO (Yang and others, SOSP 2023) with two hands over one array instead of two queues. A new page takes
+//! the frame that the probation hand has just passed. The hand reaches it again after a full lap, which is
+//! first in, first out. Recently evicted pages and all index and filter pages are admitted to the main set.
 //!
-//! Each thread takes frames by batches of neighbours from the two hands, which move on by whole batches, so
-//! that threads look at different frames (SplinterDB, section 4). Pages are never dirty: there is nothing to
-//! clean ahead of a hand.
+//! Each thread takes batches of adjacent frames from the two hands, which advance by whole batches, so that
+//! threads scan different frames (SplinterDB, section 4). Pages are never dirty, so no cleaning ahead of a
+//! hand is needed.
 //!
 //! **Invariants**
-//! - Bits of a frame's heat change by compare-and-swap, and are set as a whole only under a claim.
-//! - `probation` is the number of frames whose heat says so.
-//! - No look over the frames takes more than a few laps: a victim is found or everything is in use.
+//! - Single bits of a frame's heat change by compare-and-swap; the whole heat is set only under a claim.
+//! - `probation` is the number of frames whose heat has the `PROBATION` flag.
+//! - A search ends after a few laps over the frames: it finds a victim, or every page is pinned.
 
 use testudo_base::{
     num::{u32_of, u64_of},
@@ -33,38 +32,38 @@ use super::{
     pins::{Claim, FrameRef, STRIPES, state},
 };
 
-/// What a page is worth before it is used for the first time.
+/// Initial priority of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Entries: one query needs it, others perhaps.
+    /// Entries: needed by one query, perhaps by others.
     Data,
-    /// Index, filter, footer: what all queries pass through; kept long after its last use.
+    /// Index, filter, footer: needed by all queries; kept long after the last use.
     Structure,
 }
 
-/// Uses that a page of the main set still has to its credit.
+/// Mask of the use count of a page in the main set.
 const COUNT: u8 = 0x0f;
 const PROBATION: u8 = 0x10;
-/// On probation, but so near ahead of the hand that it is passed over once.
+/// On probation, but so close ahead of the hand that it is skipped once.
 const YOUNG: u8 = 0x20;
 const STRUCTURE: u8 = 0x40;
-/// Here because an earlier cache had it, and not used since.
+/// Restored from an earlier cache, and not used since.
 const RESTORED: u8 = 0x80;
 const DATA_COUNT_MAX: u8 = 3;
 const STRUCTURE_COUNT_MAX: u8 = 15;
 const STRUCTURE_COUNT_FIRST: u8 = 8;
 
-/// Neighbours that a thread takes at once.
+/// Adjacent frames that a thread takes at once.
 const BATCH: usize = scaled(16, 4);
-/// Pages of the main set that a thread cools before it takes the coldest of them.
+/// Pages of the main set that a thread cools before it evicts the coldest of them.
 const COOLED_MAX: usize = 256;
-/// Of this many frames one is for pages on probation.
+/// One in this many frames is for pages on probation.
 const PROBATION_SHARE: usize = 10;
-/// Threads look for victims each on their own; the scheduler's all together, so that a schedule is always the
-/// same.
+/// Number of search positions. Threads search separately; under the scheduler they share one, so that a
+/// schedule is deterministic.
 const CURSORS: usize = scaled(STRIPES, 1);
 
-/// Where a frame was found.
+/// Set in which a frame was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     Probation,
@@ -76,11 +75,11 @@ pub(crate) struct Replacement {
     hands: [Padded<AtomicUsize>; 2],
     cursors: [Padded<[AtomicUsize; 2]>; CURSORS],
     probation: Padded<AtomicUsize>,
-    /// Data pages evicted so far: the clock by which the page map tells how long a page has been gone.
+    /// Data pages evicted so far: the clock by which the page map measures how long ago a page was evicted.
     eviction_clock: Padded<AtomicU32>,
 }
 
-/// A use of a page; whether it is the first one of a restored page.
+/// Records a use of a page; returns whether it is the first use of a restored page.
 #[inline]
 pub(crate) fn touch(heat: &AtomicU8) -> bool {
     let before = heat.load(Relaxed);
@@ -95,7 +94,7 @@ pub(crate) fn touch(heat: &AtomicU8) -> bool {
     if after == before {
         return false;
     }
-    // Another one's change is as good: it is a hint.
+    // A concurrent change is equally good: it is a hint.
     heat.compare_exchange(before, after, Relaxed, Relaxed).is_ok() && before & RESTORED != 0
 }
 
@@ -125,12 +124,12 @@ impl Replacement {
         }
     }
 
-    /// Data pages evicted so far.
+    /// Number of data pages evicted so far.
     pub(crate) fn eviction_clock(&self) -> u32 {
         self.eviction_clock.0.load(Relaxed)
     }
 
-    /// Claims a frame with a page that can go; `None` if every page is in use. The page is still the claim's.
+    /// Claims a frame with an evictable page; `None` if every page is pinned. The claim still holds the page.
     pub(crate) fn claim_victim<'a>(&self, frames: &'a FrameTable, stripe: usize) -> Option<(Claim<'a>, Set)> {
         let least = frames.used() / PROBATION_SHARE;
         for _ in 0..3 {
@@ -146,7 +145,7 @@ impl Replacement {
         (0..frames.positions()).find_map(any).map(|claim| (claim, Set::Main))
     }
 
-    /// Goes around once, at most, in search of a page of `set` that can go.
+    /// Makes at most one lap in search of an evictable page of `set`.
     fn sweep<'a>(&self, frames: &'a FrameTable, set: Set, stripe: usize) -> Option<Claim<'a>> {
         let positions = frames.positions();
         let mut coldest: Option<(u8, FrameRef<'a>)> = None;
@@ -184,7 +183,7 @@ impl Replacement {
         None
     }
 
-    /// The hand has come to a page on probation, and the page stays.
+    /// Passes a page on probation that stays: a used one moves to the main set.
     fn pass(&self, frame: FrameRef<'_>, heat: u8) {
         let is_used = heat & COUNT > 0;
         let after = if is_used { heat & !(PROBATION | YOUNG | COUNT) } else { heat & !YOUNG };
@@ -193,7 +192,7 @@ impl Replacement {
         }
     }
 
-    /// The next frame of the thread's batch, or of a new one.
+    /// Returns the next frame of the thread's batch, or of a new one.
     fn next(&self, set: Set, stripe: usize, positions: usize) -> u32 {
         let cursor = &self.cursors[stripe % CURSORS].0[set as usize];
         let mut at = cursor.load(Relaxed);
@@ -204,7 +203,8 @@ impl Replacement {
         u32_of(at)
     }
 
-    /// A claimed page is about to go; whether the page map should remember it.
+    /// Clears the heat of a claimed page before its eviction. Returns whether the page map should remember
+    /// it.
     pub(crate) fn untrack(&self, claim: &Claim<'_>) -> bool {
         let heat = claim.frame().heat().swap(0, AcqRel);
         if heat & PROBATION != 0 {
@@ -213,12 +213,12 @@ impl Replacement {
         heat & STRUCTURE == 0
     }
 
-    /// Counts an eviction of a data page; returns what the clock said before.
+    /// Counts an eviction of a data page; returns the clock's previous value.
     pub(crate) fn tick_eviction_clock(&self) -> u32 {
         self.eviction_clock.0.fetch_add(1, Relaxed)
     }
 
-    /// A page is about to be published.
+    /// Sets the heat of a page that is about to be published.
     pub(crate) fn track(&self, claim: &Claim<'_>, class: Class) {
         let heat = match class {
             Class::Structure => STRUCTURE | STRUCTURE_COUNT_FIRST,
@@ -238,7 +238,8 @@ impl Replacement {
         claim.frame().heat().store(heat, Relaxed);
     }
 
-    /// Whether a page that comes to frame `number`, which was taken from `found`, would be seen too soon.
+    /// Whether the probation hand would reach a page loaded into frame `number`, a victim from `found`, too
+    /// soon.
     pub(crate) fn is_young(&self, frames: &FrameTable, number: u32, found: Option<Set>) -> bool {
         let positions = u64_of(frames.positions()).max(1);
         let hand = u64_of(self.hands[Set::Probation as usize].0.load(Relaxed)) % positions;
@@ -247,10 +248,10 @@ impl Replacement {
     }
 }
 
-/// How a page of an earlier cache was kept, and is to be.
+/// How a page was kept by an earlier cache, and how to keep it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
-    /// In the main set, as what all queries need.
+    /// In the main set, with the priority of structure pages.
     Structure,
     /// In the main set.
     Main,
@@ -258,14 +259,14 @@ pub enum Keeping {
     Probation,
 }
 
-/// How a page comes.
+/// How a page is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// On probation.
     New { is_young: bool },
-    /// To the main set, because it was here shortly before.
+    /// To the main set, because it was recently evicted.
     Returned,
-    /// To the main set, as what all queries need.
+    /// To the main set, with the priority of structure pages.
     Structure,
     /// From another frame, with this heat.
     Kept(u8),
@@ -273,7 +274,7 @@ pub(crate) enum Class {
     Restored(Keeping),
 }
 
-/// The heat of a page of the main set; `None` for one on probation.
+/// Heat of a page of the main set; `None` for a page on probation.
 pub(crate) fn main_heat(claim: &Claim<'_>) -> Option<u8> {
     let heat = claim.frame().heat().load(Relaxed) & !RESTORED;
     (heat & PROBATION == 0).then_some(heat)

@@ -1,8 +1,8 @@
-//! What is in the cache, for a later one, and putting pages back that an earlier one had.
+//! Export of the cache's hot set, and restoring pages of an earlier cache.
 //!
 //! **Invariants**
-//! - No page is evicted for one that is put back: it takes a free frame, or memory that pages may have.
-//! - A page that is here, or on its way, is left alone.
+//! - No page is evicted for a restored one: it takes a free frame, or memory available for pages.
+//! - A page that is cached or being loaded is left alone.
 
 use testudo_base::{LargeVec, RunId};
 
@@ -17,7 +17,7 @@ use super::{
 /// A page in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotPage {
-    /// Its number in the data file.
+    /// Page number in the data file.
     pub page: u64,
     /// The run that it belongs to.
     pub generation: RunId,
@@ -25,20 +25,21 @@ pub struct HotPage {
     pub keeping: Keeping,
 }
 
-/// What became of a page that was to be put back.
+/// Outcome of restoring a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restoring {
-    /// It is there now.
+    /// It is cached now.
     Done,
-    /// It was there, or somebody else is bringing it.
+    /// It was cached already, or another thread is loading it.
     Present,
     /// There is no memory for it.
     Full,
 }
 
 impl PageCache {
-    /// The pages that are here and kept like that, about: others come and go meanwhile. Of each its run and
-    /// its number. `can_return` sees what is in a page: one for which it is `false` is left out.
+    /// Returns run and page number of all pages cached with this `kept`, approximately: others are loaded and
+    /// evicted meanwhile. `can_return` gets each page's number and bytes; pages for which it returns `false`
+    /// are left out.
     pub fn hot_pages(&self, kept: Keeping, can_return: impl Fn(u64, &[u8]) -> bool) -> LargeVec<[u64; 2]> {
         let numbers = 0..testudo_base::num::u32_of(self.frames.positions());
         let hot = |number| {
@@ -54,12 +55,12 @@ impl PageCache {
         numbers.filter_map(hot).collect()
     }
 
-    /// Whether a page is here or on its way.
+    /// Whether a page is cached or being loaded.
     pub fn has(&self, page: u64) -> bool {
         self.map.entry(page).is_some_and(|entry| matches!(entry.get(), Trace::In(_)))
     }
 
-    /// Puts a verified page back. REQUIRES: its extent is held.
+    /// Restores a verified page. REQUIRES: its extent is held.
     pub fn restore(&self, hot: &HotPage, bytes: &[u8]) -> Restoring {
         let Some(entry) = self.map.make_entry(hot.page) else { return Restoring::Present };
         let trace = entry.get();
@@ -69,7 +70,7 @@ impl PageCache {
         let Some(mut claim) = self.take_free() else { return Restoring::Full };
         claim.start_loading(hot.page, hot.generation);
         if !entry.change(trace, Trace::In(claim.frame().number())) {
-            // Who found the page here by an older entry may wait.
+            // A thread that found the page here by the map may be waiting.
             self.give_up(claim);
             return Restoring::Present;
         }
@@ -79,7 +80,7 @@ impl PageCache {
         Restoring::Done
     }
 
-    /// A frame that holds nothing, if there is one or may be one more.
+    /// Claims a free frame, allocating memory if that is allowed.
     fn take_free(&self) -> Option<Claim<'_>> {
         if self.frames.used() == self.capacity() {
             self.borrow();

@@ -9,7 +9,7 @@ fn byte(number: u64) -> u8 {
 }
 
 #[test]
-fn a_page_is_found_until_it_is_evicted_and_capacity_holds() {
+fn pages_are_found_until_evicted_and_capacity_is_respected() {
     let cache = PageCache::new(16 * 4096);
     for number in 0..100u64 {
         drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Data));
@@ -23,7 +23,7 @@ fn a_page_is_found_until_it_is_evicted_and_capacity_holds() {
 }
 
 #[test]
-fn a_page_of_an_older_generation_is_not_served() {
+fn a_page_of_an_older_generation_is_a_miss() {
     let cache = PageCache::new(1 << 20);
     drop(cache.insert(5, RunId(1), &page(1), Priority::Data));
     assert!(cache.get(5, RunId(2)).is_none());
@@ -34,7 +34,7 @@ fn a_page_of_an_older_generation_is_not_served() {
 }
 
 #[test]
-fn a_page_that_is_looked_at_without_a_use_does_not_stay_for_it() {
+fn lookups_that_are_no_use_do_not_keep_a_page() {
     let cache = PageCache::new(16 * 4096);
     let (used, useless) = (10_000, 10_001);
     for number in [used, useless] {
@@ -50,7 +50,7 @@ fn a_page_that_is_looked_at_without_a_use_does_not_stay_for_it() {
 }
 
 #[test]
-fn pages_in_use_are_not_evicted_and_a_full_cache_says_so() {
+fn pinned_pages_are_not_evicted_and_a_full_cache_refuses_loads() {
     let cache = PageCache::new(16 * 4096);
     let held: Vec<_> =
         (0..16u64).map(|n| cache.insert(n, RunId(1), &page(byte(n)), Priority::Data).unwrap()).collect();
@@ -68,7 +68,7 @@ fn pins_return_to_zero() {
     let cache = PageCache::new(16 * 4096);
     let first = cache.insert(1, RunId(1), &page(1), Priority::Data).unwrap();
     let second = cache.get(1, RunId(1)).unwrap();
-    let Trace::In(number) = cache.map.entry(1).unwrap().get() else { panic!("it is there") };
+    let Trace::In(number) = cache.map.entry(1).unwrap().get() else { panic!("the page is cached") };
     let frame = cache.frames.frame(number).unwrap();
     assert!(frame.is_pinned() && frame.claim_page().is_none());
     drop(first);
@@ -79,7 +79,7 @@ fn pins_return_to_zero() {
 }
 
 #[test]
-fn a_forgotten_page_leaves_its_frame_to_the_next_one() {
+fn the_frame_of_a_forgotten_page_is_reused_first() {
     let cache = PageCache::new(16 * 4096);
     for number in 0..16u64 {
         drop(cache.insert(number, RunId(1), &page(byte(number)), Priority::Structure));
@@ -92,10 +92,10 @@ fn a_forgotten_page_leaves_its_frame_to_the_next_one() {
 }
 
 #[test]
-fn a_page_that_is_loading_is_not_loaded_twice() {
+fn concurrent_loads_of_a_page_share_one_read() {
     let cache = PageCache::new(1 << 20);
     let Arrival::Load(mut loading) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
-    assert!(cache.get(3, RunId(1)).is_none(), "it is not there yet");
+    assert!(cache.get(3, RunId(1)).is_none(), "the page is not readable yet");
     let Arrival::Elsewhere(awaited) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -110,7 +110,7 @@ fn a_page_that_is_loading_is_not_loaded_twice() {
 }
 
 #[test]
-fn a_load_that_fails_wakes_who_waits_and_leaves_nothing() {
+fn a_failed_load_wakes_waiters_and_caches_nothing() {
     let cache = PageCache::new(1 << 20);
     let Arrival::Load(loading) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
     let Arrival::Elsewhere(awaited) = cache.begin_load(3, RunId(1), Priority::Data) else { panic!() };
@@ -123,7 +123,7 @@ fn a_load_that_fails_wakes_who_waits_and_leaves_nothing() {
 }
 
 #[test]
-fn every_use_is_counted_whatever_the_number_of_threads() {
+fn hits_of_all_threads_are_counted() {
     let cache = PageCache::new(1 << 20);
     drop(cache.insert(1, RunId(1), &page(1), Priority::Data));
     std::thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn every_use_is_counted_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn threads_that_read_and_insert_never_see_a_wrong_page() {
+fn concurrent_reads_and_inserts_never_see_a_wrong_page() {
     let cache = PageCache::new(32 * 4096);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {

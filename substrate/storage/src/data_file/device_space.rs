@@ -1,17 +1,17 @@
-//! What of the file has space on the device: free pages are given back, and holes get space where that must
-//! be there.
+//! Device space of the file: free pages are punched out, and holes are filled again where space must be
+//! guaranteed.
 
 use testudo_base::{Error, ExtentSpan, PAGE_BYTES, Result};
 
 use super::{DATA_FILE, DataFile};
 use crate::space::free_space::Pieces;
 
-/// Pieces given back after one round of work: meanwhile nobody can take pages or free any.
+/// Maximum pieces released after one round of work: meanwhile no thread can allocate or free pages.
 const PIECES_OF_A_ROUND: usize = 16;
 
 impl DataFile {
-    /// Gives these pages space on the device, where holes have none: free pages may be holes that an earlier
-    /// opening made.
+    /// Allocates device space for these pages where they have none: free pages may be holes that an earlier
+    /// opening punched.
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn back(&self, spans: &[ExtentSpan]) -> Result<()> {
@@ -21,19 +21,19 @@ impl DataFile {
         })
     }
 
-    /// Gives free space back to the file system: the end of the file, and holes of at least 256 KiB.
+    /// Releases free space to the file system: the end of the file, and holes of at least 256 KiB.
     pub fn give_back_space(&self) -> Result<()> {
         self.give_up(0, Pieces::large(usize::MAX))
     }
 
-    /// Gives all but so many bytes of free space back, down to single pages: where the device is full and
-    /// the file fragmented there is nothing larger.
+    /// Releases all but `kept_bytes` of free space, down to single pages: on a full device, a fragmented file
+    /// has no larger pieces.
     pub fn give_back_beyond(&self, kept_bytes: u64) -> Result<()> {
         self.give_up(kept_bytes.div_ceil(PAGE_BYTES), Pieces::ALL)
     }
 
-    /// Notes that it has ended, and gives some of the free space back if far more is free than such rounds
-    /// need.
+    /// Records the end of a round, and releases some of the free space if it is far more than recent rounds
+    /// needed.
     pub fn end_round(&self) -> Result<()> {
         match self.extents.end_round() {
             Some(kept_pages) => self.give_up(kept_pages, Pieces::large(PIECES_OF_A_ROUND)),

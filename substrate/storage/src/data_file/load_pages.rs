@@ -1,12 +1,12 @@
-//! Many single pages at once, into the cache.
+//! Batched loads of single pages into the cache.
 //!
-//! Pages that lie side by side are one read. Its bytes are copied into their frames, which costs far less
-//! than another request.
+//! Adjacent pages are one read. Its bytes are copied into their frames, which is far cheaper than another
+//! request.
 //!
 //! **Invariants**
-//! - Pages that other threads are reading are awaited only after those that this one has begun have ended:
-//!   they may be waiting for these.
-//! - A page that cannot be read fails no other one.
+//! - Loads of other threads are awaited only after this thread's own loads have ended: those threads may be
+//!   waiting for these.
+//! - A page that cannot be read does not fail the others.
 
 use std::{io, ops::Range};
 
@@ -16,15 +16,15 @@ use testudo_env::{AlignedBuffer, ReadRequest};
 use super::{DataFile, PageAddress};
 use crate::cache::{Arrival, Awaited, Loading};
 
-/// Pages that are one read, at most.
+/// Maximum pages per read.
 const PAGES_BESIDE_MAX: usize = 16;
 
-/// A page that this thread reads, and where it goes.
+/// A page that this thread loads, with its frame.
 type Load<'l> = (&'l PageAddress, Loading<'l>);
 
 impl DataFile {
-    /// Reads many single pages at once, into the cache, and waits for those that other threads are reading.
-    /// Fails with the first error. Pages for which the cache has no room are read by who asks for them next.
+    /// Reads many single pages into the cache in one batch, and waits for those that other threads are
+    /// loading. Returns the first error. Pages without a frame in the cache are left to their next reader.
     pub fn load_pages(&self, addresses: &[PageAddress]) -> Result<()> {
         let (mut loads, mut awaited) = (Vec::with_capacity(addresses.len()), Vec::new());
         for address in addresses {
@@ -45,12 +45,12 @@ impl DataFile {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        // Only now: whoever reads those may wait for ours.
+        // Only now: the threads that load those may be waiting for ours.
         awaited.into_iter().for_each(Awaited::wait);
         outcome
     }
 
-    /// Reads pages, and sorts them by their places; one result for each.
+    /// Reads the pages and sorts them by page number; returns one result per page.
     fn read_loads(&self, loads: &mut [Load<'_>]) -> Vec<io::Result<()>> {
         loads.sort_by_key(|(address, _)| address.page);
         let pieces = pieces_of(loads);
@@ -96,7 +96,7 @@ impl DataFile {
     }
 }
 
-/// Which of these pages are read together. REQUIRES: they come in the order of their places.
+/// Groups the pages that are read together. REQUIRES: sorted by page number.
 fn pieces_of(loads: &[Load<'_>]) -> Vec<Range<usize>> {
     let mut pieces: Vec<Range<usize>> = Vec::with_capacity(loads.len());
     for (at, (address, _)) in loads.iter().enumerate() {

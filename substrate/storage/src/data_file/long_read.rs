@@ -1,12 +1,12 @@
-//! Values and blocks of many pages: pages that the cache has are copied, the others are read at once. What
-//! was read stays in the cache as single pages do: on probation first, then by use, each page for itself.
+//! Values and blocks of many pages: cached pages are copied, the others are read in one batch. Pages that
+//! were read are cached individually like single pages: on probation first, then by use.
 //!
-//! The pages of one block have one checksum together, so a page inside a block proves nothing by itself. It
-//! goes to the cache after the block was verified, and leaves the cache only as a part of that block.
+//! The pages of a block share one checksum, so a page inside a block cannot be verified alone. It is cached
+//! only after its block was verified, and is read from the cache only as part of that block.
 //!
 //! **Invariants**
 //! - [`DataFile::keep_long`] gets verified pages only.
-//! - A value takes an eighth of the cache at most: a longer one would only push others out.
+//! - A value takes at most an eighth of the cache: a longer one would only evict others.
 
 use std::ops::Range;
 
@@ -19,54 +19,53 @@ use testudo_env::AlignedBuffer;
 
 use super::{DataFile, PageAddress, PageRef, priority};
 
-/// Pages in the cache are read along if they are no more than so many between two that are not: a request
-/// costs more.
+/// Up to this many cached pages between two missing ones are read again: another request costs more.
 const GAP_PAGES: usize = 4;
 
-/// Consecutive pages of a run, as [`DataFile::read_long`] has found them.
+/// Consecutive pages of a run, as read by [`DataFile::read_long`].
 #[derive(Debug)]
 pub struct LongRead {
     bytes: AlignedBuffer,
-    /// Which of the pages came from the device, ascending.
+    /// Ranges of pages that were read from the device, ascending.
     read: Vec<Range<usize>>,
 }
 
 impl LongRead {
-    /// All pages, one behind the other.
+    /// All pages in order.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Pages that came from the device, *unverified*, by their place in the bytes. The others are verified.
+    /// Indexes of pages that were read from the device and are *unverified*. The others are verified.
     pub fn unverified_pages(&self) -> impl Iterator<Item = usize> + '_ {
         self.read.iter().cloned().flatten()
     }
 
-    /// Whether any page came from the device.
+    /// Whether any page was read from the device.
     pub fn has_unverified_pages(&self) -> bool {
         !self.read.is_empty()
     }
 
-    /// The pages alone.
+    /// Returns the bytes of the pages.
     pub fn into_bytes(self) -> AlignedBuffer {
         self.bytes
     }
 }
 
 impl DataFile {
-    /// From now on the cache keeps the pages of values and blocks of more than so many bytes: shorter ones
-    /// are kept as records.
+    /// Lets the cache keep the pages of values and blocks of more than `bytes`: shorter ones are cached as
+    /// records.
     pub fn set_record_bytes_max(&self, bytes: u64) {
         self.record_bytes_max.store(bytes, Relaxed);
     }
 
-    /// Whether the cache keeps the pages of a value, or of a block with one, of so many bytes.
+    /// Whether the cache keeps the pages of a value of this length, or of a block that holds one.
     pub fn keeps_long(&self, bytes: usize) -> bool {
         u64_of(bytes) > self.record_bytes_max.load(Relaxed)
     }
 
-    /// The pages of these pieces, which a run of `generation` has one behind the other. What is not in the
-    /// cache is read at once; all of it is unless `may_be_kept`.
+    /// Returns the pages of these pieces, which are consecutive in a run of `generation`. Pages that are not
+    /// cached are read in one batch; all are if `may_be_kept` is `false`.
     ///
     /// Errors: `Io`.
     pub fn read_long(&self, pieces: &[ExtentSpan], generation: RunId, may_be_kept: bool) -> Result<LongRead> {
@@ -87,8 +86,8 @@ impl DataFile {
         Ok(LongRead { bytes, read })
     }
 
-    /// The pages one after the other if the cache has all of them: `None` in the place of one that it gives
-    /// up before it comes.
+    /// Iterates over the pages if all of them are cached. A page that is evicted before the iterator reaches
+    /// it yields `None`.
     pub fn cached_pages<'a>(
         &'a self,
         pieces: &'a [ExtentSpan],
@@ -98,7 +97,7 @@ impl DataFile {
         has_all.then(|| pages_of(pieces).map(move |page| self.cache.get(page, generation)))
     }
 
-    /// Reads these of the pages of `pieces`.
+    /// Reads the missing pages of `pieces` in one batch.
     fn read_missing(&self, pieces: &[ExtentSpan], bytes: &mut [u8], missing: &[Range<usize>]) -> Result<()> {
         let mut reads = Vec::with_capacity(missing.len());
         let (mut rest, mut begin, mut missing) = (bytes, 0, missing.iter().cloned().peekable());
@@ -125,7 +124,7 @@ impl DataFile {
         self.read_many(&mut reads).into_iter().collect()
     }
 
-    /// Puts into the cache what was read of these pages. REQUIRES: it was verified, and the extents are held.
+    /// Caches the pages of `long` that were read. REQUIRES: they were verified, and the extents are held.
     pub fn keep_long(&self, pieces: &[ExtentSpan], address: &PageAddress, long: &LongRead) {
         if !self.cache.has_room_for(long.bytes.len() / PAGE_SIZE) {
             return;
@@ -143,7 +142,7 @@ fn pages_of(pieces: &[ExtentSpan]) -> impl Iterator<Item = u64> + '_ {
     pieces.iter().flat_map(|piece| piece.first_page..piece.end_page())
 }
 
-/// Adds a page to those that are read.
+/// Adds a page to the ranges to read.
 fn add_missing(missing: &mut Vec<Range<usize>>, at: usize) {
     match missing.last_mut() {
         Some(last) if at - last.end <= GAP_PAGES => last.end = at + 1,

@@ -1,4 +1,4 @@
-//! The header of every page (or block of several pages) of the data file. Only this file knows its bytes.
+//! The header of every page (or block of several pages) of the data file. Only this file encodes it.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -7,15 +7,15 @@
 //! | 9 | 3 | zero |
 //! | 12 | 4 | payload length in bytes |
 //! | 16 | 8 | number of the (first) page in the data file |
-//! | 24 | 8 | generation: the id of the run; of a replaced page one of its own |
+//! | 24 | 8 | generation: the id of the run; a replaced page has its own |
 //! | 32 | 4 | keyspace that wrote the run |
-//! | 36 | 4 | incarnation that wrote the run: its lowest 32 bits |
+//! | 36 | 4 | incarnation that wrote the run: lowest 32 bits |
 //! | 40 | … | payload, then zeros up to a multiple of 4 KiB |
 //!
 //! **Invariants**
-//! - A page says who it is, so that a misdirected, lost or foreign write cannot pass for the right page.
-//!   The store is in the seed of the checksum; the incarnation tells what copies of a store wrote after
-//!   they parted.
+//! - A page contains its identity, so that a misdirected, lost or foreign write is not accepted as the right
+//!   page. The store is in the seed of the checksum. The incarnation distinguishes pages written by copies of
+//!   a store after they diverged.
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, StoreId,
@@ -28,7 +28,7 @@ use testudo_base::{
 /// Bytes of the header before the payload.
 pub const PAGE_HEADER_BYTES: usize = 40;
 
-/// What a page holds.
+/// Kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -40,41 +40,41 @@ pub enum PageKind {
     Filter = 3,
     /// Counts and the top of a run's index.
     Footer = 4,
-    /// Sorted entries of a run, in the place of an earlier page of it.
+    /// Sorted entries of a run that replace an earlier page of it.
     Replaced = 5,
 }
 
 impl PageKind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn from_u8(number: u8) -> Option<Self> {
         let all = [Self::Data, Self::Index, Self::Filter, Self::Footer, Self::Replaced];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
-/// What a page says of itself, before anything of it is believed.
+/// Header of a page as stored, unverified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHeader {
     /// Checksum of the rest of the header and the payload.
     pub checksum: u64,
-    /// Number of the kind.
+    /// Stored number of the kind.
     pub kind_number: u8,
-    /// The kind, if it is one.
+    /// The kind, if the number is valid.
     pub kind: Option<PageKind>,
     /// Length of the payload.
     pub payload_bytes: u32,
     /// Number of the first page.
     pub page: u64,
-    /// The run.
+    /// Id of the run.
     pub generation: RunId,
     /// The keyspace that wrote it.
     pub keyspace: KeyspaceId,
-    /// The incarnation that wrote it, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote it.
     pub incarnation: u32,
 }
 
 impl PageHeader {
-    /// Reads the header at the start of `bytes`; `None` if there are too few.
+    /// Decodes the header at the start of `bytes`; `None` if `bytes` is too short.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes.get(..PAGE_HEADER_BYTES)?);
         let checksum = reader.u64().ok()?;
@@ -93,12 +93,12 @@ impl PageHeader {
     }
 }
 
-/// Who a page is; all of it is stored in the page and compared on every read from the device.
+/// Identity of a page; all of it is stored in the page and compared on every read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageIdentity {
     /// The store.
     pub store: StoreId,
-    /// What it holds.
+    /// Kind of its contents.
     pub kind: PageKind,
     /// Number of the first page.
     pub page: u64,
@@ -106,7 +106,7 @@ pub struct PageIdentity {
     pub generation: RunId,
     /// The keyspace that wrote it.
     pub keyspace: KeyspaceId,
-    /// The incarnation that wrote it, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote it.
     pub incarnation: u32,
 }
 
@@ -128,26 +128,26 @@ impl PageIdentity {
     }
 }
 
-/// Writes header and checksum into `pages`, whose payload (`payload_bytes` from byte 40) is already there.
+/// Writes header and checksum into `pages`. The payload (`payload_bytes` from byte 40) must be there already.
 pub fn seal_pages(pages: &mut [u8], identity: &PageIdentity, payload_bytes: usize) {
     let end = PAGE_HEADER_BYTES + payload_bytes;
     assert!(end <= pages.len(), "payload exceeds its pages");
-    debug_assert!(pages.len().is_multiple_of(usize_of(PAGE_BYTES)), "whole pages are sealed");
+    debug_assert!(pages.len().is_multiple_of(usize_of(PAGE_BYTES)), "only whole pages are sealed");
     pages[8..40].copy_from_slice(&identity.header(u32_of(payload_bytes)));
     pages[end..].fill(0);
     let checksum = checksum64(&pages[8..end], identity.seed());
     pages[..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Checks that `pages` is sealed and is who it should be; says what is wrong otherwise.
+/// Verifies the seal and the identity of `pages`; the error says which check failed.
 pub fn verify_pages(pages: &[u8], identity: &PageIdentity) -> Result<(), &'static str> {
     let Some(length) = stored_payload_bytes(pages) else { return Err("page is too short") };
     let end = PAGE_HEADER_BYTES + length;
     if end > pages.len() {
-        return Err("page length is beyond its pages");
+        return Err("page length exceeds its pages");
     }
     if !is_sealed_as(&pages[8..40], &identity.header(u32_of(length))) && !planted!("page-identity-ignored") {
-        return Err("page is not the one that belongs here");
+        return Err("page identity does not match");
     }
     let checksum = checksum64(&pages[8..end], identity.seed());
     if pages[..8] != checksum.to_le_bytes() && !planted!("page-checksum-ignored") {
@@ -161,7 +161,7 @@ fn is_sealed_as(stored: &[u8], expected: &[u8; 32]) -> bool {
     stored[..compared] == expected[..compared]
 }
 
-/// Payload of verified pages.
+/// Returns the payload of verified pages.
 #[inline]
 pub fn payload_of(pages: &[u8]) -> &[u8] {
     let length = stored_payload_bytes(pages).unwrap_or(0).min(pages.len().saturating_sub(PAGE_HEADER_BYTES));
@@ -174,7 +174,7 @@ fn stored_payload_bytes(pages: &[u8]) -> Option<usize> {
     (pages.len() >= PAGE_HEADER_BYTES).then(|| usize_of(u64::from(u32::from_le_bytes(*bytes))))
 }
 
-/// Byte position of a span in the data file, for error messages.
+/// Offset of a span in the data file in bytes, for error messages.
 pub(crate) fn span_offset(span: ExtentSpan) -> u64 {
     span.first_page * PAGE_BYTES
 }

@@ -1,15 +1,15 @@
-//! A write of pages to the data file that goes on while its owner fills the next ones.
+//! An asynchronous write of pages to the data file.
 //!
 //! **Invariants**
-//! - The write has ended when it was waited for or dropped; until then its pages belong to it.
-//! - It counts for a sync of the data file only after it was waited for.
+//! - The write ends when it is waited for or dropped; until then it owns its pages.
+//! - A sync of the data file covers the write only after it was waited for.
 
 use testudo_base::{Error, PAGE_BYTES, Result, planted, sync::Arc};
 use testudo_env::{AlignedBuffer, PendingWrite};
 
 use crate::{DATA_FILE, DataFile};
 
-/// A write of pages under way.
+/// A write of pages in flight.
 #[derive(Debug)]
 pub struct PageWrite {
     pub(crate) data: Arc<DataFile>,
@@ -19,12 +19,11 @@ pub struct PageWrite {
 }
 
 impl PageWrite {
-    /// Waits for its end and gives the buffer back.
+    /// Waits for the write and returns the buffer.
     pub fn wait(self) -> Result<AlignedBuffer> {
         let (buffer, result) = self.pending.wait();
         let result = match result {
-            // A file system that refuses direct I/O only when it comes to writing: the ordinary call knows
-            // what to do.
+            // Some file systems refuse direct I/O only at the write itself; `write_at` handles that.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 self.data.file().write_at(self.first_page * PAGE_BYTES, &buffer[..self.length])
             }
@@ -34,7 +33,7 @@ impl PageWrite {
     }
 }
 
-/// What a write of pages came to, for those above.
+/// Converts the result of a page write.
 pub(crate) fn outcome(result: std::io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull && planted!("full-disk-swallowed") => {

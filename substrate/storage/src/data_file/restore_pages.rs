@@ -1,8 +1,8 @@
-//! Reads pages back that an earlier cache had: neighbours together, in large reads.
+//! Restores pages of an earlier cache: adjacent ones together, in large reads.
 //!
 //! **Invariants**
-//! - A page that is not the one that belongs there is left out: who asks for it finds what is wrong.
-//! - The page cache is only filled, nothing is evicted.
+//! - A page with a wrong identity is skipped: its next reader will report the damage.
+//! - Restoring only fills the page cache; it evicts nothing.
 
 use testudo_base::{
     Error, KeyspaceId, LargeVec, PAGE_BYTES, PAGE_SIZE, Result,
@@ -14,49 +14,49 @@ use crate::{
     DATA_FILE, DataFile, HotPage, Keeping, PAGE_HEADER_BYTES, PageAddress, PageHeader, PageKind, Restoring,
 };
 
-/// Most pages of one read (256 KiB).
+/// Maximum pages per read (256 KiB).
 const PAGES_MAX: u64 = 64;
-/// Most pages of a block that is put back (2 MiB).
+/// Maximum pages of a restored block (2 MiB).
 const BLOCK_PAGES_MAX: usize = 512;
-/// Pages that nobody wants, but that are cheaper to read than a read of its own is.
+/// Maximum distance of wanted pages in one read: reading the gap costs less than another read.
 const GAP_MAX: u64 = 4;
 
-/// A page to be put back, and who it must be. What it holds it says itself.
+/// A page to restore, with its expected identity except the kind, which its header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedPage {
     /// The page.
     pub hot: HotPage,
     /// The keyspace that wrote it.
     pub keyspace: KeyspaceId,
-    /// The incarnation that wrote it, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote it.
     pub incarnation: u32,
 }
 
-/// What came back.
+/// Result of a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Pages that are in the cache now and were not.
+    /// Number of pages that were added to the cache.
     pub pages: u64,
     /// Bytes that were read for them.
     pub read_bytes: u64,
-    /// There was no memory for more.
+    /// Whether the cache ran out of memory.
     pub is_full: bool,
 }
 
 impl DataFile {
-    /// The pages that the cache holds, about. Of a block of several pages it is the first one, with which the
-    /// others come back: only that says who they are.
+    /// Returns the cached pages, approximately. A block of several pages is represented by its first page,
+    /// which alone has a header; restoring it restores the block.
     pub fn hot_pages(&self, kept: Keeping) -> LargeVec<[u64; 2]> {
         self.cache
             .hot_pages(kept, |page, bytes| PageHeader::read(bytes).is_some_and(|header| header.page == page))
     }
 
-    /// Puts pages back into the cache as far as there is memory. REQUIRES: they are sorted by number, there
-    /// are few enough for one batch of reads, and their extents are held.
+    /// Restores pages to the cache as far as there is memory. REQUIRES: they are sorted by number, fit into
+    /// one batch of reads, and their extents are held.
     ///
-    /// Errors: `Io`. Pages that are not what they should be are left out.
+    /// Errors: `Io`. Pages with a wrong identity are skipped.
     pub fn restore_pages(&self, wanted: &[WantedPage]) -> Result<Restored> {
-        debug_assert!(wanted.is_sorted_by_key(|wanted| wanted.hot.page), "sorted by number");
+        debug_assert!(wanted.is_sorted_by_key(|wanted| wanted.hot.page), "pages must be sorted by number");
         let missing: Vec<_> = wanted.iter().filter(|wanted| !self.cache.has(wanted.hot.page)).collect();
         let pieces: Vec<_> = missing.chunk_by(|a, b| are_read_together(a.hot.page, b.hot.page)).collect();
         let mut buffers: Vec<_> =
@@ -85,7 +85,7 @@ impl DataFile {
         Ok(restored)
     }
 
-    /// Puts the pages of a block into the cache, if they lie one behind the other.
+    /// Restores the pages of a block, if they are consecutive in the file.
     fn put_block_back(
         &self,
         address: &PageAddress,
@@ -112,8 +112,8 @@ impl DataFile {
         Ok(())
     }
 
-    /// Puts the pages of one read into the cache. Returns those with which blocks of several pages begin,
-    /// each with how the block is kept, and of how many pages it says that it is.
+    /// Restores the pages of one read. Returns the first page of each block of several pages, with the
+    /// block's keeping and its number of pages according to the header.
     fn put_back(
         &self,
         piece: &[&WantedPage],
@@ -164,7 +164,7 @@ fn are_read_together(page: u64, next: u64) -> bool {
     next - page <= GAP_MAX && page / PAGES_MAX == next / PAGES_MAX
 }
 
-/// Bytes from the first page to the last one.
+/// Bytes from the start of the first page to the end of the last one.
 fn bytes_of(piece: &[&WantedPage]) -> usize {
     let pages = piece[piece.len() - 1].hot.page - piece[0].hot.page + 1;
     usize_of(pages * PAGE_BYTES)

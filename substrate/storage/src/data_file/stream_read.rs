@@ -1,8 +1,8 @@
-//! Large reads of consecutive pages that go on while earlier ones are used, and a bound for their memory.
+//! Large asynchronous reads of consecutive pages (read-ahead), and a limit on their memory.
 //!
 //! **Invariants**
-//! - The bytes of all leases together stay below the limit; who gets none reads when it must.
-//! - What is read is *unverified*: the reader verifies each block.
+//! - The total of all leases stays below the limit; a reader without a lease reads on demand.
+//! - Bytes of a stream are *unverified*: the reader verifies each block.
 
 use testudo_base::{
     Result,
@@ -15,7 +15,7 @@ use testudo_env::{AlignedBuffer, PendingRead};
 
 use crate::DataFile;
 
-/// Memory of all reads ahead of one store.
+/// Memory of all read-aheads of one store.
 #[derive(Debug)]
 pub(crate) struct StreamMemory {
     used: AtomicU64,
@@ -23,19 +23,19 @@ pub(crate) struct StreamMemory {
 }
 
 impl StreamMemory {
-    /// An eighth of what the page cache has, within reason.
+    /// An eighth of the page cache, clamped to 1 … 16 MiB.
     pub(crate) fn beside_cache(cache_bytes: u64) -> Arc<Self> {
         Arc::new(Self { used: AtomicU64::new(0), limit: (cache_bytes / 8).clamp(1 << 20, 16 << 20) })
     }
 
     pub(crate) fn lease(self: &Arc<Self>, bytes: u64) -> Option<StreamLease> {
         let lease = StreamLease { memory: Arc::clone(self), bytes };
-        // A lease that is too much is given back by its drop.
+        // A lease beyond the limit is released by its drop.
         (self.used.fetch_add(bytes, Relaxed) + bytes <= self.limit).then_some(lease)
     }
 }
 
-/// A piece of that memory, given back when dropped.
+/// A lease of read-ahead memory, released on drop.
 #[derive(Debug)]
 pub struct StreamLease {
     memory: Arc<StreamMemory>,
@@ -45,11 +45,11 @@ pub struct StreamLease {
 impl Drop for StreamLease {
     fn drop(&mut self) {
         let before = self.memory.used.fetch_sub(self.bytes, Relaxed);
-        debug_assert!(before >= self.bytes, "what was lent is counted");
+        debug_assert!(before >= self.bytes, "leased memory underflows");
     }
 }
 
-/// A stream's read under way.
+/// A stream read in flight.
 #[derive(Debug)]
 pub struct StreamRead {
     pub(crate) data: Arc<DataFile>,
@@ -58,7 +58,7 @@ pub struct StreamRead {
 }
 
 impl StreamRead {
-    /// Waits for its end; the bytes are unverified.
+    /// Waits for the read; the bytes are unverified.
     pub fn wait(self) -> Result<AlignedBuffer> {
         let (mut buffer, result) = self.pending.wait();
         self.data.finish_stream(self.first_page, &mut buffer, result)?;

@@ -13,17 +13,17 @@ fn data_file() -> (Arc<FaultyEnv>, Arc<DataFile>) {
 }
 
 #[test]
-fn a_sync_that_failed_is_never_followed_by_one_that_succeeds() {
+fn no_sync_succeeds_after_a_failed_one() {
     let (env, data) = data_file();
     data.sync().unwrap();
     env.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
     assert_eq!(data.sync().unwrap_err().kind(), ErrorKind::Io);
     env.set_plan(None);
-    assert_eq!(data.sync().unwrap_err().kind(), ErrorKind::Io, "what was lost looks clean");
+    assert_eq!(data.sync().unwrap_err().kind(), ErrorKind::Io, "lost pages look clean to the OS");
 }
 
 #[test]
-fn a_sync_that_found_no_space_is_tried_again() {
+fn a_sync_that_ran_out_of_space_is_retried() {
     let (env, data) = data_file();
     env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Sync)));
     assert_eq!(data.sync().unwrap_err().kind(), ErrorKind::OutOfSpace);

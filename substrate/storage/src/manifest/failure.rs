@@ -1,8 +1,8 @@
-//! What a failed write leaves of an open manifest: nothing is written any more, or, where nothing was done,
-//! the state that is durable.
+//! Failures of manifest writes: a permanent one blocks all further writes, after a transient one the durable
+//! state is reread.
 //!
 //! **Invariants**
-//! - The state after a transient failure is that of the records before it, read back from the file.
+//! - After a transient failure, the state is that of the durable records, reread from the file.
 
 use testudo_base::{Error, Result};
 use testudo_env::read_sparse;
@@ -10,7 +10,7 @@ use testudo_env::read_sparse;
 use super::{Log, file_name, replay};
 
 impl Log {
-    /// Remembers a failure that lasts.
+    /// Records a permanent failure; returns the error.
     pub(super) fn fail(&mut self, error: Error) -> Error {
         if !error.is_transient() {
             self.failure = Some(error.clone());
@@ -18,15 +18,15 @@ impl Log {
         error
     }
 
-    /// Brings the state back to what is durable, after an edit changed it that could not be written.
+    /// Restores the durable state after an edit changed it in memory but could not be written.
     ///
-    /// Errors: `Io`, or `Corruption` if what is found is not what was written.
+    /// Errors: `Io`; `Corruption` if the file does not match what was written.
     pub(super) fn reread(&mut self) -> Result<()> {
         let name = file_name(self.superblock.manifest);
         let bytes = read_sparse(&*self.file, self.end).map_err(|e| Error::io(&name, e))?;
         let found = replay(&bytes, self.seed, &name)?;
         if (found.end, found.last_edit) != (self.end, self.last_edit) {
-            return Err(Error::corruption(&name, found.end, "the file is not what was written"));
+            return Err(Error::corruption(&name, found.end, "the file does not match what was written"));
         }
         self.state = found.state;
         Ok(())

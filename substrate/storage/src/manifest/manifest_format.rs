@@ -1,17 +1,17 @@
-//! Bytes of the manifest: records, and the changes inside them. Only this file knows them.
+//! Encoding of the manifest: records, and the changes inside them. Only this file encodes them.
 //!
-//! A manifest file is a sequence of records, each filled up with zeros to a multiple of 4 KiB; the first
-//! holds a whole state as one edit, each later one an edit.
+//! A manifest file is a sequence of records, each zero-padded to a multiple of 4 KiB. The first holds a whole
+//! state as one edit, each later one an edit.
 //!
 //! | offset | bytes | field of a record |
 //! |---|---|---|
 //! | 0 | 4 | payload length |
 //! | 4 | 4 | low half of the XXH3 of bytes 0 … 4 and 8 … 16, seeded: the header's own checksum |
-//! | 8 | 8 | edit number, +1 from edit to edit; that of a whole state is the number of the last edit in it |
+//! | 8 | 8 | edit number, +1 per edit; a whole state has the number of its last edit |
 //! | 16 | 8 | XXH3 of the payload, seeded |
-//! | 24 | … | payload: changes, one after the other |
+//! | 24 | … | payload: changes in sequence |
 //!
-//! The seed mixes store id and manifest number, so that no record of another file passes. A change is a tag
+//! The seed mixes store id and manifest number, so that no record of another file is valid. A change is a tag
 //! byte and its fields (`str` = length as u32, bytes; `span` = first page u64, pages u32): 1 put object
 //! (keyspace u32, object u64, str) · 2 delete object (keyspace u32, object u64) · 3 references (span, delta
 //! as i32) · 4 flushed (keyspace u32, seqno u64) · 5 create keyspace (id u32, name str, options str) · 6
@@ -20,7 +20,7 @@
 //! u64).
 //!
 //! **Invariants**
-//! - Decoding never allocates more than the bytes that are left.
+//! - Decoding never allocates more bytes than remain in the input.
 
 use std::borrow::Borrow;
 
@@ -32,28 +32,27 @@ use testudo_base::{
     planted,
 };
 
-/// Bytes of a record before its payload.
+/// Length of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
-/// Of a long record, so many are in memory at a time while it is written.
+/// A longer record is written in pieces of about this size, to bound memory.
 const PIECE_BYTES: usize = 48 << 10;
-/// A record is never longer than this.
+/// Maximum length of a record.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
 /// One change of the committed state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An object of a tree has these bytes from now on.
+    /// An object of a tree is set to these bytes.
     PutObject(KeyspaceId, ObjectId, Vec<u8>),
-    /// An object of a tree is gone.
+    /// An object of a tree is deleted.
     DeleteObject(KeyspaceId, ObjectId),
-    /// The durable references of a span of pages change by this much.
+    /// The durable reference count of a span of pages changes by this delta.
     References(ExtentSpan, i32),
     /// Everything of the keyspace up to this seqno is in its tree.
     Flushed(KeyspaceId, Seqno),
-    /// A keyspace exists, with its name and the engine's encoding of its options.
+    /// A keyspace is created, with its name and the engine's encoding of its options.
     CreateKeyspace(KeyspaceId, String, Vec<u8>),
-    /// A keyspace, its objects and its flushed seqno are gone. References are given back by changes of their
-    /// own.
+    /// A keyspace, its objects and its flushed seqno are deleted. Separate changes release its references.
     DropKeyspace(KeyspaceId),
     /// Recovery starts at this WAL segment; every write up to the seqno is in the trees.
     LogStart(u64, Seqno),
@@ -61,16 +60,16 @@ pub enum Change {
     NextRun(RunId),
     /// Keyspace ids below this one may have been used.
     NextKeyspace(KeyspaceId),
-    /// A keyspace has other options from now on.
+    /// The options of a keyspace change.
     SetOptions(KeyspaceId, Vec<u8>),
     /// The store was opened for writing.
     Opened(Opening),
 }
 
-/// Changes that become durable together or not at all.
+/// Changes that become durable atomically.
 pub type Edit = Vec<Change>;
 
-/// What ties records to one manifest file of one store.
+/// Checksum seed that binds records to one manifest file of one store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSeed(u64);
 
@@ -102,7 +101,7 @@ fn encode_header(
     out
 }
 
-/// Encodes one record.
+/// Encodes one record in memory.
 pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed) -> Vec<u8> {
     let mut out = vec![0u8; RECORD_HEADER_BYTES];
     for change in edit {
@@ -114,9 +113,9 @@ pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed)
     out
 }
 
-/// Encodes one record, filled up with zeros, of which no more than about [`PIECE_BYTES`] are in memory at a
-/// time: `write_at` gets them, each piece with its offset. The header comes last, so that a record that is
-/// cut short is none. Returns its bytes.
+/// Encodes one zero-padded record with at most about [`PIECE_BYTES`] in memory: `write_at` gets each piece
+/// with its offset. The header is written last, so that a partly written record is invalid. Returns the
+/// padded length.
 pub(crate) fn encode_record_in_pieces<E>(
     changes: impl Iterator<Item = impl Borrow<Change>>,
     edit_number: u64,
@@ -242,14 +241,14 @@ fn decode_change(reader: &mut Reader<'_>) -> Result<Change, Damage> {
     })
 }
 
-/// Outcome of decoding at one position of a manifest file.
+/// Result of decoding at one position of a manifest file.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    /// A whole record and its length in bytes.
+    /// A valid record and its length in bytes.
     Record { edit: Edit, edit_number: u64, bytes: usize },
     /// The header is valid, the payload is not.
     DamagedPayload(Damage),
-    /// Not even a header.
+    /// No valid header.
     NoRecord,
 }
 

@@ -1,11 +1,11 @@
-//! The committed state of a store, as the manifest's edits add up to it.
+//! The committed state of a store: the result of applying the manifest's edits.
 //!
 //! **Invariants**
 //! - Spans with references never overlap.
 //! - Objects and flushed seqnos exist only for keyspaces in the catalogue.
-//! - Openings are in their order: first segments never go back. Kept are those that wrote a segment from
-//!   the log's start on, and the last two, of which the superblock states one.
-//! - An edit that breaks one of these is refused whole.
+//! - Openings are in order: first segments never decrease. Kept are those that wrote a segment at or after
+//!   the log's start, and the last two, one of which is in the superblock.
+//! - A change that would break one of these is refused.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use testudo_base::{
 
 use crate::manifest::manifest_format::{Change, Decoded, Edit, RecordSeed, decode_record, encode_record};
 
-/// No file has more pages: beyond them no offset in bytes can be computed.
+/// Maximum pages of a file: larger byte offsets overflow.
 const MAX_PAGES: u64 = i64::MAX.cast_unsigned() / PAGE_BYTES;
 
 /// A keyspace of the catalogue.
@@ -29,31 +29,31 @@ pub struct KeyspaceRecord {
     pub flushed: Seqno,
 }
 
-/// What edits add up to.
+/// The committed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManifestState {
     /// The catalogue.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
     /// Metadata objects of the trees.
     pub objects: BTreeMap<(KeyspaceId, ObjectId), Arc<[u8]>>,
-    /// Bytes of all of them.
+    /// Total bytes of all objects.
     object_bytes: u64,
-    /// Length and references of each span, by first page.
+    /// Length and reference count of each span, by first page.
     pub references: BTreeMap<u64, (u32, u32)>,
     /// The WAL segment where recovery starts.
     pub log_segment: u64,
-    /// Every write up to here is in the trees.
+    /// Every write up to this seqno is in the trees.
     pub log_seqno: Seqno,
     /// Run ids below this one may have been used.
     pub next_run: RunId,
     /// Keyspace ids below this one may have been used.
     pub next_keyspace: KeyspaceId,
-    /// The openings for writing that wrote the log, oldest first.
+    /// Openings for writing that wrote the log, oldest first.
     pub openings: Vec<Opening>,
 }
 
 impl ManifestState {
-    /// Applies a change; on error the state is unchanged by it.
+    /// Applies a change; on error the state is unchanged.
     pub(crate) fn apply(&mut self, change: &Change) -> Result<(), Damage> {
         match change {
             Change::PutObject(keyspace, object, bytes) => {
@@ -105,9 +105,9 @@ impl ManifestState {
                 let is_again =
                     self.openings.last().is_some_and(|last| last.incarnation == opening.incarnation);
                 if opening.incarnation.0 == 0 || is_again {
-                    return Err(Damage("an opening that cannot follow the one before it"));
+                    return Err(Damage("an opening cannot follow the previous one"));
                 }
-                // Segments that somebody has deleted are written anew, by this one.
+                // Deleted segments are written again by this opening.
                 self.openings.retain(|earlier| earlier.first_segment <= opening.first_segment);
                 self.openings.push(*opening);
                 self.forget_openings();
@@ -116,9 +116,9 @@ impl ManifestState {
         Ok(())
     }
 
-    /// Applies changes to a copy of a state.
+    /// Applies changes in order, for copies of a state.
     ///
-    /// Errors: `Corruption` if they do not fit it.
+    /// Errors: `Corruption` if a change is invalid in this state; earlier changes stay applied.
     pub fn apply_all(&mut self, changes: &[Change]) -> Result<(), testudo_base::Error> {
         let damaged = |Damage(why)| testudo_base::Error::new(testudo_base::ErrorKind::Corruption, why);
         changes.iter().try_for_each(|change| self.apply(change)).map_err(damaged)
@@ -130,12 +130,12 @@ impl ManifestState {
         Some(())
     }
 
-    /// Bytes of all objects.
+    /// Total bytes of all objects.
     pub fn object_bytes(&self) -> u64 {
         self.object_bytes
     }
 
-    /// Forgets the openings of which no segment is left.
+    /// Drops the openings whose segments are all deleted.
     fn forget_openings(&mut self) {
         let is_needed = |pair: &[Opening]| pair[1].first_segment > self.log_segment;
         let gone = self.openings.windows(2).take_while(|pair| !is_needed(pair)).count();
@@ -146,7 +146,7 @@ impl ManifestState {
         let end =
             span.first_page.checked_add(u64::from(span.page_count)).ok_or(Damage("span is too long"))?;
         if end > MAX_PAGES {
-            return Err(Damage("a span lies beyond every file"));
+            return Err(Damage("a span exceeds the maximum file size"));
         }
         if span.page_count == 0 {
             return Err(Damage("span without pages"));
@@ -157,7 +157,7 @@ impl ManifestState {
             }
             let count = references.checked_add_signed(delta).ok_or(Damage("references below zero"))?;
             if i32::try_from(count).is_err() {
-                return Err(Damage("more references than a change can state"));
+                return Err(Damage("reference count is too large to encode"));
             }
             *references = count;
             if count == 0 {
@@ -178,25 +178,25 @@ impl ManifestState {
         Ok(())
     }
 
-    /// The objects of one keyspace, by id.
+    /// Returns the objects of one keyspace, by id.
     pub fn objects_of(&self, keyspace: KeyspaceId) -> BTreeMap<ObjectId, Arc<[u8]>> {
         let range = (keyspace, ObjectId(0))..=(keyspace, ObjectId(u64::MAX));
         self.objects.range(range).map(|(&(_, id), bytes)| (id, Arc::clone(bytes))).collect()
     }
 
-    /// Spans with their references.
+    /// Iterates over the live spans with their reference counts.
     pub fn live_spans(&self) -> impl Iterator<Item = (ExtentSpan, u32)> + '_ {
         self.references
             .iter()
             .map(|(&first_page, &(page_count, count))| (ExtentSpan { first_page, page_count }, count))
     }
 
-    /// The whole state as one record, for copies that are kept outside a manifest.
+    /// Encodes the whole state as one record, for copies kept outside a manifest.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode_record(&self.as_edit(), 0, RecordSeed::new(StoreId(0), 0))
     }
 
-    /// Reads [`ManifestState::to_bytes`] back.
+    /// Decodes [`ManifestState::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
         let edit = match decode_record(bytes, RecordSeed::new(StoreId(0), 0)) {
             Decoded::Record { edit, edit_number: 0, bytes: length } if length == bytes.len() => edit,
@@ -208,12 +208,12 @@ impl ManifestState {
         Ok(state)
     }
 
-    /// One edit that makes this state out of an empty one.
+    /// Returns one edit that creates this state from an empty one.
     pub fn as_edit(&self) -> Edit {
         self.changes().collect()
     }
 
-    /// The same, each change made when it is asked for: there may be many, with long objects.
+    /// Like [`ManifestState::as_edit`], but lazy: there may be many changes, with long objects.
     pub(crate) fn changes(&self) -> impl Iterator<Item = Change> + '_ {
         let first = [
             Change::NextRun(self.next_run),

@@ -1,28 +1,28 @@
-//! The superblock: which store this is, which format, and which manifest is current.
+//! The superblock: store id, format version, and the current manifest.
 //!
-//! The file `superblock` has two slots in pages of their own. An update writes the slot that does *not* hold
-//! the newest valid superblock, so that a torn write leaves the other one. Byte table of a slot:
+//! The file `superblock` has two slots, one page each. An update writes the slot that does *not* hold the
+//! newest valid superblock, so that a torn write leaves the other one. Layout of a slot:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TESTUDO\0` |
 //! | 8 | 4 | format version |
 //! | 12 | 4 | 1 if the store was closed and everything in it is durable, else 0 |
-//! | 16 | 8 | required features, in bits, see [`KIND_BYTES`] and those behind it |
+//! | 16 | 8 | required features, as bits, see [`KIND_BYTES`] and the constants after it |
 //! | 24 | 8 | feature bits that a reader may ignore |
 //! | 32 | 16 | store id |
-//! | 48 | 8 | generation of the superblock, +1 with each write |
+//! | 48 | 8 | generation of the superblock, +1 per write |
 //! | 56 | 8 | number of the current manifest |
 //! | 64 | 8 | watermark: number of the newest manifest edit |
-//! | 72 | 8 | watermark: the log reaches at least this seqno |
-//! | 80 | 8 | XXH3 of bytes 0 … 80; here in every version |
+//! | 72 | 8 | watermark: the log is durable up to at least this seqno |
+//! | 80 | 8 | XXH3 of bytes 0 … 80; at this offset in every version |
 //! | 88 | 8 | incarnation: the newest opening for writing; 0 before the first |
 //! | 96 | 8 | XXH3 of bytes 0 … 96 |
 //!
 //! **Invariants**
 //! - The slot for generation `g` is `g % 2`; the newest valid slot is never overwritten.
-//! - The watermark is raised only after what it states is durable.
-//! - A version or a required feature that this build does not know is refused before anything is written.
+//! - The watermark is raised only after the state it records is durable.
+//! - An unknown version or required feature is refused before anything is written.
 
 use std::{path::Path, sync::Arc};
 
@@ -37,35 +37,35 @@ use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions};
 
 use crate::{SUPERBLOCK_FILE, Watermark, manifest::watermark::COUNT_MAX};
 
-/// The on-disk format that this build writes and reads.
+/// On-disk format version that this build writes and reads.
 pub const FORMAT_VERSION: u32 = 2;
-/// A superblock that is about to replace the one that is there.
+/// File name of a replacement superblock before the rename.
 const REPLACEMENT_FILE: &str = "superblock.new";
 const MAGIC: &[u8; 8] = b"TESTUDO\0";
-/// What the first checksum covers, in every version.
+/// Bytes covered by the first checksum, in every version.
 const HEAD_BYTES: usize = 80;
-/// What the second one covers.
+/// Bytes covered by the second checksum.
 const BODY_BYTES: usize = 96;
 const SLOT_BYTES: usize = BODY_BYTES + 8;
-/// Entries of runs may have a byte for their kind (decision 0043). Stated by every superblock that this build
-/// writes, and so by each store before it has the first such entry.
+/// Entries of runs may have a kind byte (decision 0043). Set in every superblock that this build writes, and
+/// so before a store has its first such entry.
 const KIND_BYTES: u64 = 1;
-/// There may be value segments, and entries that refer to them (decision 0045). Stated as the other one.
+/// The store may have value segments, and entries that refer to them (decision 0045). Set likewise.
 const VALUE_SEGMENTS: u64 = 2;
-/// Pages of runs may have been written anew, in slots that references to the runs name (decision 0049).
-/// Stated as the others.
+/// Pages of runs may have been replaced; references to the runs name their slots (decision 0049). Set
+/// likewise.
 const REPLACED_PAGES: u64 = 4;
-/// Entries may refer to values in pieces, in the log, too (decision 0050). Stated as the others.
+/// Entries may refer to values in pieces, also in the log (decision 0050). Set likewise.
 const PIECES: u64 = 8;
-/// Values may go on in the next page of a run (decision 0051). Stated as the others.
+/// Values may continue in the next page of a run (decision 0051). Set likewise.
 const CONTINUED_VALUES: u64 = 16;
-/// The log may refer to values in value logs, and segments have values under their numbers (decision 0052).
-/// Stated as the others.
+/// The log may refer to values in value logs, and segments hold values by number (decision 0052). Set
+/// likewise.
 const VALUE_LOGS: u64 = 32;
-/// Footers of runs may have index and filter in them (decision 0055). Stated as the others.
+/// Footers of runs may contain index and filter (decision 0055). Set likewise.
 const ENCLOSING_FOOTERS: u64 = 64;
-/// Values that commits have written under their numbers may be such as come back to their keys (decision
-/// 0052). Stated as the others.
+/// Values that commits wrote under their numbers may be transient, i.e. return to their keys (decision 0052).
+/// Set likewise.
 const LOGGED_TRANSIENT_VALUES: u64 = 128;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_SEGMENTS
@@ -76,20 +76,20 @@ const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | ENCLOSING_FOOTERS
     | LOGGED_TRANSIENT_VALUES;
 
-/// The contents of a slot.
+/// Contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Which store this is.
+    /// Id of the store.
     pub store: StoreId,
-    /// +1 with each write.
+    /// Generation of the superblock, +1 per write.
     pub generation: u64,
     /// Number of the current manifest.
     pub manifest: u64,
-    /// What was durable when this was written.
+    /// The durable watermark at the time of writing.
     pub watermark: Watermark,
     /// The newest opening for writing; 0 before the first.
     pub incarnation: Incarnation,
-    /// Whether the store was closed then: nothing of it is in caches alone.
+    /// Whether the store was closed: everything in it is durable.
     pub is_closed: bool,
 }
 
@@ -112,12 +112,12 @@ impl Superblock {
         out
     }
 
-    /// Whether no count is beyond what a reader takes for valid.
+    /// Whether all counters are in the range that a reader accepts.
     fn is_possible(&self) -> bool {
         [self.generation, self.manifest, self.watermark.edit].iter().all(|count| *count <= COUNT_MAX)
     }
 
-    /// `Ok(None)` if the slot holds nothing valid, an error if it is valid but not for this build.
+    /// Decodes a slot: `Ok(None)` if it is invalid, an error if it is valid but unsupported by this build.
     pub(crate) fn decode(slot: &[u8]) -> Result<Option<Self>> {
         let Ok((version, required, superblock)) = decode_fields(slot) else { return Ok(None) };
         if version != FORMAT_VERSION || required & !KNOWN_REQUIRED_FEATURES != 0 {
@@ -136,8 +136,8 @@ fn put_checksum(out: &mut Vec<u8>) {
     codec::put_u64(out, checksum);
 }
 
-/// Version, required features, and the superblock if all of it is valid. What decides whether this build
-/// can read the slot is at the same place in every version.
+/// Decodes version, required features, and the superblock if it is valid. The fields that decide whether this
+/// build can read the slot have the same offsets in every version.
 fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superblock>), codec::Damage> {
     let mut reader = Reader::new(slot);
     let magic = reader.take(8)?;
@@ -158,9 +158,9 @@ fn decode_fields(slot: &[u8]) -> std::result::Result<(u32, u64, Option<Superbloc
     Ok((version, required, is_whole.then_some(superblock)))
 }
 
-/// The newest valid superblock of each slot, however little of the file is left.
+/// Reads both slots as far as possible; `None` for an invalid slot.
 ///
-/// Errors: `Unsupported` for a format that this build does not know, `Io`.
+/// Errors: `Unsupported` for a format unknown to this build; `Io`.
 pub fn survey_superblock(env: &dyn Env, directory: &Path) -> Result<[Option<Superblock>; 2]> {
     let path = directory.join(SUPERBLOCK_FILE);
     let file = match env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }) {
@@ -184,21 +184,21 @@ pub struct SuperblockFile {
 }
 
 impl SuperblockFile {
-    /// Creates the file with its first superblock and makes it durable, name included.
+    /// Creates the file with its first superblock and makes it and its directory entry durable.
     pub fn create(env: &dyn Env, directory: &Path, superblock: &Superblock) -> Result<Self> {
         let path = directory.join(SUPERBLOCK_FILE);
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
         let file = env.open(&path, options).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         let created = Self { file };
-        // Both slots get their place now: a full device must not keep them from being written later.
+        // Both slots are allocated now, so that a full device cannot prevent later writes.
         created.file.allocate(0, 2 * u64_of(PAGE_SIZE)).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         created.write(superblock)?;
         env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         Ok(created)
     }
 
-    /// Puts a file with this superblock, in both slots, in the place of whatever is there, all at once, and
-    /// makes it durable. The second slot has the next generation.
+    /// Atomically replaces the file by one with this superblock in both slots, and makes it durable. The
+    /// second slot has the next generation.
     pub fn replace(env: &dyn Env, directory: &Path, superblock: &Superblock) -> Result<()> {
         let failed = |error| Error::io(SUPERBLOCK_FILE, error);
         let path = directory.join(REPLACEMENT_FILE);
@@ -217,7 +217,7 @@ impl SuperblockFile {
 
     /// Opens the file and reads the newest valid superblock.
     ///
-    /// Errors: `Corruption` if no slot is valid, `Unsupported` for a format that this build does not know.
+    /// Errors: `Corruption` if no slot is valid; `Unsupported` for a format unknown to this build.
     pub fn open(env: &dyn Env, directory: &Path, writable: bool) -> Result<(Self, Superblock)> {
         let path = directory.join(SUPERBLOCK_FILE);
         let mode = if writable { OpenMode::Write } else { OpenMode::Read };
@@ -239,8 +239,8 @@ impl SuperblockFile {
         let newest = newest
             .ok_or_else(|| Error::corruption(SUPERBLOCK_FILE, 0, "neither slot holds a valid superblock"))?;
         if writable {
-            // An earlier process may have failed to sync the name. The slots are written anew before they
-            // matter.
+            // An earlier process may have failed to sync the directory entry. The slots are rewritten before
+            // they matter.
             env.sync_dir(directory).map_err(|e| Error::io(SUPERBLOCK_FILE, e))?;
         }
         Ok((Self { file }, newest))
@@ -248,10 +248,11 @@ impl SuperblockFile {
 
     /// Writes `superblock` into its slot and makes it durable.
     ///
-    /// Errors: `Io`; `Corruption` if a count of it is too large to be read again. No real store reaches that.
+    /// Errors: `Io`; `Corruption` if a counter exceeds the range that a reader accepts, which no real store
+    /// reaches.
     pub fn write(&self, superblock: &Superblock) -> Result<()> {
         if !superblock.is_possible() {
-            return Err(Error::corruption(SUPERBLOCK_FILE, 0, "a count is at its end"));
+            return Err(Error::corruption(SUPERBLOCK_FILE, 0, "a counter exceeds its maximum"));
         }
         let mut page = AlignedBuffer::zeroed(PAGE_SIZE);
         let bytes = superblock.encode();

@@ -1,9 +1,9 @@
-//! Reads what is left of a manifest, for salvage and repair.
+//! Reads a possibly damaged manifest, for salvage and repair.
 //!
 //! **Invariants**
-//! - Without damage that later edits prove, the state is that of the valid edits.
-//! - Edits behind the damage add only what needs no other edit: which keyspaces there are.
-//! - Nothing is written; nothing is allocated beyond the length of the file and a constant.
+//! - Unless later edits prove damage, the state is that of the valid edits.
+//! - Edits after the damage contribute only changes that depend on no other edit: the catalogue of keyspaces.
+//! - Nothing is written; memory is bounded by the length of the file plus a constant.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,38 +18,38 @@ use crate::{
     manifest::manifest_format::{Change, Decoded, RecordSeed, decode_record},
 };
 
-/// A longer manifest is not one of ours.
+/// Maximum length of a manifest that is read.
 const MAX_FILE_BYTES: u64 = 8 << 30;
 
-/// What is left of a manifest.
+/// Readable contents of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct ManifestSurvey {
-    /// Its number.
+    /// Number of the manifest.
     pub number: u64,
     /// The state up to the first invalid edit.
     pub state: ManifestState,
-    /// Valid edits before it.
+    /// Number of valid edits before it.
     pub edits: u64,
-    /// Number of the last of them; 0 if there is none.
+    /// Number of the last valid edit; 0 if there is none.
     pub last_edit: u64,
-    /// Where they end.
+    /// End of the last valid edit.
     pub end: u64,
-    /// Why the next bytes are no edit; `None` if the file ends there, or only zeros follow.
+    /// Reason why the next bytes are not an edit; `None` if the file ends there, or only zeros follow.
     pub damage: Option<String>,
-    /// Whether valid edits follow the damage, so that it is no torn tail.
+    /// Whether valid edits follow the damage, so that it is not a torn tail.
     pub has_later_edits: bool,
-    /// The catalogue with what later edits say of it.
+    /// The catalogue, including changes of later edits.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecord>,
-    /// Keyspaces that some edit dropped.
+    /// Keyspaces dropped by any edit.
     pub dropped: BTreeSet<KeyspaceId>,
 }
 
-/// The name of a manifest file.
+/// Returns the name of a manifest file.
 pub fn manifest_file_name(number: u64) -> String {
     format!("manifest-{number:010}")
 }
 
-/// Numbers of the manifests in a directory, ascending.
+/// Returns the numbers of the manifests in a directory, ascending.
 pub fn list_manifests(env: &dyn Env, directory: &Path) -> Result<Vec<u64>> {
     let entries = env.list_dir(directory).map_err(|e| Error::io(directory.display().to_string(), e))?;
     let files = entries.iter().filter(|entry| entry.entry_type == EntryType::File);
@@ -61,7 +61,7 @@ pub fn list_manifests(env: &dyn Env, directory: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Reads manifest `number` of `store` as far as it can be read.
+/// Reads manifest `number` of `store` as far as possible.
 ///
 /// Errors: `Io` if the file cannot be opened or read at all.
 pub fn survey_manifest(
@@ -75,7 +75,7 @@ pub fn survey_manifest(
     let file = env.open(&directory.join(&name), options).map_err(|e| Error::io(&name, e))?;
     let length = file.len().map_err(|e| Error::io(&name, e))?;
     if length > MAX_FILE_BYTES {
-        let damage = Some("the file is longer than a manifest can be".to_owned());
+        let damage = Some("the file exceeds the maximum length of a manifest".to_owned());
         return Ok(ManifestSurvey { number, damage, ..ManifestSurvey::default() });
     }
     let bytes = read_sparse_leniently(&*file, length);
@@ -103,7 +103,7 @@ impl ManifestSurvey {
         }
     }
 
-    /// Applies valid edits; returns where they end.
+    /// Applies valid edits; returns the end of the last one.
     fn read_valid_part(&mut self, bytes: &[u8], seed: RecordSeed) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -115,7 +115,7 @@ impl ManifestSurvey {
                     (edit, bytes)
                 }
                 Decoded::Record { .. } => {
-                    // A valid edit out of its order is none that a crash leaves.
+                    // No crash leaves a valid edit out of order.
                     (self.damage, self.has_later_edits) = (Some("an edit is missing".to_owned()), true);
                     return at;
                 }
@@ -132,7 +132,7 @@ impl ManifestSurvey {
             };
             for change in &edit {
                 if let Err(why) = self.state.apply(change) {
-                    // The state is now that of half an edit; whoever asks is told that it is worth nothing.
+                    // The state contains half an edit now; the flags report it as unusable.
                     (self.damage, self.has_later_edits) = (Some(why.0.to_owned()), true);
                     return at;
                 }

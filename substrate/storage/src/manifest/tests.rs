@@ -42,7 +42,7 @@ fn reopened_state_equals_the_sum_of_the_edits() {
 }
 
 #[test]
-fn rotation_keeps_the_state_and_one_file() {
+fn rotation_preserves_the_state_and_leaves_one_file() {
     let env = MemEnv::new(2);
     let (manifest, directory) = created(&env);
     for round in 0..200u64 {
@@ -53,7 +53,7 @@ fn rotation_keeps_the_state_and_one_file() {
     let reopened = Manifest::open(env.clone(), &directory, true).unwrap();
     reopened.remove_strays().unwrap();
     assert_eq!(reopened.with_state(Clone::clone), before);
-    assert_eq!(reopened.stats().last_edit, 200, "numbers of edits go on from file to file");
+    assert_eq!(reopened.stats().last_edit, 200, "edit numbers continue across files");
     let names = env.list_dir(&directory).unwrap();
     assert_eq!(names.iter().filter(|e| e.name.starts_with("manifest-")).count(), 1);
 }
@@ -74,7 +74,7 @@ fn every_committed_edit_survives_every_crash_image() {
 }
 
 #[test]
-fn a_damaged_edit_before_a_sound_one_is_corruption_not_a_short_log() {
+fn a_damaged_edit_before_a_valid_one_is_corruption_not_a_torn_tail() {
     let env = MemEnv::new(3);
     let (manifest, directory) = created(&env);
     let start = manifest.stats().file_bytes;
@@ -83,7 +83,7 @@ fn a_damaged_edit_before_a_sound_one_is_corruption_not_a_short_log() {
     manifest.commit(&[put(1, b"second")]).unwrap();
     let path = directory.join(file_name(1));
     let record_bytes = 46;
-    assert!(start + record_bytes < second, "the rest is padding, which says nothing");
+    assert!(start + record_bytes < second, "the rest is padding, which is not checked");
     for offset in start..start + record_bytes {
         env.corrupt(&path, offset, 0x10).unwrap();
         let error = Manifest::open(env.clone(), &directory, false).unwrap_err();
@@ -96,19 +96,19 @@ fn a_damaged_edit_before_a_sound_one_is_corruption_not_a_short_log() {
 #[test]
 fn an_edit_that_contradicts_the_state_is_refused() {
     let mut state = ManifestState::default();
-    assert!(state.apply(&put(1, b"")).is_err(), "keyspace does not exist");
+    assert!(state.apply(&put(1, b"")).is_err(), "unknown keyspace");
     state.apply(&Change::References(span(8), 1)).unwrap();
     assert!(state.apply(&Change::References(span(10), 1)).is_err(), "overlap");
     assert!(state.apply(&Change::References(span(6), 1)).is_err(), "overlap");
     assert!(state.apply(&Change::References(span(8), -2)).is_err(), "below zero");
     assert!(state.apply(&Change::References(ExtentSpan { first_page: u64::MAX, page_count: 9 }, 1)).is_err());
     state.apply(&Change::References(span(8), i32::MAX - 1)).unwrap();
-    assert!(state.apply(&Change::References(span(8), 1)).is_err(), "nobody could write that down anew");
+    assert!(state.apply(&Change::References(span(8), 1)).is_err(), "a snapshot could not encode it");
     state.apply(&Change::References(span(12), 1)).unwrap();
 }
 
 #[test]
-fn a_span_whose_offset_no_number_holds_is_refused() {
+fn a_span_whose_byte_offset_overflows_is_refused() {
     let mut state = ManifestState::default();
     assert!(state.apply(&Change::References(span(1 << 52), 1)).is_err());
     assert!(state.apply(&Change::References(span(u64::MAX - 4), 1)).is_err());
@@ -116,7 +116,7 @@ fn a_span_whose_offset_no_number_holds_is_refused() {
 }
 
 #[test]
-fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
+fn an_edit_whose_sync_failed_during_opening_is_not_trusted() {
     let env = MemEnv::new(1);
     let (manifest, directory) = created(&env);
     manifest.close(Seqno(0)).unwrap();
@@ -127,7 +127,7 @@ fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
     faulty.set_plan(Some(FaultPlan::once(0, FaultError::Device).of_class(IoClass::Sync)));
     opening.commit(&[put(1, b"one")]).unwrap_err();
     drop(opening);
-    // The edit is readable, but the device does not have it, and no later sync of the file writes it.
+    // The edit is readable, but it is not on the device, and no later sync of the file writes it.
     env.fail_sync(directory.join("manifest-0000000001"), &CrashPolicy::LOSE_ALL, false, 1).unwrap();
     let again = Manifest::open(env.clone(), &directory, true).unwrap();
     assert!(!again.was_closed());
@@ -139,7 +139,7 @@ fn an_edit_whose_sync_failed_while_a_closed_store_was_opened_is_not_trusted() {
 }
 
 #[test]
-fn a_record_in_pieces_is_the_one_that_is_made_at_once() {
+fn a_record_encoded_in_pieces_equals_one_encoded_in_memory() {
     let seed = RecordSeed::new(STORE, 3);
     for (count, bytes) in [(0, 0), (3, 10), (40, 100_000), (600, 1_000), (2, 3 << 20), (1, (48 << 10) - 17)] {
         let edit: Vec<Change> = (0..count).map(|object| put(object, &vec![7; bytes])).collect();
@@ -161,7 +161,7 @@ fn a_record_in_pieces_is_the_one_that_is_made_at_once() {
 }
 
 #[test]
-fn an_edit_that_lacks_something_for_a_moment_changes_nothing_and_can_be_made_again() {
+fn an_edit_that_fails_transiently_changes_nothing_and_can_be_retried() {
     let number = rustix_number("ENOMEM");
     let machine = MemEnv::new(7);
     let env = FaultyEnv::new(machine.clone());
@@ -171,7 +171,7 @@ fn an_edit_that_lacks_something_for_a_moment_changes_nothing_and_can_be_made_aga
     let first = [Change::CreateKeyspace(KEYSPACE, "k".into(), vec![1])];
     let manifest = Manifest::create(env.clone(), &directory, STORE, &first).unwrap();
     for round in 0..30u64 {
-        // Of several pieces; every call that an edit makes fails once.
+        // An edit of several pieces; each of its system calls fails once.
         let edit = [put(round % 3, &vec![u8::try_from(round).unwrap(); 90_000])];
         let before = manifest.with_state(Clone::clone);
         let classes = [IoClass::Write, IoClass::Create, IoClass::List, IoClass::Open];

@@ -1,27 +1,26 @@
 //! The durable watermark: how much of a store is known to be durable. Finding less later is damage, which no
-//! crash can explain.
+//! crash explains.
 //!
-//! The superblock states it, synced, from time to time. The file `watermark` states it after every sync of
-//! the log, without a sync of its own: it survives the end of the process, so that after a kill even the last
-//! sync is proven. What it says may only raise what is proven. A file that is missing, torn, older or another
-//! store's says nothing.
+//! The superblock records it with a sync, but rarely. The file `watermark` records it after every sync of the
+//! log, without a sync of its own. It survives a process crash, so that even the last sync is proven after a
+//! kill. The file can only raise the watermark. A missing, torn, old or foreign file is ignored.
 //!
-//! The file has two slots, written in turn, at bytes 0 and 512. Byte table of a slot:
+//! The file has two slots, written in turn, at offsets 0 and 512. Layout of a slot:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | magic `TSTDOMRK` |
 //! | 8 | 4 | format version |
-//! | 12 | 4 | zeros |
+//! | 12 | 4 | zero |
 //! | 16 | 16 | store id |
-//! | 32 | 8 | round, +1 with each write |
+//! | 32 | 8 | round, +1 per write |
 //! | 40 | 8 | number of the newest manifest edit that is durable |
 //! | 48 | 8 | everything up to this seqno is durable |
 //! | 56 | 8 | XXH3 of bytes 0 … 56 |
 //!
 //! **Invariants**
-//! - A slot is written only after what it states is durable.
-//! - No failure of this file is a failure of the store: it then knows less.
+//! - A slot is written only after the state it records is durable.
+//! - A failure of this file is not a failure of the store: the watermark is then less recent.
 
 use std::path::Path;
 
@@ -43,8 +42,7 @@ const VERSION: u32 = 2;
 const SLOT_STRIDE: u64 = 512;
 const SLOT_BYTES: usize = 64;
 const CHECKED_BYTES: usize = SLOT_BYTES - 8;
-/// More than anything that is counted here or in the superblock comes to: what is counted on does not
-/// overflow.
+/// Upper bound of the counters here and in the superblock, so that incrementing them cannot overflow.
 pub(crate) const COUNT_MAX: u64 = 1 << 62;
 
 /// How much of a store is known to be durable.
@@ -52,12 +50,12 @@ pub(crate) const COUNT_MAX: u64 = 1 << 62;
 pub struct Watermark {
     /// Number of the newest manifest edit.
     pub edit: u64,
-    /// Everything in the log up to here.
+    /// Everything in the log up to this seqno.
     pub seqno: Seqno,
 }
 
 impl Watermark {
-    /// What one of the two knows.
+    /// Combines two watermarks: the maximum of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { edit: self.edit.max(other.edit), seqno: self.seqno.max(other.seqno) }
@@ -78,7 +76,7 @@ fn encode(store: StoreId, round: u64, watermark: &Watermark) -> Vec<u8> {
     out
 }
 
-/// The round and the watermark of a slot, if it holds one of `store`.
+/// Decodes round and watermark of a slot, if it is a valid slot of `store`.
 fn decode(slot: &[u8; SLOT_BYTES], store: StoreId) -> Option<(u64, Watermark)> {
     let mut reader = Reader::new(slot);
     let mut parse = || -> Result<(u64, Watermark), Damage> {
@@ -96,7 +94,7 @@ fn decode(slot: &[u8; SLOT_BYTES], store: StoreId) -> Option<(u64, Watermark)> {
     parse().ok()
 }
 
-/// What the file in `directory` knows of `store`; nothing if it cannot be read.
+/// Reads the watermark of `store` from `directory`; the default one if that fails.
 pub fn read_watermark(env: &dyn Env, directory: &Path, store: StoreId) -> Watermark {
     let options = OpenOptions { mode: OpenMode::Read, direct: false };
     let Ok(file) = env.open(&directory.join(WATERMARK_FILE), options) else { return Watermark::default() };
@@ -121,23 +119,23 @@ pub(crate) struct WatermarkFile {
 }
 
 impl WatermarkFile {
-    /// Opens the file, or makes it; `None` if that cannot be done, for a store does not need it.
+    /// Opens or creates the file; `None` on failure, since the store works without it.
     pub(crate) fn open(env: &dyn Env, directory: &Path, store: StoreId) -> Option<Self> {
         let path = directory.join(WATERMARK_FILE);
         let open = |mode| env.open(&path, OpenOptions { mode, direct: false });
         let file = open(OpenMode::Write).or_else(|_| open(OpenMode::CreateNew)).ok()?;
-        // Its place is taken now: a full device must not keep it from being written.
+        // Allocated now, so that a full device cannot prevent later writes.
         file.allocate(0, PAGE_BYTES).ok()?;
         let round = read(&*file, store).map_or(0, |(round, _)| round);
         Some(Self { file, store, round })
     }
 
-    /// States `watermark`. A failure leaves what the other slot says.
+    /// Records `watermark`. On failure the other slot stays valid.
     pub(crate) fn write(&mut self, watermark: &Watermark) {
         self.round = self.round.wrapping_add(1);
         let slot = self.round % 2;
         let bytes = encode(self.store, self.round, watermark);
-        debug_assert!(u64_of(bytes.len()) <= SLOT_STRIDE, "slots do not overlap");
+        debug_assert!(u64_of(bytes.len()) <= SLOT_STRIDE, "slots must not overlap");
         let _ = self.file.write_at(slot * SLOT_STRIDE, &bytes);
     }
 }

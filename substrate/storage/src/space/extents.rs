@@ -1,13 +1,12 @@
-//! Which pages of the data file are in use, and by whom.
+//! The table of extents: which pages of the data file are live, held or free.
 //!
 //! Two counts keep an extent from being reused: the references of the *durable* state, which change only when
-//! a manifest edit is durable, and an [`Extent`] handle held in memory (by a run that readers may still use).
-//! One mechanism serves copy-on-write, shared runs, snapshots and aborted work: whoever drops the last of
-//! both gives the pages back.
-//!
+//! a manifest edit is durable, and [`Extent`] handles in memory (of runs that readers may still use). One
+//! mechanism serves copy-on-write, shared runs, snapshots and aborted work: the pages are freed when both
+//! counts reach zero.
 //! **Invariants**
-//! - Live spans are disjoint; every page below the end of the file is live or free, never both.
-//! - References change only in [`Extents::apply_durable`].
+//! - Live spans are disjoint; every page below the end of the file is either live or free, never both.
+//! - Reference counts change only in [`Extents::apply_durable`].
 
 use std::collections::BTreeMap;
 
@@ -22,12 +21,12 @@ use crate::space::{
     place_users::{PlaceSet, PlaceUsers},
 };
 
-/// A hold on a span of pages; the span is not reused while any clone of the `Arc` lives.
+/// A handle that holds a span of pages; the span is not reused while any clone of the `Arc` exists.
 #[derive(Debug)]
 pub struct Extent {
     span: ExtentSpan,
     owner: Weak<Extents>,
-    /// If it is the first one of a run: who uses which places of that.
+    /// Users of the run's places, if this is the first extent of the run.
     place_users: PlaceUsers,
 }
 
@@ -36,24 +35,23 @@ impl Extent {
         Self { span, owner: Arc::downgrade(owner), place_users: PlaceUsers::default() }
     }
 
-    /// The pages.
+    /// The span of pages.
     pub fn span(&self) -> ExtentSpan {
         self.span
     }
 
-    /// A version without replaced pages of the run that begins here lives from now on …
+    /// Registers a version without replaced pages of the run that starts here.
     pub fn add_plain_user(&self) {
         self.place_users.add_plain();
     }
 
-    /// … and does not any more.
+    /// Unregisters such a version.
     pub fn remove_plain_user(&self) {
         self.place_users.remove_plain();
     }
 
-    /// Lets `choose` see which places of the run that begins here are used by versions with replaced pages,
-    /// and whether one without them lives. The places that it returns are used for as long as that `Arc`
-    /// lives.
+    /// Calls `choose` with the places of the run that are used by versions with replaced pages, and whether a
+    /// version without them exists. The places that it returns are in use until that `Arc` is dropped.
     pub fn use_places<R>(
         &self,
         choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),
@@ -76,25 +74,25 @@ struct Live {
     durable_references: u32,
     handle: Weak<Extent>,
     held: bool,
-    /// What is to become of it, see [`Extents::shorten_later`].
+    /// Pending shortening, see [`Extents::shorten_later`].
     shortened: Option<(u32, Weak<Extent>)>,
 }
 
 #[derive(Debug)]
 struct Table {
     free: FreeSpace,
-    /// Free pages that are not taken.
+    /// Reserved free pages, which are not allocated.
     kept_pages: u64,
-    /// Space is taken in whatever pieces there are.
+    /// Whether pages are allocated in pieces of any size.
     takes_fragments: bool,
-    /// Pages taken in the present round of work.
+    /// Pages allocated in the current round of work.
     taken: u64,
     target: FreeSpaceTarget,
     live: BTreeMap<u64, Live>,
 }
 
 impl Table {
-    /// Free pages that are missing before `page_count` can be taken.
+    /// Number of free pages missing for an allocation of `page_count`.
     fn lacking(&self, page_count: u32) -> u64 {
         if self.kept_pages == 0 {
             return 0;
@@ -105,7 +103,7 @@ impl Table {
 
 type FreedHook = Box<dyn Fn(ExtentSpan) + Send + Sync>;
 
-/// The table of all extents of one data file.
+/// All extents of one data file.
 pub struct Extents {
     table: Mutex<Table>,
     on_free: FreedHook,
@@ -120,22 +118,22 @@ impl std::fmt::Debug for Extents {
 /// Space of the data file by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceStats {
-    /// Bytes in extents that the durable state refers to.
+    /// Bytes of extents that the durable state references.
     pub live_bytes: u64,
-    /// Bytes in extents that only memory still holds.
+    /// Bytes of extents that are only held in memory.
     pub held_bytes: u64,
-    /// Bytes that can be reused at once. After a restart also what was given back to the file system before
-    /// it.
+    /// Bytes that can be reused at once. After a restart this includes space released to the file system
+    /// before it.
     pub free_bytes: u64,
-    /// Bytes that were given back to the file system since, and get space again before they are reused.
+    /// Bytes released to the file system since the start; they are allocated again before reuse.
     pub hole_bytes: u64,
     /// Length of the managed part of the file.
     pub file_bytes: u64,
 }
 
 impl Extents {
-    /// The table after recovery: `live` lists each span of the durable state with its references.
-    /// `on_free` is told of every span before it can be reused.
+    /// Creates the table after recovery. `live` lists each span of the durable state with its reference
+    /// count. `on_free` is called for every span before it can be reused.
     pub fn new(
         file_pages: u64,
         live: impl Iterator<Item = (ExtentSpan, u32)>,
@@ -169,7 +167,7 @@ impl Extents {
         })
     }
 
-    /// Takes `page_count` pages in as few pieces as possible; `None` if the file must grow first.
+    /// Allocates `page_count` pages in as few pieces as possible; `None` if the file must grow first.
     pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
         let mut table = self.table.lock();
         let takes_fragments = table.takes_fragments;
@@ -194,48 +192,47 @@ impl Extents {
         let before = table.live.range(..span.first_page).next_back();
         debug_assert!(
             before.is_none_or(|(&first, live)| first + u64::from(live.page_count) <= span.first_page),
-            "live spans are disjoint"
+            "live spans must be disjoint"
         );
         table.live.insert(span.first_page, entry);
         extent
     }
 
-    /// From now on the last `pages` free pages are not taken.
+    /// Reserves the last `pages` free pages, which are then not allocated.
     pub(crate) fn keep(&self, pages: u64) {
         let mut table = self.table.lock();
         (table.kept_pages, table.takes_fragments) = (pages, false);
     }
 
-    /// From now on the last `pages` free pages are not taken, and the others in whatever pieces there are.
+    /// Reserves the last `pages` free pages, and allocates the others in pieces of any size.
     pub(crate) fn lower_kept_pages(&self, pages: u64) {
         let mut table = self.table.lock();
         (table.kept_pages, table.takes_fragments) = (pages, true);
     }
 
-    /// Pages of the file that are no holes.
+    /// Number of pages of the file that are not holes.
     pub(crate) fn space_pages(&self) -> u64 {
         let table = self.table.lock();
         table.free.end_page() - table.free.hole_pages()
     }
 
-    /// How many are kept.
+    /// Number of reserved pages.
     pub(crate) fn kept_pages(&self) -> u64 {
         self.table.lock().kept_pages
     }
 
-    /// How many pages the file needs beyond those that it has for `page_count` to be taken, what is kept
-    /// included.
+    /// Number of pages by which the file must grow to allocate `page_count`, including the reserve.
     pub(crate) fn lacking(&self, page_count: u32) -> u64 {
         self.table.lock().lacking(page_count).max(u64::from(page_count))
     }
 
-    /// Free pages that have space on the device.
+    /// Number of free pages with device space.
     pub(crate) fn usable_pages(&self) -> u64 {
         self.table.lock().free.free_pages()
     }
 
-    /// Takes all free pages, in pieces of at most `pages`, to be given space and then passed to
-    /// [`Extents::end_hole`].
+    /// Removes all free pages, in pieces of at most `pages`. The caller allocates device space for each and
+    /// passes it to [`Extents::end_hole`].
     pub(crate) fn suspect(&self, pages: u64) -> Vec<(u64, u64)> {
         self.table.lock().free.suspect(pages)
     }
@@ -245,8 +242,8 @@ impl Extents {
         self.table.lock().free.grow(pages);
     }
 
-    /// A hold on a span of the durable state; all holders of a span share one handle. `None` if no such
-    /// span is live.
+    /// Returns a handle to a live span; all holders of a span share one handle. `None` if the span is not
+    /// live.
     pub fn hold(self: &Arc<Self>, span: ExtentSpan) -> Option<Arc<Extent>> {
         let mut table = self.table.lock();
         let entry = table.live.get_mut(&span.first_page)?;
@@ -262,20 +259,20 @@ impl Extents {
         Some(extent)
     }
 
-    /// Cuts a freshly taken, not yet referenced extent down to its first `page_count` pages (at least one).
+    /// Shortens a newly allocated, unreferenced extent to its first `page_count` pages (at least one).
     pub fn shorten(self: &Arc<Self>, extent: Arc<Extent>, page_count: u32) -> Arc<Extent> {
         let span = extent.span;
         if page_count >= span.page_count {
             return extent;
         }
-        assert!(page_count > 0, "an extent has at least one page");
+        assert!(page_count > 0, "an extent needs at least one page");
         let mut table = self.table.lock();
         debug_assert!(
             table.live.get(&span.first_page).is_some_and(|live| live.durable_references == 0),
-            "nothing refers to what is cut"
+            "the extent must be unreferenced"
         );
         let kept = ExtentSpan { page_count, ..span };
-        // The new handle takes the place of the old one, whose drop then finds a longer span and does
+        // The new handle replaces the old one, whose drop then finds a span of another length and does
         // nothing.
         let shortened = self.hold_new(&mut table, kept);
         let rest = u64::from(span.page_count - page_count);
@@ -286,19 +283,19 @@ impl Extents {
         shortened
     }
 
-    /// A hold on the first `page_count` pages (at least one) of an extent that the durable state refers to,
-    /// as it will be: the edit that no longer refers to the extent, and then to these pages, cuts it. Until
-    /// then the extent must be held.
+    /// Returns a handle to the first `page_count` pages (at least one) of a live extent, for later. The edit
+    /// that drops the references to the extent and adds references to these pages shortens it. The extent
+    /// must be held until then.
     pub fn shorten_later(self: &Arc<Self>, extent: &Extent, page_count: u32) -> Arc<Extent> {
         let shortened = Arc::new(Extent::new(ExtentSpan { page_count, ..extent.span }, self));
         let mut table = self.table.lock();
-        let entry = table.live.get_mut(&extent.span.first_page).expect("what is held is live");
-        debug_assert!((1..entry.page_count).contains(&page_count), "some pages stay, and not all");
+        let entry = table.live.get_mut(&extent.span.first_page).expect("a held extent must be live");
+        debug_assert!((1..entry.page_count).contains(&page_count), "a proper part of the pages must stay");
         entry.shortened = Some((page_count, Arc::downgrade(&shortened)));
         shortened
     }
 
-    /// Cuts an extent to the pages that are left of it, if `span` are those.
+    /// Applies a pending shortening to `span`, if there is one.
     fn shorten_now(table: &mut Table, span: ExtentSpan) {
         let Some(entry) = table.live.get_mut(&span.first_page) else { return };
         if entry.page_count == span.page_count || entry.durable_references > 0 {
@@ -313,15 +310,15 @@ impl Extents {
         }
     }
 
-    /// Applies the reference changes of an edit that has just become durable.
+    /// Applies the reference changes of an edit that just became durable.
     pub fn apply_durable(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) {
         let mut table = self.table.lock();
         for (span, delta) in deltas {
             Self::shorten_now(&mut table, span);
-            let entry = table.live.get_mut(&span.first_page).expect("delta for an extent that is not live");
-            assert_eq!(entry.page_count, span.page_count, "delta for another span");
+            let entry = table.live.get_mut(&span.first_page).expect("delta for an unknown extent");
+            assert_eq!(entry.page_count, span.page_count, "delta for a span of another length");
             entry.durable_references =
-                entry.durable_references.checked_add_signed(delta).expect("references never go below zero");
+                entry.durable_references.checked_add_signed(delta).expect("reference count underflows");
             let mut is_held = entry.held;
             if planted!("extent-freed-while-held") {
                 is_held = false;
@@ -335,8 +332,8 @@ impl Extents {
         }
     }
 
-    /// By how many pages less the durable state would refer to after such changes; others may hold them.
-    /// A span that two refer to is given back by both.
+    /// Returns by how many pages the live part would shrink after these changes; other holders may remain.
+    /// Each delta is evaluated alone: a span with two references counts only if one delta drops both.
     pub fn freed_pages(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) -> i64 {
         let table = self.table.lock();
         let freed = |(span, delta): (ExtentSpan, i32)| {
@@ -350,7 +347,7 @@ impl Extents {
     fn drop_handle(&self, span: ExtentSpan) {
         let mut table = self.table.lock();
         let Some(entry) = table.live.get_mut(&span.first_page) else { return };
-        // Another handle may have been made for the same span between the last drop and this call.
+        // A new handle for the span may have been created between the last drop and this call.
         let has_new_handle = entry.handle.strong_count() > 0 && !planted!("new-handle-overlooked");
         if entry.page_count != span.page_count || has_new_handle {
             return;
@@ -366,14 +363,14 @@ impl Extents {
         let freed = table.live.remove(&span.first_page);
         debug_assert!(
             freed.is_some_and(|live| live.page_count == span.page_count && live.durable_references == 0),
-            "nothing refers to what is freed"
+            "a freed extent must be unreferenced"
         );
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Gives up free pages until `kept_pages` are left: the end of the file, and `pieces` of it.
-    /// `act` is told the new end and the pieces, under the lock, so that nobody takes them while it gives
-    /// them back to the file system, the first one last; those that it leaves in the list are free again.
+    /// Releases free pages until `kept_pages` are left: the end of the file, and `pieces`. `act` gets the new
+    /// end and the pieces and releases them to the file system, last first. It runs under the lock, so that
+    /// no thread allocates them meanwhile; pieces that it leaves in the list are free again.
     pub(crate) fn give_up<R>(
         &self,
         kept_pages: u64,
@@ -387,24 +384,24 @@ impl Extents {
         outcome
     }
 
-    /// Takes at most `pages` pages that were given up, to be given space and then passed to
+    /// Removes at most `pages` pages of a hole. The caller allocates device space for them and passes them to
     /// [`Extents::end_hole`].
     pub(crate) fn take_hole(&self, pages: u64) -> Option<(u64, u64)> {
         self.table.lock().free.take_hole(pages)
     }
 
-    /// The pages of a hole that was taken are free again if they have got space.
+    /// Frees the pages of a removed hole if they have device space; otherwise they are a hole again.
     pub(crate) fn end_hole(&self, (start, pages): (u64, u64), has_space: bool) {
         let mut table = self.table.lock();
         if has_space { table.free.release(start, pages) } else { table.free.put_hole((start, pages)) }
     }
 
-    /// Notes that a round of work begins.
+    /// Records the start of a round of work.
     pub(crate) fn begin_round(&self) {
         self.table.lock().taken = 0;
     }
 
-    /// Notes that it has ended; how many free pages are worth keeping, if there are far more.
+    /// Records the end of a round. Returns how many free pages to keep, if there are far more.
     pub(crate) fn end_round(&self) -> Option<u64> {
         let mut table = self.table.lock();
         let Table { free, taken, target, .. } = &mut *table;
@@ -417,7 +414,7 @@ impl Extents {
         self.table.lock().free.end_page() * PAGE_BYTES
     }
 
-    /// Space by use. Visits all live extents.
+    /// Returns space by use. Visits all live extents.
     pub fn stats(&self) -> SpaceStats {
         let table = self.table.lock();
         let mut stats = SpaceStats {
@@ -437,7 +434,7 @@ impl Extents {
         stats
     }
 
-    /// Every live span with its durable references, for recounting.
+    /// Returns every live span with its durable reference count, for recounting.
     pub fn references(&self) -> Vec<(ExtentSpan, u32)> {
         let table = self.table.lock();
         let entries = table.live.iter().filter(|(_, live)| live.durable_references > 0);

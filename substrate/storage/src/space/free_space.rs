@@ -1,34 +1,34 @@
 //! The free pages of the data file, as a pure data structure: ranges by position and by length, and *holes*,
-//! pages without space on the device.
+//! pages without device space.
 //!
 //! **Invariants**
-//! - Ranges are disjoint, never touch each other and end at or before `end_page`; so are and do holes, also
-//!   from ranges.
-//! - Both maps hold the same ranges.
-//! - A hole gets space before it becomes a range, so that what is taken can be written. (After a restart all
-//!   free pages count as ranges, for which of them were holes is not written down, until
-//!   [`FreeSpace::suspect`] lets that be found out.)
+//! - Ranges are disjoint, not adjacent, and end at or before `end_page`. The same holds for holes; ranges and
+//!   holes are disjoint, too.
+//! - Both maps contain the same ranges.
+//! - A hole gets device space before it becomes a range, so that allocated pages can be written. (Holes are
+//!   not persisted: after a restart all free pages are ranges, until [`FreeSpace::suspect`] lets the caller
+//!   check them.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, num::low32};
 
-/// Smallest piece that a large request is split into, in pages (64 KiB).
+/// Minimum size of a piece of a large request, in pages (64 KiB).
 const MIN_PIECE_PAGES: u64 = 16;
-/// A request is never spread over more pieces than this.
+/// Maximum pieces of a request.
 const MAX_PIECES: usize = 32;
-/// The same where space is short: a step that wins space must find some in whatever fragments others have
-/// left, down to single pages.
+/// Maximum pieces where space is short: work that reclaims space must be able to use fragments, down to
+/// single pages.
 const MAX_FRAGMENTS: usize = 1024;
-/// What is given up in one piece (16 MiB).
+/// Maximum pages released in one piece (16 MiB).
 const PIECE_PAGES_MAX: u64 = 4096;
 
-/// Which free ranges are given up.
+/// Selects which free ranges are released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces {
-    /// None with fewer pages, at least one.
+    /// Minimum pages per piece, at least 1.
     pub(crate) least_pages: u64,
-    /// No more of them at once.
+    /// Maximum number of pieces.
     pub(crate) most: usize,
 }
 
@@ -36,12 +36,12 @@ impl Pieces {
     /// Smaller ranges (256 KiB) are not worth a hole, unless space is short.
     const LEAST_PAGES: u64 = 64;
 
-    /// At most so many, each of a size that is worth a hole.
+    /// At most `most` pieces, each large enough to be worth a hole.
     pub(crate) fn large(most: usize) -> Self {
         Self { least_pages: Self::LEAST_PAGES, most }
     }
 
-    /// All, down to single pages.
+    /// All pieces, down to single pages.
     pub(crate) const ALL: Self = Self { least_pages: 1, most: usize::MAX };
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct FreeSpace {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     free_pages: u64,
-    /// Start and length.
+    /// Length by first page.
     holes: BTreeMap<u64, u64>,
     hole_pages: u64,
     end_page: u64,
 }
 
 impl FreeSpace {
-    /// All pages from `first_page` to `end_page` are taken except the gaps between `live`, which is sorted.
+    /// Frees the gaps between the `live` spans from `first_page` to `end_page`. REQUIRES: `live` is sorted.
     pub(crate) fn from_live(first_page: u64, end_page: u64, live: impl Iterator<Item = ExtentSpan>) -> Self {
         let mut space = Self { end_page: end_page.max(first_page), ..Self::default() };
         let mut at = first_page;
@@ -78,8 +78,8 @@ impl FreeSpace {
         self.free_pages
     }
 
-    /// Takes all ranges, which may have no space on the device, in pieces of at most `pages`: each is to be
-    /// given space and then released, or put back as a hole.
+    /// Removes all ranges, which may have no device space, in pieces of at most `pages`. The caller allocates
+    /// device space for each and releases it, or puts it back as a hole.
     pub(crate) fn suspect(&mut self, pages: u64) -> Vec<(u64, u64)> {
         let ranges: Vec<(u64, u64)> = self.by_start.iter().map(|(&start, &length)| (start, length)).collect();
         let mut pieces = Vec::new();
@@ -95,17 +95,17 @@ impl FreeSpace {
         self.end_page
     }
 
-    /// Makes `pages` more available at the end of the file.
+    /// Adds `pages` free pages at the end of the file.
     pub(crate) fn grow(&mut self, pages: u64) {
         let start = self.end_page;
         self.end_page += pages;
         self.release(start, pages);
     }
 
-    /// Takes `pages` pages, in one piece if there is one, else in few large pieces; `None` if there is no
-    /// room without growing.
+    /// Allocates `pages` pages, in one piece if possible, else in few large pieces; `None` if the file must
+    /// grow.
     pub(crate) fn take(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
-        debug_assert!(pages > 0, "an extent has at least one page");
+        debug_assert!(pages > 0, "an extent needs at least one page");
         let wanted = u64::from(pages);
         if let Some(&(length, start)) = self.by_length.range((wanted, 0)..).next() {
             self.remove(start, length);
@@ -117,7 +117,7 @@ impl FreeSpace {
         self.take_pieces(wanted, MIN_PIECE_PAGES, MAX_PIECES)
     }
 
-    /// The same, but in many small pieces if there is no other way.
+    /// Like [`FreeSpace::take`], but falls back to many small pieces.
     pub(crate) fn take_fragments(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
         self.take(pages).or_else(|| self.take_pieces(pages.into(), 1, MAX_FRAGMENTS))
     }
@@ -148,15 +148,15 @@ impl FreeSpace {
             spans.push(ExtentSpan { first_page: start, page_count: low32(taken) });
         }
         spans.sort_unstable();
-        debug_assert!(spans.len() <= most, "not spread over more pieces than that");
+        debug_assert!(spans.len() <= most, "too many pieces");
         debug_assert!(
             spans.iter().map(|span| u64::from(span.page_count)).sum::<u64>() == wanted,
-            "all that is wanted, and no more"
+            "the pieces must add up to the request"
         );
         Some(spans)
     }
 
-    /// Gives a range back, joining it with its neighbours.
+    /// Frees a range and merges it with its neighbors.
     pub(crate) fn release(&mut self, start: u64, pages: u64) {
         let (mut first, mut length) = (start, pages);
         if let Some((&before, &before_length)) = self.by_start.range(..start).next_back() {
@@ -182,11 +182,11 @@ impl FreeSpace {
         self.add(first, length);
     }
 
-    /// Gives up free pages until `kept_pages` are left: those at the end of the file, then `pieces` of the
-    /// largest ranges, which become holes. The holes, as (first page, pages).
+    /// Releases free pages until `kept_pages` are left: the tail of the file, then `pieces` of the largest
+    /// ranges, which become holes. Returns the holes as (first page, pages).
     pub(crate) fn give_up(&mut self, kept_pages: u64, pieces: Pieces) -> Vec<(u64, u64)> {
         let Pieces { least_pages, most } = pieces;
-        debug_assert!((1..=PIECE_PAGES_MAX).contains(&least_pages), "a piece has pages");
+        debug_assert!((1..=PIECE_PAGES_MAX).contains(&least_pages), "a piece must have pages");
         self.cut_tail(kept_pages);
         let mut given_up = Vec::new();
         while self.free_pages > kept_pages && given_up.len() < most {
@@ -205,7 +205,7 @@ impl FreeSpace {
         given_up
     }
 
-    /// Forgets free pages and holes at the end of the file as long as `kept_pages` free ones are left.
+    /// Cuts free pages and holes off the end of the file while more than `kept_pages` free pages are left.
     fn cut_tail(&mut self, kept_pages: u64) {
         loop {
             if let Some((&start, &length)) =
@@ -231,13 +231,13 @@ impl FreeSpace {
         }
     }
 
-    /// Takes at most `pages` pages of a hole, as (first page, pages), to be given space and then released, or
-    /// put back.
+    /// Removes at most `pages` pages of a hole, as (first page, pages). The caller allocates device space for
+    /// them and releases them, or puts them back.
     pub(crate) fn take_hole(&mut self, pages: u64) -> Option<(u64, u64)> {
         let large_enough = self.holes.iter().find(|(_, length)| **length >= pages);
         let (&start, &length) =
             large_enough.or_else(|| self.holes.iter().max_by_key(|(_, length)| **length))?;
-        debug_assert!(pages > 0, "somebody wants pages");
+        debug_assert!(pages > 0, "pages must be requested");
         self.holes.remove(&start);
         let taken = length.min(pages);
         self.hole_pages -= taken;
@@ -247,12 +247,12 @@ impl FreeSpace {
         Some((start, taken))
     }
 
-    /// Makes a hole of pages that belong to nobody.
+    /// Makes a hole of pages that are neither in a range nor in use.
     pub(crate) fn put_hole(&mut self, (mut start, mut length): (u64, u64)) {
-        debug_assert!(length > 0 && start + length <= self.end_page, "a hole lies within the file");
+        debug_assert!(length > 0 && start + length <= self.end_page, "a hole must be within the file");
         debug_assert!(
             self.holes.range(start..).next().is_none_or(|(&after, _)| start + length <= after),
-            "holes are disjoint"
+            "holes must be disjoint"
         );
         self.hole_pages += length;
         if let Some((&before, &before_length)) = self.holes.range(..start).next_back()
@@ -267,7 +267,7 @@ impl FreeSpace {
         self.holes.insert(start, length);
     }
 
-    /// Makes free pages of a hole that was not given back after all.
+    /// Turns pages of a hole that was not punched after all into free pages.
     pub(crate) fn restore(&mut self, hole: (u64, u64)) {
         let at = self.holes.range(..=hole.0).next_back().map(|(&start, &length)| (start, length));
         let Some((start, length)) = at.filter(|(start, length)| hole.0 + hole.1 <= start + length) else {
@@ -295,19 +295,19 @@ impl FreeSpace {
     }
 
     fn add(&mut self, start: u64, length: u64) {
-        debug_assert!(length > 0 && start + length <= self.end_page, "free pages lie within the file");
+        debug_assert!(length > 0 && start + length <= self.end_page, "free pages must be within the file");
         let before = self.by_start.insert(start, length);
-        debug_assert!(before.is_none(), "ranges are disjoint");
+        debug_assert!(before.is_none(), "ranges must be disjoint");
         self.by_length.insert((length, start));
         self.free_pages += length;
-        debug_assert_eq!(self.by_start.len(), self.by_length.len(), "both maps hold the same ranges");
+        debug_assert_eq!(self.by_start.len(), self.by_length.len(), "both maps must hold the same ranges");
     }
 
     fn remove(&mut self, start: u64, length: u64) {
         let known = self.by_start.remove(&start);
-        debug_assert_eq!(known, Some(length), "the range is there");
+        debug_assert_eq!(known, Some(length), "the range must exist");
         let has_length = self.by_length.remove(&(length, start));
-        debug_assert!(has_length, "both maps hold the same ranges");
+        debug_assert!(has_length, "both maps must hold the same ranges");
         self.free_pages -= length;
     }
 }

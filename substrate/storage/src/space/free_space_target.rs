@@ -1,18 +1,18 @@
-//! How many free pages are worth keeping: about as many as a round of work takes before it frees others.
+//! How many free pages to keep: about as many as a round of work allocates before it frees others.
 //!
 //! **Invariants**
-//! - Pure arithmetic; nothing is given up before enough rounds were seen.
+//! - Pure arithmetic; nothing is released before enough rounds are recorded.
 
 use testudo_base::num::u64_of;
 
-/// Rounds that are remembered.
+/// Number of recent rounds that are averaged.
 const ROUNDS: usize = 8;
-/// A smaller part of the file's space than this is not worth giving up.
+/// Minimum surplus worth releasing, as a fraction of the file's space (1/n).
 const SURPLUS_PARTS: u64 = 32;
-/// Nor is less than this (1 MiB).
+/// Minimum surplus in pages (1 MiB).
 const SURPLUS_PAGES_MIN: u64 = 256;
 
-/// What the last rounds have taken.
+/// Allocations of recent rounds.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSpaceTarget {
     taken: [u64; ROUNDS],
@@ -20,14 +20,14 @@ pub(crate) struct FreeSpaceTarget {
 }
 
 impl FreeSpaceTarget {
-    /// A round has taken so many pages.
+    /// Records the pages allocated in a round.
     pub(crate) fn note(&mut self, taken: u64) {
         self.taken[self.rounds % ROUNDS] = taken;
         self.rounds += 1;
     }
 
-    /// How many of `free` pages are worth keeping, if there are so many more that giving them up is worth it.
-    /// All pages of the file that have space on the device are `space_pages`.
+    /// Returns how many of `free` pages to keep, if the surplus is worth releasing. `space_pages` is the
+    /// number of the file's pages with device space.
     pub(crate) fn kept_pages(&self, free: u64, space_pages: u64) -> Option<u64> {
         let mean = self.taken.iter().sum::<u64>() / u64_of(ROUNDS);
         let surplus = free.saturating_sub(mean);

@@ -1,15 +1,15 @@
-//! Who uses which pages of an extent, where pages of a run are written anew while the extent lives (decision
-//! 0049).
+//! Users of the pages of an extent, where pages of a run are rewritten while the extent stays allocated
+//! (decision 0049).
 //!
-//! A run that has replaced some of its pages is another version of it, and several versions live side by
-//! side while snapshots and iterators hold them. A page, here a *place*, is written again once no version
-//! uses it. Who uses a place is asked only when one is to be written: every version has a list of its places,
-//! and dropping the version drops the list.
+//! Replacing pages of a run creates a new version of it, and several versions coexist while snapshots and
+//! iterators hold them. A page, called a *place* here, is reused once no version uses it. Users of a place
+//! are checked only when one is about to be written: every version has a list of its places, and dropping the
+//! version drops the list.
 //!
 //! **Invariants**
-//! - A place that a version uses is written by nobody else: choosing places and listing them is one step.
-//! - Runs without replaced pages do not list their places; while one lives all that it was written to is
-//!   used.
+//! - A place in use is never written: choosing places and registering them is one atomic step.
+//! - Versions without replaced pages do not list their places; while one exists, every place originally
+//!   written is in use.
 
 use testudo_base::{
     num::usize_of,
@@ -20,7 +20,7 @@ use testudo_base::{
     },
 };
 
-/// Places of a run, counted from its start.
+/// Set of places of a run, counted from its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceSet(Vec<u64>);
 
@@ -34,13 +34,13 @@ impl PlaceSet {
         self.0[word] |= bit;
     }
 
-    /// Whether the place is one of them.
+    /// Whether the set contains the place.
     pub fn contains(&self, place: u32) -> bool {
         let (word, bit) = word_of(place);
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// Adds all of the other's.
+    /// Adds all places of `other`.
     pub fn extend(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -53,12 +53,12 @@ fn word_of(place: u32) -> (usize, u64) {
     (usize_of(u64::from(place / 64)), 1 << (place % 64))
 }
 
-/// The users of the places of one run; every version of it reaches them by the run's first extent.
+/// Users of the places of one run; all its versions share it through the run's first extent.
 #[derive(Debug, Default)]
 pub(crate) struct PlaceUsers {
-    /// Versions without replaced pages.
+    /// Number of versions without replaced pages.
     plain: AtomicU32,
-    /// Boxed: hardly any extent has them.
+    /// Boxed, because few extents have any.
     versions: OnceLock<Box<Mutex<Vec<Weak<PlaceSet>>>>>,
 }
 
@@ -69,11 +69,11 @@ impl PlaceUsers {
 
     pub(crate) fn remove_plain(&self) {
         let before = self.plain.fetch_sub(1, SeqCst);
-        debug_assert!(before > 0, "who is removed was added");
+        debug_assert!(before > 0, "version count underflows");
     }
 
-    /// Lets `choose` see what is used, and whether a version without replaced pages lives; what it returns is
-    /// in use for as long as that lives.
+    /// Calls `choose` with the used places, and whether a version without replaced pages exists. The set that
+    /// it returns is in use until it is dropped.
     pub(crate) fn use_places<R>(
         &self,
         choose: impl FnOnce(&PlaceSet, bool) -> (Arc<PlaceSet>, R),

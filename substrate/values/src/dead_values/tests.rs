@@ -10,16 +10,16 @@ fn decoded(dead: &DeadValues) -> DeadValues {
 }
 
 #[test]
-fn a_value_dies_once() {
+fn a_value_becomes_dead_once() {
     let mut dead = DeadValues::none_of(130);
     assert_eq!(decoded(&dead), dead);
     for number in [0, 63, 64, 129] {
         assert!(!dead.contains(number));
         assert!(dead.insert(number));
-        assert!(!dead.insert(number), "it is dead already");
+        assert!(!dead.insert(number), "already dead");
         assert!(dead.contains(number));
     }
-    assert!(!dead.insert(130), "there is no such value");
+    assert!(!dead.insert(130), "no such value");
     assert_eq!((dead.count(), dead.dead()), (130, 4));
     assert_eq!(decoded(&dead), dead);
 }

@@ -3,7 +3,7 @@ use testudo_base::ErrorKind;
 use super::*;
 
 #[test]
-fn pairs_are_classed_by_how_much_of_them_an_index_keeps() {
+fn pairs_are_classified_by_the_part_that_an_index_keeps() {
     use PairClass::{Large, Medium, Small};
     let hybrid = Placement::hybrid();
     let classes = [(36, Small), (37, Medium), (576, Medium), (577, Large)];
@@ -22,7 +22,7 @@ fn pairs_are_classed_by_how_much_of_them_an_index_keeps() {
 }
 
 #[test]
-fn commits_write_values_of_one_class_once() {
+fn commits_log_values_of_one_class() {
     let hybrid = Placement::hybrid();
     for (placement, first, last) in [(hybrid, 577, 10_000), (hybrid.with_logged_medium(true), 37, 576)] {
         assert!(placement.uses_value_logs());
@@ -36,7 +36,7 @@ fn commits_write_values_of_one_class_once() {
 }
 
 #[test]
-fn nonsense_is_invalid() {
+fn out_of_range_settings_are_invalid() {
     for ratio in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         assert_eq!(Placement::hybrid().with_large_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(Placement::hybrid().with_small_ratio(ratio).unwrap_err().kind(), ErrorKind::Invalid);
@@ -51,7 +51,7 @@ fn nonsense_is_invalid() {
 }
 
 #[test]
-fn presets_are_known_by_their_names() {
+fn presets_round_trip_through_their_names() {
     for (name, preset) in presets() {
         assert_eq!(preset.to_string(), name);
         assert_eq!(name.parse::<Placement>().unwrap(), preset);

@@ -23,7 +23,7 @@ fn value(number: u64) -> Vec<u8> {
     vec![number.to_le_bytes()[0]; usize::try_from(number % 7 * 300).unwrap()]
 }
 
-/// A segment with [`COUNT`] values, and what leads to them.
+/// Creates a segment with [`COUNT`] values; returns the references to them, too.
 fn one_segment() -> (Arc<DataFile>, SegmentSet, Vec<ValueReference>) {
     let path = Path::new("/data");
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
@@ -36,7 +36,7 @@ fn one_segment() -> (Arc<DataFile>, SegmentSet, Vec<ValueReference>) {
     (data, segments, references)
 }
 
-/// References that ended, and those that were made.
+/// Drops of the first references and creations of the second ones.
 fn drops(ended: &[ValueReference], made: &[ValueReference]) -> ReferenceDrops {
     let mut drops = ReferenceDrops::default();
     ended.iter().for_each(|reference| drops.dropped(reference));
@@ -58,20 +58,20 @@ fn values_are_found_by_their_references_and_keys() {
     check_read(&segments, &references, 0..COUNT);
     let wrong = |key: &[u8], reference| segments.read(key, &reference, Access::Blocking).unwrap_err().kind();
     let there = references[3];
-    assert_eq!(wrong(&key(4), there), ErrorKind::Corruption, "of another key");
+    assert_eq!(wrong(&key(4), there), ErrorKind::Corruption, "the key does not match");
     assert_eq!(wrong(b"nowhere", there), ErrorKind::Corruption);
     assert_eq!(wrong(&key(3), ValueReference { length: 1, ..there }), ErrorKind::Corruption);
     assert_eq!(wrong(&key(3), ValueReference { segment: RunId(6), ..there }), ErrorKind::Corruption);
 }
 
 #[test]
-fn a_value_dies_when_its_reference_was_dropped_and_not_made_anew() {
+fn a_value_is_dead_once_its_reference_is_dropped_and_not_recreated() {
     let (_, mut segments, references) = one_segment();
     let [a, b] = [references[1], references[2]];
     segments.bury(&drops(&[a, b], &[b])).unwrap();
     let totals = segments.totals();
     assert_eq!(totals.dead_bytes, u64::from(a.length));
-    // It was taken into another entry, which ends now.
+    // The reference was copied into another entry, which is dropped now.
     segments.bury(&drops(&[b, b], &[b])).unwrap();
     assert_eq!(segments.totals().dead_bytes, u64::from(a.length) + u64::from(b.length));
     let segment = segments.get(RunId(5)).unwrap();
@@ -81,7 +81,7 @@ fn a_value_dies_when_its_reference_was_dropped_and_not_made_anew() {
 }
 
 #[test]
-fn a_value_that_dies_twice_or_never_was_is_corruption() {
+fn dropping_a_dead_or_unknown_value_is_corruption() {
     let (_, mut segments, references) = one_segment();
     segments.bury(&drops(&references[1..2], &[])).unwrap();
     let unknown = ValueReference { segment: RunId(99), number: 0, length: 0 };
@@ -100,12 +100,12 @@ fn a_value_that_dies_twice_or_never_was_is_corruption() {
 }
 
 #[test]
-fn a_rewritten_segment_keeps_its_references_and_leaves_out_the_dead() {
+fn a_rewritten_segment_keeps_references_and_drops_dead_values() {
     let (_, mut segments, references) = one_segment();
     let before = segments.totals();
     segments.bury(&drops(&references.iter().step_by(2).copied().collect::<Vec<_>>(), &[])).unwrap();
     let rewritten = segments.get(RunId(5)).unwrap().rewrite(origin(6)).unwrap();
-    // These die while it is rewritten.
+    // These values die during the rewrite.
     segments.bury(&drops(&[references[1], references[3]], &[])).unwrap();
     assert!(segments.install(&rewritten));
     let died: u64 = [1, 3].iter().map(|number| u64::from(references[*number].length)).sum();
@@ -114,14 +114,14 @@ fn a_rewritten_segment_keeps_its_references_and_leaves_out_the_dead() {
     assert!(after.device_bytes < before.device_bytes && after.value_bytes < before.value_bytes);
     check_read(&segments, &references, (5..COUNT).step_by(2));
     let again = segments.get(RunId(5)).unwrap().rewrite(origin(7)).unwrap();
-    assert!(!segments.install(&rewritten), "what it was made of is not there any more");
+    assert!(!segments.install(&rewritten), "its source was replaced");
     assert!(segments.install(&again));
     assert_eq!(segments.totals().dead_bytes, 0);
     check_read(&segments, &references, (5..COUNT).step_by(2));
 }
 
 #[test]
-fn a_segment_of_which_nothing_lives_is_gone() {
+fn a_segment_without_live_values_is_removed() {
     let (_, mut segments, references) = one_segment();
     let rewritten = segments.get(RunId(5)).unwrap().rewrite(origin(6)).unwrap();
     segments.bury(&drops(&references, &[])).unwrap();

@@ -24,7 +24,7 @@ fn value(number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_out_is_read_back_without_an_index() {
+fn written_values_are_read_back_without_an_index() {
     for every in [1, 2, 3, 7, 1_000] {
         let data = data_file();
         let log = ValueLog::begin(&data, origin(), 1 << 20).unwrap();
@@ -62,7 +62,7 @@ fn what_was_written_out_is_read_back_without_an_index() {
 }
 
 #[test]
-fn a_value_log_takes_no_more_than_its_space() {
+fn a_value_log_stays_within_its_space() {
     let data = data_file();
     let log = ValueLog::begin(&data, origin(), 64 << 10).unwrap();
     let pages: u64 = log.record().spans.iter().map(|span| u64::from(span.page_count)).sum();
@@ -84,9 +84,9 @@ fn a_value_log_takes_no_more_than_its_space() {
     assert!(!living.is_dead() && living.dead_bytes() == bytes - u64::from(one.length));
 }
 
-/// A long value that waits to be written takes all of its pages already.
+/// A long value that waits to be written has all of its pages allocated already.
 #[test]
-fn what_was_appended_lies_in_the_space_that_the_durable_state_names() {
+fn appended_values_are_in_the_space_of_the_durable_state() {
     let lengths =
         [[300_000, 300_000], [300_000, 600_000], [100, 900_000], [70_000, 30_000], [900_000, 9_000]];
     for lengths in lengths {
@@ -103,9 +103,9 @@ fn what_was_appended_lies_in_the_space_that_the_durable_state_names() {
     }
 }
 
-/// The kernel tells of a write that failed once, to whoever waits for it first.
+/// The kernel reports a failed write once, to the first waiter.
 #[test]
-fn a_value_log_that_could_not_be_written_is_never_taken_for_whole() {
+fn a_value_log_with_a_failed_write_is_never_finished() {
     let env = FaultyEnv::new(MemEnv::new(1));
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
     let file = env.open(Path::new("/data"), options).unwrap();
@@ -117,17 +117,17 @@ fn a_value_log_that_could_not_be_written_is_never_taken_for_whole() {
     let failed = (0..500).find_map(|_| log.append(&[7; 9_000]).err());
     assert_eq!(failed.expect("a write fails").kind(), ErrorKind::Io);
     assert_eq!(env.failures().len(), 1, "once");
-    assert!(log.is_open(), "so that whoever syncs the log asks it");
+    assert!(log.is_open(), "so that syncs of the log check it");
     assert_eq!(log.write_out().unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(log.append(b"more").unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(log.finish(false).unwrap_err().kind(), ErrorKind::Io);
 }
 
 #[test]
-fn its_memory_is_that_of_its_buffers_while_it_is_written() {
+fn memory_of_a_value_log_is_that_of_its_buffers() {
     let data = data_file();
     let log = ValueLog::begin(&data, origin(), 8 << 20).unwrap();
-    assert_eq!(log.memory_bytes(), 0, "nobody has written to it");
+    assert_eq!(log.memory_bytes(), 0, "nothing was written to it");
     let buffer = 256 << 10;
     for number in 0..700 {
         let reference = log.append(&[7; 10_000]).unwrap().unwrap();
@@ -141,5 +141,5 @@ fn its_memory_is_that_of_its_buffers_while_it_is_written() {
     drop(logged);
     log.give_up();
     let left = log.memory_bytes();
-    assert!(left < 40_000, "{left} bytes, and only the room for an entry is needed");
+    assert!(left < 40_000, "{left} bytes, and only a buffer for one entry is needed");
 }

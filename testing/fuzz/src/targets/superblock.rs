@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - What opens is one of the slots, field by field as docs/FORMAT.md has them.
-//! - What is written after it is read back, or refused because a count is at its end.
+//! - What is written after it is read back, or refused because a counter exceeds its maximum.
 
 use std::path::Path;
 

@@ -48,7 +48,7 @@ impl Cursor for Entries {
     }
 }
 
-/// Keeps what it is told.
+/// A sink that records all calls.
 #[derive(Default)]
 struct Told {
     dropped: Vec<OwnedEntry>,
@@ -69,7 +69,7 @@ fn entry(key: &str, kind: Kind, value: &[u8]) -> OwnedEntry {
     OwnedEntry { key: key.as_bytes().to_vec(), kind, value: value.to_vec() }
 }
 
-/// What a walk from end to end returns, and what it tells.
+/// Walks from end to end; returns the entries returned, and the calls to the sink.
 fn walk(sources: &[Vec<OwnedEntry>], direction: Direction) -> (Vec<OwnedEntry>, Told) {
     let cursors = sources.iter().map(|entries| Entries { entries: entries.clone(), at: 0 }).collect();
     let mut merge = MergeCursor::with_sink(cursors, 0, Told::default());
@@ -89,7 +89,7 @@ fn walk(sources: &[Vec<OwnedEntry>], direction: Direction) -> (Vec<OwnedEntry>, 
 }
 
 #[test]
-fn the_sink_is_told_of_what_is_hidden_and_of_what_operands_are_stacked_upon() {
+fn the_sink_gets_hidden_entries_and_the_bases_of_operands() {
     let operand = |text: &[u8]| encode_operand(text);
     let sources = [
         vec![entry("a", Kind::Value, b"new"), entry("c", Kind::Operands, &operand(b"3"))],
@@ -117,7 +117,7 @@ fn the_sink_is_told_of_what_is_hidden_and_of_what_operands_are_stacked_upon() {
 }
 
 #[test]
-fn whatever_is_merged_is_returned_or_told() {
+fn every_merged_entry_is_returned_or_reported() {
     let mut random = SplitMix::new(3);
     for round in 0..200 {
         let sources: Vec<Vec<OwnedEntry>> = (0..1 + random.below(6))
@@ -157,7 +157,7 @@ fn whatever_is_merged_is_returned_or_told() {
 }
 
 #[test]
-fn the_oldest_source_is_known_to_be_hidden_alone_or_not_there() {
+fn the_oldest_source_is_hidden_alone_or_absent() {
     let value = |key: &str| entry(key, Kind::Value, b"v");
     let cursor = |entries: Vec<OwnedEntry>| Entries { entries, at: usize::MAX };
     let newest = cursor(vec![value("a"), value("b")]);

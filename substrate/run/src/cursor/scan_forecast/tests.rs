@@ -5,7 +5,7 @@ fn progress(entries: u64) -> Arc<ScanProgress> {
 }
 
 #[test]
-fn of_a_scan_that_says_nothing_only_what_it_has_passed_is_known() {
+fn an_unlimited_scan_is_forecast_only_from_its_progress() {
     let progress = ScanProgress::new(&ScanLimits::default());
     assert!(!progress.is_limited());
     (0..30_000).for_each(|_| progress.count_entry());
@@ -16,7 +16,7 @@ fn of_a_scan_that_says_nothing_only_what_it_has_passed_is_known() {
 }
 
 #[test]
-fn a_scan_sought_to_another_place_is_for_as_many_entries_as_were_left() {
+fn a_new_seek_keeps_the_remaining_limits_of_a_scan() {
     let limits = ScanLimits { entries: Some(10), end: Some(b"m".as_slice().into()) };
     let progress = ScanProgress::new(&limits);
     (0..4).for_each(|_| progress.count_entry());
@@ -25,9 +25,9 @@ fn a_scan_sought_to_another_place_is_for_as_many_entries_as_were_left() {
 }
 
 #[test]
-fn what_a_run_is_expected_to_give_is_read_and_a_page_more_where_the_scan_goes_on() {
+fn the_main_run_of_a_scan_is_forecast_with_one_page_more() {
     let progress = progress(1_000);
-    // 30 entries are in a page, and 9 of 10 are in the leaf.
+    // A page has 30 entries, and 9 of 10 are in the leaf.
     let leaf = ScanForecast::new(&progress, 450, 15_000, true);
     assert_eq!(leaf.pages_left(0), Some(31));
     assert_eq!(ScanForecast::new(&progress, 50, 15_000, false).pages_left(0), Some(4));
@@ -36,20 +36,20 @@ fn what_a_run_is_expected_to_give_is_read_and_a_page_more_where_the_scan_goes_on
 }
 
 #[test]
-fn what_a_run_has_given_corrects_what_was_expected() {
+fn the_measured_share_of_a_run_replaces_the_estimate() {
     let progress = progress(1_000);
     let forecast = ScanForecast::new(&progress, 450, 15_000, true);
     (0..500).for_each(|_| progress.count_entry());
-    // It gave five pages for half of the scan, not fifteen.
+    // It provided five pages for half of the scan, not fifteen.
     assert_eq!(forecast.pages_left(5), Some(5));
     (0..500).for_each(|_| progress.count_entry());
     assert_eq!((progress.entries_left(), forecast.pages_left(10)), (Some(0), None));
     progress.count_entry();
-    assert_eq!(progress.entries_left(), Some(0), "more than was expected");
+    assert_eq!(progress.entries_left(), Some(0), "more entries than requested");
 }
 
 #[test]
-fn a_run_that_was_open_before_is_measured_from_there() {
+fn a_run_opened_before_is_measured_from_its_passed_pages() {
     let progress = progress(100);
     let mut forecast = ScanForecast::new(&progress, 10, 100, true);
     forecast.begin_after(40);
@@ -58,7 +58,7 @@ fn a_run_that_was_open_before_is_measured_from_there() {
 }
 
 #[test]
-fn pieces_grow_and_stay_a_part_of_what_was_passed() {
+fn pieces_grow_as_a_fraction_of_the_passed_pages() {
     let mut passed = 4;
     let mut pieces = Vec::new();
     while passed < 400 {

@@ -8,19 +8,19 @@ const TOMBSTONE: Entry<'_> = Entry { key: b"kb", kind: Kind::Tombstone, value: b
 const OPERANDS: Entry<'_> = Entry { key: b"kc", kind: Kind::Operands, value: b"\x01o" };
 const UNMERGED: Entry<'_> = Entry { key: b"kd", kind: Kind::Unmerged, value: b"\x00\x01o" };
 
-/// Entries of the first three kinds, as every build has written them.
+/// Entries of the first three kinds, in the encoding of all builds.
 const COMMON: &[u8] = b"\x03\x00\x01\x00k\
     \x00\x00\x00a\x00\x00\x00\x00\x00b\x04\x00\x00\x00\x00c\x07\x00\
     \x04\x01av\x05\x00b\x06\x02c\x01o";
-/// With one of kind 3, as this build writes it.
+/// With one entry of kind 3, in the encoding of this build.
 const WITH_KIND_BYTE: &[u8] = b"\x04\x80\x01\x00k\
     \x00\x00\x00a\x00\x00\x00\x00\x00b\x04\x00\x00\x00\x00c\x07\x00\x00\x00\x00d\x0c\x00\
     \x04\x01av\x05\x00b\x06\x02c\x01o\x07\x03\x03d\x00\x01o";
-/// The same, as builds before wrote it.
+/// The same entries, in the encoding of earlier builds.
 const WITHOUT_KIND_BYTE: &[u8] = b"\x04\x00\x01\x00k\
     \x00\x00\x00a\x00\x00\x00\x00\x00b\x04\x00\x00\x00\x00c\x07\x00\x00\x00\x00d\x0c\x00\
     \x04\x01av\x05\x00b\x06\x02c\x01o\x07\x03d\x00\x01o";
-/// Where the kind byte is in [`WITH_KIND_BYTE`].
+/// Offset of the kind byte in [`WITH_KIND_BYTE`].
 const KIND_BYTE_AT: usize = WITH_KIND_BYTE.len() - 5;
 
 fn encoded(entries: &[Entry<'_>]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn encoded(entries: &[Entry<'_>]) -> Vec<u8> {
     out
 }
 
-/// The entries, by a block that was parsed and by one whose layout was kept.
+/// Decodes the entries, with a parsed block and with a kept layout.
 fn decoded(payload: &[u8]) -> Result<Vec<OwnedEntry>, Damage> {
     let entries = |block: Block<'_>| {
         let entry = |cell: Cell<'_>| OwnedEntry {
@@ -52,18 +52,18 @@ fn owned(entries: &[Entry<'_>]) -> Vec<OwnedEntry> {
 }
 
 #[test]
-fn blocks_of_common_kinds_have_the_bytes_that_they_always_had() {
+fn the_encoding_of_common_kinds_is_unchanged() {
     let entries = [VALUE, TOMBSTONE, OPERANDS];
     assert_eq!(encoded(&entries), COMMON);
     assert_eq!(decoded(COMMON).unwrap(), owned(&entries));
 }
 
 #[test]
-fn other_kinds_have_a_byte_and_their_block_says_so() {
+fn other_kinds_have_a_kind_byte_and_set_the_flag() {
     let entries = [VALUE, TOMBSTONE, OPERANDS, UNMERGED];
     assert_eq!(encoded(&entries), WITH_KIND_BYTE);
     assert_eq!(decoded(WITH_KIND_BYTE).unwrap(), owned(&entries));
-    // The next block of a builder owes nothing to the one before.
+    // The next block of a builder does not depend on the previous one.
     let mut builder = BlockBuilder::default();
     let mut out = vec![0; PAGE_PAYLOAD_BYTES];
     for (entry, flag) in [(UNMERGED, 0x80), (VALUE, 0)] {
@@ -74,22 +74,22 @@ fn other_kinds_have_a_byte_and_their_block_says_so() {
 }
 
 #[test]
-fn blocks_from_before_kinds_had_bytes_are_read() {
+fn blocks_without_kind_bytes_are_still_read() {
     assert_eq!(decoded(WITHOUT_KIND_BYTE).unwrap(), owned(&[VALUE, TOMBSTONE, OPERANDS, UNMERGED]));
 }
 
 #[test]
-fn a_kind_byte_that_means_nothing_is_damage() {
+fn an_unknown_kind_byte_is_damage() {
     assert_eq!(WITH_KIND_BYTE[KIND_BYTE_AT], Kind::Unmerged as u8);
     for byte in [0, 1, 2, 7, 0x83, 0xff] {
         let mut payload = WITH_KIND_BYTE.to_vec();
         payload[KIND_BYTE_AT] = byte;
-        assert_eq!(decoded(&payload), Err(Damage("an entry is of an unknown kind")), "{byte}");
+        assert_eq!(decoded(&payload), Err(Damage("unknown kind of an entry")), "{byte}");
     }
 }
 
 #[test]
-fn blocks_that_are_full_fit_their_page_whatever_kinds_they_hold() {
+fn full_blocks_of_all_kinds_fit_their_page() {
     for unmerged_of_ten in [0, 1, 5, 10] {
         for value_bytes in [0, 1, 7, 60, 130, 700] {
             let mut builder = BlockBuilder::default();
@@ -112,7 +112,7 @@ fn blocks_that_are_full_fit_their_page_whatever_kinds_they_hold() {
     }
     let long = Entry { value: &[7; 9_000], ..UNMERGED };
     let mut builder = BlockBuilder::default();
-    assert!(!builder.push(&long), "it is not one of several");
+    assert!(!builder.push(&long), "it must be alone");
     builder.push_long(&long);
     let mut out = vec![0; builder.payload_bytes()];
     assert_eq!(builder.encode_into(&mut out), out.len(), "the size of a long block is exact");

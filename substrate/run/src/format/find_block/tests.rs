@@ -7,7 +7,7 @@ use crate::{Lookup, test_bed::TestBed};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Keys behind shared starts of so many bytes, with ends that branch at every length.
+/// Keys with shared prefixes of this length, and suffixes that branch at every length.
 fn model(starts: &[usize], ends: u32, value_bytes: usize) -> Model {
     let mut model = Model::new();
     for &start in starts {
@@ -28,7 +28,7 @@ fn run_of(model: &Model) -> Arc<Run> {
     writer.finish(None).unwrap()
 }
 
-/// The keys of a model, and others between and beside them.
+/// The keys of a model, and others between and around them.
 fn probes(model: &Model) -> impl Iterator<Item = Vec<u8>> + '_ {
     model.keys().flat_map(|key| {
         let mut last_lowered = key.clone();
@@ -71,7 +71,7 @@ fn check(model: &Model) -> Arc<Run> {
 }
 
 #[test]
-fn keys_with_long_shared_starts_are_found_among_many_index_blocks() {
+fn keys_with_long_shared_prefixes_are_found_in_many_index_blocks() {
     let run = check(&model(&[3, 255, 256, 257, 300, 1000], 400, 1900));
     assert!(run.footer().unwrap().index.len() > 5);
 }
@@ -104,7 +104,7 @@ fn index_and_reference_of_long_keys_are_small() {
 }
 
 #[test]
-fn estimates_of_ranges_tell_long_keys_apart() {
+fn range_estimates_distinguish_long_keys() {
     let model = model(&[5000], 300, 100);
     let run = run_of(&model);
     let keys: Vec<&Vec<u8>> = model.keys().collect();

@@ -37,7 +37,7 @@ fn footer() -> Footer {
 }
 
 #[test]
-fn a_footer_reads_back_as_it_was_written() {
+fn a_footer_round_trips() {
     let bounds = [
         None,
         Some(KeyBounds::default()),
@@ -53,7 +53,7 @@ fn a_footer_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_cut_footer_is_damage() {
+fn a_truncated_footer_is_damage() {
     let payload = footer().encode(&record());
     for cut in 0..payload.len() {
         assert!(Footer::decode(&payload[..cut]).is_err(), "cut to {cut}");
@@ -61,7 +61,7 @@ fn a_cut_footer_is_damage() {
 }
 
 #[test]
-fn no_flipped_byte_of_a_footer_makes_decoding_panic() {
+fn decoding_a_footer_with_a_flipped_byte_never_panics() {
     let payload = footer().encode(&record());
     for at in 0..payload.len() {
         for bit in 0..8 {
@@ -73,7 +73,7 @@ fn no_flipped_byte_of_a_footer_makes_decoding_panic() {
 }
 
 #[test]
-fn cut_separators_leave_open_which_index_block_has_a_key() {
+fn cut_separators_leave_several_candidate_index_blocks() {
     let cut = |byte: u8, fork| Separator { bytes: vec![byte; MAX_SEPARATOR_BYTES], fork };
     let fork = Some(Fork { shared: 300, byte: 7 });
     let separators =
@@ -98,7 +98,7 @@ fn enclosing(index: &[u8], filter: &[u8]) -> (RunRecord, Footer, Vec<u8>) {
 }
 
 #[test]
-fn a_footer_with_index_and_filter_reads_back_as_it_was_written() {
+fn an_enclosing_footer_round_trips() {
     for (index_bytes, filter_bytes) in [(1, 0), (40, 87), (440, 72), (440, 73), (2_000, 1_500)] {
         let (index, filter) = (vec![b'i'; index_bytes], vec![b'f'; filter_bytes]);
         let (record, footer, payload) = enclosing(&index, &filter);
@@ -112,7 +112,7 @@ fn a_footer_with_index_and_filter_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_footer_with_index_and_filter_that_was_cut_or_contradicts_itself_is_damage() {
+fn a_truncated_or_inconsistent_enclosing_footer_is_damage() {
     let (record, _, payload) = enclosing(&[b'i'; 40], &[b'f'; 87]);
     for cut in 0..payload.len() {
         assert!(Footer::decode(&payload[..cut]).is_err(), "cut to {cut}");

@@ -15,7 +15,7 @@ fn short_keys_are_exact_ends() {
 }
 
 #[test]
-fn every_key_between_long_ends_is_inside_what_is_kept_of_them() {
+fn cut_ends_include_every_key_between_them() {
     let ends = KeyEnds::of(&long("b"), &long("y"));
     assert!(ends.first_is_cut() && ends.last_is_cut());
     for key in [long("b"), long("m"), long("y")] {
@@ -27,13 +27,13 @@ fn every_key_between_long_ends_is_inside_what_is_kept_of_them() {
 }
 
 #[test]
-fn an_end_that_cannot_be_raised_is_open() {
+fn an_end_without_a_successor_is_unbounded() {
     let last = [0xff; 400];
     assert_eq!(KeyEnds::of(b"a", &last).bounds(), KeyBounds { low: Some(b"a".to_vec()), high: None });
 }
 
 #[test]
-fn ends_read_back_as_they_were_written_and_contradictions_are_damage() {
+fn ends_round_trip_and_inconsistent_ones_are_damage() {
     for (first, last) in [(vec![], vec![]), (b"a".to_vec(), long("x")), (long("a"), long("b"))] {
         let ends = KeyEnds::of(&first, &last);
         let mut bytes = Vec::new();

@@ -24,7 +24,7 @@ fn forks(firsts: &[&Vec<u8>]) -> Vec<Fork> {
 }
 
 #[test]
-fn forks_lead_every_key_to_its_block_with_few_looks() {
+fn forks_lead_every_key_to_its_block_with_few_comparisons() {
     let all = keys(b"\0a\xff", 4);
     for (step, start) in [(1, 0), (2, 1), (3, 0), (5, 2), (11, 3)] {
         let firsts: Vec<&Vec<u8>> = all.iter().skip(start).step_by(step).collect();
@@ -37,13 +37,13 @@ fn forks_lead_every_key_to_its_block_with_few_looks() {
             });
             let expected = firsts.iter().filter(|first| **first <= key).count();
             assert_eq!(found.unwrap(), expected, "{key:?}");
-            assert!(looks <= 2, "{looks} looks for {key:?}");
+            assert!(looks <= 2, "{looks} comparisons for {key:?}");
         }
     }
 }
 
 #[test]
-fn forks_of_some_blocks_follow_from_those_of_all() {
+fn forks_of_a_subset_follow_from_those_of_all_blocks() {
     let all = keys(b"abc", 4);
     for step in 2..9 {
         let mut led: Option<Fork> = None;
@@ -59,7 +59,7 @@ fn forks_of_some_blocks_follow_from_those_of_all() {
 }
 
 #[test]
-fn forks_that_are_wrong_do_not_make_the_search_endless() {
+fn the_search_terminates_with_wrong_forks() {
     let all = keys(b"ab", 3);
     let firsts: Vec<&Vec<u8>> = all.iter().collect();
     for seed in 0..200u32 {
@@ -80,7 +80,7 @@ fn forks_that_are_wrong_do_not_make_the_search_endless() {
 }
 
 #[test]
-fn separators_are_cut_only_where_no_short_one_is_possible() {
+fn separators_are_cut_only_if_no_short_one_exists() {
     let long = |tail: &str| [&[b'p'; 300][..], tail.as_bytes()].concat();
     let short = Separator::between(b"a", &long("x"), b"q77");
     assert_eq!(short, Separator { bytes: b"q".to_vec(), fork: None });

@@ -24,7 +24,7 @@ fn encoded(replaced: &ReplacedPages) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_encoded_decodes() {
+fn replaced_pages_round_trip() {
     assert_eq!(decoded(&encoded(&some())), Ok(some()));
 }
 
@@ -39,7 +39,7 @@ fn pages_are_found_by_their_numbers() {
 }
 
 #[test]
-fn damaged_bytes_are_refused_or_decode_to_something_possible() {
+fn damaged_bytes_are_refused_or_decode_consistently() {
     let bytes = encoded(&some());
     for at in 0..bytes.len() {
         assert!(decoded(&bytes[..at]).is_err(), "cut at {at}");
@@ -47,7 +47,7 @@ fn damaged_bytes_are_refused_or_decode_to_something_possible() {
             let mut bytes = bytes.clone();
             bytes[at] ^= mask;
             if let Ok(other) = decoded(&bytes) {
-                assert_eq!(encoded(&other), bytes, "what decodes is what is written");
+                assert_eq!(encoded(&other), bytes, "decoding and encoding are inverse");
             }
         }
     }
@@ -59,9 +59,9 @@ fn impossible_places_are_refused() {
         |pages: Vec<(u32, PagePlace)>| decoded(&encoded(&ReplacedPages { pages, overflow: Vec::new() }));
     assert!(with(vec![(1, place(20, 9))]).is_ok());
     for (pages, why) in [
-        (vec![], "no page"),
-        (vec![(10, place(20, 9))], "no data page"),
-        (vec![(1, place(12, 9))], "a place of the index"),
+        (vec![], "no pages"),
+        (vec![(10, place(20, 9))], "not a data page"),
+        (vec![(1, place(12, 9))], "a place of an index page"),
         (vec![(1, place(30, 9))], "a place beyond the spans"),
         (vec![(1, place(20, 9)), (2, place(20, 9))], "one place for two pages"),
         (vec![(1, place(2, 9))], "the place of a page that was not replaced"),

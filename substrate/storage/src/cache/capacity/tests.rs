@@ -18,11 +18,11 @@ fn large_capacities_are_whole_groups() {
 }
 
 #[test]
-fn memory_comes_with_pages_and_goes_with_the_capacity() {
+fn memory_is_allocated_on_demand_and_freed_with_the_capacity() {
     let cache = PageCache::new(256 * 4096);
     assert_eq!(cache.stats().used_bytes, 0);
     fill(&cache, 0..10, Priority::Data);
-    assert_eq!(cache.stats().used_bytes, 64 * 4096, "one group");
+    assert_eq!(cache.stats().used_bytes, 64 * 4096, "one group is allocated");
     fill(&cache, 10..1000, Priority::Data);
     assert_eq!(cache.stats().used_bytes, 256 * 4096);
     cache.set_capacity(80 * 4096);
@@ -36,7 +36,7 @@ fn memory_comes_with_pages_and_goes_with_the_capacity() {
 }
 
 #[test]
-fn what_the_pool_can_spare_holds_pages_until_it_is_needed() {
+fn borrowed_pool_memory_is_released_to_writers() {
     let pool = ChunkPool::new(16 << 20);
     let cache = Arc::new(PageCache::new(64 * 4096));
     cache.borrow_from(&pool);
@@ -46,18 +46,18 @@ fn what_the_pool_can_spare_holds_pages_until_it_is_needed() {
     let held: Vec<_> = (1990..2000).filter_map(|number| cache.get(number, RunId(1))).collect();
     assert_eq!(held.len(), 10);
     let buffers: Vec<_> = (0..64).map(|_| pool.take(CHUNK_BYTES)).collect();
-    assert_eq!((pool.division().page_bytes(), pool.total_bytes()), (0, 16 << 20), "writes have it all");
-    assert!(held.iter().all(|page| page.iter().all(|&byte| byte == 7)), "pages in use stay");
+    assert_eq!((pool.division().page_bytes(), pool.total_bytes()), (0, 16 << 20), "writes take it all");
+    assert!(held.iter().all(|page| page.iter().all(|&byte| byte == 7)), "pinned pages stay");
     drop(held);
     fill(&cache, 3000..3001, Priority::Data);
     assert_eq!(cache.stats().used_bytes, 64 * 4096);
     pool.give_back(buffers);
     fill(&cache, 0..2000, Priority::Data);
-    assert!(pool.division().page_bytes() == borrowed, "and give it back");
+    assert!(pool.division().page_bytes() == borrowed, "pages borrow it again");
 }
 
 #[test]
-fn pages_in_use_keep_their_memory_until_they_are_let_go() {
+fn pinned_pages_keep_their_memory_until_released() {
     let cache = PageCache::new(128 * 4096);
     fill(&cache, 0..128, Priority::Data);
     let held: Vec<_> = (0..128).filter_map(|number| cache.get(number, RunId(1))).collect();

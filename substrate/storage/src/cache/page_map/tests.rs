@@ -1,14 +1,14 @@
 use super::*;
 
 #[test]
-fn an_entry_keeps_a_frame_or_a_moment() {
+fn traces_round_trip_through_a_word() {
     for trace in [Trace::Unknown, Trace::In(0), Trace::In(77), Trace::Gone(0), Trace::Gone(GONE - 1)] {
         assert_eq!(Trace::of(trace.word()), trace);
     }
 }
 
 #[test]
-fn an_entry_changes_only_from_what_it_is() {
+fn an_entry_changes_only_from_the_expected_state() {
     let map = PageMap::new();
     assert!(map.entry(5).is_none());
     let entry = map.make_entry(5).unwrap();

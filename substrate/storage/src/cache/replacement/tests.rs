@@ -11,7 +11,7 @@ fn look_up_all(cache: &PageCache, pages: std::ops::Range<u64>) {
     }
 }
 
-/// Whether the page was there; now it is.
+/// Looks a page up and inserts it if it is missing; returns whether it was a hit.
 fn look_up(cache: &PageCache, page: u64) -> bool {
     let is_there = cache.get(page, RunId(1)).is_some();
     if !is_there {
@@ -20,7 +20,7 @@ fn look_up(cache: &PageCache, page: u64) -> bool {
     is_there
 }
 
-/// One of the pages below `pages`, the lower ones far more often: `pages` × u^8 for an even u.
+/// Draws a page below `pages`, skewed to low numbers: `pages` × u^8 for a uniform u.
 fn skewed(random: &mut SplitMix, pages: u64) -> u64 {
     let draw = random.below(1 << 10);
     (0..7).fold(pages * draw, |product, _| (product >> 10) * draw) >> 10
@@ -32,7 +32,7 @@ fn hit_ratio(cache: &PageCache, random: &mut SplitMix, look_ups: u32, pages: u64
 }
 
 #[test]
-fn a_scan_of_everything_leaves_the_hot_set_alone() {
+fn a_full_scan_does_not_evict_the_hot_set() {
     const PAGES: u64 = 20_000;
     let cache = PageCache::new(1024 * 4096);
     let mut random = SplitMix::new(5);
@@ -44,7 +44,7 @@ fn a_scan_of_everything_leaves_the_hot_set_alone() {
 }
 
 #[test]
-fn index_pages_outlive_data_pages_by_far() {
+fn a_stream_of_data_pages_does_not_evict_index_pages() {
     let cache = PageCache::new(1024 * 4096);
     for page in 0..500 {
         drop(cache.insert(page, RunId(1), &BYTES, Priority::Structure));
@@ -54,7 +54,7 @@ fn index_pages_outlive_data_pages_by_far() {
 }
 
 #[test]
-fn a_cache_full_of_index_pages_still_takes_new_ones() {
+fn a_cache_full_of_index_pages_still_admits_new_pages() {
     let cache = PageCache::new(512 * 4096);
     for page in 0..2_000 {
         drop(cache.insert(page, RunId(1), &BYTES, Priority::Structure));
@@ -64,7 +64,7 @@ fn a_cache_full_of_index_pages_still_takes_new_ones() {
 }
 
 #[test]
-fn a_page_that_comes_back_soon_is_a_ghost_and_stays() {
+fn a_recently_evicted_page_is_a_ghost_hit_and_stays() {
     let cache = PageCache::new(1024 * 4096);
     look_up_all(&cache, 0..1024);
     look_up_all(&cache, 2000..2100);
@@ -77,7 +77,7 @@ fn a_page_that_comes_back_soon_is_a_ghost_and_stays() {
 }
 
 #[test]
-fn a_forgotten_page_is_no_ghost() {
+fn a_forgotten_page_is_not_a_ghost() {
     let cache = PageCache::new(64 * 4096);
     look_up_all(&cache, 0..100);
     (0..100).for_each(|page| cache.forget(page));

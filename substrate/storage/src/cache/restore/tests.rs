@@ -11,7 +11,7 @@ fn hot(page: u64, keeping: Keeping) -> HotPage {
     HotPage { page, generation: RunId(1), keeping }
 }
 
-/// The cache has these pages, each kept so, and no others.
+/// Asserts that the cache holds exactly these pages, each with its keeping.
 fn check_kept(cache: &PageCache, pages: &[HotPage]) {
     for keeping in [Keeping::Structure, Keeping::Main, Keeping::Probation] {
         let kept = pages.iter().filter(|hot| hot.keeping == keeping);
@@ -21,7 +21,7 @@ fn check_kept(cache: &PageCache, pages: &[HotPage]) {
 }
 
 #[test]
-fn what_one_cache_held_comes_back_in_another_and_counts_as_restored() {
+fn hot_pages_are_restored_into_another_cache() {
     let before = PageCache::new(1 << 20);
     drop(before.insert(3, RunId(1), &page(3), Priority::Data));
     drop(before.insert(4, RunId(1), &page(4), Priority::Structure));
@@ -33,14 +33,14 @@ fn what_one_cache_held_comes_back_in_another_and_counts_as_restored() {
     assert_eq!(after.restore(&pages[1], &page(9)), Restoring::Present);
     assert_eq!(after.get(4, RunId(1)).unwrap()[0], 4);
     assert_eq!(after.get(4, RunId(1)).unwrap()[0], 4);
-    assert!(after.get(3, RunId(2)).is_none(), "a page of another run");
+    assert!(after.get(3, RunId(2)).is_none(), "the page belongs to another run");
     let stats = after.stats();
     assert_eq!((stats.restored, stats.restored_hits), (2, 1));
     check_kept(&after, &pages);
 }
 
 #[test]
-fn nothing_is_evicted_for_a_page_that_comes_back() {
+fn no_page_is_evicted_for_a_restored_one() {
     let cache = PageCache::new(16 * 4096);
     for number in 0..16 {
         drop(cache.insert(number, RunId(1), &page(1), Priority::Data));

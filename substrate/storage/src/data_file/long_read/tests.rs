@@ -8,7 +8,7 @@ use crate::PageKind;
 
 const GENERATION: RunId = RunId(3);
 
-/// A file of 64 pages, each full of its number, with a cache of 256.
+/// Creates a file of 64 pages, each filled with its number, with a cache of 256 pages.
 fn numbered_pages() -> Arc<DataFile> {
     let env = MemEnv::new(1);
     let file = env.open(Path::new("/data"), OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
@@ -30,7 +30,7 @@ fn address(page: u64) -> PageAddress {
     PageAddress { page, generation: GENERATION, keyspace, incarnation: 1, kind: PageKind::Data }
 }
 
-/// Reads pages and keeps them; which were read of the device.
+/// Reads pages and caches them; returns the indexes of pages read from the device.
 fn read(data: &DataFile, pieces: &[ExtentSpan]) -> Vec<usize> {
     let long = data.read_long(pieces, GENERATION, true).unwrap();
     for (page, bytes) in pages_of(pieces).zip(long.bytes().chunks_exact(PAGE_SIZE)) {
@@ -41,7 +41,7 @@ fn read(data: &DataFile, pieces: &[ExtentSpan]) -> Vec<usize> {
 }
 
 #[test]
-fn what_the_cache_has_is_not_read_again_wherever_pieces_end() {
+fn cached_pages_are_not_read_again_across_piece_boundaries() {
     let pieces = [span(8, 3), span(40, 1), span(20, 16)];
     let gaps: [&[(usize, usize)]; 6] =
         [&[(0, 20)], &[(0, 3)], &[(2, 5)], &[(3, 4)], &[(0, 1), (12, 13)], &[(2, 4), (10, 20)]];
@@ -49,7 +49,7 @@ fn what_the_cache_has_is_not_read_again_wherever_pieces_end() {
         let missing: Vec<usize> = missing.iter().flat_map(|(from, to)| *from..*to).collect();
         let data = numbered_pages();
         assert_eq!(read(&data, &pieces), (0..20).collect::<Vec<_>>());
-        assert_eq!(read(&data, &pieces), [0; 0], "all of it is there");
+        assert_eq!(read(&data, &pieces), [0; 0], "all pages are cached");
         let numbers: Vec<u64> = pages_of(&pieces).collect();
         missing.iter().for_each(|at| data.forget_page(numbers[*at]));
         assert_eq!(read(&data, &pieces), missing);
@@ -61,7 +61,7 @@ fn what_the_cache_has_is_not_read_again_wherever_pieces_end() {
 }
 
 #[test]
-fn few_pages_between_two_that_are_missing_are_read_along() {
+fn small_gaps_between_missing_pages_are_read_too() {
     let data = numbered_pages();
     read(&data, &[span(0, 16)]);
     data.forget_page(2);
@@ -81,7 +81,7 @@ fn a_value_of_more_than_an_eighth_of_the_cache_is_not_kept() {
 }
 
 #[test]
-fn pages_of_another_generation_are_not_taken() {
+fn cached_pages_of_another_generation_are_not_used() {
     let data = numbered_pages();
     read(&data, &[span(0, 8)]);
     let other = data.read_long(&[span(0, 8)], RunId(4), true).unwrap();

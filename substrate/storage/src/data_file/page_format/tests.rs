@@ -12,7 +12,7 @@ fn identity() -> PageIdentity {
 }
 
 #[test]
-fn every_single_byte_change_of_a_sealed_page_is_noticed() {
+fn every_single_byte_change_of_a_sealed_page_is_detected() {
     let mut page = vec![0u8; 4096];
     page[40..140].fill(7);
     seal_pages(&mut page, &identity(), 100);
@@ -28,7 +28,7 @@ fn every_single_byte_change_of_a_sealed_page_is_noticed() {
 }
 
 #[test]
-fn a_page_of_another_place_generation_keyspace_or_store_is_refused() {
+fn a_page_with_any_wrong_identity_field_is_refused() {
     let mut page = vec![0u8; 4096];
     seal_pages(&mut page, &identity(), 10);
     for other in [

@@ -25,7 +25,7 @@ fn survey(env: &MemEnv) -> ManifestSurvey {
 }
 
 #[test]
-fn a_sound_manifest_is_read_whole() {
+fn a_valid_manifest_is_read_completely() {
     let (env, state) = created();
     let found = survey(&env);
     assert_eq!((found.damage, found.has_later_edits), (None, false));
@@ -35,7 +35,7 @@ fn a_sound_manifest_is_read_whole() {
 }
 
 #[test]
-fn keyspaces_of_edits_behind_damage_are_known() {
+fn keyspaces_created_after_the_damage_are_found() {
     let (env, _) = created();
     env.corrupt("/db/manifest-0000000001", 4096 + 100, 1).unwrap();
     let found = survey(&env);
@@ -45,14 +45,14 @@ fn keyspaces_of_edits_behind_damage_are_known() {
 }
 
 #[test]
-fn an_edit_that_is_missing_between_sound_ones_is_damage() {
+fn a_missing_edit_between_valid_ones_is_damage() {
     let (env, _) = created();
     let path = "/db/manifest-0000000001";
     let bytes = env.file_bytes(path).unwrap();
     let last = survey(&env);
     let whole = usize_of(last.end) - PAGE_SIZE;
     let pages = |range: std::ops::Range<usize>| bytes[range].to_vec();
-    // The last edit has a page of its own; the one before it has two.
+    // The last edit occupies one page; the one before it occupies two.
     env.replace(path, &[pages(0..whole - 2 * PAGE_SIZE), pages(whole..bytes.len())].concat()).unwrap();
     let found = survey(&env);
     assert_eq!(found.damage.as_deref(), Some("an edit is missing"));
@@ -61,7 +61,7 @@ fn an_edit_that_is_missing_between_sound_ones_is_damage() {
 }
 
 #[test]
-fn no_cut_and_no_flipped_byte_makes_it_panic() {
+fn no_truncation_and_no_flipped_byte_panics() {
     let (env, _) = created();
     let path = "/db/manifest-0000000001";
     let bytes = env.file_bytes(path).unwrap();

@@ -19,7 +19,7 @@ fn mark(number: u64) -> Watermark {
 }
 
 #[test]
-fn the_newest_slot_counts_and_writing_goes_on_after_reopening() {
+fn the_newest_slot_is_used_and_writing_resumes_after_reopening() {
     let (env, directory) = new_env();
     assert_eq!(read_watermark(&*env, &directory, STORE), Watermark::default());
     for number in 1..8 {
@@ -31,21 +31,21 @@ fn the_newest_slot_counts_and_writing_goes_on_after_reopening() {
 }
 
 #[test]
-fn a_damaged_slot_leaves_the_one_before_it() {
+fn a_damaged_slot_falls_back_to_the_previous_one() {
     let (env, directory) = new_env();
     let mut file = WatermarkFile::open(&*env, &directory, STORE).unwrap();
     file.write(&mark(1));
     file.write(&mark(2));
     for byte in 0..u64_of(SLOT_BYTES) {
         env.corrupt(directory.join(WATERMARK_FILE), byte, 0x10).unwrap();
-        // The four bytes of zeros are checked as well.
+        // The four zero bytes are verified, too.
         assert_eq!(read_watermark(&*env, &directory, STORE), mark(1), "byte {byte}");
         env.corrupt(directory.join(WATERMARK_FILE), byte, 0x10).unwrap();
     }
 }
 
 #[test]
-fn after_a_power_loss_it_never_says_more_than_was_written() {
+fn after_a_power_loss_the_watermark_is_at_most_what_was_written() {
     for seed in 0..200 {
         let (env, directory) = new_env();
         let mut file = WatermarkFile::open(&*env, &directory, STORE).unwrap();

@@ -7,7 +7,7 @@ fn table() -> Arc<Extents> {
 }
 
 #[test]
-fn an_extent_that_nobody_refers_to_is_free_when_its_last_holder_goes() {
+fn an_unreferenced_extent_is_freed_by_its_last_holder() {
     let extents = table();
     let extent = extents.take(10).unwrap().remove(0);
     let second = Arc::clone(&extent);
@@ -18,7 +18,7 @@ fn an_extent_that_nobody_refers_to_is_free_when_its_last_holder_goes() {
 }
 
 #[test]
-fn a_referenced_extent_outlives_its_holders_and_a_held_one_its_references() {
+fn references_and_holders_each_keep_an_extent_live() {
     let extents = table();
     let extent = extents.take(10).unwrap().remove(0);
     let span = extent.span();
@@ -37,7 +37,7 @@ fn a_shared_extent_is_freed_by_its_last_reference() {
     let extents = table();
     let span = extents.take(5).unwrap().remove(0).span();
     let again = extents.take(5).unwrap().remove(0);
-    assert_eq!(again.span(), span, "dropped at once, so reused");
+    assert_eq!(again.span(), span, "dropped at once and reused");
     extents.apply_durable([(span, 2)].into_iter());
     drop(again);
     extents.apply_durable([(span, -1)].into_iter());
@@ -47,7 +47,7 @@ fn a_shared_extent_is_freed_by_its_last_reference() {
 }
 
 #[test]
-fn shortening_gives_the_tail_back_at_once() {
+fn shortening_frees_the_tail_at_once() {
     let extents = table();
     let extent = extents.take(40).unwrap().remove(0);
     let extent = extents.shorten(extent, 3);
@@ -57,14 +57,14 @@ fn shortening_gives_the_tail_back_at_once() {
 }
 
 #[test]
-fn a_referenced_extent_is_shortened_by_the_edit_that_says_so() {
+fn a_referenced_extent_is_shortened_when_the_edit_is_durable() {
     for is_held_on in [false, true] {
         let extents = table();
         let extent = extents.take(40).unwrap().remove(0);
         let span = extent.span();
         extents.apply_durable([(span, 1)].into_iter());
         let short = extents.shorten_later(&extent, 3);
-        assert_eq!(extents.stats().free_bytes, 60 * PAGE_BYTES, "nothing was cut yet");
+        assert_eq!(extents.stats().free_bytes, 60 * PAGE_BYTES, "not shortened yet");
         extents.apply_durable([(span, -1), (short.span(), 1)].into_iter());
         assert_eq!(extents.stats().live_bytes, 3 * PAGE_BYTES);
         assert_eq!(extents.stats().free_bytes, 97 * PAGE_BYTES);
@@ -79,7 +79,7 @@ fn a_referenced_extent_is_shortened_by_the_edit_that_says_so() {
 }
 
 #[test]
-fn an_extent_that_was_not_shortened_after_all_goes_whole() {
+fn an_extent_whose_shortening_was_abandoned_is_freed_completely() {
     let extents = table();
     let extent = extents.take(40).unwrap().remove(0);
     let span = extent.span();
@@ -91,7 +91,7 @@ fn an_extent_that_was_not_shortened_after_all_goes_whole() {
 }
 
 #[test]
-fn recovery_finds_the_gaps_between_live_extents() {
+fn recovery_frees_the_gaps_between_live_extents() {
     let live = [
         (ExtentSpan { first_page: 10, page_count: 10 }, 1),
         (ExtentSpan { first_page: 30, page_count: 5 }, 2),

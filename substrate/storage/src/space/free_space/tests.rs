@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn freed_neighbours_join_into_one_range() {
+fn freed_neighbors_merge_into_one_range() {
     let mut space = FreeSpace::from_live(2, 2, std::iter::empty());
     space.grow(100);
     let a = space.take(10).unwrap()[0];
@@ -38,7 +38,7 @@ fn best_fit_leaves_large_ranges_whole() {
 
 #[test]
 #[should_panic(expected = "freed twice")]
-fn freeing_twice_is_a_bug_that_stops_at_once() {
+fn freeing_twice_panics() {
     let mut space = FreeSpace::default();
     space.grow(10);
     let span = space.take(4).unwrap()[0];
@@ -46,14 +46,14 @@ fn freeing_twice_is_a_bug_that_stops_at_once() {
     space.release(span.first_page, 4);
 }
 
-/// Of 20 stretches of 100 pages the first page is taken: ranges of 99.
+/// Of 20 segments of 100 pages the first page is used: free ranges of 99 pages.
 fn comb() -> FreeSpace {
     let live = (0..20).map(|tooth| ExtentSpan { first_page: tooth * 100, page_count: 1 });
     FreeSpace::from_live(0, 2000, live)
 }
 
 #[test]
-fn the_end_of_the_file_is_given_up_first_then_the_largest_ranges() {
+fn the_tail_of_the_file_is_released_first_then_the_largest_ranges() {
     let mut space = comb();
     space.release(500, 1);
     assert_eq!(
@@ -64,19 +64,19 @@ fn the_end_of_the_file_is_given_up_first_then_the_largest_ranges() {
     assert_eq!((space.free_pages(), space.end_page()), (1980, 1999));
     assert_eq!(space.give_up(1800, Pieces::large(10)), vec![(518, 82)]);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (1800, 82, 1901));
-    assert_eq!(space.give_up(0, Pieces::large(2)).len(), 2, "no more at once");
+    assert_eq!(space.give_up(0, Pieces::large(2)).len(), 2, "at most two pieces");
     while !space.give_up(0, Pieces::large(100)).is_empty() {}
     assert!(space.ranges().iter().all(|(_, length)| *length < Pieces::LEAST_PAGES), "{space:?}");
 }
 
 #[test]
-fn holes_are_taken_when_they_have_space_again() {
+fn holes_are_allocated_once_they_have_space_again() {
     let mut space = comb();
     assert_eq!(space.give_up(0, Pieces::large(100)).len(), 19);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (0, 19 * 99, 1901));
     assert_eq!(space.take(1), None);
     assert_eq!(space.take_hole(50), Some((1, 50)));
-    assert_eq!(space.take_hole(200).map(|(_, pages)| pages), Some(99), "none is larger");
+    assert_eq!(space.take_hole(200).map(|(_, pages)| pages), Some(99), "the largest hole");
     space.put_hole((1, 50));
     assert_eq!(space.take_hole(99), Some((1, 99)));
     space.release(1, 99);
@@ -88,7 +88,7 @@ fn holes_are_taken_when_they_have_space_again() {
 }
 
 #[test]
-fn what_is_not_given_back_after_all_is_free_again() {
+fn pieces_that_were_not_released_are_free_again() {
     let mut space = comb();
     let pieces = space.give_up(0, Pieces::large(100));
     space.release(100, 1);
@@ -101,7 +101,7 @@ fn what_is_not_given_back_after_all_is_free_again() {
 }
 
 #[test]
-fn a_large_range_is_given_up_in_pieces_and_restored_in_part() {
+fn a_large_range_is_released_in_pieces_and_restored_in_part() {
     let mut space =
         FreeSpace::from_live(0, 10_000, [ExtentSpan { first_page: 9_999, page_count: 1 }].into_iter());
     let pieces = space.give_up(0, Pieces::large(100));
@@ -112,7 +112,7 @@ fn a_large_range_is_given_up_in_pieces_and_restored_in_part() {
 }
 
 #[test]
-fn holes_at_the_end_go_with_it() {
+fn holes_at_the_end_of_the_file_are_cut_with_it() {
     let mut space = comb();
     space.give_up(0, Pieces::large(100));
     space.release(1900, 1);
@@ -122,14 +122,14 @@ fn holes_at_the_end_go_with_it() {
 
 #[test]
 #[should_panic(expected = "freed twice")]
-fn freeing_a_hole_is_a_bug_that_stops_at_once() {
+fn freeing_a_hole_panics() {
     let mut space = comb();
     space.give_up(0, Pieces::large(100));
     space.release(120, 1);
 }
 
 #[test]
-fn fragments_of_a_page_are_taken_only_where_space_is_short() {
+fn single_page_fragments_are_used_only_when_space_is_short() {
     let live = (0..40).map(|at| ExtentSpan { first_page: 2 * at, page_count: 1 });
     let mut space = FreeSpace::from_live(0, 80, live);
     assert_eq!((space.free_pages(), space.take(2)), (40, None));
@@ -140,7 +140,7 @@ fn fragments_of_a_page_are_taken_only_where_space_is_short() {
 }
 
 #[test]
-fn fragments_are_taken_from_the_largest_ranges() {
+fn fragments_are_allocated_from_the_largest_ranges() {
     let live = [3, 5, 12].into_iter().map(|first_page| ExtentSpan { first_page, page_count: 1 });
     let mut space = FreeSpace::from_live(0, 14, live);
     let span = |first_page, page_count| ExtentSpan { first_page, page_count };
@@ -149,7 +149,7 @@ fn fragments_are_taken_from_the_largest_ranges() {
 }
 
 #[test]
-fn a_request_is_spread_over_so_many_fragments_and_no_more() {
+fn a_request_uses_at_most_the_maximum_number_of_fragments() {
     let live = (0..=1024).map(|at| ExtentSpan { first_page: 2 * at, page_count: 1 });
     let mut space = FreeSpace::from_live(0, 2050, live);
     assert_eq!((space.free_pages(), space.take_fragments(1025)), (1025, None));
@@ -157,10 +157,10 @@ fn a_request_is_spread_over_so_many_fragments_and_no_more() {
 }
 
 #[test]
-fn on_a_full_device_single_pages_are_given_up() {
+fn a_full_device_gets_single_pages_released() {
     let live = (0..40).map(|at| ExtentSpan { first_page: 2 * at + 1, page_count: 1 });
     let mut space = FreeSpace::from_live(0, 80, live);
-    assert_eq!(space.give_up(0, Pieces::large(100)), vec![], "none is worth a hole");
+    assert_eq!(space.give_up(0, Pieces::large(100)), vec![], "no range is worth a hole");
     assert_eq!(space.give_up(30, Pieces::ALL).len(), 10);
     assert_eq!((space.free_pages(), space.hole_pages()), (30, 10));
     assert_eq!(space.give_up(0, Pieces::ALL).len(), 30);

@@ -1,11 +1,11 @@
 use super::*;
 
 #[test]
-fn what_the_last_rounds_took_on_average_is_kept() {
+fn the_average_of_recent_rounds_is_kept() {
     let mut target = FreeSpaceTarget::default();
     for _ in 0..ROUNDS - 1 {
         target.note(1000);
-        assert_eq!(target.kept_pages(100_000, 200_000), None, "nothing is known yet");
+        assert_eq!(target.kept_pages(100_000, 200_000), None, "too few rounds");
     }
     target.note(9000);
     assert_eq!(target.kept_pages(100_000, 200_000), Some(2000));
@@ -16,7 +16,7 @@ fn what_the_last_rounds_took_on_average_is_kept() {
 }
 
 #[test]
-fn a_small_surplus_stays() {
+fn a_small_surplus_is_not_released() {
     let mut target = FreeSpaceTarget::default();
     for _ in 0..ROUNDS {
         target.note(400);

@@ -7,17 +7,17 @@ fn set(places: &[u32]) -> PlaceSet {
 }
 
 #[test]
-fn a_place_is_used_for_as_long_as_a_version_lists_it() {
+fn a_place_is_in_use_while_a_version_lists_it() {
     let users = PlaceUsers::default();
     let take = |places: &[u32]| users.use_places(|used, _| (Arc::new(set(places)), used.clone()));
     let (first, used) = take(&[0, 64, 130]);
-    assert_eq!(used, PlaceSet::default(), "nobody uses anything yet");
+    assert_eq!(used, PlaceSet::default(), "no place is in use yet");
     let (second, used) = take(&[1]);
-    assert_eq!(used, set(&[0, 64, 130]), "what the first version lists");
+    assert_eq!(used, set(&[0, 64, 130]), "places of the first version");
     drop(first);
     let (_third, used) = take(&[2]);
-    assert!(used.contains(1), "what a living version lists");
-    assert!(!used.contains(0) && !used.contains(130), "what a version listed that is gone");
+    assert!(used.contains(1), "a place of an existing version");
+    assert!(!used.contains(0) && !used.contains(130), "places of a dropped version");
     drop(second);
 }
 
@@ -25,11 +25,11 @@ fn a_place_is_used_for_as_long_as_a_version_lists_it() {
 fn versions_without_replaced_pages_are_counted() {
     let users = PlaceUsers::default();
     let has_plain = || users.use_places(|_, has_plain| (Arc::default(), has_plain)).1;
-    assert!(!has_plain(), "nobody lives");
+    assert!(!has_plain(), "no version exists");
     users.add_plain();
     users.add_plain();
     users.remove_plain();
-    assert!(has_plain(), "one of two still lives");
+    assert!(has_plain(), "one of two still exists");
     users.remove_plain();
-    assert!(!has_plain(), "both are gone");
+    assert!(!has_plain(), "both are dropped");
 }
