@@ -7,7 +7,7 @@
 //!
 //! | user | takes with | gets | gives up |
 //! |---|---|---|---|
-//! | write buffer | [`ChunkPool::take`] | what it needs, from a user above its share | nothing |
+//! | write buffer | [`ChunkPool::take`] | any amount, from a user above its share | nothing |
 //! | record cache | [`ChunkPool::take_for_records`] | spare memory, or excess pages | anything |
 //! | page cache | [`ChunkPool::borrow`] | spare memory, or excess records | anything |
 //!
@@ -15,9 +15,9 @@
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all existing large chunks and slices, whoever owns them, the memory borrowed by
-//!   pages, and the maximum so far of the allocator's smaller chunks and charges: memory once allocated in
-//!   small pieces is not returned to the system.
+//! - `total_bytes` counts all existing large chunks and slices, regardless of their owner, the memory
+//!   borrowed by pages, and the maximum so far of the allocator's smaller chunks and charges: memory once
+//!   allocated in small pieces is not returned to the system.
 //! - Free memory in chunks that are cut into pieces counts in the total, but not as used.
 //! - Idle chunks are freed as soon as the total is above the limit.
 //! - No lock of the pool is held while a [`Borrower`] is called.
@@ -105,7 +105,7 @@ pub enum Use {
     Pages,
 }
 
-/// The shared store of chunks; see the head of `chunks.rs`.
+/// The shared pool of chunks; see the head of `chunks.rs`.
 #[derive(Debug)]
 pub struct ChunkPool {
     /// Innermost lock of all users.
@@ -114,7 +114,7 @@ pub struct ChunkPool {
     /// Free bytes in chunks that are cut into pieces.
     free_piece_bytes: AtomicU64,
     limit_bytes: AtomicU64,
-    /// Bytes of chunks that are mappings of their own.
+    /// Bytes of chunks that are separate mappings.
     chunk_bytes: AtomicU64,
     /// Bytes of the allocator's smaller chunks and of charges: the current value and the maximum so far.
     other_bytes: AtomicU64,

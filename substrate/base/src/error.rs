@@ -1,4 +1,4 @@
-//! The single error type of the store: a few kinds that say what the caller can do, and details in the
+//! The single error type of the store: a few kinds that determine the caller's options, and details in the
 //! message.
 //!
 //! **Invariants**
@@ -14,7 +14,7 @@ use crate::errno::{self, Treatment, treatment_of};
 /// Result of any fallible call of the store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Category of an error, by what the caller can do about it.
+/// Category of an error, by the caller's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -13,7 +13,7 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
         at += 8;
     }
     if limit >= 8 {
-        // Compare the last eight bytes at once, some of which are known to be equal.
+        // Compare the last eight bytes at once; some of them are already known to be equal.
         let from = limit - 8;
         let difference = head(&a[from..limit]) ^ head(&b[from..limit]);
         return from + (difference.leading_zeros() / 8) as usize;

@@ -5,8 +5,8 @@
 //! raises the size threshold for asking the system. From then on it takes everything below the threshold from
 //! heaps that cannot shrink. A store whose memory moves between write buffers, records and pages would hold
 //! it twice. Blocks of 32 to 128 KiB never leave those heaps, and long-lived ones among them retain
-//! everything around them. So large slices are mappings of their own, owned by the system alone; small ones
-//! come from the allocator.
+//! everything around them. So large slices are separate mappings, owned by the system alone; small ones come
+//! from the allocator.
 //!
 //! A fresh mapping costs a page fault per 4 KiB, and unmapping it costs a TLB shootdown on the other cores.
 //! Runs, log readers and stores that are opened and closed need such memory repeatedly, so it is cached for

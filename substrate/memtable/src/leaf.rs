@@ -49,9 +49,9 @@ const PREFETCH_ENTRIES: usize = 4;
 pub struct InsertOutcome {
     /// Bytes by which [`crate::Memtable::memory_bytes`] grew.
     pub memory_bytes_added: usize,
-    /// The version replaced its predecessor and reused its memory.
+    /// The key was not in the memtable before.
     pub new_key: bool,
-    /// The version took the place and the memory of its predecessor.
+    /// The version replaced its predecessor and reused its memory.
     pub replaced_in_place: bool,
     /// The version was not stored, because a newer one is there and no snapshot needs this one.
     pub obsolete: bool,

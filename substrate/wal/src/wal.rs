@@ -80,9 +80,9 @@ pub struct Wal {
     unkept_seqno: AtomicU64,
     /// Everything up to this seqno is in segments.
     written_seqno: AtomicU64,
-    /// Signalled, with `tail`, when a buffer was sealed.
+    /// Signaled, with `tail`, when a buffer was sealed.
     was_sealed: Condvar,
-    /// Signalled, with `tail`, when a buffer became empty or the log failed.
+    /// Signaled, with `tail`, when a buffer became empty or the log failed.
     has_space: Condvar,
     writer: Mutex<SegmentWriter>,
     segments: Arc<SegmentStore>,
@@ -238,8 +238,7 @@ impl Wal {
             return Ok(());
         }
         match self.write_to(Seqno(unkept.min(seqno.0))) {
-            // The device is full, or the system lacks a resource: the log continues by itself once that is
-            // over.
+            // The device is full, or the system lacks a resource: the log recovers by itself afterwards.
             Err(error) if error.is_transient() => Ok(()),
             outcome => outcome,
         }

@@ -80,7 +80,7 @@ impl Division {
 
     pub(super) fn pages_shrank(&self, bytes: u64) {
         let before = self.page_bytes.fetch_sub(bytes, Relaxed);
-        debug_assert!(before >= bytes, "what pages borrowed is counted");
+        debug_assert!(before >= bytes, "bytes borrowed by pages are counted");
     }
 
     /// Evictions within this many bytes adjust the border, where both may use `limit_bytes` together.

@@ -19,7 +19,7 @@ use crate::{
 
 /// Sizes and offsets of pieces are multiples of this.
 pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
-/// From this size on, chunks are mappings of their own, of which a process can have about 65,000.
+/// From this size on, chunks are separate mappings; a process is limited to about 65,000 of them.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
 /// Maximum number of parts of a piece.
 const LONGEST: usize = WHOLE_BYTES_MIN / PIECE_BYTES;

@@ -29,7 +29,7 @@ use crate::{
 /// A held lock.
 #[derive(Debug)]
 pub(crate) struct FlockGuard {
-    /// `None` once it is abandoned. Lock: a leaf, held only for that.
+    /// `None` once it is released. Lock: a leaf, held only for that.
     descriptor: Mutex<Option<OwnedFd>>,
     /// Status of the descriptor's file; while it is open, no other file has its inode.
     locked: Stat,

@@ -1,5 +1,5 @@
-//! Evidence that log and store have about each other: the store states how far the log reaches and who wrote
-//! which segments; the log states which manifest edits it builds on.
+//! Evidence that log and store have about each other: the store states how far the log reaches and which
+//! incarnation wrote which segment; the log states which manifest edits it builds on.
 //!
 //! **Invariants**
 //! - Evidence only adds to what the log proves by itself: without any, the log is read as far as it goes.
@@ -10,7 +10,7 @@ use testudo_base::{Opening, Result, Seqno};
 
 use crate::recovery::drain::DrainedTail;
 
-/// What the rest of a store states about its log, for recovery. Finding less is damage.
+/// Statements of the rest of a store about its log, for recovery. Finding less is damage.
 #[derive(Clone, Debug, Default)]
 pub struct LogEvidence {
     /// Number of the first segment of the log.
@@ -26,7 +26,7 @@ pub struct LogEvidence {
 }
 
 impl LogEvidence {
-    /// Evidence for a log of which only the first segment is known.
+    /// Evidence that states only the first segment of the log.
     pub fn starting_at(first_segment: u64) -> Self {
         Self { first_segment, ..Self::default() }
     }
@@ -37,7 +37,7 @@ impl LogEvidence {
     }
 }
 
-/// The rest of an open store, notified of durability by its log and asked for what the log builds on.
+/// The rest of an open store: the log notifies it of durability and queries the newest edit it builds on.
 pub trait DurabilityListener: fmt::Debug + Send + Sync {
     /// Called before the log creates its first segment: the store first records this durably.
     ///

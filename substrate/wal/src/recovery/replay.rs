@@ -92,7 +92,7 @@ pub struct ReplayEnd {
 }
 
 /// Reads the log of `store_id` and passes every commit to `deliver`, which returns a [`Verdict`] or nothing.
-/// `evidence` is what the rest of the store states about the log.
+/// `evidence` holds the statements of the rest of the store about the log.
 ///
 /// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log belongs to
 /// another copy of the store; `Unsupported` for another format, `Io`, and any error of `deliver`.

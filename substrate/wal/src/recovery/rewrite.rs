@@ -109,7 +109,7 @@ fn read_header(env: &dyn Env, dir: &Path, number: u64) -> Result<Option<SegmentH
     }
     let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
     file.read_at(0, &mut page).map_err(failed)?;
-    // The header of another segment is stale data in the place of a prepared one: it proves nothing.
+    // The header of another segment is stale data in a prepared one: it proves nothing.
     Ok(SegmentHeader::decode(&page, &name)?.filter(|header| header.number == number))
 }
 

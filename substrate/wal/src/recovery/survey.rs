@@ -160,7 +160,7 @@ impl LogSurvey {
     }
 
     /// Drops segments of incarnations that `evidence` does not list, and reports problems of the needed
-    /// segments: each may have lost commits of which there is no other trace. REQUIRES: the log was scanned.
+    /// segments: each may have lost commits without any other trace. REQUIRES: the log was scanned.
     pub fn compare(&mut self, evidence: &LogEvidence) -> Vec<String> {
         let mut findings = Vec::new();
         let is_needed = |segment: &SurveyedSegment| segment.number >= evidence.first_segment;
@@ -212,8 +212,9 @@ impl LogSurvey {
         Ok(Seqno(state.delivered))
     }
 
-    /// Finds the incarnations of segments of `store` that lost their header, and what the records prove.
-    /// Calls `advance` after each segment with its size in bytes. Drops the segments of other stores.
+    /// Finds the incarnations of segments of `store` that lost their header, and the seqnos and edits that
+    /// the records prove. Calls `advance` after each segment with its size in bytes. Drops the segments of
+    /// other stores.
     ///
     /// Errors: `Io` if a file cannot be opened, and any error of `advance`.
     pub fn scan(&mut self, store: StoreId, mut advance: impl FnMut(u64) -> Result<()>) -> Result<()> {

@@ -5,7 +5,7 @@
 //! ```text
 //!    0   8  magic "TSTDOWAL"
 //!    8   4  format version, 2
-//!   12   4  required feature flags: 1 what follows the log may lie in tail files (`tail_format.rs`); older
+//!   12   4  required feature flags: 1 the end of the log may be in tail files (`tail_format.rs`); older
 //!          logs have 0; an unknown flag means a newer format
 //!   16   8  checksum of the page (seed 0), computed with these eight bytes as zeros
 //!   24  16  store id

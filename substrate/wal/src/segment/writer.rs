@@ -159,7 +159,7 @@ impl SegmentWriter {
     }
 
     /// Writes a marker that states everything up to `durable` as durable, unless the log states it already.
-    /// It exposes damage to the last synced commits, of which nothing later would be proof otherwise.
+    /// It exposes damage to the last synced commits, which no later record would prove otherwise.
     pub(crate) fn append_marker(&mut self, durable: Seqno) -> Result<()> {
         if durable <= self.attested_seqno {
             return Ok(());

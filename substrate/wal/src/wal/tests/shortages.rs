@@ -1,4 +1,4 @@
-//! A log that meets transient errors, and the errors that poison it all the same.
+//! Transient errors of a log, and errors that poison it despite a transient number.
 
 use super::*;
 
