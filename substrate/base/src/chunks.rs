@@ -15,9 +15,9 @@
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all existing large chunks and slices, regardless of their owner, the memory
-//!   borrowed by pages, and the maximum so far of the allocator's smaller chunks and charges: memory once
-//!   allocated in small pieces is not returned to the system.
+//! - `total_bytes` counts all existing large chunks and slices, regardless of their owner, and the memory
+//!   borrowed by pages. Of the allocator's smaller chunks and of charges it counts the maximum so far: memory
+//!   once allocated in small pieces is not returned to the system.
 //! - Free memory in chunks that are cut into pieces counts in the total, but not as used.
 //! - Idle chunks are freed as soon as the total is above the limit.
 //! - No lock of the pool is held while a [`Borrower`] is called.

@@ -1,7 +1,7 @@
 //! Accounting for entries that no reader will see again: each merge reports them to a sink.
 //!
 //! An entry is *dropped* when a newer one of its key replaces it, when a tombstone has nothing left to hide,
-//! or when operands are folded; the result of folding is a *made* entry. So for any piece of work
+//! or when operands are folded. The result of folding is a *made* entry. So for any piece of work
 //!
 //! ```text
 //! entries in + entries made = entries out + entries dropped

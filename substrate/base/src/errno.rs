@@ -14,7 +14,7 @@
 //! **Invariants**
 //! - Each number is listed once. A number that is not listed counts as `Poison`.
 //! - A layer that passes an error up after part of the work was done makes it lasting
-//!   ([`crate::Error::lasting`]), and so does every failed sync ([`lasting`]): the call is never retried.
+//!   ([`crate::Error::lasting`]), and so does every failed sync ([`lasting`]). Such a call is never retried.
 
 use std::{fmt, io};
 

@@ -4,8 +4,8 @@
 //! records the key here; the next operand for it is then checked by reading, before it is written. A value is
 //! long above half the maximum length: as much again may wait in write buffers.
 //!
-//! The longest possible entry is bounded here, too: the bytes that a key may have in operands and in the
-//! value they change, before the next operand is checked by reading.
+//! The longest possible entry is bounded here, too. The bound covers a key's operands and the value they
+//! change; beyond it, the next operand is checked by reading.
 //!
 //! **Invariants**
 //! - A false positive costs a read, nothing else: keys are identified by hash, across all keyspaces.

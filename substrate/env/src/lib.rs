@@ -1,8 +1,7 @@
 //! The only interface to the operating system: files, locks, clock, randomness, threads.
 //!
-//! All higher layers use an [`Env`], so that the same engine runs on a real disk ([`RealEnv`]), on an
-//! in-memory disk that can crash at any instant ([`MemEnv`]) and on one that fails on purpose
-//! ([`FaultyEnv`]).
+//! All higher layers use an [`Env`]. So the same engine runs on a real disk ([`RealEnv`]), on an in-memory
+//! disk that can crash at any instant ([`MemEnv`]) and on one with injected faults ([`FaultyEnv`]).
 //!
 //! **Invariants**
 //! - No other crate of the store uses `std::fs`, a clock, a thread or an entropy source directly.

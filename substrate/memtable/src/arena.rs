@@ -14,8 +14,8 @@
 //!   borrow checker, together with the leaf's lock, keeps readers off a value that is being replaced.
 //! - A [`Record`] is used only with the arena that created it. Each memtable has one arena, and leaves never
 //!   leave their memtable.
-//! - A [`Held`] is dropped before the arena that created it: both are fields of one [`crate::table::Table`],
-//!   whose field order ensures it, and no part of the index leaves the table.
+//! - A [`Held`] is dropped before the arena that created it: the field order of [`crate::table::Table`],
+//!   which has both, ensures it. No part of the index leaves the table.
 //! - Space handed out, to a slab or from a slab, is never handed out again; so records never overlap. No
 //!   record crosses the end of a chunk.
 //! - Header and key are written before the record becomes reachable; of the value, `value_bytes` bytes are.

@@ -101,7 +101,7 @@ pub struct Wal {
 
 impl Wal {
     /// Creates a log that continues after the old segments. It creates its first segment when there is
-    /// something to write ([`Wal::begin`]), or at once if no old segment has a header: some segment must
+    /// something to write ([`Wal::begin`]), or at once if no old segment has a header. Some segment must
     /// state how far the log has come. REQUIRES: the old segments are durable ([`crate::rewrite_unproven`],
     /// or the log was closed), because data that was read back may be in caches only.
     pub fn create(

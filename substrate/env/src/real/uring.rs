@@ -308,7 +308,7 @@ impl<'a, 'b> Flight<'a, 'b> {
                 .build()
                 .user_data(u64_of(self.next));
             // SAFETY: the descriptor and the exclusively borrowed buffer outlive the request, since `run`
-            // returns only after every request accepted by the kernel was reaped; the buffer is not accessed
+            // returns only after every request accepted by the kernel was reaped. The buffer is not accessed
             // before that.
             let pushed = unsafe { queue.push(&entry) };
             if pushed.is_err() {

@@ -13,7 +13,7 @@
 //!   for lack of another resource after a pause. Syncs are never retried.
 //! - The reserve's data is meaningless, but its space is durable: it still exists after a crash.
 //! - Pieces are given up one by one and restored all at once.
-//! - The length of the file encodes the number of pieces and their size: pieces are multiples of four pages,
+//! - The length of the file encodes the number of pieces and their size. Pieces are multiples of four pages,
 //!   and each piece given up takes a page of the others with it.
 //! - Only a whole reserve changes its size, unless most of it is handed over permanently; one that cannot
 //!   grow stays whole and unchanged.

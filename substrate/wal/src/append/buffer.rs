@@ -85,9 +85,8 @@ struct Memory {
 
 // SAFETY: the memory at `base` belongs to `place`, which moves between threads like any owner.
 unsafe impl Send for Memory {}
-// SAFETY: the memory at `base` is reached only through the range of a live claim, and these are disjoint, or
-// through the one owner after all claims of the turn were dropped, which the acquiring loads of `filled`
-// order.
+// SAFETY: the memory at `base` is reached only through the disjoint ranges of live claims, or through the one
+// owner after all claims of the turn were dropped. The acquiring loads of `filled` order these accesses.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -2,8 +2,8 @@
 //!
 //! The waiters served by a round wake up a little later than the next leader. If that leader began at once,
 //! threads that commit in a loop would split into two halves, each waiting for the other's round. So a leader
-//! first *gathers*: it waits, for a fraction of a round's duration, until as many callers have arrived as
-//! took part in the last round or arrived while it ran (decision 0028).
+//! first *gathers*: it waits for as many callers as took part in the last round or arrived while it ran
+//! (decision 0028). The wait is limited to a fraction of a round's duration.
 //!
 //! **Invariants**
 //! - At most one round runs. Its leader seals first, so that it covers every commit reserved before the

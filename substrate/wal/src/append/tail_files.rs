@@ -2,8 +2,8 @@
 //! 0056).
 //!
 //! **Invariants**
-//! - A file is removed only once everything in it is in a segment: when its buffer is released empty, when
-//!   the log is closed, or by an opening that has read it.
+//! - A file is removed only once everything in it is in a segment. That is when its buffer is released empty,
+//!   when the log is closed, or after an opening has read it.
 //! - Where the file system does not support mappings, a buffer is in memory only. Its commits are written to
 //!   the segment before they are acknowledged.
 //! - Without space for a file no buffer is created: commits wait for an existing one or are refused.

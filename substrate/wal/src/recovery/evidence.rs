@@ -1,4 +1,4 @@
-//! Evidence that log and store have about each other: the store states how far the log reaches and which
+//! Evidence that log and store have about each other. The store states how far the log reaches and which
 //! incarnation wrote which segment; the log states which manifest edits it builds on.
 //!
 //! **Invariants**

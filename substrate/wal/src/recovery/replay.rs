@@ -4,9 +4,9 @@
 //! **Invariants**
 //! - Commits are delivered in order, each seqno at most once, unless a commit is found unbacked. Nothing is
 //!   written.
-//! - After the end of the prefix, everything is searched for a proof that the missing commit had been
-//!   durable: a valid record or segment header of the same incarnation that states it. With a proof it is
-//!   `Corruption`, without one it is the torn tail that a crash leaves.
+//! - After the end of the prefix, the rest of the log is searched for a proof that the missing commit had
+//!   been durable. A proof is a valid record or segment header of the same incarnation that states it. With a
+//!   proof it is `Corruption`, without one it is the torn tail that a crash leaves.
 //! - Evidence from the rest of the store counts as well ([`LogEvidence`]): how far the log reaches, and which
 //!   incarnation wrote each segment. A log that builds on edits missing from the manifest does not belong to
 //!   it.

@@ -439,8 +439,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
     }
 }
 
-/// Incarnations to which a segment without a valid header may belong: those of its neighbors, the one stated
-/// by its header page, and, if one byte of that is wrong, those that make the first record valid.
+/// Incarnations to which a segment without a valid header may belong: those of its neighbors, and the one
+/// stated by its header page. If one byte of that is wrong, also those that make the first record valid.
 fn possible_incarnations(
     reader: &mut SegmentReader,
     store: StoreId,

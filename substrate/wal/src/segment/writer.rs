@@ -28,8 +28,8 @@ use crate::{
 };
 
 /// Zeros written at once ahead of small synced commits. Each sync after a write into unwritten space costs a
-/// metadata update of the file system; with zeros, it costs one per this many bytes, or per current segment
-/// size if that is smaller.
+/// metadata update of the file system. With zeros, there is one update per this many bytes, or per current
+/// segment size if that is smaller.
 const ZERO_AHEAD_BYTES: u64 = 512 << 10;
 /// A round of syncing that wrote at most this much counts as small.
 const SMALL_ROUND_BYTES: u64 = 64 << 10;
