@@ -74,7 +74,7 @@ fn synced_commits_are_durable_and_replayed_in_order() {
 }
 
 #[test]
-fn commit_of_many_operations_takes_as_many_seqnos() {
+fn commit_takes_one_seqno_per_operation() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     let first = wal.reserve(3, 10).unwrap();

@@ -39,7 +39,7 @@ fn synced_bytes_survive_every_crash() {
 }
 
 #[test]
-fn keep_all_and_lose_all_treat_unsynced_changes_alike() {
+fn lose_all_keeps_nothing_unsynced_and_keep_all_everything() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &[1; 9_000]);
     let before = contents(&env);
