@@ -1,5 +1,5 @@
-//! The files that keep the tail of the log, one per buffer, so that commits survive the process (decision
-//! 0056).
+//! The files that keep the tail of the log, one per buffer (decision 0056), so that commits survive the
+//! process.
 //!
 //! **Invariants**
 //! - A file is removed only once everything in it is in a segment. That is when its buffer is released empty,
