@@ -1,26 +1,26 @@
-//! Memory that write buffers, the record cache and the page cache pass on to each other, under one bound.
+//! Memory shared by write buffers, the record cache and the page cache, under one limit.
 //!
-//! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk that a
-//! dropped memtable gives back is warm. Only chunks of the full size are kept, and only while nobody else has
-//! a use for their memory. Smaller chunks of write buffers are parts of one of the full size (`pieces.rs`),
-//! so that those of thousands of small buffers go back to the system as well.
+//! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk released by a
+//! dropped memtable is warm. Only chunks of the full size are kept, and only while no other user needs their
+//! memory. Smaller chunks of write buffers are parts of a full-size chunk (`pieces.rs`), so that the chunks
+//! of thousands of small buffers also return to the system.
 //!
-//! | who | takes with | gets | gives up |
+//! | user | takes with | gets | gives up |
 //! |---|---|---|---|
-//! | write buffer | [`ChunkPool::take`] | what it needs, from whoever is beyond its part | nothing |
-//! | record cache | [`ChunkPool::take_for_records`] | what is spare, or else pages beyond theirs | anything |
-//! | page cache | [`ChunkPool::borrow`] | what is spare, or else records beyond theirs | anything |
+//! | write buffer | [`ChunkPool::take`] | any amount, from a user above its share | nothing |
+//! | record cache | [`ChunkPool::take_for_records`] | spare memory, or excess pages | anything |
+//! | page cache | [`ChunkPool::borrow`] | spare memory, or excess records | anything |
 //!
-//! The parts of records and pages are kept by [`Division`].
+//! [`Division`] keeps the shares of records and pages.
 //!
 //! **Invariants**
 //! - A chunk belongs to the pool or to one user, never to both.
-//! - `total_bytes` counts all large chunks and slices that are alive, whoever has them, what pages have
-//!   borrowed, and the most that the allocator's smaller chunks and charges ever were together: what it once
-//!   got in small pieces it does not give back.
-//! - What is free in chunks that are cut into pieces counts in the total, and not as used.
-//! - Idle chunks are freed as soon as the total is above the bound.
-//! - No lock of the pool is held while a [`Borrower`] is asked.
+//! - `total_bytes` counts all existing large chunks and slices, regardless of their owner, and the memory
+//!   borrowed by pages. Of the allocator's smaller chunks and of charges it counts the maximum so far: memory
+//!   once allocated in small pieces is not returned to the system.
+//! - Free memory in chunks that are cut into pieces counts in the total, but not as used.
+//! - Idle chunks are freed as soon as the total is above the limit.
+//! - No lock of the pool is held while a [`Borrower`] is called.
 
 mod division;
 mod pieces;
@@ -39,16 +39,16 @@ use crate::{
     },
 };
 
-/// Bytes of a chunk of the full size, the only size that is recycled.
+/// Bytes of a full-size chunk, the only size that is recycled.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// How often pages give memory up for records before that is nothing for now: whoever fills pages at the same
-/// time may be the first to take it.
+/// Maximum number of times that pages give up memory for records before the attempt fails: concurrent page
+/// fills may take the memory first.
 const GIVEN_UP_MAX: usize = 8;
 
-/// Memory in units of eight bytes, at a fixed address. What it holds at first is left from its last user.
+/// Memory in units of eight bytes, at a fixed address. Initially it holds leftovers of its last user.
 ///
-/// Its words are plain atomics also where locks and atomics are those of a scheduler: looking at bulk memory
-/// is no meeting point of threads.
+/// Its words are plain atomics even under the scheduler of `sync`: reading bulk memory is no scheduling
+/// point.
 pub struct Chunk(Memory);
 
 enum Memory {
@@ -67,7 +67,7 @@ impl Chunk {
         Self(Memory::Whole(LargeSlice::unfilled_words(bytes / 8)))
     }
 
-    /// The first byte. Stays valid while the chunk lives, also when the `Chunk` itself is moved.
+    /// Pointer to the first byte. Stays valid while the chunk lives, even if the `Chunk` itself is moved.
     pub fn start(&mut self) -> *mut u8 {
         match &mut self.0 {
             Memory::Whole(words) => words.as_mut_ptr().cast(),
@@ -75,7 +75,7 @@ impl Chunk {
         }
     }
 
-    /// All of it, for many readers and one writer at a time.
+    /// All of its words, for many readers and one writer at a time.
     #[inline]
     pub fn words(&self) -> &[Word] {
         match &self.0 {
@@ -84,19 +84,19 @@ impl Chunk {
         }
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.words().len() * 8
     }
 }
 
-/// Who uses spare memory, and gives it up when somebody else has a better claim to it.
+/// A user of spare memory that gives it up when another user has a better claim to it.
 pub trait Borrower: Send + Sync + fmt::Debug {
-    /// Gives about one chunk back to the pool; `false` if there is none to give.
+    /// Returns about one chunk to the pool; `false` if there is none to give.
     fn give_up_chunk(&self) -> bool;
 }
 
-/// The borrowers there are.
+/// The kinds of borrowers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Single records.
@@ -105,29 +105,29 @@ pub enum Use {
     Pages,
 }
 
-/// The shared store of chunks; see the head of `chunks.rs`.
+/// The shared pool of chunks; see the head of `chunks.rs`.
 #[derive(Debug)]
 pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
     pieces: Mutex<Pieces>,
-    /// What is free in chunks that are cut into pieces.
+    /// Free bytes in chunks that are cut into pieces.
     free_piece_bytes: AtomicU64,
     limit_bytes: AtomicU64,
-    /// Of chunks that are mappings of their own.
+    /// Bytes of chunks that are separate mappings.
     chunk_bytes: AtomicU64,
-    /// Of the allocator's smaller ones and charges: now, and at most so far.
+    /// Bytes of the allocator's smaller chunks and of charges: the current value and the maximum so far.
     other_bytes: AtomicU64,
     other_bytes_max: AtomicU64,
     /// By [`Use`].
     borrowers: [OnceLock<Weak<dyn Borrower>>; 2],
     division: Division,
-    /// Records have pieces that the allocator keeps.
+    /// Whether records have pieces that the allocator keeps.
     has_small_records: AtomicBool,
 }
 
 impl ChunkPool {
-    /// A pool that is bound to `limit_bytes` for all chunks together.
+    /// A pool limited to `limit_bytes` for all chunks together.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::new(Vec::new()),
@@ -143,17 +143,17 @@ impl ChunkPool {
         })
     }
 
-    /// Names who borrows for a use. The first call for each counts.
+    /// Sets the borrower for a use. Only the first call for each use has an effect.
     pub fn set_borrower(&self, of: Use, borrower: Weak<dyn Borrower>) {
         let _ = self.borrowers[of as usize].set(borrower);
     }
 
-    /// How memory is divided between records and pages.
+    /// The division of memory between records and pages.
     pub fn division(&self) -> &Division {
         &self.division
     }
 
-    /// Changes the bound; what is idle and above it is freed, and what was borrowed is given up.
+    /// Changes the limit; idle chunks above it are freed, and borrowed memory above it is given up.
     ///
     /// REQUIRES: no lock of a borrower is held.
     pub fn set_limit(&self, limit_bytes: u64) {
@@ -167,28 +167,28 @@ impl ChunkPool {
         }
     }
 
-    /// The bound.
+    /// The limit.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Relaxed)
     }
 
-    /// Bytes for which nobody has a use.
+    /// Bytes of chunks that no user holds.
     pub fn idle_bytes(&self) -> u64 {
         u64_of(self.idle.lock().len() * CHUNK_BYTES)
     }
 
-    /// Bytes of all chunks and charges, in use and idle, and of what the allocator keeps of earlier ones.
+    /// Bytes of all chunks and charges, used and idle, and of memory retained by the allocator.
     pub fn total_bytes(&self) -> u64 {
         self.chunk_bytes.load(Relaxed) + self.other_bytes_max.load(Relaxed) + self.division.page_bytes()
     }
 
-    /// Bytes of all chunks, in use and idle, and of charges, but not what pages have.
+    /// Bytes of all chunks, used and idle, and of charges, without the memory of pages.
     pub fn used_bytes(&self) -> u64 {
         let chunks = self.chunk_bytes.load(Relaxed).saturating_sub(self.free_piece_bytes.load(Relaxed));
         chunks + self.other_bytes.load(Relaxed)
     }
 
-    /// Counts memory that a user of chunks needs beside them.
+    /// Counts memory that a user of chunks needs in addition to them.
     pub fn charge(&self, bytes: u64) {
         let other = self.other_bytes.fetch_add(bytes, Relaxed) + bytes;
         if other > self.other_bytes_max.load(Relaxed) {
@@ -196,13 +196,13 @@ impl ChunkPool {
         }
     }
 
-    /// Takes a charge back.
+    /// Reverses a charge.
     pub fn discharge(&self, bytes: u64) {
         let before = self.other_bytes.fetch_sub(bytes, Relaxed);
-        debug_assert!(before >= bytes, "what is taken back was charged");
+        debug_assert!(before >= bytes, "only charged bytes are discharged");
     }
 
-    /// Counts a [`LargeSlice`] that a user of chunks needs beside them.
+    /// Counts a [`LargeSlice`] that a user of chunks needs in addition to them.
     pub fn charge_slice(&self, bytes: u64) {
         if bytes >= u64_of(MAPPED_BYTES_MIN) {
             self.chunk_bytes.fetch_add(bytes, Relaxed);
@@ -211,25 +211,26 @@ impl ChunkPool {
         }
     }
 
-    /// Takes the charge of a slice back.
+    /// Reverses the charge of a slice.
     pub fn discharge_slice(&self, bytes: u64) {
         if bytes >= u64_of(MAPPED_BYTES_MIN) {
             let before = self.chunk_bytes.fetch_sub(bytes, Relaxed);
-            debug_assert!(before >= bytes, "what is taken back was charged");
+            debug_assert!(before >= bytes, "only charged bytes are discharged");
         } else {
             self.discharge(bytes);
         }
     }
 
-    /// A chunk of `bytes`, a multiple of eight, whatever the bound: borrowers give up as much as they can.
+    /// Takes a chunk of `bytes`, a multiple of eight, regardless of the limit: borrowers give up as much as
+    /// they can.
     ///
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
         if Piece::is_size(bytes) {
             return self.take_piece(bytes);
         }
-        // With a budget that was small when the store was opened borrowers give up less than a chunk at a
-        // time. More than twice only where that helps: what the allocator has it does not give back.
+        // If the store was opened with a small budget, borrowers give up less than a chunk at a time. Beyond
+        // about one attempt per chunk, continue only while it helps: the allocator does not return memory.
         let mut total_bytes = u64::MAX;
         for tries in 0..=bytes / PIECE_BYTES {
             if let Some(chunk) = self.take_spare(bytes) {
@@ -244,8 +245,8 @@ impl ChunkPool {
         self.take_beyond(bytes)
     }
 
-    /// A chunk of `bytes`, a multiple of eight, for records: one that is spare, or one from pages that have
-    /// more than their part.
+    /// Takes a chunk of `bytes`, a multiple of eight, for records: a spare one, or one from pages above their
+    /// share.
     ///
     /// REQUIRES: no lock of the page cache is held.
     pub fn take_for_records(&self, bytes: usize) -> Option<Chunk> {
@@ -263,9 +264,8 @@ impl ChunkPool {
         self.take_spare(bytes)
     }
 
-    /// Counts `bytes` that pages are about to take: spare ones, or those of records that have more than their
-    /// part. `false` if pages may not have them.
-    ///
+    /// Counts `bytes` that pages are about to take: spare memory, or memory of records above their share.
+    /// Returns `false` if pages may not have them.
     /// REQUIRES: no lock of the record cache is held.
     pub fn borrow(&self, bytes: u64) -> bool {
         for _ in 0..2 {
@@ -274,7 +274,7 @@ impl ChunkPool {
                 self.division.pages_grew(bytes);
                 return true;
             }
-            // What records have in small pieces would not go back to the system.
+            // Small pieces of records would not return to the system.
             let is_due = self.division.are_pages_due(bytes) && !self.has_small_records.load(Relaxed);
             if !is_due || !self.give_up(Use::Records) {
                 return false;
@@ -283,19 +283,19 @@ impl ChunkPool {
         false
     }
 
-    /// Takes back what [`ChunkPool::borrow`] gave. REQUIRES: pages do not use it any more.
+    /// Returns memory from [`ChunkPool::borrow`]. REQUIRES: pages no longer use it.
     pub fn end_borrowing(&self, bytes: u64) {
         self.division.pages_shrank(bytes);
     }
 
-    /// Has one of the borrowers give up about one chunk: the one that has more than its part, if it can.
+    /// Makes one of the borrowers give up about one chunk: if possible, the one above its share.
     fn reclaim(&self) -> bool {
         let first = if self.division.have_records_more() { Use::Records } else { Use::Pages };
         let second = if first == Use::Records { Use::Pages } else { Use::Records };
         self.give_up(first) || self.give_up(second)
     }
 
-    /// A piece of `bytes`: of what is free in chunks that are cut, or else of another one.
+    /// Takes a piece of `bytes` from a chunk that is cut, or else cuts another one.
     fn take_piece(&self, bytes: usize) -> Chunk {
         let of_cut = self.pieces.lock().take(bytes);
         let piece = of_cut.unwrap_or_else(|| {
@@ -308,7 +308,7 @@ impl ChunkPool {
         Chunk(Memory::Piece(piece))
     }
 
-    /// Takes a piece back, and the chunk that it is of once all of that is free.
+    /// Returns a piece to its chunk, and the chunk to the pool once all of it is free.
     fn give_back_piece(&self, piece: Piece) {
         self.free_piece_bytes.fetch_add(u64_of(piece.taken_bytes()), Relaxed);
         let whole = self.pieces.lock().give_back(piece);
@@ -323,12 +323,12 @@ impl ChunkPool {
         borrower.is_some_and(|borrower| borrower.give_up_chunk())
     }
 
-    /// A chunk of `bytes`, a multiple of eight, if that keeps the bound.
+    /// Takes a chunk of `bytes`, a multiple of eight, if that respects the limit.
     pub fn take_spare(&self, bytes: usize) -> Option<Chunk> {
         let idle = self.take_idle(bytes);
         if idle.is_none() {
             self.trim(bytes);
-            // A small piece can also be one that the allocator has already.
+            // A small piece may also come from memory that the allocator retains.
             let is_kept = bytes < MAPPED_BYTES_MIN && self.total_with(bytes) == self.total_bytes();
             let used = || self.used_bytes() + self.division.page_bytes() + u64_of(bytes);
             let of_all = if is_kept { used() } else { self.total_with(bytes) };
@@ -337,12 +337,12 @@ impl ChunkPool {
         idle
     }
 
-    /// A chunk of `bytes`, a multiple of eight, whatever the bound; nobody is asked to make room.
+    /// Takes a chunk of `bytes`, a multiple of eight, regardless of the limit and without reclaiming.
     pub fn take_beyond(&self, bytes: usize) -> Chunk {
         self.take_idle(bytes).unwrap_or_else(|| self.make(bytes))
     }
 
-    /// The total with one more chunk of `bytes`.
+    /// The total including one more chunk of `bytes`.
     fn total_with(&self, bytes: usize) -> u64 {
         let (full, other) = if bytes >= MAPPED_BYTES_MIN { (u64_of(bytes), 0) } else { (0, u64_of(bytes)) };
         let other = self.other_bytes.load(Relaxed) + other;
@@ -361,7 +361,7 @@ impl ChunkPool {
         chunk
     }
 
-    /// Takes chunks back. REQUIRES: nothing refers to their bytes any more.
+    /// Returns chunks to the pool. REQUIRES: nothing refers to their bytes anymore.
     pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
             if let Memory::Piece(piece) = chunk.0 {
@@ -375,7 +375,7 @@ impl ChunkPool {
         self.trim(0);
     }
 
-    /// Frees idle chunks as long as the total, with `more`, is above the bound.
+    /// Frees idle chunks while the total plus `more` bytes is above the limit.
     fn trim(&self, more: usize) {
         self.free_idle_until(|| self.total_with(more) <= self.limit_bytes());
     }

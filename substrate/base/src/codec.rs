@@ -1,8 +1,8 @@
-//! Little-endian writing into a `Vec` and bounds-checked reading back.
+//! Little-endian encoding into a `Vec` and bounds-checked decoding.
 //!
 //! **Invariants**
-//! - A [`Reader`] never reads past its slice and never allocates more than the bytes that are left.
-//! - Its errors are plain [`Damage`]; the caller, who knows the file and the offset, turns them into
+//! - A [`Reader`] never reads past its slice and never allocates more than the remaining bytes.
+//! - Its errors are plain [`Damage`]; the caller, which has the file name and the offset, turns them into
 //!   [`crate::ErrorKind::Corruption`].
 
 use crate::{
@@ -23,8 +23,8 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push((value & 0x7f) as u8);
 }
 
-/// Writes `value` as [`put_varint`] does, to the start of `out`; returns its length. Panics if there is no
-/// room.
+/// Writes `value` in the encoding of [`put_varint`] to the start of `out`; returns its length. Panics if
+/// there is no room.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
     let mut at = 0;
@@ -37,7 +37,7 @@ pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
     at + 1
 }
 
-/// Bytes that [`put_varint`] takes for `value`.
+/// Length of `value` in the encoding of [`put_varint`].
 #[inline]
 pub const fn varint_bytes(value: u64) -> usize {
     if value < 0x80 {
@@ -46,14 +46,14 @@ pub const fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Appends a length (32 bits) and the bytes.
+/// Appends the length (32 bits) and the bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, u32_of(bytes.len()));
     out.extend_from_slice(bytes);
 }
 
-/// Appends `bytes` by what they share with `before`: how much that is (32 bits), and the rest as
-/// [`put_bytes`] does.
+/// Appends `bytes` prefix-compressed against `before`: the length of the shared prefix (32 bits), and the
+/// rest as in [`put_bytes`].
 pub fn put_bytes_after(out: &mut Vec<u8>, before: &[u8], bytes: &[u8]) {
     let shared = common_prefix(before, bytes);
     put_u32(out, u32_of(shared));
@@ -90,7 +90,7 @@ fixed!(put_u64, u64, u64);
 fixed!(put_u128, u128, u128);
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// A reader positioned at the first byte.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -102,13 +102,13 @@ impl<'a> Reader<'a> {
         self.0
     }
 
-    /// Whether everything was read.
+    /// Whether all bytes were read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes `count` bytes.
+    /// Reads `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Damage> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(Damage("ends too early"))?;
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Takes what [`put_bytes`] wrote, at most `limit` bytes.
+    /// Reads bytes written by [`put_bytes`], at most `limit`.
     pub fn bytes(&mut self, limit: usize) -> Result<&'a [u8], Damage> {
         let count = usize_of(u64::from(self.u32()?));
         if count > limit {
@@ -125,17 +125,17 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// Takes what [`put_bytes_after`] wrote behind the same `before`, at most `limit` bytes.
+    /// Reads bytes written by [`put_bytes_after`] with the same `before`, at most `limit`.
     pub fn bytes_after(&mut self, before: &[u8], limit: usize) -> Result<Vec<u8>, Damage> {
         let shared = before.get(..usize_of(u64::from(self.u32()?)));
-        let shared = shared.ok_or(Damage("bytes share more than there is"))?;
+        let shared = shared.ok_or(Damage("a shared prefix is longer than the bytes before"))?;
         if shared.len() > limit {
             return Err(Damage("a length is beyond its limit"));
         }
         Ok([shared, self.bytes(limit - shared.len())?].concat())
     }
 
-    /// Takes a varint.
+    /// Reads a varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Damage> {
         // Most lengths are short.
@@ -163,10 +163,10 @@ impl<'a> Reader<'a> {
         Err(Damage("a varint is too long"))
     }
 
-    /// Fails unless everything was read.
+    /// Fails unless all bytes were read.
     #[inline]
     pub fn finish(self) -> Result<(), Damage> {
-        if self.0.is_empty() { Ok(()) } else { Err(Damage("has bytes too many")) }
+        if self.0.is_empty() { Ok(()) } else { Err(Damage("has trailing bytes")) }
     }
 }
 

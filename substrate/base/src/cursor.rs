@@ -1,11 +1,11 @@
-//! The one shape in which sorted entries are read, from a memtable to a whole keyspace.
+//! The common interface for reading sorted entries, from a memtable to a whole keyspace.
 
 use crate::{Entry, Result};
 
 /// A position in a sequence of entries sorted by key, each key at most once.
 ///
-/// A new cursor stands nowhere: [`Cursor::entry`] is `None` until one of the moving calls succeeds. After an
-/// error the cursor stands nowhere, and keeps returning `None`; it must be positioned anew.
+/// A new cursor is unpositioned: [`Cursor::entry`] is `None` until one of the moving calls succeeds. After an
+/// error the cursor is unpositioned and must be positioned again.
 pub trait Cursor {
     /// Moves to the first entry.
     fn seek_first(&mut self) -> Result<()>;
@@ -15,18 +15,18 @@ pub trait Cursor {
     fn seek(&mut self, key: &[u8]) -> Result<()>;
     /// Moves to the last entry whose key is < `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
-    /// Moves to the following entry. REQUIRES: stands on an entry.
+    /// Moves to the next entry. REQUIRES: positioned on an entry.
     fn next(&mut self) -> Result<()>;
-    /// Moves to the preceding entry. REQUIRES: stands on an entry.
+    /// Moves to the previous entry. REQUIRES: positioned on an entry.
     fn prev(&mut self) -> Result<()>;
-    /// The entry it stands on, or `None` past either end.
+    /// Returns the current entry; `None` if unpositioned or past either end.
     fn entry(&self) -> Option<Entry<'_>>;
-    /// Whether the entry comes out of a page that queries use again and again, as far as that is known: what
-    /// a merge makes of it stays in memory, too. A hint.
+    /// Whether the entry is in a page that queries read repeatedly, as far as known: its merged result will
+    /// stay in memory, too. A hint.
     fn is_warm(&self) -> bool {
         false
     }
-    /// About how many bytes of memory it takes beside itself.
+    /// Approximate bytes of memory that it uses in addition to itself.
     fn memory_bytes(&self) -> usize {
         0
     }

@@ -1,7 +1,7 @@
-//! What becomes of entries that no reader will see again: whoever merges tells a sink of each of them.
+//! Accounting for entries that no reader will see again: each merge reports them to a sink.
 //!
-//! An entry *dies* when a newer one of its key takes its place, when a tombstone has nothing left to hide, or
-//! when operands are folded; what they are folded into is a *made* entry. So of any piece of work
+//! An entry is *dropped* when a newer one of its key replaces it, when a tombstone has nothing left to hide,
+//! or when operands are folded. The result of folding is a *made* entry. So for any piece of work
 //!
 //! ```text
 //! entries in + entries made = entries out + entries dropped
@@ -10,7 +10,7 @@
 //! holds, and the same for their bytes.
 //!
 //! **Invariants**
-//! - A sink is told of each entry once, with the key and the value that it had.
+//! - A sink receives each entry once, with its key and value.
 
 use crate::{Entry, ValueReference, num::u64_of};
 
@@ -18,15 +18,14 @@ mod references;
 
 pub use references::{ReferenceDrops, SegmentDrops};
 
-/// Is told of each entry that dies, and of each that is made out of such. `()` does not listen, and costs
-/// nothing.
+/// Receives each entry that is dropped, and each entry made from such. `()` ignores them at no cost.
 pub trait DropSink {
-    /// Whether it listens at all.
+    /// Whether the sink uses the calls at all.
     const LISTENS: bool = true;
 
-    /// The entry will not be seen again.
+    /// Called for an entry that will not be seen again.
     fn dropped(&mut self, entry: &Entry<'_>);
-    /// The entry was made of others, which were dropped.
+    /// Called for an entry made from others, which were dropped.
     fn made(&mut self, entry: &Entry<'_>);
 }
 
@@ -40,16 +39,16 @@ impl DropSink for () {
     fn made(&mut self, _: &Entry<'_>) {}
 }
 
-/// Counts what it is told. Bytes are those of keys and values.
+/// Counts the entries reported to it. Bytes are those of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropCounts {
-    /// Entries that died.
+    /// Number of dropped entries.
     pub dropped_entries: u64,
-    /// Their bytes.
+    /// Bytes of dropped entries.
     pub dropped_bytes: u64,
-    /// Entries made of such.
+    /// Number of entries made from dropped ones.
     pub made_entries: u64,
-    /// Their bytes.
+    /// Bytes of entries made.
     pub made_bytes: u64,
 }
 
@@ -67,17 +66,17 @@ impl DropSink for DropCounts {
     }
 }
 
-/// Counts what it is told, and keeps what became of references to values.
+/// Counts the entries reported to it, and tracks their references to values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeDrops {
-    /// Of all entries.
+    /// Counts over all entries.
     pub counts: DropCounts,
-    /// Of those with references to value segments.
+    /// Tracked references to values in value segments.
     pub references: ReferenceDrops,
 }
 
 impl MergeDrops {
-    /// The entry goes on with the value to which it refers.
+    /// Records the reference of an entry that continues with the value itself.
     #[inline]
     pub fn note_reference(&mut self, entry: &Entry<'_>) {
         if let Some(reference) = reference_of(entry) {
@@ -86,10 +85,10 @@ impl MergeDrops {
     }
 }
 
-/// The reference of an entry to a value of a segment.
+/// Returns the reference of an entry to a value in a value segment.
 #[inline]
 fn reference_of(entry: &Entry<'_>) -> Option<ValueReference> {
-    // What is damaged is found by who reads it.
+    // Damage is reported by the reader of the entry.
     let reference = ValueReference::of(entry.kind, entry.value).ok().flatten();
     reference.filter(|reference| reference.pieces().is_none())
 }

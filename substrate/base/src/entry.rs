@@ -1,7 +1,6 @@
-//! What a key maps to at one moment: a value, the fact that it was deleted, or operands that a merge operator
-//! has to merge.
+//! The state of a key at one moment: a value, a tombstone, or operands for a merge operator.
 
-/// What an entry says about its key. The numbers are part of the on-disk format.
+/// Kind of an entry. The numbers are part of the on-disk format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -9,20 +8,20 @@ pub enum Kind {
     Value = 0,
     /// The key was deleted; hides everything older.
     Tombstone = 1,
-    /// Operands on top of whatever is older.
+    /// Operands on top of older entries.
     Operands = 2,
-    /// Operands together with what they change; hides everything older.
+    /// Operands together with the value they change; hides everything older.
     Unmerged = 3,
-    /// The key has a value that lies in a value segment: a [`crate::ValueReference`].
+    /// The key has a value that is stored in a value segment: a [`crate::ValueReference`].
     Reference = 4,
-    /// Operands together with the reference to the value that they change; hides everything older.
+    /// Operands together with the reference to the value they change; hides everything older.
     UnmergedReference = 5,
-    /// In a value segment, and nowhere else: a reference and the value that it stands for.
+    /// Only in value segments: a reference and the value it refers to.
     Referred = 6,
 }
 
 impl Kind {
-    /// The kind with this number, or `None` for a number that no version of the format has used.
+    /// Returns the kind with this number; `None` for a number that no version of the format has used.
     #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
         match number {
@@ -44,19 +43,19 @@ impl Kind {
 pub struct Entry<'a> {
     /// The key, up to [`crate::MAX_KEY_BYTES`].
     pub key: &'a [u8],
-    /// What the entry says.
+    /// Kind of the entry.
     pub kind: Kind,
     /// The value's bytes.
     pub value: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Copies the entry out of whatever it is borrowed from.
+    /// Copies the borrowed bytes.
     pub fn to_owned(&self) -> OwnedEntry {
         OwnedEntry { key: self.key.to_vec(), kind: self.kind, value: self.value.to_vec() }
     }
 
-    /// Bytes of key and value together, the unit in which users count.
+    /// Bytes of key and value together, as users count them.
     pub fn user_bytes(&self) -> usize {
         self.key.len() + self.value.len()
     }
@@ -67,14 +66,14 @@ impl Entry<'_> {
 pub struct OwnedEntry {
     /// The key.
     pub key: Vec<u8>,
-    /// What the entry says.
+    /// Kind of the entry.
     pub kind: Kind,
     /// The value's bytes; empty for a tombstone.
     pub value: Vec<u8>,
 }
 
 impl OwnedEntry {
-    /// Borrows it.
+    /// Borrows the entry.
     pub fn as_entry(&self) -> Entry<'_> {
         Entry { key: &self.key, kind: self.kind, value: &self.value }
     }

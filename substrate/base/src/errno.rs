@@ -1,67 +1,68 @@
-//! Every error number that the calls of the operating system give, and its treatment: the one table of them.
+//! Table of all error numbers returned by calls of the operating system, with their treatment.
 //!
-//! | treatment | what was done | what follows |
+//! | treatment | done | consequence |
 //! |---|---|---|
-//! | `Again` | nothing | the environment makes the call again at once |
-//! | `Wait` | nothing | the call is made again for a quarter of a second; then it fails with an error |
-//! | | | that is transient ([`crate::Error::is_transient`]): flushes, jobs and the log go on once they can, |
-//! | | | and a commit that cannot be taken meanwhile is refused |
-//! | `Full` | nothing | the reserve is used, then as `Wait`, and removals make room (decisions 0012, 0032) |
-//! | `Refuse` | nothing | the caller is told; what the store needs for what it has promised ends its writes |
-//! | `Poison` | not known | writes end for good (`Poisoned`), reads go on |
+//! | `Again` | nothing | the environment repeats the call at once |
+//! | `Wait` | nothing | the call is retried for a quarter of a second; then it fails with a transient error |
+//! | | | ([`crate::Error::is_transient`]): flushes, jobs and the log continue once they can, |
+//! | | | and commits that cannot be accepted meanwhile are refused |
+//! | `Full` | nothing | the reserve is used, then as `Wait`; removals free space (decisions 0012, 0032) |
+//! | `Refuse` | nothing | the caller gets the error; if the store needs the call to keep a promise, writes
+//! end |
+//! | `Poison` | unknown | writes end permanently (`Poisoned`), reads continue |
 //!
 //! **Invariants**
-//! - A number stands here once. One that does not stand here counts as `Poison`.
-//! - Whoever gives an error up the layers after a part of the work was done makes it last
-//!   ([`crate::Error::lasting`]), and so does every failed sync ([`lasting`]): it is never made again.
+//! - Each number is listed once. A number that is not listed counts as `Poison`.
+//! - A layer that passes an error up after part of the work was done makes it lasting
+//!   ([`crate::Error::lasting`]), and so does every failed sync ([`lasting`]). Such a call is never retried.
 
 use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// What is done about an error number.
+/// Treatment of an error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// The call is made again at once.
+    /// Repeat the call at once.
     Again,
-    /// Something that the system lacks is awaited.
+    /// Wait for a resource that the system lacks.
     Wait,
-    /// As [`Treatment::Wait`], and the store makes room.
+    /// As [`Treatment::Wait`], and the store frees space.
     Full,
-    /// The caller is told.
+    /// Return the error to the caller.
     Refuse,
-    /// Writes end.
+    /// End all writes.
     Poison,
 }
 
 use Treatment::{Again, Full, Poison, Refuse, Wait};
 
-/// The numbers, their names, and what is done about them.
+/// The error numbers, their names, and their treatment.
 pub const TREATMENTS: &[(Errno, &str, Treatment)] = &[
-    // A signal came.
+    // Interrupted by a signal.
     (Errno::INTR, "EINTR", Again),
-    // No thread, no request or no memory for it now. Of a lock this says that another has it: whoever takes
-    // a lock looks at that first.
+    // No thread, request or memory is available now. From a lock call it means that another owner holds the
+    // lock; lock calls check that first.
     (Errno::AGAIN, "EAGAIN", Wait),
     (Errno::NOMEM, "ENOMEM", Wait),
     (Errno::NOBUFS, "ENOBUFS", Wait),
     (Errno::NOLCK, "ENOLCK", Wait),
-    // No descriptor, of the process or of the system.
+    // No file descriptor left, in the process or the system.
     (Errno::MFILE, "EMFILE", Wait),
     (Errno::NFILE, "ENFILE", Wait),
-    // The limit of file sizes of the process, or of the file system. The environment asks for the limit
-    // before it writes, so that no SIGXFSZ comes.
+    // File size limit of the process or of the file system. The environment queries the limit before it
+    // writes, so that no SIGXFSZ is raised.
     (Errno::FBIG, "EFBIG", Wait),
-    // Someone else uses it exclusively for a moment.
+    // Temporarily in exclusive use by another process.
     (Errno::BUSY, "EBUSY", Wait),
     (Errno::TXTBSY, "ETXTBSY", Wait),
     (Errno::NOSPC, "ENOSPC", Full),
     (Errno::DQUOT, "EDQUOT", Full),
-    // Not allowed.
+    // Not permitted.
     (Errno::ACCESS, "EACCES", Refuse),
     (Errno::PERM, "EPERM", Refuse),
     (Errno::ROFS, "EROFS", Refuse),
-    // The path leads nowhere, or to something else.
+    // The path does not exist or has the wrong type.
     (Errno::NOENT, "ENOENT", Refuse),
     (Errno::NOTDIR, "ENOTDIR", Refuse),
     (Errno::ISDIR, "EISDIR", Refuse),
@@ -73,16 +74,17 @@ pub const TREATMENTS: &[(Errno, &str, Treatment)] = &[
     (Errno::MLINK, "EMLINK", Refuse),
     (Errno::NXIO, "ENXIO", Refuse),
     (Errno::NODEV, "ENODEV", Refuse),
-    // The system or the file system does not have it. The environment does without where it can.
+    // Not supported by the system or the file system. The environment falls back to an alternative where it
+    // can.
     (Errno::NOSYS, "ENOSYS", Refuse),
     (Errno::OPNOTSUPP, "EOPNOTSUPP", Refuse),
-    // The call is wrong.
+    // The call itself is invalid.
     (Errno::INVAL, "EINVAL", Refuse),
     (Errno::BADF, "EBADF", Refuse),
     (Errno::FAULT, "EFAULT", Refuse),
     (Errno::SPIPE, "ESPIPE", Refuse),
     (Errno::OVERFLOW, "EOVERFLOW", Refuse),
-    // The device, or the way to it, failed: what it has is not known.
+    // The device, or the path to it, failed: its contents are unknown.
     (Errno::IO, "EIO", Poison),
     (Errno::NODATA, "ENODATA", Poison),
     (Errno::ILSEQ, "EILSEQ", Poison),
@@ -96,13 +98,13 @@ pub const TREATMENTS: &[(Errno, &str, Treatment)] = &[
     (Errno::NOLINK, "ENOLINK", Poison),
 ];
 
-/// What is done about an error of a call.
+/// Returns the treatment of an error of a call.
 pub fn treatment_of(error: &io::Error) -> Treatment {
     if let Some(number) = error.raw_os_error() {
         let known = TREATMENTS.iter().find(|(errno, _, _)| errno.raw_os_error() == number);
         return known.map_or(Poison, |(_, _, treatment)| *treatment);
     }
-    // Of environments that are no operating system.
+    // From environments that are no operating system.
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Full,
         io::ErrorKind::FileTooLarge | io::ErrorKind::OutOfMemory | io::ErrorKind::ResourceBusy => Wait,
@@ -112,13 +114,13 @@ pub fn treatment_of(error: &io::Error) -> Treatment {
     }
 }
 
-/// Whether nothing was done, for want of something that may be there again shortly.
+/// Whether nothing was done, for lack of a resource that may be available again shortly.
 pub fn is_transient(error: &io::Error) -> bool {
     matches!(treatment_of(error), Again | Wait)
 }
 
-/// The same error as one after which the call must not be made again: a part of the work was done, or what
-/// was done is not known.
+/// Marks an error after which the call must not be retried: part of the work was done, or it is unknown how
+/// much.
 pub fn lasting(error: io::Error) -> io::Error {
     if is_transient(&error) { io::Error::other(Lasting(error)) } else { error }
 }

@@ -1,10 +1,11 @@
-//! The one error type of the store: a few kinds that say what to do, the detail in the message.
+//! The single error type of the store: a few kinds that determine the caller's options, and details in the
+//! message.
 //!
 //! **Invariants**
-//! - A message never contains keys or values of the user, only lengths, names of files and positions.
-//! - `Corruption` names the file and the offset where the bytes contradicted themselves, and the keyspace
-//!   that they belong to if there is one. Where parts that are whole contradict each other, as a reference
-//!   and the segments that there are, it says which.
+//! - A message never contains keys or values of the user, only lengths, file names and positions.
+//! - `Corruption` names the file and the offset of the inconsistent bytes, and their keyspace if there is
+//!   one. Where intact parts contradict each other, such as a reference and the existing segments, it names
+//!   those.
 
 use std::{fmt, io, sync::Arc};
 
@@ -13,30 +14,30 @@ use crate::errno::{self, Treatment, treatment_of};
 /// Result of any fallible call of the store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, in terms of what the caller can do about it.
+/// Category of an error, by the caller's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An argument is outside its limits; nothing was done.
     Invalid,
-    /// Another writer got there first, or a value is not the expected one; [`Error::is_retryable`] tells
-    /// whether the same call may succeed when it is made again.
+    /// Another writer was first, or a value is not the expected one; [`Error::is_retryable`] tells whether a
+    /// retry of the same call may succeed.
     Conflict,
-    /// Stored bytes contradict themselves; the message names file and offset.
+    /// Stored bytes are inconsistent; the message names file and offset.
     Corruption,
     /// The device or the quota is full; nothing of the failed write was applied.
     OutOfSpace,
     /// Another process or handle has the store open.
     Locked,
-    /// An earlier failure in the background made further writes unsafe; reads still work.
+    /// An earlier background failure made further writes unsafe; reads still work.
     Poisoned,
     /// The store was closed.
     Closed,
-    /// This build or this mode cannot do it (newer format, read-only store).
+    /// This build or mode does not support the operation (newer format, read-only store).
     Unsupported,
     /// The operating system refused an I/O call.
     Io,
-    /// The caller asked to stop; nothing of the work was kept.
+    /// The caller cancelled the operation; none of its work was kept.
     Cancelled,
 }
 
@@ -63,28 +64,28 @@ impl Error {
         Self(Box::new(Detail { kind, message, location, keyspace, key, source, is_retryable }))
     }
 
-    /// A `Conflict` with what the caller expected: the same call would fail again.
+    /// A `Conflict` with the caller's expectation: a retry would fail again.
     pub fn mismatch(message: impl Into<String>) -> Self {
         let mut error = Self::new(ErrorKind::Conflict, message);
         error.0.is_retryable = false;
         error
     }
 
-    /// An argument outside its limits.
+    /// An `Invalid` error for an argument outside its limits.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// Damaged bytes at `offset` of `file`.
+    /// A `Corruption` error for bytes at `offset` of `file`.
     pub fn corruption(file: impl Into<String>, offset: u64, message: impl Into<String>) -> Self {
         let mut error = Self::new(ErrorKind::Corruption, message);
         error.0.location = Some((file.into(), offset));
         error
     }
 
-    /// A failed call of the operating system on `file`; a full device and a limit of file sizes become
-    /// `OutOfSpace`, and an error of the store that the call carried is that error. What the error number
-    /// means is in [`errno`].
+    /// An error for a failed operating-system call on `file`. A full device and a file size limit become
+    /// `OutOfSpace`; an error of the store that the call carried is returned itself. [`errno`] defines the
+    /// meaning of error numbers.
     pub fn io(file: impl Into<String>, source: io::Error) -> Self {
         if let Some(carried) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
             return carried.clone();
@@ -99,20 +100,20 @@ impl Error {
         error
     }
 
-    /// What the caller can do about it.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The same error with `context` put before its message.
+    /// Prepends `context` to the message.
     #[must_use]
     pub fn context(mut self, context: &str) -> Self {
         self.0.message = format!("{context}: {}", self.0.message);
         self
     }
 
-    /// The same `Corruption`, of what belongs to the keyspace of this name. Other errors stay as they are,
-    /// and so does one that names a keyspace.
+    /// Sets the keyspace of a `Corruption`. Other errors stay unchanged, and so does one that already names a
+    /// keyspace.
     #[must_use]
     pub fn in_keyspace(mut self, name: &str) -> Self {
         if self.0.kind == ErrorKind::Corruption && self.0.keyspace.is_none() {
@@ -121,25 +122,25 @@ impl Error {
         self
     }
 
-    /// The same about this key, which no message shows. An error that has a key keeps it.
+    /// Attaches the key, which no message shows. An error that has a key keeps it.
     #[must_use]
     pub fn about_key(mut self, key: &[u8]) -> Self {
         self.0.key.get_or_insert_with(|| key.into());
         self
     }
 
-    /// What happened, without where.
+    /// The message, without the location.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Name of the keyspace that damaged bytes belong to, for `Corruption`, if it is known.
+    /// Name of the keyspace of the damaged bytes, for `Corruption`, if known.
     pub fn keyspace(&self) -> Option<&str> {
         self.0.keyspace.as_deref()
     }
 
-    /// The key that the error is about, where a merge operator refuses or a function that updates it writes:
-    /// it is data of the user, so no message has it.
+    /// The key of the error, if a merge operator or an update function refused. It is user data, so no
+    /// message contains it.
     pub fn key(&self) -> Option<&[u8]> {
         self.0.key.as_deref()
     }
@@ -149,24 +150,23 @@ impl Error {
         self.0.location.as_ref().map(|(file, offset)| (file.as_str(), *offset))
     }
 
-    /// Whether the same call may succeed when it is made again without any other change: another writer got
-    /// there first, or the system lacked something for a moment and nothing was done.
+    /// Whether a retry of the same call may succeed without any other change: another writer was first, or
+    /// the system temporarily lacked a resource and nothing was done.
     pub fn is_retryable(&self) -> bool {
         self.0.is_retryable
     }
 
-    /// Whether nothing was done, for want of descriptors, memory or the like: the same may succeed shortly.
+    /// Whether nothing was done for lack of descriptors, memory or the like: a retry may succeed shortly.
     pub fn is_transient(&self) -> bool {
         self.0.is_retryable && matches!(self.0.kind, ErrorKind::Io | ErrorKind::OutOfSpace)
     }
 
-    /// Whether space is lacking, or something else for a moment.
+    /// Whether space is lacking, or temporarily another resource.
     pub fn is_shortage(&self) -> bool {
         self.0.kind == ErrorKind::OutOfSpace || self.is_transient()
     }
 
-    /// The same error of work of which a part was done: it must not be done again just so. `context` says
-    /// what was done.
+    /// Makes the error of partly completed work non-retryable. `context` describes the completed part.
     #[must_use]
     pub fn lasting(self, context: &str) -> Self {
         if !self.is_transient() {

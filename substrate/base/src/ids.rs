@@ -1,4 +1,4 @@
-//! Newtypes for everything that is counted, so that an index never passes for a count or an id.
+//! Newtypes for all ids and positions, so that an index cannot be mistaken for a count or an id.
 
 use std::fmt;
 
@@ -22,56 +22,56 @@ macro_rules! id {
 }
 
 id!(
-    /// Position of a write in the commit order of the whole store; the first write has 1.
+    /// Position of a write in the commit order of the whole store; the first write has seqno 1.
     Seqno(u64)
 );
 id!(
-    /// A keyspace of one store; never reused.
+    /// Id of a keyspace of one store; never reused.
     KeyspaceId(u32)
 );
 id!(
-    /// A metadata object of one tree (a node, say); never reused within its keyspace.
+    /// Id of a metadata object of one tree (such as a node); never reused within its keyspace.
     ObjectId(u64)
 );
 id!(
-    /// A run of one store; never reused, so that it serves as the generation of the run's pages.
+    /// Id of a run of one store; never reused, so that it also serves as the generation of the run's pages.
     RunId(u64)
 );
 id!(
-    /// 128 random bits that tell one store's files from another's.
+    /// 128 random bits that distinguish the files of one store from another's.
     StoreId(u128)
 );
 
 id!(
-    /// One opening of a store for writing: random, never 0. It tells what copies of a store wrote after
-    /// they parted.
+    /// One opening of a store for writing: random, never 0. It distinguishes the writes of copies of a store
+    /// after they diverged.
     Incarnation(u64)
 );
 
 impl KeyspaceId {
-    /// Of pages that lie in the data file for readers of this process alone; no keyspace gets it.
+    /// The id of pages in the data file for readers of this process only; no keyspace gets it.
     pub const SPILLED: Self = Self(u32::MAX);
 }
 
 impl Incarnation {
-    /// The lowest thirty-two bits, carried by every page and by what refers to a run.
+    /// The low 32 bits, carried by every page and by references to runs.
     pub fn low(self) -> u32 {
         crate::num::low32(self.0)
     }
 }
 
-/// An opening of a store for writing, as the manifest keeps it.
+/// An opening of a store for writing, as stored in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Which one.
+    /// Its incarnation.
     pub incarnation: Incarnation,
     /// Number of the first log segment that it may have created.
     pub first_segment: u64,
 }
 
 impl Opening {
-    /// The incarnation that wrote log segment `segment`, of openings in their order; `None` if it was none
-    /// of them.
+    /// Returns the incarnation that wrote log segment `segment`, given openings in order; `None` if none of
+    /// them did.
     pub fn writer_of(openings: &[Self], segment: u64) -> Option<Incarnation> {
         let opening = openings.iter().rev().find(|opening| opening.first_segment <= segment)?;
         Some(opening.incarnation)
@@ -88,7 +88,7 @@ pub struct ExtentSpan {
 }
 
 impl ExtentSpan {
-    /// The page after the last one.
+    /// Number of the page after the last one.
     pub fn end_page(self) -> u64 {
         self.first_page + u64::from(self.page_count)
     }

@@ -1,6 +1,6 @@
-//! Byte-wise comparison helpers: common prefixes, eight-byte heads, short separators; keys in messages.
+//! Byte-wise key helpers: common prefixes, eight-byte heads, short separators; keys in messages.
 
-/// Length of the longest prefix that `a` and `b` share.
+/// Length of the longest common prefix of `a` and `b`.
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let limit = a.len().min(b.len());
@@ -13,7 +13,7 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
         at += 8;
     }
     if limit >= 8 {
-        // The last eight bytes at once, some of which are known to be equal.
+        // Compare the last eight bytes at once; some of them are already known to be equal.
         let from = limit - 8;
         let difference = head(&a[from..limit]) ^ head(&b[from..limit]);
         return from + (difference.leading_zeros() / 8) as usize;
@@ -26,7 +26,7 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 
 /// The first eight bytes as a big-endian integer, short keys padded with zeros.
 ///
-/// `head(a) < head(b)` implies `a < b`; equal heads decide nothing.
+/// `head(a) < head(b)` implies `a < b`; equal heads are inconclusive.
 #[inline]
 pub fn head(key: &[u8]) -> u64 {
     if let Some(bytes) = key.first_chunk::<8>() {
@@ -37,13 +37,13 @@ pub fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The shortest key `s` with `left < s <= right`. REQUIRES: `left < right`.
+/// Returns the shortest key `s` with `left < s <= right`. REQUIRES: `left < right`.
 pub fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
     let shared = common_prefix(left, right);
     right[..(shared + 1).min(right.len())].to_vec()
 }
 
-/// The least key greater than every key that starts with `prefix`, or `None` if there is no such key.
+/// Returns the least key greater than every key with this `prefix`; `None` if there is no such key.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=keep].to_vec();
@@ -51,10 +51,10 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Most bytes of a key that a finding shows.
+/// Maximum number of key bytes shown in a finding.
 const SHOWN_BYTES: usize = 64;
 
-/// A key as findings show it: in quotes, what is not printable escaped, a long one cut.
+/// Formats a key for findings: quoted, unprintable bytes escaped, truncated if long.
 pub fn shown(key: &[u8]) -> String {
     match key.get(..SHOWN_BYTES).filter(|_| key.len() > SHOWN_BYTES) {
         Some(start) => format!("\"{}\"… ({} bytes)", start.escape_ascii(), key.len()),

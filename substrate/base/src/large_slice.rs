@@ -1,22 +1,22 @@
-//! Slices for bulk memory, which goes back to the system when they are dropped, except for a little that the
-//! next ones get.
+//! Slices for bulk memory, which returns to the system when they are dropped, except for a small cache for
+//! the next ones.
 //!
-//! An allocator keeps large pieces that were freed between others that were not: GNU's raises the size from
-//! which it asks the system each time such a piece is freed, and from then on takes everything below it from
+//! An allocator keeps large blocks that were freed between blocks in use. With each freed large block, GNU's
+//! raises the size threshold for asking the system. From then on it takes everything below the threshold from
 //! heaps that cannot shrink. A store whose memory moves between write buffers, records and pages would hold
-//! it twice. Pieces of 32 to 128 KiB never leave those heaps, and what lives long among them keeps all that
-//! is around it. So large slices are mappings of their own, nobody's but the system's; small ones come from
-//! the allocator.
+//! it twice. Blocks of 32 to 128 KiB never leave those heaps, and long-lived ones among them retain
+//! everything around them. So large slices are separate mappings, owned by the system alone; small ones come
+//! from the allocator.
 //!
-//! A fresh mapping costs a page fault for each 4 KiB, and its end makes the other cores forget addresses.
-//! What runs, readers of logs and stores that are opened and closed need again and again is therefore kept
-//! for the next one (`kept_mappings.rs`). Who overwrites all of it anyway takes it as it is
+//! A fresh mapping costs a page fault per 4 KiB, and unmapping it costs a TLB shootdown on the other cores.
+//! Runs, log readers and stores that are opened and closed need such memory repeatedly, so it is cached for
+//! the next user (`kept_mappings.rs`). A user that overwrites all of it takes it as it is
 //! ([`LargeSlice::unfilled`]).
 //!
 //! **Invariants**
-//! - A slice stays where it is until it is dropped or grows, also when the [`LargeSlice`] itself is moved.
-//! - From [`MAPPED_BYTES_MIN`] on it begins at a page, unless the system refuses the mapping.
-//! - Whatever it is made of, all of its bytes were written once, by the system or by an earlier owner.
+//! - A slice keeps its address until it is dropped or grows, even if the [`LargeSlice`] itself is moved.
+//! - From [`MAPPED_BYTES_MIN`] on it is page-aligned, unless the system refuses the mapping.
+//! - Whatever backs it, all of its bytes were initialized, by the system or by an earlier owner.
 #![expect(unsafe_code, reason = "anonymous mappings of the system as slices")]
 
 use std::{fmt, mem, ops, ptr, ptr::NonNull, slice, sync::atomic::AtomicU64};
@@ -25,42 +25,42 @@ use bytemuck::{AnyBitPattern, Zeroable};
 
 mod kept_mappings;
 
-/// Bytes from which on a slice is a mapping.
+/// Size in bytes from which on a slice is a mapping.
 pub const MAPPED_BYTES_MIN: usize = 32 << 10;
 
 /// A slice of plain elements; see the head of `large_slice.rs`.
 pub struct LargeSlice<T> {
     start: NonNull<T>,
     len: usize,
-    /// What the elements lie in, unless they are in a box.
+    /// The mapping that holds the elements; `None` if they are in a box.
     mapping: Option<Mapping>,
 }
 
-// SAFETY: it owns its elements, as a boxed slice does.
+// SAFETY: it owns its elements, like a boxed slice.
 unsafe impl<T: Send> Send for LargeSlice<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for LargeSlice<T> {}
 
 impl<T> LargeSlice<T> {
-    /// What is mapped is aligned to a page at least, and nothing of it is dropped.
+    /// Mapped elements need at most page alignment, and no drop.
     const IS_PLAIN: () = assert!(align_of::<T>() <= 4096 && !mem::needs_drop::<T>());
 
-    /// `len` elements of zeroes. Aborts if there is no memory, as an allocation does.
+    /// A slice of `len` zero elements. Aborts if there is no memory, like an allocation.
     pub fn zeroed(len: usize) -> Self
     where
         T: Zeroable,
     {
-        // SAFETY: what is not zero becomes zero before anybody sees it.
+        // SAFETY: a used mapping is zeroed before it is returned.
         let mut slice = unsafe { Self::take(len) };
         if slice.mapping.as_ref().is_some_and(|mapping| mapping.is_used) {
-            // SAFETY: so many elements are there, ours alone, and zeroes are a value of each.
+            // SAFETY: the mapping has `len` elements, exclusively ours, and zero is a valid value of each.
             unsafe { ptr::write_bytes(slice.as_mut_ptr(), 0, len) };
         }
         slice
     }
 
-    /// `len` elements of the default value, which need not be zeroes. Aborts if there is no memory, as an
-    /// allocation does.
+    /// A slice of `len` elements of the default value, which need not be zero. Aborts if there is no memory,
+    /// like an allocation.
     pub fn of_default(len: usize) -> Self
     where
         T: Default,
@@ -70,7 +70,7 @@ impl<T> LargeSlice<T> {
             return Self::of_box((0..len).map(|_| T::default()).collect());
         };
         let start: NonNull<T> = mapping.start.cast();
-        // SAFETY: the mapping has room for `len` elements, and nobody else has it.
+        // SAFETY: the mapping has room for `len` elements, and this is its only owner.
         let places = unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<mem::MaybeUninit<T>>(), len) };
         for place in places {
             place.write(T::default());
@@ -78,18 +78,18 @@ impl<T> LargeSlice<T> {
         Self { start, len, mapping: Some(mapping) }
     }
 
-    /// `len` elements that hold what an earlier owner left or zeroes, for who writes before it reads. Aborts
-    /// if there is no memory, as an allocation does.
+    /// A slice of `len` elements with leftovers of an earlier owner or zeros, for callers that write before
+    /// they read. Aborts if there is no memory, like an allocation.
     pub fn unfilled(len: usize) -> Self
     where
         T: AnyBitPattern,
     {
-        // SAFETY: whatever is there is a value.
+        // SAFETY: any bit pattern is a valid value.
         unsafe { Self::take(len) }
     }
 
-    /// Has `len` elements from now on, the first of which are those that it had; the others hold anything, as
-    /// those of [`LargeSlice::unfilled`]. Aborts if there is no memory, as an allocation does.
+    /// Grows the slice to `len` elements. The existing elements stay; the new ones have arbitrary values, as
+    /// in [`LargeSlice::unfilled`]. Aborts if there is no memory, like an allocation.
     pub fn grow(&mut self, len: usize)
     where
         T: AnyBitPattern,
@@ -108,11 +108,11 @@ impl<T> LargeSlice<T> {
         *self = larger;
     }
 
-    /// Memory for `len` elements: zeroes, unless the mapping is a used one.
+    /// Memory for `len` elements: zeros, unless the mapping was used before.
     ///
     /// # Safety
     ///
-    /// Any bits make an element, or the caller clears a used mapping.
+    /// Any bit pattern is a valid element, or the caller clears a used mapping.
     unsafe fn take(len: usize) -> Self
     where
         T: Zeroable,
@@ -124,7 +124,7 @@ impl<T> LargeSlice<T> {
         }
     }
 
-    /// A mapping for so many elements, if they are to lie in one and the system has it.
+    /// A mapping for `len` elements if they are large enough for one and the system provides it.
     fn mapping_for(len: usize) -> Option<Mapping> {
         let bytes = len.checked_mul(size_of::<T>()).expect("a size that memory can have");
         (bytes >= MAPPED_BYTES_MIN).then(|| kept_mappings::take(bytes)).flatten()
@@ -135,16 +135,16 @@ impl<T> LargeSlice<T> {
         Self { start: NonNull::from(Box::leak(elements)).cast(), len, mapping: None }
     }
 
-    /// The first element. Stays valid while the slice lives.
+    /// Pointer to the first element. Stays valid until the slice is dropped or grows.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.start.as_ptr()
     }
 }
 
 impl LargeSlice<AtomicU64> {
-    /// As [`LargeSlice::unfilled`], for words that threads share.
+    /// Like [`LargeSlice::unfilled`], for words that threads share.
     pub fn unfilled_words(len: usize) -> Self {
-        // SAFETY: every pattern of bits is such a word.
+        // SAFETY: any bit pattern is a valid word.
         unsafe { Self::take(len) }
     }
 }
@@ -154,7 +154,7 @@ impl<T> ops::Deref for LargeSlice<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements are there, plain ones that were all written, and ours until the drop.
+        // SAFETY: `len` initialized plain elements are there, and they are ours until the drop.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -174,7 +174,7 @@ impl<T> Drop for LargeSlice<T> {
             return;
         }
         let elements = ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len);
-        // SAFETY: `take` took it out of a box of this length, and nobody uses it any more.
+        // SAFETY: `of_box` leaked a box of this length, and no other user exists.
         drop(unsafe { Box::from_raw(elements) });
     }
 }
@@ -185,16 +185,16 @@ impl<T> fmt::Debug for LargeSlice<T> {
     }
 }
 
-/// Memory of the system with one owner, which it leaves when it is dropped.
+/// Memory of the system with one owner, unmapped when it is dropped.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Whether it can hold anything but zeroes.
+    /// Whether it can hold anything but zeros.
     is_used: bool,
 }
 
-// SAFETY: nothing about memory is bound to the thread that asked for it.
+// SAFETY: memory is not bound to the thread that mapped it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -202,20 +202,20 @@ impl Mapping {
         self.bytes
     }
 
-    /// Fresh pages of zeroes; `None` if the system has none to give.
+    /// Maps fresh zero pages; `None` if the system refuses.
     #[cfg(all(unix, not(miri)))]
     fn fresh(bytes: usize) -> Option<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a private mapping where the system finds room touches nothing that exists.
+        // SAFETY: a private mapping at an address chosen by the system touches nothing that exists.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
         let start = NonNull::new(start.ok()?.cast())?;
         Some(Self { start, bytes, is_used: false })
     }
 
-    /// Makes it so large, wherever it is then; `false` if the system cannot do that. REQUIRES: nobody has an
-    /// address of it.
+    /// Grows it to `bytes`, possibly at another address; `false` if the system cannot do that. REQUIRES: no
+    /// pointers into it exist.
     #[cfg(all(target_os = "linux", not(miri)))]
     fn grow(&mut self, bytes: usize) -> bool {
         use rustix::mm::{MremapFlags, mremap};
@@ -223,7 +223,7 @@ impl Mapping {
         if bytes <= self.bytes {
             return true;
         }
-        // SAFETY: `fresh` made exactly this mapping, and nobody uses it meanwhile.
+        // SAFETY: `fresh` made exactly this mapping, and no other user exists.
         let moved = unsafe { mremap(self.start.as_ptr().cast(), self.bytes, bytes, MremapFlags::MAYMOVE) };
         let Some(start) = moved.ok().and_then(|start| NonNull::new(start.cast())) else { return false };
         (self.start, self.bytes) = (start, bytes);
@@ -244,9 +244,9 @@ impl Mapping {
 #[cfg(all(unix, not(miri)))]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `fresh` made exactly this mapping, and its only owner is gone.
+        // SAFETY: `fresh` made exactly this mapping, and its only owner is being dropped.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "a mapping of ours is there");
+        debug_assert!(unmapped.is_ok(), "the mapping exists");
     }
 }
 

@@ -1,8 +1,8 @@
-//! Vectors of plain elements that lie in large slices.
+//! Vectors of plain elements in large slices.
 //!
-//! A piece of 128 KiB or more that is freed makes GNU's allocator keep pieces of that size from then on, in
-//! the heaps of all threads (`large_slice.rs`). So what may grow that long and comes and goes while a store
-//! runs is one of these, if its elements are plain.
+//! Freeing a block of 128 KiB or more makes GNU's allocator keep blocks of that size from then on, in the
+//! heaps of all threads (`large_slice.rs`). So vectors of plain elements that may grow that long and are
+//! short-lived use this type.
 
 use std::{fmt, ops};
 
@@ -10,23 +10,23 @@ use bytemuck::AnyBitPattern;
 
 use crate::LargeSlice;
 
-/// Room for the first elements, in bytes.
+/// Initial capacity in bytes.
 const FIRST_BYTES: usize = 256;
 
 /// A growing vector; see the head of `large_vec.rs`.
 pub struct LargeVec<T> {
-    /// Beyond `len` there is anything.
+    /// Elements beyond `len` are arbitrary.
     room: LargeSlice<T>,
     len: usize,
 }
 
 impl<T: AnyBitPattern> LargeVec<T> {
-    /// Without elements, and without memory.
+    /// An empty vector without memory.
     pub fn new() -> Self {
         Self { room: LargeSlice::unfilled(0), len: 0 }
     }
 
-    /// Adds an element.
+    /// Appends an element.
     #[inline]
     pub fn push(&mut self, element: T) {
         match self.room.get_mut(self.len) {
@@ -42,7 +42,7 @@ impl<T: AnyBitPattern> LargeVec<T> {
         self.room[self.len] = element;
     }
 
-    /// Adds copies of elements.
+    /// Appends copies of elements.
     #[inline]
     pub fn extend_from_slice(&mut self, more: &[T]) {
         if more.len() > self.room.len() - self.len {
@@ -52,12 +52,12 @@ impl<T: AnyBitPattern> LargeVec<T> {
         self.len += more.len();
     }
 
-    /// Leaves no elements, and their memory for others.
+    /// Removes all elements and keeps the memory.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Bytes of memory that it takes.
+    /// Capacity in bytes.
     pub fn room_bytes(&self) -> usize {
         size_of_val(&*self.room)
     }

@@ -1,6 +1,6 @@
 //! Vocabulary of the store, shared by every layer: ids, entries, cursors, codecs, checksums, errors.
 //!
-//! The lowest crate layer: it performs no I/O and knows nothing of files, trees or the engine.
+//! The lowest crate layer: it performs no I/O and does not depend on files, trees or the engine.
 //!
 //! **Invariants**
 //! - Everything written to disk is little-endian and goes through [`codec`].

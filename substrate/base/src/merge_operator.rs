@@ -1,13 +1,13 @@
-//! Merge operators: what turns a value and the operands written on top of it into a value (PAPERS S9, "update
+//! Merge operators: they turn a value and the operands on top of it into a value (PAPERS S9, "update
 //! messages").
 //!
-//! An operand is written without reading. It waits in write buffers and trees until somebody reads the key,
-//! or work in the background meets it together with what it changes.
+//! An operand is written without a read. It stays in write buffers and trees until the key is read, or until
+//! background work meets it together with the value it changes.
 //!
 //! **Invariants**
-//! - An operator is asked for any division of a key's operands, in their order; whether it was asked early or
-//!   late makes no difference to the answer.
-//! - What cannot be merged stays as it is: without its operator a keyspace loses nothing.
+//! - An operator may be called for any division of a key's operands, in their order; whether it runs early or
+//!   late makes no difference to the result.
+//! - Operands that cannot be merged stay unchanged: without its operator a keyspace loses nothing.
 
 use std::{
     collections::BTreeMap,
@@ -26,55 +26,57 @@ use crate::{
 
 /// Merges operands into values.
 ///
-/// It must be a function of its arguments alone, and indifferent to where a list is cut: `merge(v, [a, b])`
-/// is `merge(merge(v, [a]), [b])`, and `merge(v, [combine([a, b])])`. It runs under locks: it must not call
-/// the store. One that panics in `merge` or `combine` has refused.
+/// It must depend only on its arguments, and the result must not depend on how a list is split: `merge(v, [a,
+/// b])` is `merge(merge(v, [a]), [b])`, and `merge(v, [combine([a, b])])`. It runs under locks: it must not
+/// call the store. A panic in `merge` or `combine` counts as a refusal.
 pub trait MergeOperator: Send + Sync + fmt::Debug {
-    /// Its name, which the keyspaces that use it state for good. A change of what it does is another name.
+    /// Its name, which the keyspaces that use it persist permanently. A change of behavior requires a new
+    /// name.
     fn name(&self) -> &str;
 
-    /// Checks an operand before it is written. By default any is accepted.
+    /// Checks an operand before it is written. By default all operands are accepted.
     ///
-    /// Errors: of any kind, `Invalid` as a rule. `merge` of a keyspace returns it with keyspace and key
-    /// before the message, and writes nothing.
+    /// Errors: of any kind, usually `Invalid`. `merge` of a keyspace prepends the keyspace to the message,
+    /// attaches the key, returns the error, and writes nothing.
     fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         let _ = (key, operand);
         Ok(())
     }
 
-    /// Checks a value before it is written whole. By default any is accepted. An operator whose `merge`
-    /// refuses some values should refuse them here: otherwise they are found out when an operand has been
-    /// written on top of them.
+    /// Checks a value before it is written whole. By default all values are accepted. An operator whose
+    /// `merge` refuses some values should refuse them here: otherwise they are detected only after an operand
+    /// has been written on top of them.
     ///
-    /// Errors: of any kind, `Invalid` as a rule. `insert` and `update` of a keyspace return it with keyspace
-    /// and key before the message, and write nothing.
+    /// Errors: of any kind, usually `Invalid`. `insert` and `update` of a keyspace prepend the keyspace to
+    /// the message, attach the key, return the error, and write nothing.
     fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let _ = (key, value);
         Ok(())
     }
 
-    /// The value of `key` after `operands`, oldest first, on top of `existing` (`None`: no value).
+    /// Returns the value of `key` after `operands`, oldest first, on top of `existing` (`None`: no value).
     ///
-    /// Errors: of any kind, `Invalid` as a rule. Reads of the key return it, with keyspace and key before the
-    /// message, until the key is written anew or removed; the operands are kept, and scans show them as they
-    /// are. A panic counts as `Invalid`.
+    /// Errors: of any kind, usually `Invalid`. Reads of the key return it, with the keyspace before the
+    /// message and the key attached, until the key is overwritten or removed. The operands are kept, and
+    /// scans return them unmerged. A panic counts as `Invalid`.
     fn merge(&self, key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>>;
 
-    /// One operand that does what these do, oldest first; `None` where there is none. Keeps lists of operands
-    /// short.
+    /// Combines operands, oldest first, into one with the same effect; `None` if there is none. Keeps lists
+    /// of operands short.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let _ = (key, operands);
         None
     }
 }
 
-/// `add-u64`: values and operands are 64-bit numbers, little-endian, added with wrap-around; no value is 0.
+/// `add-u64`: values and operands are 64-bit little-endian integers, added with wrap-around; a missing value
+/// is 0.
 #[derive(Debug)]
 struct AddU64;
 
 fn number(what: &str, bytes: &[u8]) -> Result<u64> {
     let bytes = <[u8; 8]>::try_from(bytes);
-    bytes.map(u64::from_le_bytes).map_err(|_| Error::invalid(format!("add-u64: {what} is not of 8 bytes")))
+    bytes.map(u64::from_le_bytes).map_err(|_| Error::invalid(format!("add-u64: {what} is not 8 bytes long")))
 }
 
 impl MergeOperator for AddU64 {
@@ -103,7 +105,7 @@ impl MergeOperator for AddU64 {
     }
 }
 
-/// `append`: operands go behind the value. Values and operands are any bytes; no value is an empty one.
+/// `append`: operands are appended to the value. Values and operands are any bytes; a missing value is empty.
 #[derive(Debug)]
 struct Append;
 
@@ -124,8 +126,8 @@ impl MergeOperator for Append {
     }
 }
 
-/// `max` and `min`: the greatest or the least of value and operands, any bytes, in the order of bytes:
-/// numbers must be big-endian and of one width. No value counts for neither.
+/// `max` and `min`: the greatest or the least of value and operands in byte order. Numbers must be big-endian
+/// and of equal width. A missing value is ignored.
 #[derive(Debug)]
 struct Extreme {
     is_max: bool,
@@ -147,7 +149,7 @@ impl MergeOperator for Extreme {
     }
 }
 
-/// An operator made of a function.
+/// An operator implemented by a function.
 pub struct MergeFunction<F> {
     name: String,
     function: F,
@@ -157,7 +159,7 @@ impl<F> MergeFunction<F>
 where
     F: Fn(&[u8], Option<&[u8]>, &[&[u8]]) -> Result<Vec<u8>> + Send + Sync,
 {
-    /// `function` is [`MergeOperator::merge`].
+    /// An operator named `name`; `function` implements [`MergeOperator::merge`].
     pub fn new(name: &str, function: F) -> Self {
         Self { name: name.to_owned(), function }
     }
@@ -182,19 +184,19 @@ where
     }
 }
 
-/// The operators that a store knows, by name. Those that need no registering:
+/// The operators of a store, by name. Built-in ones, which need no registration:
 ///
-/// - `add-u64`: exactly 8 bytes, an unsigned number, little-endian; others are refused when they are written.
-///   The operand is added and the sum wraps around; no value is 0.
-/// - `append`: any bytes. The operand goes behind the value; no value is an empty one.
-/// - `max`: any bytes. The greater in the order of bytes stays: for numbers write them big-endian and of one
-///   width. On no value the operand is the value.
-/// - `min`: any bytes. The lesser in the same order stays.
+/// - `add-u64`: values and operands are exactly 8 bytes, an unsigned little-endian integer; others are
+///   refused on write. The operand is added with wrap-around; a missing value is 0.
+/// - `append`: any bytes. The operand is appended to the value; a missing value is empty.
+/// - `max`: any bytes. The greater one in byte order stays: write numbers big-endian and with equal width.
+///   With a missing value, the operand becomes the value.
+/// - `min`: any bytes. The lesser one in byte order stays.
 #[derive(Clone, Debug)]
 pub struct MergeOperators(BTreeMap<String, Arc<dyn MergeOperator>>);
 
 impl Default for MergeOperators {
-    /// The built-in ones. One that is added here is added to the list above.
+    /// The built-in operators. Keep the list above in sync.
     fn default() -> Self {
         let mut operators = Self(BTreeMap::new());
         operators.register(Arc::new(AddU64));
@@ -206,7 +208,7 @@ impl Default for MergeOperators {
 }
 
 impl MergeOperators {
-    /// Adds one, in place of another one of that name.
+    /// Registers an operator, replacing another one with its name.
     pub fn register(&mut self, operator: Arc<dyn MergeOperator>) {
         self.0.insert(operator.name().to_owned(), operator);
     }
@@ -216,12 +218,12 @@ impl MergeOperators {
         self.0.keys().map(String::as_str)
     }
 
-    /// How the keyspace of this name merges, which states this operator; for use apart from a store.
+    /// Returns the merge behavior of a keyspace with this operator; for use outside of a store.
     pub fn full_merge(&self, keyspace: &str, name: Option<&str>) -> Arc<FullMerge> {
         self.full_merge_of_store(&Arc::from(keyspace), name, &Arc::default())
     }
 
-    /// The same in a store, which `oversized` belongs to.
+    /// Like [`MergeOperators::full_merge`], within the store that owns `oversized`.
     pub fn full_merge_of_store(
         &self,
         keyspace: &Arc<str>,
@@ -234,7 +236,7 @@ impl MergeOperators {
     }
 }
 
-/// How the operands of one keyspace become values.
+/// Merges the operands of one keyspace into values.
 #[derive(Debug)]
 pub struct FullMerge {
     /// For messages.
@@ -251,23 +253,23 @@ impl Default for FullMerge {
 }
 
 impl FullMerge {
-    /// The operator.
+    /// Returns the operator.
     ///
-    /// Errors: `Unsupported` if the keyspace has none, or one that is not known here.
+    /// Errors: `Unsupported` if the keyspace has none, or one that is not registered here.
     pub fn operator(&self) -> Result<&dyn MergeOperator> {
         if let Some(operator) = &self.operator {
             return Ok(&**operator);
         }
         let message = match &self.name {
             Some(name) => format!("its merge operator {name:?} is not registered"),
-            None => "it has no merge operator, which is chosen when a keyspace is created".to_owned(),
+            None => "it has no merge operator; one is chosen when a keyspace is created".to_owned(),
         };
         Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     /// Checks an operand before it is written.
     ///
-    /// Errors: as [`FullMerge::operator`], and what the operator says, with keyspace and key.
+    /// Errors: as [`FullMerge::operator`], and errors of the operator, with keyspace and key.
     pub fn check_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         let operator = self.operator().map_err(|error| self.about(key, error))?;
         if planted!("refused-operand-written") {
@@ -276,9 +278,9 @@ impl FullMerge {
         operator.check_operand(key, operand).map_err(|error| self.about(key, error))
     }
 
-    /// Checks a value before it is written whole; without the operator any is accepted.
+    /// Checks a value before it is written whole; without the operator all values are accepted.
     ///
-    /// Errors: what the operator says, with keyspace and key.
+    /// Errors: errors of the operator, with keyspace and key.
     #[inline]
     pub fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
         match &self.operator {
@@ -294,12 +296,12 @@ impl FullMerge {
         error.context(&format!("keyspace {:?}", self.keyspace)).about_key(key)
     }
 
-    /// Whether it is there.
+    /// Whether the operator is available.
     pub fn has_operator(&self) -> bool {
         self.operator.is_some()
     }
 
-    /// Somebody saw a whole value of so many bytes, on top of which operands may come.
+    /// Records the size of a whole value that was read and may get operands on top.
     #[inline]
     pub fn record_value(&self, key: &[u8], bytes: usize) {
         if self.operator.is_some() {
@@ -307,12 +309,13 @@ impl FullMerge {
         }
     }
 
-    /// The value that an entry with operands stands for, if nothing older is said about its key than it says.
+    /// Merges an entry with operands into a value, assuming that nothing older exists for its key.
     ///
-    /// A value longer than the store's longest is given like any other: its operands were accepted when
-    /// nobody knew. Its key, and one whose operands cannot be merged, is noted for the next operand.
+    /// A value above the store's limit is returned like any other: its operands were accepted before their
+    /// result was known. Its key is recorded for the check of the next operand, and so is a key whose
+    /// operands cannot be merged.
     ///
-    /// Errors, which name keyspace and key: `Unsupported` without the operator; what the operator says;
+    /// Errors, which name keyspace and key: `Unsupported` without the operator; errors of the operator;
     /// `Invalid` for a value beyond 4 GiB; `Corruption`.
     pub fn merge(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         let value = self.try_merge(entry);
@@ -343,10 +346,9 @@ impl FullMerge {
         })
     }
 
-    /// An entry that says the same in fewer bytes, most likely; `None` if it stays as it is.
+    /// Returns an equivalent entry, most likely with fewer bytes; `None` if the entry stays unchanged.
     ///
-    /// With `is_oldest` nothing older is said about the key anywhere; then the answer needs nothing older
-    /// either.
+    /// `is_oldest` states that nothing older exists for the key; the result then needs nothing older either.
     pub fn try_full_merge(&self, entry: &Entry<'_>, is_oldest: bool) -> Option<(Kind, Vec<u8>)> {
         let fits = |value: &Vec<u8>| self.oversized.may_become(entry.value.len(), value.len());
         match entry.kind {

@@ -1,7 +1,7 @@
-//! Conversions between integer widths that say what happens at the edge.
+//! Conversions between integer widths, explicit about overflow.
 //!
-//! The store runs on 64-bit machines only, so `usize` and `u64` convert freely. Narrowing a number that
-//! *we* made is an assert; narrowing a number read from disk goes through `try_from` at the caller.
+//! The store runs only on 64-bit machines, so `usize` and `u64` convert freely. Narrowing a number computed
+//! by the store panics on overflow; a number read from disk goes through `try_from` at the caller.
 
 const _: () = assert!(usize::BITS == 64, "Testudo needs a 64-bit machine");
 
@@ -18,13 +18,13 @@ pub const fn u64_of(value: usize) -> u64 {
     value as u64
 }
 
-/// `usize` to `u32`; panics if the number does not fit, which is a bug of ours.
+/// `usize` to `u32`; panics if the number does not fit, which is a bug in the store.
 #[inline]
 pub fn u32_of(value: usize) -> u32 {
     u32::try_from(value).expect("fits in 32 bits")
 }
 
-/// `usize` to `u16`; panics if the number does not fit, which is a bug of ours.
+/// `usize` to `u16`; panics if the number does not fit, which is a bug in the store.
 #[inline]
 pub fn u16_of(value: usize) -> u16 {
     u16::try_from(value).expect("fits in 16 bits")

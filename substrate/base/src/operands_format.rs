@@ -1,4 +1,5 @@
-//! The bytes of entries that wait for a merge operator: operands, alone or on top of what they change.
+//! The byte format of entries that wait for a merge operator: operands, alone or on top of the value they
+//! change.
 //!
 //! | kind | bytes |
 //! |---|---|
@@ -7,9 +8,8 @@
 //! | unmerged | the base: varint 0 (nothing), or length + 1 and the bytes of a value; then operands |
 //!
 //! **Invariants**
-//! - The newer operands of a key go behind the older ones, byte by byte: no entry has to be decoded to be
-//!   stacked.
-//! - An unmerged entry says everything about its key; operands alone need what is older.
+//! - Newer operands of a key are appended to the older ones byte by byte: stacking decodes no entry.
+//! - An unmerged entry determines its key completely; operands alone need older entries.
 
 use crate::{
     Kind, ValueReference,
@@ -17,7 +17,7 @@ use crate::{
     num::{u64_of, usize_of},
 };
 
-/// A list of operands with one in it.
+/// Encodes a list with one operand.
 pub fn encode_operand(operand: &[u8]) -> Vec<u8> {
     let length = u64_of(operand.len());
     let mut out = Vec::with_capacity(varint_bytes(length) + operand.len());
@@ -26,15 +26,15 @@ pub fn encode_operand(operand: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Makes `out` an entry to which operands can be appended: what an entry of this kind and value says, and
-/// nothing newer.
+/// Initializes `out` with an entry to which operands can be appended, equivalent to an entry of this kind and
+/// value.
 pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
     out.clear();
     let kind = match kind {
         Kind::Operands => Kind::Operands,
         Kind::Unmerged => Kind::Unmerged,
         Kind::Reference | Kind::UnmergedReference => Kind::UnmergedReference,
-        // No tree has it; whoever reads it says so.
+        // No tree contains it; the reader of the entry reports it.
         Kind::Referred => Kind::Referred,
         Kind::Tombstone => {
             out.push(0);
@@ -49,17 +49,17 @@ pub fn begin_stack(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> Kind {
     kind
 }
 
-/// What an entry of operands consists of.
+/// The decoded form of an entry with operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack<'a> {
-    /// The value that the operands change; `None`: there is none.
+    /// The value that the operands change; `None` if there is none.
     pub existing: Option<&'a [u8]>,
     /// Oldest first; at least one.
     pub operands: Vec<&'a [u8]>,
 }
 
 impl<'a> Stack<'a> {
-    /// Reads the bytes of an entry. REQUIRES: `kind` is one of the two kinds with operands.
+    /// Decodes the bytes of an entry. REQUIRES: `kind` is one of the two kinds with operands.
     pub fn decode(kind: Kind, bytes: &'a [u8]) -> Result<Self, Damage> {
         debug_assert!(matches!(kind, Kind::Operands | Kind::Unmerged), "only these have operands");
         let mut operands = Vec::new();
@@ -68,7 +68,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Whether the value of an entry of any kind makes sense.
+/// Checks that the value of an entry of any kind is well-formed.
 #[inline]
 pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
     match kind {
@@ -80,9 +80,9 @@ pub fn check_value(kind: Kind, value: &[u8]) -> Result<(), Damage> {
     }
 }
 
-/// The unmerged entry that an unmerged reference stands for, whose value was `read`.
+/// Converts an unmerged reference, whose value `read` was read, into an unmerged entry.
 ///
-/// REQUIRES: the entry was checked by whoever found its reference.
+/// REQUIRES: the entry was checked when its reference was found.
 pub fn with_value_read(unmerged_reference: &[u8], read: &[u8]) -> Result<Vec<u8>, Damage> {
     let (_, operands) = ValueReference::split(unmerged_reference)?;
     let mut stack = Vec::with_capacity(read.len() + operands.len() + 5);
@@ -91,7 +91,7 @@ pub fn with_value_read(unmerged_reference: &[u8], read: &[u8]) -> Result<Vec<u8>
     Ok(stack)
 }
 
-/// Hands every operand to `act`; what they change.
+/// Passes every operand to `act`; returns the value they change.
 fn visit<'a>(kind: Kind, bytes: &'a [u8], mut act: impl FnMut(&'a [u8])) -> Result<Option<&'a [u8]>, Damage> {
     let mut reader = Reader::new(bytes);
     let mut existing = None;
@@ -101,7 +101,7 @@ fn visit<'a>(kind: Kind, bytes: &'a [u8], mut act: impl FnMut(&'a [u8])) -> Resu
         existing = Some(reader.take(usize_of(length))?);
     }
     if reader.is_empty() {
-        return Err(Damage("an entry of operands has none"));
+        return Err(Damage("an operand entry has no operands"));
     }
     while !reader.is_empty() {
         let length = usize_of(reader.varint()?);

@@ -1,14 +1,14 @@
-//! Which keys of an open store have operands that made a long value, or none, when somebody last merged them.
+//! Keys of an open store whose operands produced a long value, or none, when they were last merged.
 //!
-//! Operands are written without reading what they change, so that only later work finds out what they come
-//! to. It notes the key here; the next operand for it is then checked by reading, before it is written. Long
-//! is what is longer than half the longest value: as much again may wait in write buffers.
+//! Operands are written without reading the value they change, so only later work learns the result. It
+//! records the key here; the next operand for it is then checked by reading, before it is written. A value is
+//! long above half the maximum length: as much again may wait in write buffers.
 //!
-//! The longest entry that there can be at all has a bound here, too: what a key may have in operands, and
-//! what they change, before the next one is checked by reading.
+//! The longest possible entry is bounded here, too. The bound covers a key's operands and the value they
+//! change; beyond it, the next operand is checked by reading.
 //!
 //! **Invariants**
-//! - A key too many costs a read, nothing else: keys go by hash, and are those of all keyspaces.
+//! - A false positive costs a read, nothing else: keys are identified by hash, across all keyspaces.
 //! - Nothing here is kept when the store is closed.
 
 use std::collections::BTreeSet;
@@ -23,14 +23,14 @@ use crate::{
     },
 };
 
-/// Keys that are told apart; when there are more, every key counts.
+/// Maximum number of keys to distinguish; beyond it, every key counts.
 const KEYS_MAX: usize = 4096;
 
-/// What operands and all that they change may come to unread: with as much again that a full merge may make
-/// of them, it is an entry that can be written.
+/// Maximum bytes of unread operands and the value they change. A full merge may double it; the entry can
+/// still be written.
 const UNREAD_BYTES_MAX: u64 = MAX_VALUE_BYTES / 2;
 
-/// The keys, and what is long.
+/// The recorded keys, and the limits.
 #[derive(Debug)]
 pub struct OversizedKeys {
     long_bytes: AtomicU64,
@@ -48,36 +48,36 @@ impl Default for OversizedKeys {
 }
 
 impl OversizedKeys {
-    /// Sets the longest value, from now on.
+    /// Sets the maximum value length, from now on.
     pub fn set_value_bytes_max(&self, bytes: u64) {
         self.long_bytes.store(bytes / 2, Relaxed);
     }
 
-    /// What operands of a key and all that they change may come to before somebody has to read it.
+    /// Maximum bytes of a key's operands and the value they change before they must be read.
     pub fn unread_bytes_max(&self) -> u64 {
         self.unread_bytes_max.load(Relaxed)
     }
 
-    /// The same for a test, which cannot write gigabytes.
+    /// Sets that maximum for a test, which cannot write gigabytes.
     #[doc(hidden)]
     pub fn set_unread_bytes_max(&self, bytes: u64) {
         self.unread_bytes_max.store(bytes, Relaxed);
     }
 
-    /// Whether a full merge may turn an entry of `before` bytes into one of `after`: it must not use up what
-    /// was left for operands that are on their way.
+    /// Whether a full merge may turn an entry of `before` bytes into one of `after`: it must not use up the
+    /// room left for operands still being written.
     pub(crate) fn may_become(&self, before: usize, after: usize) -> bool {
         after <= before || u64_of(after) <= self.unread_bytes_max()
     }
 
-    /// Operands of `key` made a value of so many bytes, or wait as so many.
+    /// Records that the operands of `key` made a value of `bytes`, or wait as an entry of `bytes`.
     pub fn check(&self, key: &[u8], bytes: usize) {
         if u64_of(bytes) > self.long_bytes.load(Relaxed) {
             self.note(key);
         }
     }
 
-    /// Operands of `key` make a value that is long, or none.
+    /// Records that the operands of `key` make a long value, or none.
     #[cold]
     pub(crate) fn note(&self, key: &[u8]) {
         let mut hashes = self.hashes.lock();
@@ -87,7 +87,7 @@ impl OversizedKeys {
         self.any.store(true, Relaxed);
     }
 
-    /// Whether `key` is one of them, or may be.
+    /// Whether `key` is recorded, or may be.
     #[inline]
     pub fn may_have(&self, key: &[u8]) -> bool {
         self.any.load(Relaxed) && self.has(key)
@@ -99,7 +99,7 @@ impl OversizedKeys {
         hashes.len() >= KEYS_MAX || hashes.contains(&hash_key(key))
     }
 
-    /// What was noted of `key` holds no longer: it was written anew.
+    /// Removes `key` after it was overwritten.
     pub fn forget(&self, key: &[u8]) {
         let mut hashes = self.hashes.lock();
         if hashes.len() < KEYS_MAX {

@@ -1,12 +1,12 @@
-//! Bugs that are planted on purpose, to show that the tests still see them.
+//! Deliberately planted bugs, to show that the tests still detect them.
 //!
-//! A place that carries one asks [`planted!`](crate::planted!) for its name. In a normal build the answer is
+//! A location with a bug calls [`planted!`](crate::planted!) with its name. In a normal build the result is
 //! the constant `false`: neither the bug nor its name is in the binary. With `--cfg testudo_planted` (or
-//! `testudo_shuttle`) the one bug that the environment variable `TESTUDO_PLANTED` names is active.
+//! `testudo_shuttle`) the one bug named by the environment variable `TESTUDO_PLANTED` is active.
 //! `testing/planted` lists them all and runs the tests against each.
 //!
 //! **Invariants**
-//! - At most one bug is active in a process, and it is the same one for all its life.
+//! - At most one bug is active in a process, the same one for its whole lifetime.
 
 /// Whether the bug of this name is active; `false` in a normal build.
 #[cfg(not(any(testudo_planted, testudo_shuttle)))]

@@ -1,10 +1,10 @@
-//! Values that every operation writes to, a copy for each of a few stripes of threads.
+//! Values that every operation writes, with one copy for each of a few stripes of threads.
 //!
-//! A cache line that two processors write to goes to and fro between them, at a hundred nanoseconds or more
-//! each time. What is only added up, and read now and then, has a line for each stripe instead.
+//! A cache line written by two processors bounces between them, at a hundred nanoseconds or more each time. A
+//! value that is mostly added to and rarely read has a line per stripe instead.
 //!
 //! **Invariants**
-//! - No two copies share a cache line, nor the pair of lines that processors fetch together.
+//! - No two copies share a cache line, or the pair of lines that processors fetch together.
 
 use crossbeam_utils::CachePadded;
 
@@ -13,11 +13,11 @@ use crate::sync::{
     scaled, thread_local,
 };
 
-/// Copies of a striped value.
+/// Number of copies of a striped value.
 pub const STRIPES: usize = scaled(16, 2);
 
 thread_local! {
-    /// The stripe of a thread; threads are given different ones in turn.
+    /// The stripe of a thread, assigned round-robin.
     static STRIPE: usize = {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % STRIPES
@@ -30,7 +30,7 @@ pub fn stripe() -> usize {
     STRIPE.with(|stripe| *stripe)
 }
 
-/// A value in as many copies as there are stripes.
+/// A value with one copy per stripe.
 #[derive(Debug)]
 pub struct Striped<T>(Box<[CachePadded<T>]>);
 
@@ -53,18 +53,18 @@ impl<T> Striped<T> {
     }
 }
 
-/// A count that every operation adds to.
+/// A counter that every operation adds to.
 #[derive(Debug, Default)]
 pub struct StripedCount(Striped<AtomicU64>);
 
 impl StripedCount {
-    /// Adds to it; returns what this stripe has counted before.
+    /// Adds `count`; returns the previous count of this stripe.
     #[inline]
     pub fn add(&self, count: u64) -> u64 {
         self.0.own().fetch_add(count, Relaxed)
     }
 
-    /// What was counted. Whoever asks twice never gets less than before.
+    /// The sum over all stripes. Repeated calls of one thread never return less than before.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|count| count.load(Relaxed)).sum()
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_threads_count_is_lost() {
+    fn no_count_of_any_thread_is_lost() {
         let count = StripedCount::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,13 +1,13 @@
-//! Locks, atomics and whatever else threads meet at, for every crate of the store.
+//! Locks, atomics and all other synchronization between threads, for every crate of the store.
 //!
-//! A normal build gets the well-known types and nothing else: `parking_lot` locks, the atomics of `std`,
-//! `ArcSwap`. With `--cfg testudo_shuttle` the same names are those of a scheduler that decides, seeded,
-//! which thread runs next at each of these meeting points, so that the whole store can be run through
-//! thousands of schedules (docs/decisions/0009).
+//! A normal build uses the well-known types directly: `parking_lot` locks, the atomics of `std`, `ArcSwap`.
+//! With `--cfg testudo_shuttle` the same names belong to a seeded scheduler. At each operation, a scheduling
+//! point, it decides which thread runs next, so that the whole store can run through thousands of schedules
+//! (docs/decisions/0009).
 //!
 //! **Invariants**
-//! - Both sets have the same names with the same signatures; a crate never asks which one it got.
-//! - Statics that only spread load stay atomics of `std`: what they held before must not change a schedule.
+//! - Both sets have the same names with the same signatures; a crate never checks which one it uses.
+//! - Statics that only spread load stay atomics of `std`: their previous values must not change a schedule.
 
 #[cfg(testudo_shuttle)]
 mod scheduled;
@@ -28,8 +28,8 @@ pub use threads::{
     yield_now,
 };
 
-/// Whether somebody holds `lock`, for assertions of who requires it. Where threads are a scheduler's nothing
-/// is asked, which would be a step of the schedule.
+/// Whether `lock` is held, for assertions about required locks. Under the scheduler it is always true: a
+/// check would be a step of the schedule.
 #[must_use]
 pub fn is_held<T>(lock: &Mutex<T>) -> bool {
     #[cfg(testudo_shuttle)]
@@ -42,27 +42,27 @@ pub fn is_held<T>(lock: &Mutex<T>) -> bool {
     is_locked
 }
 
-/// Where another thread may come between, for code that meets others without anything of this module.
+/// A scheduling point for code that synchronizes without anything from this module.
 #[inline]
 pub fn step() {
     #[cfg(testudo_shuttle)]
     yield_now();
 }
 
-/// `many` as it is, or `few` where looking at each of them is a step of the schedule.
+/// Returns `many`, or `few` where accessing each element is a step of the schedule.
 pub const fn scaled(many: usize, few: usize) -> usize {
     if cfg!(testudo_shuttle) { few } else { many }
 }
 
-/// Elements with locks or atomics that threads share: a [`LargeSlice`](crate::LargeSlice), where threads are
-/// not a scheduler's.
+/// Elements with locks or atomics that threads share: a [`LargeSlice`](crate::LargeSlice), unless threads are
+/// the scheduler's.
 #[cfg(not(testudo_shuttle))]
 pub type SharedSlice<T> = crate::LargeSlice<T>;
-/// Elements with locks or atomics that threads share, where these are a scheduler's.
+/// Elements with locks or atomics that threads share, under the scheduler.
 #[cfg(testudo_shuttle)]
 pub type SharedSlice<T> = Box<[T]>;
 
-/// So many elements of the default value.
+/// `count` elements of the default value.
 #[must_use]
 pub fn shared_slice<T: Default>(count: usize) -> SharedSlice<T> {
     #[cfg(testudo_shuttle)]
@@ -72,8 +72,8 @@ pub fn shared_slice<T: Default>(count: usize) -> SharedSlice<T> {
     elements
 }
 
-/// So many atomic words of zero, in memory that the system hands out zeroed where it can: what is never
-/// touched then takes no time and no memory.
+/// `count` zero atomic words, in memory that the system provides zeroed where possible: untouched words then
+/// cost neither time nor memory.
 #[must_use]
 pub fn zeroed_words(count: usize) -> SharedSlice<atomic::AtomicU32> {
     #[cfg(testudo_shuttle)]

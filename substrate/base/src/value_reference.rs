@@ -1,13 +1,13 @@
-//! What the entry of a tree has in the place of a value that lies in a value segment (decision 0045).
+//! References that tree entries have in place of values stored in value segments (decision 0045).
 //!
 //! | kind of entry | bytes |
 //! |---|---|
 //! | reference | segment varint, number varint, length of the value varint |
-//! | unmerged reference | a reference, then operands as `operands_format.rs` has them |
+//! | unmerged reference | a reference, then operands as in `operands_format.rs` |
 //! | referred | a reference, then the value |
 //!
-//! A value that was written in pieces lies in no segment: what stands in the place of one is the highest bit
-//! and the value's own number (decision 0050).
+//! A value written in pieces is in no segment: its reference has the highest bit and the value's own number
+//! in place of the segment (decision 0050).
 //!
 //! **Invariants**
 //! - A reference is never reused: segment ids are run ids, and each value of a segment has its own number.
@@ -18,28 +18,28 @@ use crate::{
     num::u64_of,
 };
 
-/// Set in the place of a segment where a value lies in pieces.
+/// Set in the segment field if the value is stored in pieces.
 const PIECES_BIT: u64 = 1 << 63;
 
-/// Names a value of a value segment, or one in pieces. The key is that of the entry.
+/// Identifies a value in a value segment, or a value in pieces. The key is that of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueReference {
-    /// The segment: the id of the run that it was written as first.
+    /// The segment: the id of the run as which it was first written.
     pub segment: RunId,
-    /// Which value of the segment, counted from 0 when it was written.
+    /// Number of the value in the segment, counted from 0 when it was written.
     pub number: u32,
     /// Bytes of the value.
     pub length: u32,
 }
 
 impl ValueReference {
-    /// To the value in pieces that has this number.
+    /// A reference to the value in pieces with this number.
     pub fn to_pieces(number: u64, length: u32) -> Self {
-        debug_assert!(number < PIECES_BIT, "there are fewer");
+        debug_assert!(number < PIECES_BIT, "numbers of values in pieces are below the bit");
         Self { segment: RunId(PIECES_BIT | number), number: 0, length }
     }
 
-    /// The number of the value in pieces that it leads to, if it leads to one.
+    /// Number of the value in pieces that it refers to, if any.
     pub fn pieces(&self) -> Option<u64> {
         (self.segment.0 & PIECES_BIT != 0).then_some(self.segment.0 & !PIECES_BIT)
     }
@@ -49,14 +49,14 @@ impl ValueReference {
         Self::of(kind, value).is_ok_and(|reference| reference.is_some_and(|found| found.pieces().is_some()))
     }
 
-    /// Appends the encoding.
+    /// Appends the encoded reference.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.segment.0);
         put_varint(out, u64::from(self.number));
         put_varint(out, u64::from(self.length));
     }
 
-    /// Reads an encoding and what follows it.
+    /// Decodes a reference; returns it and the bytes after it.
     pub fn split(bytes: &[u8]) -> Result<(Self, &[u8]), Damage> {
         let mut reader = Reader::new(bytes);
         let segment = RunId(reader.varint()?);
@@ -65,28 +65,28 @@ impl ValueReference {
         Ok((Self { segment, number, length }, reader.rest()))
     }
 
-    /// The reference of an entry that has one.
+    /// Returns the reference of an entry, if it has one.
     pub fn of(kind: Kind, value: &[u8]) -> Result<Option<Self>, Damage> {
         match kind {
             Kind::Value | Kind::Tombstone | Kind::Operands | Kind::Unmerged | Kind::Referred => Ok(None),
             Kind::Reference => match Self::split(value)? {
                 (reference, []) => Ok(Some(reference)),
-                _ => Err(Damage("something follows a reference")),
+                _ => Err(Damage("bytes follow a reference")),
             },
             Kind::UnmergedReference => Ok(Some(Self::split(value)?.0)),
         }
     }
 
-    /// The value behind the reference of an entry of a value segment.
+    /// Splits an entry of a value segment into its reference and the value behind it.
     pub fn split_referred(bytes: &[u8]) -> Result<(Self, &[u8]), Damage> {
         let (reference, value) = Self::split(bytes)?;
         let fits = u64_of(value.len()) == u64::from(reference.length);
-        fits.then_some((reference, value)).ok_or(Damage("a value has another length than its reference says"))
+        fits.then_some((reference, value)).ok_or(Damage("a value's length differs from its reference"))
     }
 }
 
 fn narrow(number: u64) -> Result<u32, Damage> {
-    u32::try_from(number).map_err(|_| Damage("a number of a reference is too large"))
+    u32::try_from(number).map_err(|_| Damage("a number in a reference is too large"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Memory of large slices goes back to the system. A process of its own, because all that a process holds is
-//! what can be measured.
+//! Memory of large slices returns to the system. In a separate process, because only the memory of a whole
+//! process can be measured.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 use testudo_base::LargeSlice;
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn large_slices_that_are_dropped_between_others_leave_the_process() {
+fn dropped_large_slices_return_to_the_system() {
     const COUNT: usize = 128;
     let resident = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -1,7 +1,7 @@
-//! Measures batches of random direct reads against the same reads one after another.
+//! Measures batches of random direct reads against the same reads one at a time.
 //!
-//! Usage: `batch_read DIRECTORY [FILE_MIB] [ROUNDS]`. Makes a file in the directory and removes it. The
-//! defaults are small; 256 MiB and 2,000 rounds give steady numbers.
+//! Usage: `batch_read DIRECTORY [FILE_MIB] [ROUNDS]`. Creates a file in the directory and removes it. The
+//! defaults are small; 256 MiB and 2,000 rounds give stable numbers.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Buffers whose address and length suit direct I/O.
+//! Buffers with the address and length alignment that direct I/O requires.
 
 use testudo_base::{LargeSlice, PAGE_SIZE, num::usize_of};
 
@@ -6,28 +6,28 @@ use testudo_base::{LargeSlice, PAGE_SIZE, num::usize_of};
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_SIZE]);
 
-/// Bytes whose address and length are multiples of 4 KiB, as direct I/O asks. Dereferences to `[u8]`.
+/// Bytes whose address and length are multiples of 4 KiB, as required by direct I/O. Dereferences to `[u8]`.
 pub struct AlignedBuffer {
     pages: LargeSlice<Page>,
-    /// Pages that belong to it; others behind them are spare.
+    /// Pages of the buffer; the remaining ones are spare.
     count: usize,
 }
 
 impl AlignedBuffer {
-    /// Zeroed pages; `bytes` is rounded up to a multiple of 4 KiB.
+    /// A buffer of zeros; `bytes` is rounded up to a multiple of 4 KiB.
     pub fn zeroed(bytes: usize) -> Self {
         let count = bytes.div_ceil(PAGE_SIZE);
         Self { pages: LargeSlice::zeroed(count), count }
     }
 
-    /// Pages that hold anything, for who overwrites all of them before it looks; `bytes` is rounded up to a
-    /// multiple of 4 KiB.
+    /// A buffer with arbitrary contents, for callers that overwrite all of it before reading; `bytes` is
+    /// rounded up to a multiple of 4 KiB.
     pub fn unfilled(bytes: usize) -> Self {
         let count = bytes.div_ceil(PAGE_SIZE);
         Self { pages: LargeSlice::unfilled(count), count }
     }
 
-    /// As [`AlignedBuffer::zeroed`], for lengths that come as `u64`.
+    /// Like [`AlignedBuffer::zeroed`], for lengths of type `u64`.
     pub fn for_bytes(bytes: u64) -> Self {
         Self::zeroed(usize_of(bytes))
     }
@@ -42,18 +42,18 @@ impl AlignedBuffer {
         } else if count > self.count {
             self.pages[self.count..count].fill(Page([0; PAGE_SIZE]));
         }
-        debug_assert!(count <= self.pages.len(), "the pages are there");
+        debug_assert!(count <= self.pages.len(), "enough pages exist");
         self.count = count;
     }
 
-    /// As [`AlignedBuffer::resize`], but holds anything afterwards. Memory of which most would be spare goes
-    /// back: who has leased less must not hold more.
+    /// Like [`AlignedBuffer::resize`], but leaves arbitrary contents. If more than half of the memory would
+    /// be spare, it is released: a buffer must not hold more than its caller has leased.
     pub fn resize_unfilled(&mut self, bytes: usize) {
         let count = bytes.div_ceil(PAGE_SIZE);
         if count > self.pages.len() || count * 2 <= self.pages.len() {
             self.pages = LargeSlice::unfilled(count);
         }
-        debug_assert!(count <= self.pages.len(), "the pages are there");
+        debug_assert!(count <= self.pages.len(), "enough pages exist");
         self.count = count;
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_of_which_little_is_wanted_holds_no_more() {
+    fn shrunk_buffer_releases_spare_memory() {
         let mut buffer = AlignedBuffer::zeroed(64 * PAGE_SIZE);
         buffer.resize_unfilled(33 * PAGE_SIZE);
         assert_eq!((buffer.len(), buffer.pages.len()), (33 * PAGE_SIZE, 64), "most of it is used");

@@ -1,14 +1,14 @@
-//! What the store asks of an operating system: [`Env`] and the few types around it.
+//! The interface to the operating system: [`Env`] and the few types around it.
 //!
 //! **Invariants**
-//! - No call but `anchor` follows a symbolic link in the last component of a path.
-//! - Every call may be made from many threads at once.
+//! - No call except `anchor` follows a symbolic link in the last component of a path.
+//! - Every call may be made from many threads concurrently.
 
 use std::{fmt, io, path::Path, ptr::NonNull, sync::Arc, time::Duration};
 
 use crate::{File, OpenOptions, Process};
 
-/// What a directory entry is, symbolic links not followed.
+/// Type of a directory entry, without following symbolic links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryType {
     /// A regular file.
@@ -19,76 +19,76 @@ pub enum EntryType {
     Other,
 }
 
-/// One name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name within the directory. Names that are not UTF-8 are listed lossily.
     pub name: String,
-    /// What it is.
+    /// Type of the entry.
     pub entry_type: EntryType,
 }
 
 /// How background work is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// On threads of their own; `cores` can run at once.
+    /// On separate threads.
     Threads {
-        /// Number of threads that the machine runs at once.
+        /// Number of threads that the machine can run in parallel.
         cores: usize,
     },
-    /// Only when the owner steps it, on the calling thread: one seed, one run.
+    /// Only when the owner steps it, on the calling thread: the same seed gives the same run.
     Stepped,
 }
 
-/// Who holds a lock that was refused.
+/// Holder of a lock that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockHolder {
-    /// Somebody, alone: the process, if it could say so.
+    /// An exclusive owner, with its process id if it could be determined.
     Owner(Option<u32>),
-    /// Nobody alone: several may share it, or nobody has it any more.
+    /// No exclusive owner: the lock is shared, or no longer held.
     NoOwner,
 }
 
-/// What is known of the process that a lock file names.
+/// State of the process that a lock file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
     /// It is this process, which has the file open.
     Here,
-    /// It is another one, as far as this machine can tell.
+    /// It is another process, as far as this machine can tell.
     Elsewhere,
-    /// No process of that number runs here: one that was forked from it may have the lock still, or the
-    /// number is one of another container.
+    /// No process with this id runs here: a fork of it may still hold the lock, or the id is from another
+    /// container.
     Gone,
-    /// The same, and this process has inherited the lock.
+    /// Like `Gone`, and this process has inherited the lock.
     Inherited,
 }
 
-/// Held for as long as a directory is in use. Dropping it releases the lock, in the process that took it; in
-/// one that was forked from that it only closes the copy there.
+/// Held while a directory is in use. Dropping it in the process that took the lock releases the lock; in a
+/// forked child it only closes the child's copy.
 pub trait DirLock: Send + Sync + fmt::Debug {
-    /// In a forked child closes the copy of the lock, even if others hold references to this; in the owner it
-    /// does nothing.
+    /// Closes the copy of the lock in a forked child, even if other references to this exist; does nothing in
+    /// the owner.
     fn abandon(&self);
-    /// Whether the name that was locked still is that of the locked file. If not, someone removed or replaced
-    /// it, and others may hold a lock of the same name.
+    /// Whether the locked name still refers to the locked file. If not, the file was removed or replaced, and
+    /// other processes may hold a lock of the same name.
     fn is_in_place(&self) -> io::Result<bool>;
 }
 
-/// A file of fixed length that is mapped shared: bytes stored in it are in the operating system at once, so
-/// that they survive the end of the process, and reach the device when the system writes them back.
+/// A file of fixed length that is mapped shared. Bytes stored in it are in the operating system at once: they
+/// survive the end of the process and reach the device when the system writes them back.
 pub trait MappedFile: Send + Sync + fmt::Debug {
-    /// Address of the first byte; a multiple of the page, valid as long as this value lives. The mapping has
-    /// no other user in this process.
+    /// Address of the first byte; page-aligned, valid while this value lives. The mapping has no other user
+    /// in this process.
     fn start(&self) -> NonNull<u8>;
-    /// Its length in bytes, a multiple of the page.
+    /// Length in bytes, a multiple of the page.
     fn len(&self) -> usize;
-    /// Whether it has no bytes, which never happens.
+    /// Whether it is empty, which never happens.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A joined thread had panicked.
+/// A joined thread panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPanicked;
 
@@ -100,32 +100,32 @@ impl fmt::Display for ThreadPanicked {
 
 impl std::error::Error for ThreadPanicked {}
 
-/// A started thread. Dropping it lets the thread run on.
+/// A started thread. Dropping it detaches the thread.
 pub trait Thread: Send + fmt::Debug {
-    /// Waits for its end; `Err` if it panicked.
+    /// Waits for the thread to end; `Err` if it panicked.
     fn join(self: Box<Self>) -> Result<(), ThreadPanicked>;
 }
 
-/// The operating system, or a stand-in.
+/// The operating system, or a substitute.
 ///
-/// Paths are used as given. No call but [`Env::anchor`] follows a symbolic link in the last component of a
+/// Paths are used as given. No call except [`Env::anchor`] follows a symbolic link in the last component of a
 /// path.
 pub trait Env: Send + Sync + fmt::Debug + 'static {
-    /// This environment with `directory` opened once: every path that is `directory`, or begins with it, goes
-    /// through its descriptor from then on, wherever the directory is moved to, and whatever comes to its old
-    /// path or becomes of the working directory. `directory` itself may be a symbolic link, which is followed
-    /// now and never again. All other paths are as before. `NotFound` or `NotADirectory` if there is none.
+    /// Returns this environment with `directory` opened once. Every path that is `directory` or begins with
+    /// it then goes through its descriptor. A moved directory, another one at the old path, or a changed
+    /// working directory make no difference. `directory` itself may be a symbolic link, which is followed
+    /// once, now. All other paths are unchanged. `NotFound` or `NotADirectory` if there is no such directory.
     ///
-    /// There, [`Env::remove_dir`] of `directory` removes it only if its name still is that of the directory.
+    /// In the result, [`Env::remove_dir`] of `directory` removes it only if its name still refers to it.
     fn anchor(&self, directory: &Path) -> io::Result<Arc<dyn Env>>;
     /// Opens or creates a regular file; `InvalidInput` if the path is anything else (a link, a FIFO).
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
-    /// A new file without a name, for reading and writing: its content is gone with the last handle.
-    /// Direct, where the file system can.
+    /// Creates an unnamed file for reading and writing: its contents are discarded with the last handle. Uses
+    /// direct I/O if the file system supports it.
     fn temporary_file(&self) -> io::Result<Arc<dyn File>>;
     /// Creates a directory with mode 0700; its parent must exist. `AlreadyExists` if the name is taken.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
     /// Renames a file within one directory, replacing the target; `InvalidInput` across directories.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -135,56 +135,56 @@ pub trait Env: Send + Sync + fmt::Debug + 'static {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in the directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// The process that this environment belongs to: the one that anchored it, or the one that runs.
+    /// Returns the process to which this environment belongs: the one that anchored it, or the current one.
     fn process(&self) -> Process;
-    /// Locks the file `path` (created if `create`), exclusively or shared with other shared holders;
-    /// `WouldBlock` if someone else, in this process or another, holds it in a way that excludes this one.
-    /// Without `create`, permission to read the file is enough. Who holds it exclusively leaves the number of
-    /// its process in the file, if that can be written and holds nothing else, and takes it out in the end.
+    /// Locks the file `path` (created if `create`), exclusively or shared with other shared holders.
+    /// `WouldBlock` if a conflicting lock is held, in this process or another. Without `create`, permission
+    /// to read the file is enough. An exclusive holder writes its process id to the file and removes it at
+    /// the end, if the file is writable and holds nothing else.
     fn lock(&self, path: &Path, create: bool, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
-    /// Who holds the lock `path`, for humans who were refused: it may have changed hands since.
+    /// Returns the holder of the lock `path`, for messages about a refused lock: it may have changed since.
     fn lock_holder(&self, path: &Path) -> io::Result<LockHolder>;
-    /// Locks the directory itself, for those who cannot make a file in it, and for those whom they exclude.
-    /// `Unsupported` where the file system cannot do that; otherwise as [`Env::lock`].
+    /// Locks the directory itself, for processes that cannot create a file in it, and for those that must
+    /// exclude them. `Unsupported` where the file system cannot lock directories; otherwise as [`Env::lock`].
     fn lock_dir(&self, directory: &Path, exclusive: bool) -> io::Result<Box<dyn DirLock>>;
-    /// What is known of `process`, which the lock file `path` names.
+    /// Returns the state of `process`, as named by the lock file `path`.
     fn owner_state(&self, path: &Path, process: u32) -> OwnerState;
-    /// Time since some fixed moment; never goes back.
+    /// Time since a fixed moment; never decreases.
     fn monotonic(&self) -> Duration;
-    /// Time since 1970; may jump. Human-readable only, never for correctness.
+    /// Time since 1970; may jump. Only for display, never for correctness.
     fn wall_clock(&self) -> Duration;
-    /// A fresh random number.
+    /// Returns a fresh random number.
     fn random_u64(&self) -> u64;
     /// How background work is run.
     fn execution(&self) -> Execution;
-    /// Starts a thread. `Unsupported` where execution is stepped.
+    /// Starts a thread. `Unsupported` in stepped execution.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Thread>>;
-    /// Lets the calling thread rest (in stepped execution: moves the clock).
+    /// Suspends the calling thread (in stepped execution: advances the clock).
     fn sleep(&self, duration: Duration);
-    /// Creates the file `path`, `bytes` zeros for which the device has space, and maps it. A child process
-    /// does not inherit the mapping. `AlreadyExists` if there is such a file; `Unsupported` on file systems
-    /// where storing into space that is allocated can fail later, which would end the process.
+    /// Creates the file `path`, with `bytes` zeros and allocated space on the device, and maps it. Child
+    /// processes do not inherit the mapping. `AlreadyExists` if the file exists. `Unsupported` on file
+    /// systems where a store into allocated space can fail later, which would end the process.
     fn create_mapped(&self, path: &Path, bytes: usize) -> io::Result<Arc<dyn MappedFile>>;
-    /// Identifies this boot of the machine: different after every restart, equal in all processes between
-    /// two. `None` if the system does not tell.
+    /// Identifies this boot of the machine: different after every restart, equal in all processes between two
+    /// restarts. `None` if the system does not provide it.
     fn boot_id(&self) -> Option<u128>;
     /// Free bytes of the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 }
 
-/// What a lock file says of its owner, a decimal number and a line feed, is shorter than this.
+/// Exclusive upper bound on the bytes of an owner in a lock file: a decimal number and a line feed.
 pub(crate) const OWNER_BYTES_MAX: usize = 16;
 
 pub(crate) fn encode_owner(process: u32) -> String {
     format!("{process}\n")
 }
 
-/// The process that the bytes of a lock file name, if they are what an owner writes.
+/// Parses the process id in a lock file; `None` if an owner did not write it.
 pub(crate) fn decode_owner(bytes: &[u8]) -> Option<u32> {
     std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?.parse().ok()
 }
 
-/// Whether an owner may write its number over the bytes of a lock file: they are no one's work.
+/// Whether an owner may overwrite the bytes of a lock file: they are zeros or an earlier owner's number.
 pub(crate) fn may_hold_owner(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0) || decode_owner(bytes).is_some()
 }

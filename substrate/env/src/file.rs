@@ -1,9 +1,9 @@
-//! Open files as the store sees them: positional reads and writes, batches, syncs.
+//! Open files as the store uses them: positional reads and writes, batches, syncs.
 //!
 //! **Invariants**
-//! - No call moves a shared position; all may be made from many threads at once.
-//! - A file opened for direct I/O refuses misaligned reads and writes in every environment, also where the
-//!   file system could not do direct I/O, so that a mistake shows on any machine.
+//! - No call moves a shared file position; all may be made from many threads concurrently.
+//! - A file opened for direct I/O rejects misaligned reads and writes in every environment. This includes
+//!   file systems without direct I/O, so that mistakes show up on any machine.
 
 use std::{fmt, io};
 
@@ -13,12 +13,12 @@ use crate::{
     AlignedBuffer, PendingRead, PendingWrite, pending_read::FinishedRead, pending_write::FinishedWrite,
 };
 
-/// How a file is opened.
+/// Mode of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Existing file, reads only.
+    /// Existing file, read-only.
     Read,
-    /// Existing file, reads and writes.
+    /// Existing file, for reading and writing.
     Write,
     /// The file must not exist; it is created with mode 0600.
     CreateNew,
@@ -27,41 +27,41 @@ pub enum OpenMode {
 /// Options of [`Env::open`](crate::Env::open).
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// Existing or new, reads or writes.
+    /// Existing or new, read or write.
     pub mode: OpenMode,
-    /// Bypass the operating system's page cache. Offsets, lengths and buffer addresses of every read and
+    /// Bypasses the operating system's page cache. Offsets, lengths and buffer addresses of every read and
     /// write must then be multiples of 4 KiB (see [`AlignedBuffer`](crate::AlignedBuffer)). A file system
-    /// that cannot do it gets ordinary I/O instead, without an error.
+    /// without direct I/O uses ordinary I/O instead, without an error.
     pub direct: bool,
 }
 
 /// One read of a batch.
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// Where to read, in bytes from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub offset: u64,
     /// Filled completely on success.
     pub buffer: &'a mut [u8],
-    /// The outcome; `Ok` before the call.
+    /// The result; `Ok` before the call.
     pub result: io::Result<()>,
 }
 
 impl<'a> ReadRequest<'a> {
-    /// A request that fills `buffer` from `offset`.
+    /// A request to fill `buffer` from `offset`.
     pub fn new(offset: u64, buffer: &'a mut [u8]) -> Self {
         Self { offset, buffer, result: Ok(()) }
     }
 }
 
-/// An open file. All calls are positional and may be made from many threads at once.
+/// An open file. All calls are positional and may be made from many threads concurrently.
 pub trait File: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Performs many reads at once, as many in flight as the device takes. Each request carries its own
-    /// result.
+    /// Performs many reads concurrently, as many in flight as the device accepts. Each request carries its
+    /// own result.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>]);
-    /// Starts to fill all of `buffer` from `offset`, and goes on while the caller does something else; where
-    /// that cannot be, the read has ended when the call returns.
+    /// Starts to fill all of `buffer` from `offset` in the background. Where that is not supported, the read
+    /// has ended when the call returns.
     fn start_read(&self, offset: u64, buffer: AlignedBuffer) -> Box<dyn PendingRead> {
         let mut buffer = buffer;
         let result = self.read_at(offset, &mut buffer);
@@ -70,9 +70,9 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, and goes on while
-    /// the caller does something else; where that cannot be, the write has ended when the call returns.
-    /// Nobody else may write there meanwhile, and [`File::sync`] covers it only once it was waited for.
+    /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, in the background.
+    /// Where that is not supported, the write has ended when the call returns. No other write may touch the
+    /// range meanwhile, and [`File::sync`] covers it only after it was waited for.
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
         let result = self.write_at(offset, &buffer[..length]);
         Box::new(FinishedWrite { buffer, result })
@@ -87,15 +87,15 @@ pub trait File: Send + Sync + fmt::Debug {
     }
     /// Truncates or extends (with zeros) to `length` bytes.
     fn set_len(&self, length: u64) -> io::Result<()>;
-    /// Reserves space on the device for the range and extends the length to its end if it is shorter;
-    /// contents unchanged. A file system that cannot reserve only extends the length. Must not run at the
-    /// same time as a call that changes the length.
+    /// Reserves space on the device for the range and extends the length to its end if the file is shorter;
+    /// contents are unchanged. A file system that cannot reserve space only extends the length. Must not run
+    /// concurrently with a call that changes the length.
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// Gives the range back to the file system; it reads as zeros. The length stays. A file system that
-    /// cannot do it leaves the range as it is.
+    /// Releases the range to the file system; it reads as zeros. The length is unchanged. A file system
+    /// without support leaves the range as it is.
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
-    /// The first offset from `offset` on behind which something other than zeros may stand; `u64::MAX`
-    /// if only a hole follows. Where the file system does not tell holes, that is `offset`.
+    /// Returns the first offset at or after `offset` from which on data other than zeros may follow;
+    /// `u64::MAX` if only a hole follows. Returns `offset` where the file system does not report holes.
     fn next_data(&self, offset: u64) -> u64 {
         offset
     }
@@ -116,7 +116,7 @@ pub(crate) fn require_direct_alignment(offset: u64, bytes: &[u8]) -> io::Result<
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// The end of a range, or `InvalidInput` where no file can reach (signed 64-bit offsets).
+/// Returns the end of a range, or `InvalidInput` beyond the largest file offset (signed 64 bits).
 pub(crate) fn range_end(offset: u64, length: u64) -> io::Result<u64> {
     match offset.checked_add(length) {
         Some(end) if i64::try_from(end).is_ok() => Ok(end),

@@ -1,15 +1,14 @@
-//! The only door to the operating system: files, locks, clock, randomness, threads.
+//! The only interface to the operating system: files, locks, clock, randomness, threads.
 //!
-//! Everything above asks an [`Env`], so that the same engine runs on a real disk ([`RealEnv`]), on a disk
-//! in memory that can be crashed at any instant ([`MemEnv`]) and on one that fails on purpose
-//! ([`FaultyEnv`]).
+//! All higher layers use an [`Env`]. So the same engine runs on a real disk ([`RealEnv`]), on an in-memory
+//! disk that can crash at any instant ([`MemEnv`]) and on one with injected faults ([`FaultyEnv`]).
 //!
 //! **Invariants**
-//! - No other crate of the store touches `std::fs`, a clock, a thread or an entropy source.
+//! - No other crate of the store uses `std::fs`, a clock, a thread or an entropy source directly.
 //! - A successful [`File::sync`] makes every earlier write, and the length, of that file durable; a
 //!   successful [`Env::sync_dir`] does the same for names in a directory. Nothing else does.
-//! - What a process has opened works in that process alone: a forked child gets errors.
-//! - After a failed sync nothing is known about the unsynced writes, and a later sync proves nothing.
+//! - Handles opened by a process work only in that process: a forked child gets errors.
+//! - After a failed sync the state of the unsynced writes is unknown, and a later sync proves nothing.
 
 mod buffer;
 mod contract;

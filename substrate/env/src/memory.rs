@@ -1,14 +1,14 @@
-//! A machine in memory: a disk that can lose power at any instant, a clock that moves when told, seeded
-//! randomness. One seed, one run.
+//! An in-memory machine: a disk that can lose power at any instant, a clock that advances on demand, seeded
+//! randomness. The same seed gives the same run.
 //!
-//! The disk knows for each file and directory the live state, the durable state and the unsynced operations
-//! between them, by 512-byte sector; [`MemEnv::crash_image`] draws from these what a power loss could leave.
-//! The root directory `/` always exists; relative paths start there too.
+//! For each file and directory, the disk tracks the live state, the durable state and the unsynced operations
+//! in between, by 512-byte sector. [`MemEnv::crash_image`] derives from these a possible state after a power
+//! loss. The root directory `/` always exists; relative paths start there too.
 //!
 //! **Invariants**
 //! - In stepped execution no outcome depends on real time, addresses or the order of a hash table.
-//! - An anchored machine is the same machine: disk, clock, randomness.
-//! - An image shares no state with the disk it was taken from; handles on the old disk stay usable.
+//! - An anchored environment shares the machine: disk, clock, randomness.
+//! - An image shares no state with its original disk; handles on the old disk stay usable.
 
 mod crash;
 mod dir_node;
@@ -50,33 +50,33 @@ use crate::{
     real::{read_monotonic, thread},
 };
 
-/// Space that an unlimited disk says it has left (1 TiB).
+/// Free space reported by an unlimited disk (1 TiB).
 const UNLIMITED_FREE_BYTES: u64 = 1 << 40;
-/// The simulated machine was switched on at this moment of 2026, in seconds since 1970.
+/// Start of the simulated machine: a moment of 2026, in seconds since 1970.
 const WALL_CLOCK_START: Duration = Duration::from_secs(1_767_225_600);
-/// How far each look at the clock moves it, so that time passes in a run without sleeps. Threads of the
-/// seeded scheduler wait without moving the clock, so that what they do from time to time would never come.
+/// Advance of the clock per read, so that time passes in a run without sleeps. Threads of the seeded
+/// scheduler wait without advancing the clock, so periodic work would never become due.
 const TICK_NANOS: u64 = if cfg!(testudo_shuttle) { 20_000_000 } else { 1_000 };
 
-/// A machine in memory.
+/// An in-memory machine.
 #[derive(Debug)]
 pub struct MemEnv {
     machine: Arc<Machine>,
     execution: Execution,
     started: Instant,
-    /// Nanoseconds since the start, where time is simulated.
+    /// Nanoseconds since the start, if time is simulated.
     clock: Arc<AtomicU64>,
-    /// Which start of the machine this is; a power loss is followed by the next one.
+    /// Number of this boot; a power loss is followed by the next one.
     boot: u128,
     random: Arc<Mutex<SplitMix>>,
-    /// Seeds of the randomness of this machine and those that it is an image of: no two of them are alike.
+    /// Seeds of the randomness of this machine and its ancestors; all are distinct.
     seeds: Arc<[u64]>,
     anchor: Option<Arc<MemAnchor>>,
     /// The process that anchored it.
     process: Process,
 }
 
-/// A directory that is held open, and the path that stands for it.
+/// A directory that is held open, and the path that refers to it.
 #[derive(Debug)]
 struct MemAnchor {
     machine: Arc<Machine>,
@@ -84,7 +84,7 @@ struct MemAnchor {
     inode: Inode,
 }
 
-/// Where `path` leads: from the root, or from a directory that is held open.
+/// Resolves the start of `path`: the root, or a directory that is held open.
 fn place<'p>(anchor: Option<&Arc<MemAnchor>>, path: &'p Path) -> Place<'p> {
     let within = |anchor: &Arc<MemAnchor>| {
         Some(Place { from: anchor.inode, path: path.strip_prefix(&anchor.directory).ok()? })
@@ -98,23 +98,23 @@ impl Drop for MemAnchor {
     }
 }
 
-/// What handles share. Lock: a leaf; nothing is called while it is held.
+/// State shared by all handles. Lock: a leaf; nothing is called while it is held.
 #[derive(Debug, Default)]
 struct Machine {
     disk: RwLock<Disk>,
-    /// The process that runs now.
+    /// The current process.
     present: Arc<AtomicU64>,
 }
 
 impl Machine {
-    /// A call that leaves the disk as it is.
+    /// Runs a call that does not change the disk.
     fn inspect<T>(&self, look: impl FnOnce(&Disk) -> io::Result<T>) -> io::Result<T> {
         let disk = self.disk.read();
         disk.require_power()?;
         look(&disk)
     }
 
-    /// A call that changes or syncs something, counted whether it succeeds or not.
+    /// Runs a call that changes or syncs something, counted whether or not it succeeds.
     fn change<T>(&self, act: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let mut disk = self.disk.write();
         disk.require_power()?;
@@ -125,18 +125,18 @@ impl Machine {
 }
 
 impl MemEnv {
-    /// An empty disk; background work is stepped.
+    /// A machine with an empty disk; background work is stepped.
     pub fn new(seed: u64) -> Arc<Self> {
         Self::with_disk(Disk::default(), vec![seed], Execution::Stepped, (0, 1))
     }
 
-    /// An empty disk for tests of concurrency: real threads and real time, nothing on a real disk. With
-    /// `--cfg testudo_shuttle`, threads of the seeded scheduler and time that is simulated.
+    /// A machine with an empty disk for concurrency tests: real threads and real time, no real disk. With
+    /// `--cfg testudo_shuttle`, threads of the seeded scheduler and simulated time.
     pub fn with_threads(seed: u64, cores: usize) -> Arc<Self> {
         Self::with_disk(Disk::default(), vec![seed], Execution::Threads { cores }, (0, 1))
     }
 
-    /// `seeds`: the last is that of the machine's own randomness. `clock`: its time and its boot.
+    /// `seeds`: the last one is the machine's own. `clock`: its time and its boot.
     fn with_disk(disk: Disk, seeds: Vec<u64>, execution: Execution, (clock, boot): (u64, u128)) -> Arc<Self> {
         let seed = seeds.last().copied().unwrap_or_default();
         let machine = Arc::new(Machine { disk: RwLock::new(disk), present: Arc::default() });
@@ -153,8 +153,8 @@ impl MemEnv {
         })
     }
 
-    /// A machine whose disk is what a power loss at this moment could leave. Equal seeds give equal images.
-    /// Nothing is locked or open there, and everything on it is durable.
+    /// Returns a machine with a disk that a power loss at this moment could leave. Equal seeds give equal
+    /// images. In the image nothing is locked or open, and everything is durable.
     pub fn crash_image(&self, policy: &CrashPolicy, seed: u64) -> Arc<Self> {
         let mut disk = self.machine.disk.write();
         disk.store_mappings();
@@ -167,8 +167,8 @@ impl MemEnv {
         Self::with_disk(disk, seeds, self.execution, (self.clock.load(Ordering::Relaxed), boot))
     }
 
-    /// Seeds of an image. A machine that has crashed draws other numbers than before, also if the seeds of
-    /// both crashes were the same.
+    /// Returns the seeds of an image. A crashed machine draws different numbers than before, even if both
+    /// crashes used the same seed.
     fn seeds_of_image(&self, seed: u64) -> Vec<u64> {
         let mut own = mix(seed);
         while self.seeds.contains(&own) {
@@ -179,8 +179,8 @@ impl MemEnv {
         seeds
     }
 
-    /// A machine whose disk is what the death of the process at this moment leaves: every write is there,
-    /// but what was unsynced still is.
+    /// Returns a machine with the disk as left by the end of the process at this moment: every write is
+    /// present, and unsynced writes remain unsynced.
     pub fn live_image(&self) -> Arc<Self> {
         let mut disk = self.machine.disk.write();
         disk.store_mappings();
@@ -190,25 +190,25 @@ impl MemEnv {
         self.image(image, self.seeds_of_image(seed), self.boot)
     }
 
-    /// What runs from now on is a child that was forked from this process, until
-    /// [`MemEnv::return_to_parent`]: what was opened before belongs to the parent. Of one level.
+    /// Switches to a child forked from this process, until [`MemEnv::return_to_parent`]: handles opened
+    /// before belong to the parent. Only one level.
     pub fn fork(&self) {
         self.machine.present.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The process that called [`MemEnv::fork`] goes on.
+    /// Switches back to the process that called [`MemEnv::fork`].
     pub fn return_to_parent(&self) {
         self.machine.present.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Number of calls so far that changed or synced something, failed ones included: creating opens,
-    /// writes, syncs, length changes, reservations, holes, and everything on names except listing.
+    /// Number of calls so far that changed or synced something, including failed ones: creating opens,
+    /// writes, syncs, length changes, reservations, holes, and all name operations except listing.
     pub fn operation_count(&self) -> u64 {
         self.machine.disk.read().operation_count
     }
 
-    /// Lets `count` more such calls happen; then the power is off: every further call, reads included,
-    /// fails with [`SIMULATED_CRASH`], and the disk stays as it is for [`MemEnv::crash_image`].
+    /// Allows `count` more such calls, then turns the power off: every further call, including reads, fails
+    /// with [`SIMULATED_CRASH`], and the disk is frozen for [`MemEnv::crash_image`].
     pub fn crash_after(&self, count: u64) {
         let mut disk = self.machine.disk.write();
         disk.crash_at = Some(disk.operation_count.saturating_add(count));
@@ -219,13 +219,13 @@ impl MemEnv {
         self.machine.disk.read().require_power().is_err()
     }
 
-    /// Writes and reservations that would occupy more than `bytes` in all fail with `StorageFull` and
-    /// change nothing; `None` lifts the limit.
+    /// Sets a space limit: writes and reservations that would occupy more than `bytes` in total fail with
+    /// `StorageFull` and change nothing; `None` lifts the limit.
     pub fn space_limit(&self, bytes: Option<u64>) {
         self.machine.disk.write().space_limit = bytes;
     }
 
-    /// Bytes that all files occupy.
+    /// Bytes occupied by all files.
     pub fn used_bytes(&self) -> u64 {
         self.machine.disk.read().used_bytes()
     }
@@ -242,7 +242,7 @@ impl MemEnv {
         Ok(())
     }
 
-    /// Test access: the whole content of a file.
+    /// Test access: the whole contents of a file.
     pub fn file_bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let mut disk = self.machine.disk.write();
         disk.store_mappings();
@@ -252,7 +252,7 @@ impl MemEnv {
         Ok(bytes)
     }
 
-    /// Test access: cuts or extends a file to `length` bytes, durably.
+    /// Test access: truncates or extends a file to `length` bytes, durably.
     pub fn truncate(&self, path: impl AsRef<Path>, length: u64) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
         let inode = disk.resolve_file(Place::of(path.as_ref()))?;
@@ -262,7 +262,7 @@ impl MemEnv {
         Ok(())
     }
 
-    /// Test access: gives a file, created if there is none, exactly these bytes, durably.
+    /// Test access: sets the contents of a file, created if missing, durably.
     pub fn replace(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let path = Place::of(path.as_ref());
         let mut disk = self.machine.disk.write();
@@ -274,9 +274,9 @@ impl MemEnv {
         Ok(())
     }
 
-    /// Test access: what a sync of the file that fails does, beside failing: an arbitrary part of what was
-    /// unsynced, as the policy and the seed say, is durable, and no later sync writes the rest, because the
-    /// kernel counts it as clean. Reads still see it, unless `evicted`.
+    /// Test access: the effect of a failed sync of the file, apart from the error. An arbitrary part of the
+    /// unsynced changes, by policy and seed, becomes durable. No later sync writes the rest, because the
+    /// kernel considers it clean. Reads still see it, unless `evicted`.
     pub fn fail_sync(
         &self,
         path: impl AsRef<Path>,
@@ -290,7 +290,7 @@ impl MemEnv {
         Ok(())
     }
 
-    /// Test access: puts these bytes at an offset of a file, durably.
+    /// Test access: writes these bytes at an offset of a file, durably.
     pub fn overwrite(&self, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut disk = self.machine.disk.write();
         let inode = disk.resolve_file(Place::of(path.as_ref()))?;
@@ -305,7 +305,7 @@ impl MemEnv {
         self.machine.disk.read().all_files()
     }
 
-    /// This machine with `directory` held open, as [`Env::anchor`] says.
+    /// Returns this machine with `directory` held open, as [`Env::anchor`] describes.
     pub fn anchored(&self, directory: &Path) -> io::Result<Arc<Self>> {
         let inode = {
             let mut disk = self.machine.disk.write();
@@ -341,7 +341,7 @@ impl MemEnv {
         self.execution == Execution::Stepped
     }
 
-    /// Real threads have real time, all others that of the machine in memory.
+    /// Real threads use real time, all others that of the in-memory machine.
     fn is_simulated_time(&self) -> bool {
         self.is_stepped() || cfg!(testudo_shuttle)
     }
@@ -497,7 +497,7 @@ impl Env for MemEnv {
     }
 }
 
-/// A held lock; the file stays as long as it is held.
+/// A held lock; the file exists while it is held.
 #[derive(Debug)]
 struct MemLock {
     machine: Arc<Machine>,
@@ -505,7 +505,7 @@ struct MemLock {
     anchor: Option<Arc<MemAnchor>>,
     path: Box<Path>,
     is_exclusive: bool,
-    /// The one that took it.
+    /// The process that took it.
     process: Process,
 }
 

@@ -1,16 +1,16 @@
-//! A read that goes on while its owner does something else.
+//! A read that proceeds in the background.
 //!
 //! **Invariants**
-//! - The buffer belongs to the read until [`PendingRead::wait`] gives it back.
-//! - A read may be dropped at any time; its memory is not reused before nobody writes into it any more.
+//! - The buffer belongs to the read until [`PendingRead::wait`] returns it.
+//! - A read may be dropped at any time; its memory is not reused while anything may still write into it.
 
 use std::{fmt, io};
 
 use crate::AlignedBuffer;
 
-/// A read under way.
+/// A read in flight.
 pub trait PendingRead: Send + fmt::Debug {
-    /// Waits for its end and gives the buffer back, filled completely if the result is `Ok`.
+    /// Waits for the read to end and returns the buffer, completely filled if the result is `Ok`.
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>);
 }
 

@@ -1,21 +1,21 @@
-//! A write that goes on while its owner does something else.
+//! A write that proceeds in the background.
 //!
 //! **Invariants**
-//! - The buffer belongs to the write until [`PendingWrite::wait`] gives it back.
-//! - A write that is dropped has ended when the drop returns: what becomes of its place in the file is up to
-//!   its owner alone.
+//! - The buffer belongs to the write until [`PendingWrite::wait`] returns it.
+//! - A dropped write has ended when the drop returns: afterwards only its owner changes that range of the
+//!   file.
 
 use std::{fmt, io};
 
 use crate::AlignedBuffer;
 
-/// So many writes under way at once are worth starting: each has an io_uring of its own while it lasts, and
-/// of these 16 are kept, for reads, too. More would be made and dropped again, and that takes longer.
+/// Maximum useful number of writes in flight. Each has its own io_uring while it lasts; 16 of these are
+/// pooled, also for reads. More would be created and dropped each time, which takes longer.
 pub const WRITES_AT_ONCE: usize = 12;
 
-/// A write under way.
+/// A write in flight.
 pub trait PendingWrite: Send + fmt::Debug {
-    /// Waits for its end and gives the buffer back, unchanged. `Ok` means what it means for
+    /// Waits for the write to end and returns the unchanged buffer. `Ok` has the same meaning as for
     /// [`crate::File::write_at`].
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>);
 }

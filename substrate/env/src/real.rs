@@ -1,13 +1,13 @@
-//! The machine itself: files through system calls, clocks, entropy, threads.
+//! The real machine: files through system calls, clocks, entropy, threads.
 //!
 //! **Invariants**
-//! - No link in the last component of a path is followed, but by `anchor`; directories are made with mode
-//!   0700, files 0600.
-//! - A lock is a flock on a descriptor of its own, so it excludes other holders in this process as well, and
-//!   the kernel drops it when the last process that has a copy of the descriptor dies.
-//! - A forked child changes nothing through what its parent has opened: a lock is released by the process
-//!   that took it, files and anchored directories refuse every call. An environment that is not anchored has
-//!   nothing open, and works in the child as well.
+//! - No link in the last component of a path is followed, except by `anchor`; directories are created with
+//!   mode 0700, files with 0600.
+//! - A lock is a flock on a separate descriptor, so it also excludes other holders in this process. The
+//!   kernel releases it when the last process with a copy of the descriptor ends.
+//! - A forked child changes nothing through handles of its parent: only the process that took a lock releases
+//!   it; files and anchored directories refuse every call. An environment that is not anchored holds nothing
+//!   open and works in the child as well.
 
 pub(crate) mod file;
 pub(crate) mod fork_page;
@@ -54,7 +54,7 @@ pub struct RealEnv {
     reads: Arc<ReadBackend>,
     started: Instant,
     anchor: Option<Anchor>,
-    /// The one that made it.
+    /// The process that created it.
     process: Process,
 }
 
@@ -65,14 +65,14 @@ pub struct RealEnvBuilder {
 }
 
 impl RealEnvBuilder {
-    /// Batches of reads go through threads even where io_uring is there.
+    /// Disables io_uring: batches of reads use threads even where it is available.
     #[must_use]
     pub fn without_io_uring(mut self) -> Self {
         self.allow_ring = false;
         self
     }
 
-    /// The environment.
+    /// Creates the environment.
     pub fn build(self) -> Arc<RealEnv> {
         let reads = Arc::new(ReadBackend::new(self.allow_ring));
         Arc::new(RealEnv { reads, started: read_monotonic(), anchor: None, process: Process::current() })
@@ -80,17 +80,17 @@ impl RealEnvBuilder {
 }
 
 impl RealEnv {
-    /// The machine with the fastest way to read that it offers.
+    /// The machine with the fastest available way to read.
     pub fn new() -> Arc<Self> {
         Self::builder().build()
     }
 
-    /// Options first.
+    /// Starts building an environment with options.
     pub fn builder() -> RealEnvBuilder {
         RealEnvBuilder { allow_ring: true }
     }
 
-    /// How batches are read: `"io_uring"` or `"threads"`.
+    /// Name of the backend for batches: `"io_uring"` or `"threads"`.
     pub fn io_backend(&self) -> &'static str {
         self.reads.name()
     }
@@ -99,12 +99,12 @@ impl RealEnv {
         anchor::place(self.anchor.as_ref(), path)
     }
 
-    /// How a file is read that is opened now. What a parent has made is of no use to a child.
+    /// The read backend for files opened now. A child cannot use its parent's.
     fn reads(&self) -> Arc<ReadBackend> {
         if self.process.is_current() { Arc::clone(&self.reads) } else { self.reads.for_child() }
     }
 
-    /// Fails if the directory was opened by a process of which this one is a fork.
+    /// Fails if the directory was opened by a process from which this one was forked.
     fn check_process(&self) -> io::Result<()> {
         if self.anchor.is_some() { self.process.check().map_err(io::Error::other) } else { Ok(()) }
     }
@@ -225,7 +225,7 @@ impl Env for RealEnv {
         let mut bytes = [0; 8];
         match retry_on_intr(|| rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())) {
             Ok(count) if count == bytes.len() => u64::from_le_bytes(bytes),
-            // Kernels without the call: the hasher's keys come from the system's entropy as well.
+            // Without the system call, use the hasher's keys, which come from the system's entropy as well.
             _ => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), self.monotonic()),
         }
     }

@@ -1,5 +1,5 @@
-//! Environments and files that stand before others and add one thing: a directory held open, a lock that is
-//! checked, space kept back, faults on request.
+//! Wrappers around environments and files, each adding one thing: a directory held open, a checked lock,
+//! reserved space, injected faults.
 
 pub(crate) mod anchor;
 pub(crate) mod faulty;

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! One set of facts about files, directories, locks and clocks, shown for every environment: the real
-//! machine through io_uring, through threads, and the machine in memory.
+//! One set of tests about files, directories, locks and clocks for every environment: the real machine with
+//! io_uring, with threads, and the in-memory machine.
 
 use std::{
     io::ErrorKind,
@@ -22,7 +22,7 @@ struct Place {
 
 impl Place {
     fn real(env: Arc<RealEnv>) -> Self {
-        // Next to the build, not in a directory that may be in memory: direct I/O shall be direct.
+        // Next to the build, not in a directory that may be in memory, so that direct I/O is really direct.
         let guard = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self { env, root: guard.path().to_owned(), _guard: Some(guard) }
     }
@@ -99,7 +99,7 @@ fn reading_past_the_end_is_unexpected_eof(place: &Place) {
     }
 }
 
-/// Fills `bytes` in one batch with the pages of a [`paged_file`] that `page_of` names.
+/// Fills `bytes` in one batch with the pages of a [`paged_file`] given by `page_of`.
 fn read_and_check(file: &dyn File, bytes: &mut AlignedBuffer, page_of: impl Fn(usize) -> usize) {
     let mut requests: Vec<_> = bytes
         .chunks_mut(4096)
@@ -114,7 +114,7 @@ fn read_and_check(file: &dyn File, bytes: &mut AlignedBuffer, page_of: impl Fn(u
     }
 }
 
-fn a_batch_larger_than_any_queue_fills_every_buffer(place: &Place) {
+fn oversized_batch_fills_every_buffer(place: &Place) {
     const PAGES: usize = 300;
     paged_file(place, "a", PAGES);
     let file = place.open("a", OpenMode::Read, true).unwrap();
@@ -139,7 +139,7 @@ fn each_request_of_a_batch_has_its_own_result(place: &Place) {
     assert!(good.iter().all(|&byte| byte == 5));
 }
 
-fn reads_go_on_in_the_background(place: &Place) {
+fn reads_proceed_in_the_background(place: &Place) {
     const PAGES: usize = 64;
     paged_file(place, "a", PAGES);
     let file = place.open("a", OpenMode::Read, true).unwrap();
@@ -147,7 +147,7 @@ fn reads_go_on_in_the_background(place: &Place) {
     let pending: Vec<_> = (0..48).step_by(3).map(|first| (first, start(first))).collect();
     for (number, (first, read)) in pending.into_iter().enumerate() {
         if number % 3 == 1 {
-            // Nobody waits for it.
+            // Dropped without waiting.
             drop(read);
             continue;
         }
@@ -160,7 +160,7 @@ fn reads_go_on_in_the_background(place: &Place) {
     }
 }
 
-fn a_background_read_fails_when_it_is_waited_for(place: &Place) {
+fn background_read_reports_failure_on_wait(place: &Place) {
     paged_file(place, "a", 4);
     let file = place.open("a", OpenMode::Read, true).unwrap();
     let read = file.start_read(3 * 4096, AlignedBuffer::zeroed(2 * 4096));
@@ -184,14 +184,14 @@ fn a_background_read_outlives_its_file_handle(place: &Place) {
     );
 }
 
-fn writes_go_on_in_the_background(place: &Place) {
+fn writes_proceed_in_the_background(place: &Place) {
     const PAGES: usize = 16;
     let file = place.open("a", OpenMode::CreateNew, true).unwrap();
     file.allocate(0, 3 * PAGES as u64 * 4096).unwrap();
     for (number, is_awaited) in [true, false, true].into_iter().enumerate() {
         let mut buffer = AlignedBuffer::zeroed(PAGES * 4096);
         buffer.fill(pattern(number));
-        // Its last page is not meant.
+        // The last page of the buffer is not written.
         let write = file.start_write((number * PAGES * 4096) as u64, buffer, (PAGES - 1) * 4096);
         if is_awaited {
             let (buffer, result) = write.wait();
@@ -199,7 +199,7 @@ fn writes_go_on_in_the_background(place: &Place) {
             assert!(buffer.len() == PAGES * 4096 && buffer.iter().all(|&byte| byte == pattern(number)));
         }
     }
-    // Dropping one has ended it as well.
+    // Dropping the write has ended it as well.
     let mut read = AlignedBuffer::zeroed(3 * PAGES * 4096);
     file.read_at(0, &mut read).unwrap();
     for (page, chunk) in read.chunks(4096).enumerate() {
@@ -278,7 +278,7 @@ fn allocation_extends_and_keeps_contents(place: &Place) {
     assert!(bytes[..100].iter().all(|&byte| byte == 3) && bytes[100..].iter().all(|&byte| byte == 0));
 }
 
-fn a_hole_reads_as_zeros_and_gives_space_back(place: &Place) {
+fn hole_reads_as_zeros_and_releases_space(place: &Place) {
     let file = place.create("a");
     file.write_at(0, &vec![8; 1 << 20]).unwrap();
     file.sync().unwrap();
@@ -296,7 +296,7 @@ fn a_hole_reads_as_zeros_and_gives_space_back(place: &Place) {
     assert_eq!((bytes[999], bytes[1_010], bytes[65_535], bytes[196_608]), (8, 8, 8, 8));
 }
 
-fn a_sparse_file_costs_little(place: &Place) {
+fn sparse_file_occupies_little_space(place: &Place) {
     let file = place.create("a");
     file.set_len(1 << 30).unwrap();
     file.write_at((1 << 30) - 1, b"x").unwrap();
@@ -333,7 +333,7 @@ fn a_read_handle_refuses_changes(place: &Place) {
     file.sync().unwrap();
 }
 
-fn opens_say_what_is_wrong(place: &Place) {
+fn open_errors_identify_the_cause(place: &Place) {
     place.create("a");
     place.env.create_dir(&place.path("d")).unwrap();
     assert_eq!(error_kind(place.open("a", OpenMode::CreateNew, false)), ErrorKind::AlreadyExists);
@@ -392,7 +392,7 @@ fn a_rename_replaces_and_open_handles_keep_their_file(place: &Place) {
     assert_eq!(error_kind(place.env.rename(&place.path("target"), &elsewhere)), ErrorKind::InvalidInput);
 }
 
-fn a_removed_file_lives_until_its_handles_are_closed(place: &Place) {
+fn removed_file_exists_until_its_handles_are_closed(place: &Place) {
     let file = place.create("a");
     file.write_at(0, b"still").unwrap();
     place.env.remove_file(&place.path("a")).unwrap();
@@ -473,30 +473,30 @@ macro_rules! facts {
 facts!(
     reads_return_what_was_written,
     reading_past_the_end_is_unexpected_eof,
-    a_batch_larger_than_any_queue_fills_every_buffer,
+    oversized_batch_fills_every_buffer,
     each_request_of_a_batch_has_its_own_result,
-    reads_go_on_in_the_background,
-    writes_go_on_in_the_background,
-    a_background_read_fails_when_it_is_waited_for,
+    reads_proceed_in_the_background,
+    writes_proceed_in_the_background,
+    background_read_reports_failure_on_wait,
     a_background_read_outlives_its_file_handle,
     misaligned_direct_access_is_invalid_input,
     many_threads_read_batches_at_once,
     lengths_change_and_the_gap_reads_as_zeros,
     allocation_extends_and_keeps_contents,
-    a_hole_reads_as_zeros_and_gives_space_back,
-    a_sparse_file_costs_little,
+    hole_reads_as_zeros_and_releases_space,
+    sparse_file_occupies_little_space,
     impossible_offsets_are_invalid_input,
     a_read_handle_refuses_changes,
-    opens_say_what_is_wrong,
+    open_errors_identify_the_cause,
     directories_list_create_and_remove,
     a_rename_replaces_and_open_handles_keep_their_file,
-    a_removed_file_lives_until_its_handles_are_closed,
+    removed_file_exists_until_its_handles_are_closed,
     locks_exclude_within_the_process,
     time_passes_and_numbers_differ,
     threads_run_and_a_panic_is_reported,
 );
 
-/// Facts about the real machine only.
+/// Tests of the real machine only.
 mod real_machine {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -546,7 +546,7 @@ mod real_machine {
     }
 
     #[test]
-    fn a_fifo_is_refused_without_waiting_for_its_other_end() {
+    fn fifo_is_refused_without_blocking() {
         let place = place();
         let fifo = place.path("fifo");
         let made = rustix::fs::mknodat(

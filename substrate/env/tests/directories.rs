@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Facts about directories that are moved, replaced and removed while they are open, and about locks whose
-//! file is, on the real machine and on the one in memory.
+//! Tests of directories that are moved, replaced and removed while they are open, and of locks whose file is,
+//! on the real machine and on the in-memory one.
 
 use std::{
     io::ErrorKind,
@@ -54,7 +54,7 @@ fn kind_of<T>(result: std::io::Result<T>) -> ErrorKind {
     result.err().expect("an error").kind()
 }
 
-fn an_anchored_directory_is_the_same_wherever_it_is_moved(place: &Place) {
+fn anchored_directory_stays_the_same_when_moved(place: &Place) {
     let (env, db) = (place.anchored(), place.path("db"));
     create(&*env, &db.join("before")).unwrap();
     place.env.rename(&db, &place.path("moved")).unwrap();
@@ -70,7 +70,7 @@ fn an_anchored_directory_is_the_same_wherever_it_is_moved(place: &Place) {
     assert_eq!(kind_of(env.remove_file(&db.join("stranger"))), ErrorKind::NotFound);
     assert!(env.free_bytes(&db.join("renamed")).unwrap() > 0);
     env.sync_dir(&db.join("..")).unwrap();
-    // Other paths lead where they did.
+    // Other paths resolve as before.
     create(&*env, &place.path("beside")).unwrap();
     assert_eq!(names(&*place.env, &place.root), ["beside", "db", "moved"]);
 }
@@ -81,7 +81,7 @@ fn an_anchor_needs_a_directory(place: &Place) {
     assert_eq!(kind_of(place.env.anchor(&place.path("nothing"))), ErrorKind::NotFound);
 }
 
-fn only_the_directory_itself_is_removed_by_its_anchor(place: &Place) {
+fn anchor_removes_only_its_own_directory(place: &Place) {
     let (env, db) = (place.anchored(), place.path("db"));
     place.env.rename(&db, &place.path("moved")).unwrap();
     place.env.create_dir(&db).unwrap();
@@ -97,7 +97,7 @@ fn only_the_directory_itself_is_removed_by_its_anchor(place: &Place) {
     assert_eq!(names(&*env, &db), Vec::<String>::new());
 }
 
-fn an_anchor_within_an_anchor_is_the_same_directory(place: &Place) {
+fn nested_anchor_refers_to_the_same_directory(place: &Place) {
     let (env, db) = (place.anchored(), place.path("db"));
     place.env.rename(&db, &place.path("moved")).unwrap();
     let again = env.anchor(&db).unwrap();
@@ -105,7 +105,7 @@ fn an_anchor_within_an_anchor_is_the_same_directory(place: &Place) {
     assert_eq!(names(&*place.env, &place.path("moved")), ["a"]);
 }
 
-fn who_is_refused_learns_who_holds_the_lock(place: &Place) {
+fn lock_holder_is_reported(place: &Place) {
     let lock = place.path("LOCK");
     assert_eq!(kind_of(place.env.lock_holder(&lock)), ErrorKind::NotFound);
     let held = place.env.lock(&lock, true, true).unwrap();
@@ -118,7 +118,7 @@ fn who_is_refused_learns_who_holds_the_lock(place: &Place) {
     assert_eq!(place.env.lock_holder(&lock).unwrap(), LockHolder::NoOwner, "readers have no number");
 }
 
-fn a_lock_notices_that_its_file_was_removed_or_replaced(place: &Place) {
+fn lock_detects_removal_or_replacement_of_its_file(place: &Place) {
     let (env, lock) = (place.anchored(), place.path("db").join("LOCK"));
     let held = env.lock(&lock, true, true).unwrap();
     assert!(held.is_in_place().unwrap());
@@ -147,7 +147,7 @@ fn nothing_is_written_once_the_lock_was_lost(place: &Place) {
         assert!(error.to_string().contains("LOCK"), "{error}");
     };
     refused(file.write_at(0, b"after"));
-    // Coming back is not enough: someone may have been here in between.
+    // Recreating the file is not enough: another process may have owned the lock in between.
     create(&*plain, &path).unwrap();
     refused(file.set_len(0));
     refused(file.allocate(0, 9999));
@@ -174,12 +174,12 @@ macro_rules! facts {
 }
 
 facts!(
-    an_anchored_directory_is_the_same_wherever_it_is_moved,
+    anchored_directory_stays_the_same_when_moved,
     an_anchor_needs_a_directory,
-    only_the_directory_itself_is_removed_by_its_anchor,
-    an_anchor_within_an_anchor_is_the_same_directory,
-    who_is_refused_learns_who_holds_the_lock,
-    a_lock_notices_that_its_file_was_removed_or_replaced,
+    anchor_removes_only_its_own_directory,
+    nested_anchor_refers_to_the_same_directory,
+    lock_holder_is_reported,
+    lock_detects_removal_or_replacement_of_its_file,
     nothing_is_written_once_the_lock_was_lost,
 );
 
@@ -193,7 +193,7 @@ fn a_link_to_a_directory_is_followed_once() {
     create(&*env, &link.join("a")).unwrap();
     assert_eq!(names(&*place.env, &db), ["a"]);
     assert_eq!(names(&*env, &link), ["a"]);
-    // A link within the directory is none of its files.
+    // A link within the directory is not one of its files.
     std::os::unix::fs::symlink(db.join("a"), db.join("b")).unwrap();
     let options = OpenOptions { mode: OpenMode::Write, direct: false };
     assert_eq!(kind_of(env.open(&link.join("b"), options)), ErrorKind::InvalidInput);

@@ -1,4 +1,4 @@
-//! Prints what inserting, reading and scanning a memtable of 64 MB costs.
+//! Prints the cost of inserting into, reading and scanning a memtable of 64 MB.
 //!
 //! Run with `cargo run --release -p testudo-memtable --example insert_rate`.
 

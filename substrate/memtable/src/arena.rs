@@ -1,24 +1,24 @@
 //! All memory of one memtable in raw chunks: the bytes of all versions of all keys, and leaves and groups of
 //! the index.
 //!
-//! A record is a [`Header`], the key and room for the value, aligned to eight bytes and named by 32 bits: the
-//! window of its chunk and its place therein in units of eight bytes. Space is handed to threads in slabs,
-//! which they fill in the order of arrival, since memory that is written in sequence is in the cache before
-//! it is needed; records of size go into the chunk directly, large ones into a chunk of their own. Nothing is
-//! freed before the arena is dropped. Parts of the index ([`Held`]) begin at cache lines, in spans of their
-//! own, so that records do not push them across lines.
+//! A record is a [`Header`], the key and room for the value, aligned to eight bytes. It is addressed by 32
+//! bits: the window of its chunk, and its offset in the window in units of eight bytes. Space is handed to
+//! threads in slabs, which they fill in order of arrival, because sequentially written memory is in the cache
+//! before it is needed. Larger records go directly into the chunk, very large ones into a dedicated chunk.
+//! Nothing is freed before the arena is dropped. Parts of the index ([`Held`]) start at cache lines, in
+//! separate spans, so that records do not shift them across lines.
 //!
 //! **Invariants**
 //! - A [`Record`] cannot be copied: it is owned by one leaf entry or by the `prev` of one other record. So
-//!   `&Record` means that nobody writes the record, `&mut Record` that nobody else reads it, and the borrow
-//!   checker, with the leaf's lock, keeps readers off a value that is being replaced.
-//! - A [`Record`] is used only with the arena that made it. Each memtable has one arena, and leaves never
+//!   `&Record` means that the record is not being written, `&mut Record` that it has no other reader. The
+//!   borrow checker, together with the leaf's lock, keeps readers off a value that is being replaced.
+//! - A [`Record`] is used only with the arena that created it. Each memtable has one arena, and leaves never
 //!   leave their memtable.
-//! - A [`Held`] is dropped before the arena that made it: both are fields of one [`crate::table::Table`],
-//!   whose order says so, and no part of the index leaves it.
-//! - Space once given out, to a slab or from a slab, is not given out again; so records never overlap. None
-//!   crosses the end of a chunk.
-//! - Header and key are written before the record becomes known; of the value, `value_bytes` are.
+//! - A [`Held`] is dropped before the arena that created it: the field order of [`crate::table::Table`],
+//!   which has both, ensures it. No part of the index leaves the table.
+//! - Space handed out, to a slab or from a slab, is never handed out again; so records never overlap. No
+//!   record crosses the end of a chunk.
+//! - Header and key are written before the record becomes reachable; of the value, `value_bytes` bytes are.
 #![expect(unsafe_code, reason = "records are raw bytes in chunks, named by 32 bits to keep the index small")]
 
 use std::{marker::PhantomData, mem, num::NonZeroU32, ops, ptr::NonNull, slice};
@@ -39,61 +39,61 @@ use crate::windows::{WINDOWS_MAX, Windows};
 
 const UNIT_BYTES: usize = 8;
 const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
-/// Lines of a record that are loaded ahead.
+/// Cache lines of a record to prefetch.
 const RECORD_LINES: usize = 3;
-/// Units of a window, as a power of two; a window holds at most one chunk of the full size.
+/// Log2 of the units per window; a window holds at most one full-size chunk.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
 const FIRST_CHUNK_BYTES: usize = PIECE_BYTES;
-/// A record of this size that does not fit in what is left of the chunk gets a chunk of its own, as long as
-/// there are plenty of names for chunks.
+/// A record of at least this size that does not fit into the rest of the chunk gets a dedicated chunk, while
+/// window ids are plentiful.
 const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;
-/// A record of this size does not go through a slab.
+/// A record of at least this size does not go through a slab.
 const DIRECT_BYTES: usize = 1 << 10;
 const SLABS: usize = 16;
 const SLAB_BYTES: usize = 16 << 10;
 const SMALL_SLAB_BYTES: usize = 1 << 10;
 /// An arena smaller than this has one small slab for all threads.
 const SMALL_ARENA_BYTES: u64 = 256 << 10;
-/// Where the kind is in the length of the key: its number has the whole byte.
+/// Position of the kind in the key length word: the kind has the top byte.
 const KIND_SHIFT: u32 = 24;
 const KEY_BYTES_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// What comes before a record's key and value.
+/// Header before a record's key and value.
 #[repr(C)]
 struct Header {
     seqno: u64,
     prev: Option<Record>,
-    /// Length of the key; the highest byte says the kind.
+    /// Length of the key; the highest byte is the kind.
     key_bytes_and_kind: u32,
     value_bytes: u32,
     value_capacity: u32,
 }
 
-/// Names a record and owns it.
+/// Owned address of a record.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Record(NonZeroU32);
 
-/// Space that was given out, in units.
+/// Space that was handed out, in units.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     at: u32,
     left: u32,
 }
 
-/// A span from which records are cut; the start in the high half, what is left in the low. On cache lines of
-/// its own.
+/// A span from which records are cut: its start in the high half, the remaining units in the low half. On
+/// separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slab(AtomicU64);
 
-/// A part of the index, in the memory of an arena. REQUIRES: it is dropped before the arena.
+/// A part of the index in the memory of an arena. REQUIRES: it is dropped before the arena.
 #[derive(Debug)]
 pub(crate) struct Held<T>(NonNull<T>);
 
-// SAFETY: it owns its value, as a box does.
+// SAFETY: it owns its value, like a box.
 unsafe impl<T: Send> Send for Held<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Held<T> {}
@@ -103,7 +103,7 @@ impl<T> ops::Deref for Held<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `hold` wrote the value into space of its own, and the arena is still there.
+        // SAFETY: `hold` wrote the value into separate space, and the arena still exists.
         unsafe { self.0.as_ref() }
     }
 }
@@ -120,7 +120,7 @@ impl<T> Drop for Held<T> {
     #[inline]
     fn drop(&mut self) {
         if mem::needs_drop::<T>() {
-            // SAFETY: as for `deref_mut`; nobody uses the value any more.
+            // SAFETY: as for `deref_mut`; the value has no other user.
             unsafe { self.0.drop_in_place() };
         }
     }
@@ -144,21 +144,21 @@ impl Version<'_> {
 #[derive(Debug)]
 struct Space {
     chunks: Vec<Chunk>,
-    /// The free end of the current chunk, in units.
+    /// Start and length of the current chunk's free end, in units.
     at: u32,
     left: u32,
-    /// Free space for parts of the index; begins at a cache line.
+    /// Free space for parts of the index; starts at a cache line.
     index: Span,
-    /// Bytes of all chunks for small records so far.
+    /// Total bytes of the chunks for small records.
     chunk_bytes: usize,
 }
 
-/// The memory of one memtable. Begins with what every insert looks at.
+/// The memory of one memtable. The fields that every insert accesses come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Arena {
     bytes: AtomicU64,
-    /// The slab of all threads, as long as the arena is small.
+    /// The slab of all threads while the arena is small.
     small_slab: AtomicU64,
     slabs: OnceLock<Box<[Slab; SLABS]>>,
     windows: Windows,
@@ -168,7 +168,7 @@ pub(crate) struct Arena {
 }
 
 thread_local! {
-    /// Which slab a thread uses; threads are given different ones in turn.
+    /// Index of a thread's slab, assigned round-robin.
     static SLAB_OF_THREAD: usize = {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % SLABS
@@ -176,7 +176,7 @@ thread_local! {
 }
 
 impl Arena {
-    /// Bytes at its begin that inserts look at.
+    /// Bytes at its start that inserts access.
     pub(crate) const INSERT_BYTES: usize = mem::offset_of!(Arena, windows) + Windows::FIRST_BYTES;
 
     pub(crate) fn new(pool: Arc<ChunkPool>) -> Self {
@@ -185,7 +185,7 @@ impl Arena {
         Self {
             pool,
             windows: Windows::default(),
-            // No record has the name 0, so window 0 stays unused.
+            // No record has address 0, so window 0 stays unused.
             window_count: AtomicU32::new(1),
             bytes: AtomicU64::new(0),
             small_slab: AtomicU64::new(0),
@@ -198,28 +198,28 @@ impl Arena {
         &self.pool
     }
 
-    /// Bytes taken from the pool and for the tables that find them.
+    /// Bytes taken from the pool, and of the tables that address them.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether half of the names for chunks are in use. The others are enough for any batch: from here on a
-    /// chunk is of the full size, and at least half of it is used.
+    /// Whether half of the window ids are in use. The rest is enough for any batch: from here on chunks have
+    /// the full size, and at least half of each is used.
     pub(crate) fn is_half_named(&self) -> bool {
         self.window_count.load(Ordering::Relaxed) >= WINDOWS_MAX / 2
     }
 
-    /// For tests: as if so many more names were in use.
+    /// For tests: acts as if `count` more window ids were in use.
     pub(crate) fn use_up_names(&self, count: u32) {
         self.window_count.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Writes a record and returns it with the bytes by which the arena grew.
+    /// Writes a record; returns it and the bytes by which the arena grew.
     pub(crate) fn write(&self, version: &Version<'_>, prev: Option<Record>) -> (Record, u64) {
         self.write_with_room(version, prev, 0)
     }
 
-    /// As [`Arena::write`], with room for that many more bytes of the value.
+    /// Like [`Arena::write`], with room for `room` more bytes of the value.
     #[inline]
     pub(crate) fn write_with_room(
         &self,
@@ -230,7 +230,7 @@ impl Arena {
         let Version { seqno, kind, key, value } = *version;
         debug_assert!(
             prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < seqno),
-            "versions lead to older ones"
+            "versions link to older ones"
         );
         let units = (HEADER_BYTES + key.len() + value.len() + room).div_ceil(UNIT_BYTES);
         let (at, grown) = self.place(units);
@@ -242,22 +242,22 @@ impl Arena {
             value_capacity: u32::try_from(units * UNIT_BYTES - HEADER_BYTES - key.len()).unwrap_or(u32::MAX),
         };
         let start = self.start(at);
-        // The next records go into the lines after this one's, most likely.
+        // The next records most likely go into the lines after this one's.
         prefetch::<RECORD_LINES>(start.as_ptr().wrapping_add(units * UNIT_BYTES + 4 * LINE_BYTES));
-        // SAFETY: `place` gave `units` of space, at least the header, aligned to eight bytes, to us alone.
+        // SAFETY: `place` gave us exclusive space of `units`, at least the header, aligned to eight bytes.
         unsafe { start.cast::<Header>().write(header) };
-        // SAFETY: the space goes on for key and value after the header.
+        // SAFETY: the space continues for key and value after the header.
         let body = unsafe { start.add(HEADER_BYTES) };
         // SAFETY: as above; `key` is not in this arena, or in a record that is not this new one.
         unsafe { body.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len()) };
-        // SAFETY: the space goes on for the value after the key.
+        // SAFETY: the space continues for the value after the key.
         let body = unsafe { body.add(key.len()) };
         // SAFETY: as for the key.
         unsafe { body.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len()) };
         (Record(NonZeroU32::new(at).expect("window 0 is unused")), grown)
     }
 
-    /// Puts a part of the index at the begin of a cache line; returns it with the bytes by which the arena
+    /// Stores a part of the index at the start of a cache line; returns it and the bytes by which the arena
     /// grew. REQUIRES: it is dropped before the arena.
     pub(crate) fn hold<T>(&self, value: T) -> (Held<T>, u64) {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
@@ -278,19 +278,19 @@ impl Arena {
         space.index = Span { at: at + units, left: space.index.left - units };
         drop(space);
         let place = self.start(at).cast::<T>();
-        // SAFETY: so many units, from the begin of a line on, were just given to us alone.
+        // SAFETY: `units` units, starting at a cache line, were just handed to us exclusively.
         unsafe { place.write(value) };
         (Held(place), grown)
     }
 
-    /// Reads a record.
+    /// Returns a view of a record.
     #[inline]
     pub(crate) fn view<'a>(&'a self, record: &'a Record) -> View<'a> {
         View { arena: self, start: self.start(record.0.get()), record: PhantomData }
     }
 
-    /// Puts a newer version of the same key in the place of `record`, if its value fits there; older versions
-    /// stay linked. Returns whether it did.
+    /// Overwrites `record` with a newer version of the same key, if its value fits; older versions stay
+    /// linked. Returns whether it did.
     pub(crate) fn overwrite(&self, record: &mut Record, version: &Version<'_>) -> bool {
         let start = self.start(record.0.get());
         let header = self.header_mut(record);
@@ -298,21 +298,21 @@ impl Arena {
             return false;
         }
         let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
-        debug_assert!(version.seqno.0 >= header.seqno, "newer versions take the place of older ones");
-        debug_assert_eq!(version.key.len(), key_bytes as usize, "both are of one key");
+        debug_assert!(version.seqno.0 >= header.seqno, "newer versions replace older ones");
+        debug_assert_eq!(version.key.len(), key_bytes as usize, "both have the same key");
         header.seqno = version.seqno.0;
         header.key_bytes_and_kind = key_bytes | kind_bits(version.kind);
         header.value_bytes = u32_of(version.value.len());
-        // SAFETY: the value's room starts behind header and key, within the record.
+        // SAFETY: the value's space starts after header and key, within the record.
         let room = unsafe { start.add(HEADER_BYTES + key_bytes as usize) };
-        // SAFETY: the room has `value_capacity` bytes; `&mut Record` keeps readers and writers off it, hence
+        // SAFETY: the space has `value_capacity` bytes; `&mut Record` keeps readers and writers off it, so
         // `version.value` is elsewhere.
         unsafe { room.copy_from_nonoverlapping(NonNull::from(version.value).cast(), version.value.len()) };
         true
     }
 
-    /// Makes `record` the version at `seqno`, whose value is longer by `more`, if that fits there; returns
-    /// whether it did.
+    /// Makes `record` the version at `seqno` by appending `more` to its value, if that fits; returns whether
+    /// it did.
     pub(crate) fn extend(&self, record: &mut Record, seqno: Seqno, more: &[u8]) -> bool {
         let start = self.start(record.0.get());
         let header = self.header_mut(record);
@@ -321,29 +321,29 @@ impl Arena {
             return false;
         }
         let key_bytes = header.key_bytes_and_kind & KEY_BYTES_MASK;
-        debug_assert!(seqno.0 > header.seqno, "operands come in the order of their seqnos");
+        debug_assert!(seqno.0 > header.seqno, "operands arrive in seqno order");
         header.seqno = seqno.0;
         header.value_bytes = u32_of(value_bytes + more.len());
-        // SAFETY: the value's room starts behind header and key, within the record, and has `value_capacity`
-        // bytes, which are no less than `value_bytes`.
+        // SAFETY: the value's space starts after header and key, within the record, and has `value_capacity`
+        // bytes, which is at least `value_bytes`.
         let room = unsafe { start.add(HEADER_BYTES + key_bytes as usize + value_bytes) };
-        // SAFETY: so many bytes were just found to be free there; `&mut Record` keeps readers and writers off
-        // them, hence `more` is elsewhere.
+        // SAFETY: that many bytes are free there, as checked above; `&mut Record` keeps readers and writers
+        // off them, so `more` is elsewhere.
         unsafe { room.copy_from_nonoverlapping(NonNull::from(more).cast(), more.len()) };
         true
     }
 
-    /// Sets the next older version of a record and returns what it was.
+    /// Sets the next older version of a record and returns the previous one.
     pub(crate) fn set_prev(&self, record: &mut Record, prev: Option<Record>) -> Option<Record> {
         debug_assert!(
             prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < self.view(record).seqno()),
-            "versions lead to older ones"
+            "versions link to older ones"
         );
         std::mem::replace(&mut self.header_mut(record).prev, prev)
     }
 
-    /// Links `older` among the older versions of `newest`, in the order of seqnos; a version of the same
-    /// seqno gives way to it. REQUIRES: `older` has a smaller seqno than `newest`.
+    /// Links `older` among the older versions of `newest`, in seqno order; it replaces a version with the
+    /// same seqno. REQUIRES: `older` has a smaller seqno than `newest`.
     pub(crate) fn link_older(&self, newest: &mut Record, mut older: Record) {
         let seqno = self.view(&older).seqno();
         debug_assert!(seqno < self.view(newest).seqno(), "it is older than the newest");
@@ -365,7 +365,7 @@ impl Arena {
     fn start(&self, at: u32) -> NonNull<u8> {
         let window = self.windows.start(at >> WINDOW_LOG);
         let units = at & ((1 << WINDOW_LOG) - 1);
-        // SAFETY: names are made by `take`, which stays within the chunk whose start the window has.
+        // SAFETY: addresses are created by `take`, which stays within the chunk whose start the window has.
         unsafe { window.add(units as usize * UNIT_BYTES) }
     }
 
@@ -376,7 +376,7 @@ impl Arena {
         unsafe { header.as_mut() }
     }
 
-    /// Space for a record of `units`, with the bytes by which the arena grew.
+    /// Returns space for a record of `units`, and the bytes by which the arena grew.
     fn place(&self, units: usize) -> (u32, u64) {
         if units * UNIT_BYTES >= DIRECT_BYTES {
             let (direct, grown) = self.take(&mut self.space.lock(), units, units);
@@ -395,7 +395,8 @@ impl Arena {
             &slabs[SLAB_OF_THREAD.with(|slab| *slab)].0
         };
         let cut = low32(u64_of(units));
-        // As space is never given out twice, no value comes back. Who sees a span must see its window too.
+        // Space is never handed out twice, so no value recurs (no ABA). A thread that sees a span must also
+        // see its window.
         let cut_off = |span| {
             let Span { at, left } = Span::of(span);
             Some(Span { at: at + cut, left: left.checked_sub(cut)? }.packed())
@@ -415,7 +416,7 @@ impl Arena {
         (at, grown + table_bytes)
     }
 
-    /// Takes at least `units` of space and at most `wish`, where that is more.
+    /// Takes at least `units` of space, and up to `wish` if that is more.
     fn take(&self, space: &mut Space, units: usize, wish: usize) -> (Span, u64) {
         let mut grown = 0;
         if units > space.left as usize {
@@ -425,7 +426,8 @@ impl Arena {
                 let (at, grown) = self.add_chunk(space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
-            // About an eighth more each time: many small memtables must not all reserve twice what they hold.
+            // Grow by about an eighth each time: many small memtables must not all reserve twice their
+            // contents.
             let least = if is_scarce { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
             let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(least, CHUNK_BYTES);
             let chunk_bytes = wanted.max(bytes.next_power_of_two());
@@ -440,7 +442,7 @@ impl Arena {
         (span, grown)
     }
 
-    /// Adds a chunk; returns the name of its first unit and the bytes by which the arena grew.
+    /// Adds a chunk; returns the address of its first unit and the bytes by which the arena grew.
     fn add_chunk(&self, space: &mut Space, bytes: usize) -> (u32, u64) {
         let window = self.window_count.fetch_add(1, Ordering::Relaxed);
         assert!(window < WINDOWS_MAX, "a memtable outgrew its address space; it should have been sealed");
@@ -475,7 +477,7 @@ fn kind_bits(kind: Kind) -> u32 {
     u32::from(kind as u8) << KIND_SHIFT
 }
 
-/// A record that nobody changes for as long as it is borrowed.
+/// A record that does not change while it is borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     arena: &'a Arena,
@@ -484,7 +486,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Starts loading the record, so that key and value arrive together.
+    /// Prefetches the record, so that key and value arrive together.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::<RECORD_LINES>(self.start.as_ptr());
@@ -492,7 +494,7 @@ impl<'a> View<'a> {
 
     #[inline]
     fn header(&self) -> &'a Header {
-        // SAFETY: a view is made from a record, whose header is written; `&Record` keeps writers off it.
+        // SAFETY: a view is created from a record, whose header is written; `&Record` keeps writers off it.
         unsafe { self.start.cast::<Header>().as_ref() }
     }
 
@@ -528,24 +530,24 @@ impl<'a> View<'a> {
         unsafe { slice::from_raw_parts(start.as_ptr(), self.header().value_bytes as usize) }
     }
 
-    /// Its key, kind and value.
+    /// Returns key, kind and value.
     #[inline]
     pub(crate) fn entry(&self) -> Entry<'a> {
         Entry { key: self.key(), kind: self.kind(), value: self.value() }
     }
 
-    /// Bytes of the arena that the record takes.
+    /// Bytes of the arena that the record occupies.
     pub(crate) fn footprint_bytes(&self) -> u64 {
         u64_of(HEADER_BYTES + self.key_bytes()) + u64::from(self.header().value_capacity)
     }
 
-    /// The next older version.
+    /// Returns the next older version.
     #[inline]
     pub(crate) fn prev(&self) -> Option<View<'a>> {
         self.header().prev.as_ref().map(|record| self.arena.view(record))
     }
 
-    /// The newest version at or before `at`, this one or an older one.
+    /// Returns the newest version at or before `at`: this one or an older one.
     #[inline]
     pub(crate) fn visible_at(self, at: Seqno) -> Option<View<'a>> {
         let mut view = self;

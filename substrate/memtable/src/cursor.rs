@@ -1,15 +1,15 @@
-//! Reading a memtable in order, either way, without holding it up.
+//! Ordered reading of a memtable, in both directions, without blocking it.
 //!
-//! A cursor copies a few entries of one leaf at a time and finds its way back by key, so that inserts and
-//! splits in between do not matter. Batches start small, for the sake of short scans, and grow.
+//! A cursor copies a few entries of one leaf at a time and repositions itself by key, so that inserts and
+//! splits in between do not matter. Batches start small, for short scans, and grow.
 //!
-//! [`MemtableScan`] is the place alone: whoever has one says with each call which memtable it is in. So it
-//! holds no memtable, and its owner may let go of that between calls.
+//! [`MemtableScan`] is only the position: its calls take the memtable as an argument. So it holds no
+//! reference to the memtable, and its owner may release the memtable between calls.
 //!
 //! **Invariants**
 //! - No lock is held between calls.
-//! - `batch` holds consecutive entries in key order; `at` is the one the cursor stands on, or beyond the
-//!   batch if it stands nowhere.
+//! - `batch` holds consecutive entries in key order; `at` is the current one, or beyond the batch if the
+//!   cursor is unpositioned.
 
 use std::{ops::Range, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::{Memtable, arena::View};
 
 const FIRST_BATCH_ENTRIES: usize = 8;
 const BATCH_ENTRIES_MAX: usize = 64;
-/// A batch ends with the entry that makes it this long.
+/// A batch ends with the entry that makes it at least this long.
 const BATCH_BYTES_MAX: usize = 16 << 10;
-/// A buffer that a huge value made larger than this is not kept.
+/// A buffer enlarged beyond this by a huge value is not kept.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A copied entry: where its key ends and its value starts, and where that ends.
+/// A copied entry: the start of its key, the start of its value, and its end.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -49,7 +49,7 @@ impl Batch {
         }
     }
 
-    /// Copies an entry; returns whether another one should follow.
+    /// Copies an entry; returns whether the batch accepts another one.
     fn push(&mut self, view: View<'_>, entries_max: usize) -> bool {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(view.key());
@@ -65,20 +65,20 @@ impl Batch {
     }
 }
 
-/// A place in the entries of a memtable as they were at one seqno. Its calls are given the same memtable each
-/// time, and never fail.
+/// A position in the entries of a memtable as of one seqno. All calls must get the same memtable; they never
+/// fail.
 #[derive(Debug)]
 pub struct MemtableScan {
     seqno: Seqno,
     batch: Batch,
     at: usize,
     entries_max: usize,
-    /// Scratch space for the key from which the next batch starts.
+    /// Scratch space for the key at which the next batch starts.
     bound: Vec<u8>,
 }
 
 impl MemtableScan {
-    /// Stands nowhere.
+    /// An unpositioned scan.
     pub fn new(at: Seqno) -> Self {
         Self {
             seqno: at,
@@ -89,7 +89,7 @@ impl MemtableScan {
         }
     }
 
-    /// The entry that it stands on.
+    /// The current entry.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let span = *self.batch.spans.get(self.at)?;
         Some(Entry {
@@ -99,30 +99,30 @@ impl MemtableScan {
         })
     }
 
-    /// When that entry was written.
+    /// Seqno of the current entry.
     pub fn seqno(&self) -> Option<Seqno> {
         self.batch.spans.get(self.at).map(|span| span.seqno)
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that it uses.
     pub fn memory_bytes(&self) -> usize {
         let Batch { bytes, spans } = &self.batch;
         bytes.capacity() + spans.capacity() * size_of::<Span>() + self.bound.capacity()
     }
 
-    /// Stands on the first entry whose key is ≥ `key`.
+    /// Moves to the first entry whose key is ≥ `key`.
     pub fn seek(&mut self, memtable: &Memtable, key: &[u8]) {
         self.entries_max = FIRST_BATCH_ENTRIES;
         self.fill_from(memtable, key, false);
     }
 
-    /// Stands on the last entry whose key is < `end`, or on the last of all.
+    /// Moves to the last entry whose key is < `end`, or to the last of all.
     pub fn seek_below(&mut self, memtable: &Memtable, end: Option<&[u8]>) {
         self.entries_max = FIRST_BATCH_ENTRIES;
         self.fill_below(memtable, end);
     }
 
-    /// Moves to the next entry if that is at hand; `false` if the memtable has to be looked into.
+    /// Moves to the next entry if it is in the batch; `false` if the memtable must be read.
     #[inline]
     pub fn step_forward(&mut self) -> bool {
         let is_at_hand = self.at + 1 < self.batch.spans.len();
@@ -130,7 +130,7 @@ impl MemtableScan {
         is_at_hand
     }
 
-    /// Moves to the entry before if that is at hand; `false` if the memtable has to be looked into.
+    /// Moves to the previous entry if it is in the batch; `false` if the memtable must be read.
     #[inline]
     pub fn step_back(&mut self) -> bool {
         let is_at_hand = self.at > 0;
@@ -138,17 +138,17 @@ impl MemtableScan {
         is_at_hand
     }
 
-    /// Goes on behind the entry on which it stands, with a larger batch.
+    /// Continues after the current entry, with a larger batch.
     pub fn go_on(&mut self, memtable: &Memtable) {
         self.refill(|scan, bound| scan.fill_from(memtable, bound, true));
     }
 
-    /// Goes on before the entry on which it stands, with a larger batch.
+    /// Continues before the current entry, with a larger batch.
     pub fn go_back(&mut self, memtable: &Memtable) {
         self.refill(|scan, bound| scan.fill_below(memtable, Some(bound)));
     }
 
-    /// Fills the batch from `start` on and stands on its first entry.
+    /// Fills the batch from `start` on and moves to its first entry.
     fn fill_from(&mut self, memtable: &Memtable, start: &[u8], exclusive: bool) {
         let Self { batch, entries_max, .. } = self;
         batch.clear();
@@ -156,7 +156,7 @@ impl MemtableScan {
         self.at = 0;
     }
 
-    /// Fills the batch with what is below `end` and stands on its last entry.
+    /// Fills the batch with entries below `end` and moves to its last entry.
     fn fill_below(&mut self, memtable: &Memtable, end: Option<&[u8]>) {
         let Self { batch, entries_max, .. } = self;
         batch.clear();
@@ -165,7 +165,7 @@ impl MemtableScan {
         self.at = batch.spans.len().saturating_sub(1);
     }
 
-    /// Continues past the entry on which the scan stands.
+    /// Continues past the current entry.
     fn refill(&mut self, fill: impl FnOnce(&mut Self, &[u8])) {
         let mut bound = std::mem::take(&mut self.bound);
         bound.clear();
@@ -186,17 +186,17 @@ pub struct MemtableCursor {
 }
 
 impl Memtable {
-    /// A cursor over the entries as they were at `at`, tombstones included.
+    /// A cursor over the entries as of `at`, including tombstones.
     ///
-    /// It sees one state as long as a snapshot at `at` keeps versions from being replaced; without one, as
-    /// with `Seqno(u64::MAX)`, it sees each entry as it is when the cursor comes near.
+    /// It sees one consistent state as long as a snapshot at `at` keeps versions from being replaced. Without
+    /// one, as with `Seqno(u64::MAX)`, it sees each entry in its state when the batch is copied.
     pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
         MemtableCursor { memtable: Arc::clone(self), scan: MemtableScan::new(at) }
     }
 }
 
 impl MemtableCursor {
-    /// When the entry was written that the cursor stands on.
+    /// Seqno of the current entry.
     pub fn seqno(&self) -> Option<Seqno> {
         self.scan.seqno()
     }

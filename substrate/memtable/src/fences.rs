@@ -1,11 +1,11 @@
-//! Sorted keys that part one child from the next, searched by eight-byte heads.
+//! Sorted keys that separate children, searched by eight-byte heads.
 //!
-//! Child `i` has the keys from fence `i - 1` on, and below fence `i`.
+//! Child `i` has the keys from fence `i - 1` (inclusive) to fence `i` (exclusive).
 //!
 //! **Invariants**
 //! - Fences ascend strictly. All of them share their first `skip` bytes.
-//! - `heads[i]` is the head of fence `i` without these. `shared_mask` and `shared_head` are those of the
-//!   first eight of them.
+//! - `heads[i]` is the head of fence `i` after these bytes. `shared_mask` and `shared_head` cover the first
+//!   eight of them.
 
 use std::cmp::Ordering;
 
@@ -17,9 +17,9 @@ use testudo_base::{
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     skip: usize,
-    /// Covers the shared bytes of a head.
+    /// Mask of the shared bytes in a head.
     shared_mask: u64,
-    /// Head of a fence, but for what `shared_mask` does not cover.
+    /// Head of a fence, masked by `shared_mask`.
     shared_head: u64,
     heads: Vec<u64>,
     keys: Vec<Box<[u8]>>,
@@ -31,18 +31,18 @@ impl Fences {
         self.keys.len()
     }
 
-    /// Fence `at`, if there are so many.
+    /// Returns fence `at`, if it exists.
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
         self.keys.get(at).map(|key| &**key)
     }
 
-    /// The number of fences ≤ `key`: the child that has `key`.
+    /// Number of fences ≤ `key`: the child that has `key`.
     #[inline]
     pub(crate) fn child_of(&self, key: &[u8]) -> usize {
         self.rank(key, |fence| fence <= key)
     }
 
-    /// The number of fences < `key`: the last child that has keys below `key`.
+    /// Number of fences < `key`: the last child with keys below `key`.
     pub(crate) fn child_before(&self, key: &[u8]) -> usize {
         self.rank(key, |fence| fence < key)
     }
@@ -59,12 +59,12 @@ impl Fences {
         if self.heads.get(start) != Some(&wanted) {
             return start;
         }
-        // Fences ascend, so of those with this very head the ones to the left come first.
+        // Fences ascend, so among those with this head the ones to the left come first.
         let candidates = self.heads[start..].iter().zip(&self.keys[start..]);
         start + candidates.take_while(|&(&head, fence)| head == wanted && is_left(fence)).count()
     }
 
-    /// How `key` compares with what the fences share.
+    /// Compares `key` with the prefix shared by the fences.
     #[inline]
     fn compare_shared(&self, key: &[u8]) -> Ordering {
         if self.skip <= 8 && key.len() >= 8 {
@@ -74,7 +74,7 @@ impl Fences {
         key[..self.skip.min(key.len())].cmp(first)
     }
 
-    /// Adds a fence as number `at`. REQUIRES: it is between its neighbours there.
+    /// Inserts a fence at index `at`. REQUIRES: it is between its neighbors there.
     pub(crate) fn insert(&mut self, at: usize, fence: Vec<u8>) {
         debug_assert!(
             (at == 0 || *self.keys[at - 1] < *fence) && self.keys.get(at).is_none_or(|next| *fence < **next),
@@ -90,7 +90,7 @@ impl Fences {
         }
     }
 
-    /// Keeps the fences below `at`; returns the fence `at` and those above it.
+    /// Keeps the fences below index `at`; returns fence `at` and those above it.
     pub(crate) fn split(&mut self, at: usize) -> (Vec<u8>, Fences) {
         let above = self.keys.split_off(at + 1);
         let fence = self.keys.pop().expect("the fence exists").into_vec();

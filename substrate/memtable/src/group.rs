@@ -1,11 +1,10 @@
-//! A group: up to [`GROUP_ENTRIES`] consecutive entries of a leaf, side by side in three cache lines.
+//! A group: up to [`GROUP_ENTRIES`] consecutive entries of a leaf, adjacent in three cache lines.
 //!
-//! Out of the caches, a search costs as many memory latencies as it makes loads that wait for each other. All
-//! lines of a group are therefore asked for before its heads are bisected: a key costs one latency here and
-//! one for its record.
+//! Outside the caches, a search costs one memory latency per dependent load. All lines of a group are
+//! therefore prefetched before its heads are bisected: a key costs one latency here and one for its record.
 //!
 //! **Invariants**
-//! - The first `len` slots are in use, the leaf knows how many; unused heads are `u64::MAX`.
+//! - The first `len` slots are in use; the leaf stores `len`. Unused heads are `u64::MAX`.
 
 use std::ptr;
 
@@ -19,7 +18,7 @@ use crate::arena::Record;
 /// Entries of a full group.
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
 
-/// Cache lines of a group, which begins with one.
+/// Number of cache lines of a group, which starts at a line.
 const LINES: usize = size_of::<Group>().div_ceil(LINE_BYTES);
 
 #[derive(Debug)]
@@ -33,13 +32,13 @@ impl Group {
         Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] }
     }
 
-    /// Starts loading all of the group.
+    /// Prefetches the whole group.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch::<LINES>(ptr::from_ref(self).cast());
     }
 
-    /// As [`Group::prefetch`], for an insert.
+    /// Like [`Group::prefetch`], for an insert.
     #[inline]
     pub(crate) fn prefetch_to_write(&self) {
         prefetch_to_write::<LINES>(ptr::from_ref(self).cast());
@@ -64,20 +63,20 @@ impl Group {
         self.records.iter().flatten()
     }
 
-    /// The records in use with their heads, for changing these.
+    /// The records in use with their mutable heads.
     pub(crate) fn heads_mut(&mut self) -> impl Iterator<Item = (&mut u64, &Record)> {
         self.heads.iter_mut().zip(self.records.iter().flatten())
     }
 
-    /// The slots whose heads equal `head`, of the first `len`; where there are none, the slot where one
-    /// would be.
+    /// Range of the slots among the first `len` whose heads equal `head`; if there are none, the empty range
+    /// at the insertion slot.
     #[inline]
     pub(crate) fn equal_range(&self, len: usize, head: u64) -> (usize, usize) {
         let (below, up_to) = count(&self.heads, head);
         (below, up_to.min(len))
     }
 
-    /// Puts an entry in slot `at`. REQUIRES: `at <= len < GROUP_ENTRIES`.
+    /// Inserts an entry at slot `at`. REQUIRES: `at <= len < GROUP_ENTRIES`.
     #[inline]
     pub(crate) fn insert(&mut self, len: usize, at: usize, head: u64, record: Record) {
         debug_assert!(at <= len && len < GROUP_ENTRIES, "the group has room there");
@@ -93,8 +92,8 @@ impl Group {
 
     /// Moves the entries from `at` on to `right`, a new group.
     pub(crate) fn split(&mut self, at: usize, right: &mut Self) {
-        debug_assert!(at > 0 && at <= GROUP_ENTRIES, "something stays");
-        debug_assert!(right.records().next().is_none(), "nothing is there yet");
+        debug_assert!(at > 0 && at <= GROUP_ENTRIES, "some entries stay");
+        debug_assert!(right.records().next().is_none(), "the new group is empty");
         right.heads[..GROUP_ENTRIES - at].copy_from_slice(&self.heads[at..]);
         self.heads[at..].fill(u64::MAX);
         for (to, from) in right.records.iter_mut().zip(&mut self.records[at..]) {
@@ -103,10 +102,10 @@ impl Group {
     }
 }
 
-/// How many of the heads are less than `head`, and how many are at most that.
+/// Returns how many of the heads are less than `head`, and how many are at most `head`.
 #[inline]
 pub(crate) fn count(heads: &[u64; GROUP_ENTRIES], head: u64) -> (usize, usize) {
-    // Without a branch that could be mispredicted.
+    // Branchless, to avoid mispredictions.
     let mut below = 0;
     let mut step = GROUP_ENTRIES / 2;
     while step > 0 {

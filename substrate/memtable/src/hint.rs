@@ -1,7 +1,8 @@
-//! Where a memtable lies that was written into, so that all of it that an insert looks at is loaded at once.
+//! Addresses of a memtable's parts, recorded by an insert, so that everything the next insert accesses is
+//! prefetched at once.
 //!
-//! Among thousands of memtables one is in no cache. Each pointer from one part of it to the next is then a
-//! wait for memory; who knows the addresses from the time before waits once.
+//! Among thousands of memtables, none is in a cache. Each pointer from one part to the next then costs a
+//! memory latency; with known addresses there is only one.
 
 use std::ptr;
 
@@ -9,7 +10,7 @@ use testudo_base::prefetch::AddressHint;
 
 use crate::memtable::Memtable;
 
-/// Where a memtable lies, for loading it ahead of an insert; wrong hints cost only time.
+/// Addresses of a memtable's parts, for prefetching before an insert; wrong hints only cost time.
 #[derive(Debug, Default)]
 pub struct MemtableHint {
     memtable: AddressHint,
@@ -18,8 +19,8 @@ pub struct MemtableHint {
 }
 
 impl MemtableHint {
-    /// An insert into `memtable` has been made. Of a large one nothing is noted: much is written into it, so
-    /// that what it has in common for all keys is in the caches, and in those of other processors, too.
+    /// Records the addresses after an insert into `memtable`. A large memtable is not recorded: it is written
+    /// so often that its shared parts are in the caches, including those of other processors.
     #[inline]
     pub fn note(&self, memtable: &Memtable) {
         let small = memtable.table().filter(|table| table.is_small());
@@ -28,7 +29,7 @@ impl MemtableHint {
         self.leaf.note(small.map_or(ptr::null(), |table| table.only_leaf()));
     }
 
-    /// Starts loading what an insert looks at.
+    /// Prefetches everything that an insert accesses.
     #[inline]
     pub fn prefetch(&self) {
         self.memtable.prefetch::<1>();
@@ -44,12 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_of_small_memtables_and_names_the_leaf_while_there_is_but_one() {
+    fn hint_covers_small_memtables_and_a_single_leaf() {
         let memtable = Memtable::new(ChunkPool::new(1 << 30));
         let hint = MemtableHint::default();
         hint.note(&memtable);
         hint.prefetch();
-        assert!(hint.memtable.address().is_null(), "nothing was written yet");
+        assert!(hint.memtable.address().is_null(), "nothing has been written yet");
         let mut insert = |number: u32| {
             memtable.insert(Seqno(u64::from(number) + 1), Kind::Value, &number.to_be_bytes(), b"value", None);
             hint.note(&memtable);
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(insert(0), [true, true, true]);
         let known: Vec<_> = (1..100_000).map(&mut insert).collect();
         let is_sorted = known.is_sorted_by_key(|known| known.map(|known| !known));
-        assert!(is_sorted, "a memtable only grows");
+        assert!(is_sorted, "a memtable never shrinks");
         assert!(known.contains(&[true, true, false]), "several leaves");
         assert_eq!(known.last(), Some(&[false, false, false]), "a large one");
     }

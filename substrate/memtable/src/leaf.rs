@@ -1,21 +1,22 @@
 //! A leaf: the entries of one range of keys in sorted groups.
 //!
-//! Entries are found by the eight bytes after `skip`, which all keys of the leaf share; only where these are
-//! equal is a record read. What the fences share, `fence_skip`, holds for every key that is ever asked for
-//! here; where the keys present share much more, `skip` goes beyond it, and a key is compared with the shared
-//! bytes first.
+//! Entries are found by the eight bytes after `skip`, a prefix length shared by all keys of the leaf; a
+//! record is read only if these are equal. `fence_skip`, the prefix length shared by the fences, applies to
+//! every key ever searched here. Where the present keys share much more, `skip` exceeds it, and a key is
+//! first compared with the shared bytes.
 //!
 //! **Invariants**
 //! - Keys ascend strictly, within and across groups; the head of a key is taken after its first `skip` bytes.
-//! - All keys share their first `skip` bytes, and their first `fence_skip` bytes, whichever is more.
-//! - The first `group_count` groups are there and not empty; `firsts[i]` is the first head of group `i`, and
+//! - All keys share their first `skip` bytes and their first `fence_skip` bytes.
+//! - The first `group_count` groups exist and are not empty; `firsts[i]` is the first head of group `i`, and
 //!   `u64::MAX` beyond.
-//! - The first record of an entry is its newest version; `prev` leads to older ones, in strict order.
-//! - A version of operands has those of all older versions of its key in this memtable, and what they change
-//!   if that is here too.
-//! - Over all leaves, versions inserted and versions made of operands are those that are the newest of their
-//!   keys and those that `drops` counts.
-//! - Over all leaves, `user_bytes` adds up to the newest versions; a split parts it by the number of keys.
+//! - The first record of an entry is its newest version; `prev` links to older ones, in strict order.
+//! - A version with operands contains those of all older versions of its key in this memtable, and the value
+//!   they change if that is here, too.
+//! - Over all leaves, the versions inserted plus the versions made of operands equal the newest versions of
+//!   all keys plus those counted by `drops`.
+//! - Over all leaves, `user_bytes` is the sum over the newest versions; a split divides it by the number of
+//!   keys.
 
 mod versions;
 
@@ -35,30 +36,31 @@ use crate::{
 
 /// Groups of a full leaf.
 const GROUPS: usize = GROUP_ENTRIES;
-/// Bytes that the fences must share beyond `skip` for rebuilding the heads to pay.
+/// Additional bytes shared by the fences, beyond `skip`, from which on rebuilding the heads pays off.
 const FENCE_SKIP_GAIN: usize = 3;
-/// The same for the keys present, at the price of comparing the shared bytes with every key from then on.
+/// The same for the present keys; every later key must then be compared with the shared bytes.
 const SKIP_GAIN: usize = 6;
 
-/// Records that are being loaded ahead of the one that is visited.
+/// Number of records prefetched ahead of the visited one.
 const PREFETCH_ENTRIES: usize = 4;
 
-/// What one insert did.
+/// Result of one insert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InsertOutcome {
     /// Bytes by which [`crate::Memtable::memory_bytes`] grew.
     pub memory_bytes_added: usize,
     /// The key was not in the memtable before.
     pub new_key: bool,
-    /// The version took the place and the memory of its predecessor.
+    /// The version replaced its predecessor and reused its memory.
     pub replaced_in_place: bool,
     /// The version was not stored, because a newer one is there and no snapshot needs this one.
     pub obsolete: bool,
-    /// Bytes of the entry that operands have become part of; 0 for other versions and for the first of a key.
+    /// Bytes of the entry that the operands were stacked on; 0 for other versions and for the first one of a
+    /// key.
     pub stacked_bytes: usize,
 }
 
-/// A place in a leaf; `at` may be just past the last entry of its group.
+/// A position in a leaf; `at` may be just past the last entry of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     group: usize,
@@ -66,13 +68,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The slot after an entry's.
+    /// The slot after this one.
     pub(crate) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
 }
 
-/// What every insert changes stands first, in one cache line together with the lock around it.
+/// The fields changed by every insert come first, in one cache line with the lock around it.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Leaf {
@@ -88,11 +90,11 @@ pub(crate) struct Leaf {
     skip: usize,
     fence_skip: usize,
     garbage_bytes: u64,
-    /// What operands have become part of, and what is too much for `drops`.
+    /// Drops by stacked operands, and overflow of `drops`.
     rarer_drops: DropCounts,
 }
 
-/// Versions that will not be flushed, because newer ones of their keys came.
+/// Versions that will not be flushed because newer ones of their keys exist.
 #[repr(C, packed(4))]
 #[derive(Clone, Copy, Debug, Default)]
 struct Drops {
@@ -100,7 +102,7 @@ struct Drops {
     entries: u32,
 }
 
-/// Counts the versions of a leaf that die.
+/// Counts the dropped versions of a leaf.
 struct VersionSink<'a> {
     drops: &'a mut Drops,
     rarer: &'a mut DropCounts,
@@ -120,7 +122,7 @@ impl DropSink for VersionSink<'_> {
 }
 
 impl Leaf {
-    /// An empty leaf for keys of which all share their first `fence_skip` bytes.
+    /// An empty leaf for keys that all share their first `fence_skip` bytes.
     pub(crate) fn new(fence_skip: usize) -> Self {
         Self {
             firsts: [u64::MAX; GROUPS],
@@ -149,17 +151,17 @@ impl Leaf {
         usize::from(self.group_count)
     }
 
-    /// Bytes of keys and newest values, about; see the invariants.
+    /// Approximate bytes of keys and newest values; see the invariants.
     pub(crate) fn user_bytes(&self) -> i64 {
         self.user_bytes
     }
 
-    /// Bytes of records that nothing refers to.
+    /// Bytes of unreferenced records.
     pub(crate) fn garbage_bytes(&self) -> u64 {
         self.garbage_bytes
     }
 
-    /// Versions that will not be flushed, because newer ones of their keys came; those included that
+    /// Versions that will not be flushed because newer ones of their keys exist, including those that
     /// snapshots read.
     pub(crate) fn drops(&self) -> DropCounts {
         let Drops { bytes, entries } = self.drops;
@@ -169,19 +171,19 @@ impl Leaf {
         drops
     }
 
-    /// Least and greatest seqno that was ever inserted; the least is above the greatest if none was.
+    /// Least and greatest seqno ever inserted; the least is above the greatest if there is none.
     pub(crate) fn seqnos(&self) -> (Seqno, Seqno) {
         (self.min_seqno, self.max_seqno)
     }
 
     #[inline]
     fn group(&self, at: usize) -> &Group {
-        self.groups[at].as_ref().expect("there are so many groups")
+        self.groups[at].as_ref().expect("the group exists")
     }
 
     #[inline]
     fn group_mut(&mut self, at: usize) -> &mut Group {
-        self.groups[at].as_mut().expect("there are so many groups")
+        self.groups[at].as_mut().expect("the group exists")
     }
 
     fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
@@ -211,7 +213,7 @@ impl Leaf {
         arena.view(self.group(slot.group).record(slot.at))
     }
 
-    /// The number of entries before a slot.
+    /// Number of entries before a slot.
     pub(crate) fn rank(&self, slot: Slot) -> usize {
         self.lens[..slot.group].iter().map(|&len| usize::from(len)).sum::<usize>() + slot.at
     }
@@ -222,13 +224,13 @@ impl Leaf {
         Slot { group, at: usize::from(self.lens[group]) }
     }
 
-    /// The entry of `key`, or where it would be inserted.
+    /// Finds the entry of `key`, or its insertion slot.
     #[inline]
     pub(crate) fn search(&self, arena: &Arena, key: &[u8]) -> Result<Slot, Slot> {
         self.search_in(arena, key, Group::prefetch)
     }
 
-    /// As [`Leaf::search`], with how the group is loaded.
+    /// Like [`Leaf::search`], with a function to load the group.
     #[expect(clippy::inline_always, reason = "a call costs each read 50 of 700 instructions")]
     #[inline(always)]
     fn search_in(&self, arena: &Arena, key: &[u8], load: impl FnOnce(&Group)) -> Result<Slot, Slot> {
@@ -245,7 +247,7 @@ impl Leaf {
         let tail = &key[self.skip..];
         let wanted = head(tail);
         let tail_of = |record| &arena.view(record).key()[self.skip..];
-        // The last group that starts at or before the key; records are read only where the heads say nothing.
+        // Find the last group that starts at or before the key; read records only where heads are equal.
         let (mut group, up_to) = count(&self.firsts, wanted);
         let mut up_to = up_to.min(self.group_count());
         while group < up_to {
@@ -268,13 +270,13 @@ impl Leaf {
         Err(Slot { group, at })
     }
 
-    /// How `key` compares with the bytes that all keys present share.
+    /// Compares `key` with the prefix shared by all present keys.
     fn compare_shared(&self, arena: &Arena, key: &[u8]) -> Ordering {
         let first = arena.view(self.group(0).record(0)).key();
         key[..self.skip.min(key.len())].cmp(&first[..self.skip])
     }
 
-    /// Inserts a version, or returns `None` if the key is new and there is no room where it belongs. Older
+    /// Inserts a version; returns `None` if the key is new and its group and leaf have no room. Older
     /// versions at or before `keep_from`, the newest snapshot, are kept.
     pub(crate) fn insert(
         &mut self,
@@ -296,7 +298,7 @@ impl Leaf {
         Some(outcome)
     }
 
-    /// Whether `key` is here or can be added without splitting the leaf.
+    /// Whether `key` is present or can be added without splitting the leaf.
     pub(crate) fn has_room_for(&self, arena: &Arena, key: &[u8]) -> bool {
         self.search(arena, key).map_or_else(|slot| self.has_room_at(slot), |_| true)
     }
@@ -332,8 +334,7 @@ impl Leaf {
         InsertOutcome { memory_bytes_added, new_key: true, ..InsertOutcome::default() }
     }
 
-    /// Splits the group of `slot` if it is full; returns where the slot is then, and the bytes by which the
-    /// arena grew.
+    /// Splits the group of `slot` if it is full; returns the new slot, and the bytes by which the arena grew.
     fn grow(&mut self, arena: &Arena, slot: Slot) -> (Slot, u64) {
         let Slot { group, at } = slot;
         let count = self.group_count();
@@ -345,7 +346,7 @@ impl Leaf {
             (self.groups[0], self.group_count) = (Some(right), 1);
             return (slot, grown);
         }
-        // Keys that arrive in ascending order leave full groups behind.
+        // For ascending inserts, keep full groups.
         let keep = if slot == self.end() { GROUP_ENTRIES } else { GROUP_ENTRIES / 2 };
         self.group_mut(group).split(keep, &mut right);
         self.firsts.copy_within(group + 1..count, group + 2);
@@ -359,10 +360,10 @@ impl Leaf {
         (if is_right { Slot { group: group + 1, at: at - keep } } else { slot }, grown)
     }
 
-    /// Where to split before `key` goes in: the number of groups that stay, and the fence.
+    /// Returns where to split before `key` is inserted: the number of groups that stay, and the fence.
     ///
-    /// In the middle; but keys that arrive in ascending order leave full leaves behind.
-    /// REQUIRES: there is no room for `key`.
+    /// Usually in the middle; for ascending inserts at the end, which leaves full leaves. REQUIRES: there is
+    /// no room for `key`.
     pub(crate) fn split_point(&self, arena: &Arena, key: &[u8]) -> (usize, Vec<u8>) {
         debug_assert!(!self.has_room_for(arena, key), "only a leaf without room is split");
         let key_of = |slot| self.newest(arena, slot).key();
@@ -375,10 +376,10 @@ impl Leaf {
         (keep, separator(key_of(last), key_of(Slot { group: keep, at: 0 })))
     }
 
-    /// Keeps the first `keep` groups and returns a leaf with the others. `left_skip` and `right_skip` are
-    /// what the fences of the two share.
+    /// Keeps the first `keep` groups and returns a leaf with the rest. `left_skip` and `right_skip` are the
+    /// prefix lengths shared by the fences of the two leaves.
     pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
-        debug_assert!(keep > 0 && keep <= self.group_count(), "something stays");
+        debug_assert!(keep > 0 && keep <= self.group_count(), "some groups stay");
         let mut right = Leaf::new(right_skip);
         for (to, from) in (keep..self.group_count()).enumerate() {
             right.groups[to] = self.groups[from].take();
@@ -402,7 +403,7 @@ impl Leaf {
         right
     }
 
-    /// Takes over what the fences share, which is at least what it was before.
+    /// Sets the prefix length shared by the fences, which never decreases.
     fn set_fence_skip(&mut self, arena: &Arena, fence_skip: usize) {
         self.fence_skip = fence_skip;
         if fence_skip >= self.skip + FENCE_SKIP_GAIN {
@@ -411,7 +412,7 @@ impl Leaf {
         self.adapt_skip(arena);
     }
 
-    /// Raises `skip` where the keys present share so much that their heads tell little.
+    /// Raises `skip` if the present keys share so much that their heads barely differ.
     fn adapt_skip(&mut self, arena: &Arena) {
         if self.len < 16 {
             return;
@@ -435,12 +436,12 @@ impl Leaf {
         }
     }
 
-    /// The first key at or after `low` of which the newest version is newer than `since`.
+    /// Returns the first key at or after `low` whose newest version is newer than `since`.
     pub(crate) fn first_newer(&self, arena: &Arena, low: &[u8], since: Seqno) -> Option<Vec<u8>> {
         if self.len == 0 || self.max_seqno <= since {
             return None;
         }
-        // The keys of a leaf on the right share other bytes than `low`.
+        // The keys of a leaf to the right may have a different prefix than `low`.
         let is_before = self.first_key(arena).is_none_or(|first| low <= first);
         let from = if is_before {
             Slot { group: 0, at: 0 }
@@ -455,7 +456,7 @@ impl Leaf {
         found
     }
 
-    /// Visits entries from `start` on as they were at `at`, until `visit` returns false.
+    /// Visits entries from `start` on as of `at`, until `visit` returns false.
     pub(crate) fn visit_forward<'a>(
         &'a self,
         arena: &'a Arena,
@@ -469,7 +470,7 @@ impl Leaf {
         visit_each(first.chain(rest), arena, at, visit);
     }
 
-    /// Visits the entries before `end`, last first, as they were at `at`, until `visit` returns false.
+    /// Visits the entries before `end`, last first, as of `at`, until `visit` returns false.
     pub(crate) fn visit_backward<'a>(
         &'a self,
         arena: &'a Arena,
@@ -483,15 +484,15 @@ impl Leaf {
         visit_each(first.chain(rest), arena, at, visit);
     }
 
-    /// The addresses of what every insert changes.
+    /// Address range of the fields changed by every insert.
     #[cfg(test)]
     pub(crate) fn changed_by_inserts(&self) -> std::ops::Range<usize> {
         let (first, last) = (std::ptr::from_ref(&self.lens), std::ptr::from_ref(&self.group_count));
         first.addr()..last.addr() + size_of_val(&self.group_count)
     }
 
-    /// Asserts what the head of this file states, and that all keys are in `[low, high)`; returns the bytes
-    /// of keys and newest values.
+    /// Checks the invariants of this file, and that all keys are in `[low, high)`; returns the bytes of keys
+    /// and newest values.
     #[cfg(test)]
     pub(crate) fn check(&self, arena: &Arena, low: Option<&[u8]>, high: Option<&[u8]>) -> i64 {
         let mut user_bytes = 0;

@@ -1,12 +1,13 @@
 //! The concurrent ordered write buffer: sorted leaves under a small top level, records in an arena.
 //!
-//! A [`Memtable`] takes writes of many threads, keeps of each key the newest version and those older ones
-//! that a snapshot may still read, and gives them back by key or in order through a [`MemtableCursor`].
-//! Chunks of memory go round between memtables through a [`ChunkPool`](testudo_base::chunks::ChunkPool). An
-//! update that no snapshot can tell from its predecessor overwrites it in place, so that skewed updates cost
-//! no memory.
+//! A [`Memtable`] accepts writes of many threads. Of each key it keeps the newest version and those older
+//! ones that a snapshot may still read. It returns them by key, or in order through a [`MemtableCursor`].
+//! Chunks of memory circulate between memtables through a [`ChunkPool`](testudo_base::chunks::ChunkPool). An
+//! update that no snapshot can distinguish from its predecessor overwrites it in place, so that skewed
+//! updates use no additional memory.
 //!
-//! Once the table outgrows the caches, time is memory latency. A search therefore waits for two loads only, a
+//! Once the table outgrows the caches, memory latency dominates. A search therefore waits for only two loads,
+//! a group of heads and the record; records are written in order of arrival and prefetched by scans.
 //! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.
 //!
 //! ```text
@@ -16,10 +17,10 @@
 //! ```
 //!
 //! **Invariants**
-//! - Every key lies in the one leaf whose fences enclose it; the versions of a key are linked newest first.
+//! - Every key is in the one leaf whose fences enclose it; the versions of a key are linked newest first.
 //! - Locks are taken in the order top, leaf, arena, pool, and never held after a call returns.
-//! - No user bytes are read or written without the lock of their leaf, with the one exception that a record
-//!   that no leaf refers to yet is filled by its only owner.
+//! - User bytes are read and written only under the lock of their leaf, except that the owner of a record
+//!   that no leaf refers to yet fills it.
 
 mod arena;
 mod cursor;

@@ -1,8 +1,8 @@
-//! The write buffer as others see it: made when something is first written, and until then nearly
-//! nothing, for there may be thousands of keyspaces into which nobody writes.
+//! The public write buffer. Its table is created by the first write; until then it costs next to nothing,
+//! because there may be thousands of keyspaces without writes.
 //!
 //! **Invariants**
-//! - What is made stays until the memtable is dropped.
+//! - The table exists until the memtable is dropped.
 
 use testudo_base::{
     DropCounts, Kind, Seqno,
@@ -47,34 +47,34 @@ impl Memtable {
         Self { table: OnceLock::new(), pool, full_merge }
     }
 
-    /// What was written, if anything was.
+    /// The table, if anything was written.
     #[inline]
     pub(crate) fn table(&self) -> Option<&Table> {
         self.table.get().map(|table| &**table)
     }
 
-    /// The table, and the bytes that it took if this call has made it.
+    /// Returns the table, and its bytes if this call has created it.
     fn table_or_new(&self) -> (&Table, u64) {
         let mut made = 0;
         if self.table.get().is_none() {
             let table = Box::new(Table::new(Arc::clone(&self.pool), Arc::clone(&self.full_merge)));
             let bytes = table.memory_bytes();
-            // Of two who make one the first counts.
+            // If two threads create one, the first counts.
             made = self.table.set(table).map_or(0, |()| bytes);
         }
         (self.table().expect("there is one now"), made)
     }
 
-    /// Inserts a version of `key`; threads may insert at the same time, in any order of their seqnos.
+    /// Inserts a version of `key`; threads may insert concurrently, in any seqno order.
     ///
     /// `keep_from` is the newest snapshot that reads this memtable: versions at or before it are kept when
-    /// newer ones arrive, others make room for them. The snapshot must be known to all writers before any of
-    /// them inserts a newer version. A version that arrives after a newer one goes behind it, if the snapshot
-    /// may need it, and is dropped otherwise; of two with equal seqno the later call wins. The value of a
-    /// tombstone is ignored. Operands join what the memtable has of their key; versions of such a key must
-    /// come in the order of their seqnos.
+    /// newer ones arrive; others are replaced. All writers must see the snapshot before any of them inserts a
+    /// newer version. A version that arrives after a newer one is linked behind it if the snapshot may need
+    /// it, and dropped otherwise; of two with equal seqno the later call wins. The value of a tombstone is
+    /// ignored. Operands are stacked on the key's existing version; versions of such a key must arrive in
+    /// seqno order.
     ///
-    /// Panics if the memtable is frozen, and beyond the limits of the length of keys and values.
+    /// Panics if the memtable is frozen, or if key or value exceed their maximum length.
     #[inline]
     pub fn insert(
         &self,
@@ -93,7 +93,7 @@ impl Memtable {
         outcome
     }
 
-    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of
+    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` selects the newest of
     /// all.
     ///
     /// `f` runs under the lock of the leaf: it should be short, and must not call this memtable.
@@ -102,7 +102,7 @@ impl Memtable {
         self.table()?.get(key, at, f)
     }
 
-    /// The newest version of `key` at or before `at`, copied.
+    /// Returns a copy of the newest version of `key` at or before `at`.
     pub fn get_owned(&self, key: &[u8], at: Seqno) -> Option<(Kind, Vec<u8>)> {
         self.get(key, at, |kind, value| (kind, value.to_vec()))
     }
@@ -112,8 +112,8 @@ impl Memtable {
         self.table()?.newest_seqno(key)
     }
 
-    /// The first key in `[low, high)` that was written after `since`; a later insert than this call may add
-    /// one. Skips leaves into which nothing came since.
+    /// Returns the first key in `[low, high)` written after `since`; a concurrent insert may add one. Skips
+    /// leaves without inserts since then.
     pub fn first_newer(&self, low: &[u8], high: Option<&[u8]>, since: Seqno) -> Option<Vec<u8>> {
         self.table()?.first_newer(low, high, since)
     }
@@ -128,36 +128,37 @@ impl Memtable {
         self.table().map_or(0, Table::user_bytes)
     }
 
-    /// Bytes of memory that replaced records still take. Visits all leaves.
+    /// Bytes of memory still occupied by replaced records. Visits all leaves.
     pub fn garbage_bytes(&self) -> u64 {
         self.table().map_or(0, Table::garbage_bytes)
     }
 
-    /// Versions that no reader of the newest ones will see again: newer ones of their keys came, or they came
-    /// too late, or operands have become part of another one. Older ones that snapshots read count as such.
-    /// Visits all leaves.
+    /// Versions that readers of the newest ones will not see again: newer ones of their keys exist, they
+    /// arrived too late, or their operands became part of another one. Older ones that snapshots read are
+    /// included. Visits all leaves.
     ///
-    /// Inserted and made versions are those of [`Memtable::len`] and these together; so are their bytes.
+    /// The versions inserted and made equal [`Memtable::len`] plus the dropped ones; the same holds for their
+    /// bytes.
     pub fn drops(&self) -> DropCounts {
         self.table().map_or_else(DropCounts::default, Table::drops)
     }
 
-    /// The number of keys. Visits all leaves.
+    /// Number of keys. Visits all leaves.
     pub fn len(&self) -> usize {
         self.table().map_or(0, Table::len)
     }
 
-    /// Whether there is no key at all.
+    /// Whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.table().is_none_or(Table::is_empty)
     }
 
-    /// The least seqno that was inserted. Visits all leaves.
+    /// Least seqno inserted. Visits all leaves.
     pub fn min_seqno(&self) -> Option<Seqno> {
         self.table()?.min_seqno()
     }
 
-    /// The greatest seqno that was inserted. Visits all leaves.
+    /// Greatest seqno inserted. Visits all leaves.
     pub fn max_seqno(&self) -> Option<Seqno> {
         self.table()?.max_seqno()
     }
@@ -172,33 +173,34 @@ impl Memtable {
         self.table()?.max_key()
     }
 
-    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each
+    /// Estimates the bytes of the entries in `[low, high)`: keys, newest values, and a small overhead per
     /// entry.
     ///
-    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the
+    /// Exact except where a bound is within a leaf, whose entries are assumed to have equal size. Visits the
+    /// leaves of the range.
     /// leaves of the range.
     pub fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
         self.table().map_or(0, |table| table.bytes_between(low, high))
     }
 
-    /// Forbids further inserts. When it returns, no insert is under way any more.
+    /// Forbids further inserts. On return, no insert is in progress.
     pub fn freeze(&self) {
         self.table_or_new().0.freeze();
     }
 
-    /// Whether the memtable must be sealed because it is running out of names for its memory: with some 2 GB
-    /// of values of 32 KiB each, 16 GB of small ones. A batch of the largest size still fits.
+    /// Whether the memtable must be sealed because its arena ids are nearly exhausted: at about 2 GB of
+    /// values of 32 KiB each, or 16 GB of small ones. A batch of the maximum size still fits.
     pub fn must_seal(&self) -> bool {
         self.table().is_some_and(Table::must_seal)
     }
 
-    /// For tests: as if so many more names of 131,064 were in use.
+    /// For tests: acts as if `count` more of the 131,064 arena ids were in use.
     #[doc(hidden)]
     pub fn use_up_names(&self, count: u32) {
         self.table_or_new().0.use_up_names(count);
     }
 
-    /// As [`Table::visit_from`].
+    /// Like [`Table::visit_from`].
     pub(crate) fn visit_from(
         &self,
         start: &[u8],
@@ -211,8 +213,7 @@ impl Memtable {
         }
     }
 
-    /// Shows the kind, the seqno and the length of the value of each entry as it was at `at`, in the order of
-    /// keys.
+    /// Calls `show` with the kind, the seqno and the value length of each entry as of `at`, in key order.
     pub fn for_each_version(&self, at: Seqno, mut show: impl FnMut(Kind, Seqno, usize)) {
         let mut last: Option<Vec<u8>> = None;
         loop {
@@ -236,9 +237,8 @@ impl Memtable {
         self.table().is_some()
     }
 
-    /// Shows each key with all versions that there are of it, in the order of keys, until `visit` returns
-    /// false. It runs under the lock of the leaf, which readers share: it may take its time only where the
-    /// memtable is frozen.
+    /// Calls `visit` with each key and all of its versions, in key order, until it returns false. It runs
+    /// under the lock of the leaf, which readers share: it may be slow only if the memtable is frozen.
     pub fn for_each_key(&self, mut visit: impl FnMut(&[u8], Versions<'_>) -> bool) {
         let mut last: Option<Vec<u8>> = None;
         loop {
@@ -258,14 +258,14 @@ impl Memtable {
         }
     }
 
-    /// As [`Table::visit_below`].
+    /// Like [`Table::visit_below`].
     pub(crate) fn visit_below(&self, end: Option<&[u8]>, at: Seqno, visit: impl FnMut(View<'_>) -> bool) {
         if let Some(table) = self.table() {
             table.visit_below(end, at, visit);
         }
     }
 
-    /// Asserts the invariants of what was written.
+    /// Checks the invariants of the table.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         if let Some(table) = self.table() {

@@ -1,11 +1,10 @@
-//! What a memtable is once something was written into it.
+//! The contents of a memtable after its first write.
 //!
 //! **Invariants**
 //! - Lock order: `top`, then one leaf. Writers of records hold `top` shared and their leaf exclusively; only
 //!   splitting a leaf and freezing hold `top` exclusively, and no leaf is locked then.
-//! - Leaves and their groups lie in the arena, so that all of a table is freed at once and nothing of it
-//!   stays in the heaps of the allocator. `index_bytes` is what the top level has on the heap, which is
-//!   little.
+//! - Leaves and their groups are in the arena, so that a table is freed as a whole and leaves nothing in the
+//!   allocator's heaps. `index_bytes` counts the top level's heap memory, which is small.
 
 use std::{iter::Sum, mem};
 
@@ -28,38 +27,38 @@ use crate::{
     top_lock::TopLock,
 };
 
-/// What [`Table::bytes_between`] counts for each entry beside key and value.
+/// Bytes that [`Table::bytes_between`] counts for each entry in addition to key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
-/// [`Table::first_newer`] looks at so many leaves before it lets go of the top level.
+/// Number of leaves that [`Table::first_newer`] visits before it releases the top level.
 const LEAVES_AT_ONCE: usize = 64;
 
-/// What table and top level cost the process, as a multiple of their bytes: pieces of many sizes, allocated
-/// by one thread and freed by another, leave as much memory unused in the heaps of the allocator.
+/// Memory cost of table and top level to the process, as a multiple of their bytes. Blocks of many sizes,
+/// allocated by one thread and freed by another, leave as much memory unused in the allocator's heaps.
 const INDEX_COST: u64 = 2;
 
-/// Top, leaves and records; see [`crate::Memtable`] for what its methods do.
+/// Top, leaves and records; see [`crate::Memtable`] for its methods.
 ///
-/// Begins with what every insert looks at, so that it can be asked for ahead.
+/// The fields that every insert accesses come first, so that they can be prefetched.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Table {
-    /// Dropped before the arena, in which its leaves lie.
+    /// Dropped before the arena that contains its leaves.
     top: TopLock,
     arena: Arena,
-    /// If there is but one.
+    /// Address of the only leaf, if there is just one.
     leaf: AddressHint,
     full_merge: Arc<FullMerge>,
-    /// Heap bytes of the top; signed, because one split's delta may be negative.
+    /// Heap bytes of the top; signed because the delta of one split may be negative.
     index_bytes: AtomicI64,
 }
 
-/// Cache lines of a table that an insert looks at: all up to the first windows of the arena.
+/// Cache lines of a table that an insert accesses: everything up to the first windows of the arena.
 pub(crate) const INSERT_LINES: usize =
     (mem::offset_of!(Table, arena) + Arena::INSERT_BYTES).div_ceil(LINE_BYTES);
 
 impl Table {
-    /// What it takes itself, with thousands of keyspaces much.
+    /// Charge for the table itself, which is significant with thousands of keyspaces.
     const OWN_BYTES: u64 = u64_of(size_of::<Self>()) * INDEX_COST;
 
     pub(crate) fn new(pool: Arc<ChunkPool>, full_merge: Arc<FullMerge>) -> Self {
@@ -75,7 +74,7 @@ impl Table {
         table
     }
 
-    /// The index grew by so many bytes, which count against the bound of the pool as well.
+    /// Records that the index grew by `grown` bytes, which also count against the pool's limit.
     fn count_index(&self, grown: i64) {
         self.index_bytes.fetch_add(grown, Ordering::Relaxed);
         match u64::try_from(grown) {
@@ -84,19 +83,19 @@ impl Table {
         }
     }
 
-    /// Whether it has so few leaves that all who use it meet at one lock.
+    /// Whether it has so few leaves that all users contend for one lock.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
         self.top.is_single()
     }
 
-    /// Where its leaf lies, if there is but one.
+    /// Address of the leaf, if there is just one.
     #[inline]
     pub(crate) fn only_leaf(&self) -> *const u8 {
         self.leaf.address()
     }
 
-    /// As [`crate::Memtable::insert`].
+    /// Like [`crate::Memtable::insert`].
     pub(crate) fn insert(
         &self,
         seqno: Seqno,
@@ -105,7 +104,7 @@ impl Table {
         value: &[u8],
         keep_from: Option<Seqno>,
     ) -> InsertOutcome {
-        assert!(key.len() <= MAX_KEY_BYTES && u64_of(value.len()) <= MAX_VALUE_BYTES, "too long an entry");
+        assert!(key.len() <= MAX_KEY_BYTES && u64_of(value.len()) <= MAX_VALUE_BYTES, "entry too long");
         let value = if kind == Kind::Tombstone { &[] } else { value };
         let version = Version { seqno, kind, key, value };
         let mut grown = 0;
@@ -124,8 +123,7 @@ impl Table {
         }
     }
 
-    /// Splits the leaf that has `key`, if there is still no room for it; returns the bytes by which memory
-    /// grew.
+    /// Splits the leaf for `key` if it still has no room for it; returns the bytes by which memory grew.
     fn split(&self, key: &[u8]) -> i64 {
         let mut top = self.top.write();
         let place = top.find(key);
@@ -139,7 +137,7 @@ impl Table {
         grown + arena_grown.cast_signed()
     }
 
-    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` gives the newest of
+    /// Calls `f` with the newest version of `key` at or before `at`; `Seqno(u64::MAX)` selects the newest of
     /// all.
     ///
     /// `f` runs under the lock of the leaf: it should be short, and must not call this memtable.
@@ -175,7 +173,7 @@ impl Table {
         u64::try_from(self.sum(Leaf::user_bytes)).unwrap_or(0)
     }
 
-    /// Bytes of memory that replaced records still take. Visits all leaves.
+    /// Bytes of memory still occupied by replaced records. Visits all leaves.
     pub(crate) fn garbage_bytes(&self) -> u64 {
         self.sum(Leaf::garbage_bytes)
     }
@@ -189,12 +187,12 @@ impl Table {
         drops
     }
 
-    /// The number of keys. Visits all leaves.
+    /// Number of keys. Visits all leaves.
     pub(crate) fn len(&self) -> usize {
         self.sum(Leaf::len)
     }
 
-    /// Whether there is no key at all.
+    /// Whether it has no keys.
     pub(crate) fn is_empty(&self) -> bool {
         self.top.read().leaves().all(|(_, leaf)| leaf.read().len() == 0)
     }
@@ -203,12 +201,12 @@ impl Table {
         self.top.read().leaves().map(|(_, leaf)| of(&leaf.read())).sum()
     }
 
-    /// The least seqno that was inserted. Visits all leaves.
+    /// Least seqno inserted. Visits all leaves.
     pub(crate) fn min_seqno(&self) -> Option<Seqno> {
         self.seqnos().map(|(min, _)| min)
     }
 
-    /// The greatest seqno that was inserted. Visits all leaves.
+    /// Greatest seqno inserted. Visits all leaves.
     pub(crate) fn max_seqno(&self) -> Option<Seqno> {
         self.seqnos().map(|(_, max)| max)
     }
@@ -231,10 +229,10 @@ impl Table {
         top.leaves().rev().find_map(|(_, leaf)| Some(leaf.read().last_key(&self.arena)?.to_vec()))
     }
 
-    /// About how many bytes the entries in `[low, high)` take: keys, newest values, and a little for each
+    /// Estimates the bytes of the entries in `[low, high)`: keys, newest values, and a small overhead per
     /// entry.
     ///
-    /// Exact but where a bound lies within a leaf, whose entries are taken to be of equal size. Visits the
+    /// Exact except where a bound is within a leaf, whose entries are assumed to have equal size. Visits the
     /// leaves of the range.
     pub(crate) fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
         let top = self.top.read();
@@ -259,7 +257,7 @@ impl Table {
         bytes
     }
 
-    /// Forbids further inserts. When it returns, no insert is under way any more.
+    /// Forbids further inserts. On return, no insert is in progress.
     pub(crate) fn freeze(&self) {
         self.top.write().frozen = true;
     }
@@ -269,13 +267,13 @@ impl Table {
         self.arena.is_half_named()
     }
 
-    /// For tests: as if so many more names were in use.
+    /// For tests: acts as if `count` more arena ids were in use.
     pub(crate) fn use_up_names(&self, count: u32) {
         self.arena.use_up_names(count);
     }
 
-    /// Visits entries as they were at `at` from `start` on (after it, if `exclusive`), until `visit` returns
-    /// false; stops after the first leaf that had any.
+    /// Visits entries as of `at` from `start` on (after it, if `exclusive`), until `visit` returns false;
+    /// stops after the first leaf that had any.
     pub(crate) fn visit_from(
         &self,
         start: &[u8],
@@ -307,8 +305,8 @@ impl Table {
         }
     }
 
-    /// Visits entries as they were at `at` below `end` (all, if there is none), last first, until `visit`
-    /// returns false; stops after the first leaf that had any.
+    /// Visits entries as of `at` below `end` (all, if there is none), last first, until `visit` returns
+    /// false; stops after the first leaf that had any.
     pub(crate) fn visit_below(&self, end: Option<&[u8]>, at: Seqno, mut visit: impl FnMut(View<'_>) -> bool) {
         let mut fence: Option<Vec<u8>> = None;
         loop {
@@ -360,7 +358,7 @@ impl Table {
         self.arena.bytes()
     }
 
-    /// Asserts the invariants of the index and that the bytes it reports are the bytes it has.
+    /// Checks the invariants of the index, and that the reported bytes are correct.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let top = self.top.read();

@@ -1,13 +1,12 @@
-//! The top level: which leaf has a key. Two layers of fences over all leaves.
+//! The top level, which maps keys to leaves: two layers of fences over all leaves.
 //!
-//! The first branch and two leaves need no memory but the top's own: among thousands of keyspaces most
-//! memtables are not larger, and nothing of them is in a cache, so that each pointer on the way to a leaf is
-//! a wait for memory.
+//! The first branch and two leaves are stored in the top itself. With thousands of keyspaces most memtables
+//! are no larger and in no cache, so each pointer on the way to a leaf costs a memory latency.
 //!
 //! **Invariants**
-//! - There is at least one branch, and in each at least one leaf; leaves may be empty.
-//! - What is shared by the fences on both sides of a leaf is its `fence_skip`; at either end of the memtable,
-//!   where a fence is missing, that is nothing.
+//! - There is at least one branch, and each branch has at least one leaf; leaves may be empty.
+//! - `fence_skip` of a leaf is the prefix length shared by the fences on both sides; at either end of the
+//!   memtable, where a fence is missing, it is zero.
 
 use std::ptr;
 
@@ -25,16 +24,16 @@ use crate::{
     leaf::Leaf,
 };
 
-/// Leaves of a full branch; small enough that moving half of them is cheap.
+/// Leaves of a full branch; few enough that moving half of them is cheap.
 const BRANCH_LEAVES: usize = 128;
 
-/// So many leaves of a branch need no memory of their own.
+/// Number of leaves that a branch stores inline.
 const FEW_LEAVES: usize = 2;
 
-/// Cache lines that a leaf may touch.
+/// Cache lines that access to a leaf may touch.
 pub(crate) const LEAF_LINES: usize = size_of::<LockedLeaf>() / LINE_BYTES;
 
-/// A leaf that shares no cache line with its neighbours.
+/// A leaf that shares no cache line with its neighbors.
 #[derive(Debug)]
 #[repr(align(64))]
 struct LockedLeaf(RwLock<Leaf>);
@@ -52,13 +51,13 @@ struct Branch {
 }
 
 impl Branch {
-    /// Bytes on the heap; leaves lie in the arena.
+    /// Bytes on the heap; leaves are in the arena.
     fn heap_bytes(&self) -> u64 {
         self.fences.heap_bytes() + spilled_bytes(&self.leaves)
     }
 }
 
-/// Where a leaf is: its branch, and its place there.
+/// Position of a leaf: its branch, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     branch: usize,
@@ -66,27 +65,27 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of the leaf with the least keys.
+    /// The leaf with the least keys.
     pub(crate) const FIRST: Self = Self { branch: 0, leaf: 0 };
 }
 
 #[derive(Debug)]
 pub(crate) struct Top {
-    /// No insert may follow.
+    /// No further inserts are allowed.
     pub(crate) frozen: bool,
     fences: Fences,
     branches: SmallVec<[Branch; 1]>,
 }
 
 impl Top {
-    /// With one leaf, in `arena`.
+    /// A top with one leaf, in `arena`.
     pub(crate) fn new(arena: &Arena) -> Self {
         let (leaf, _) = arena.hold(LockedLeaf::new(Leaf::new(0)));
         let branch = Branch { fences: Fences::default(), leaves: smallvec![leaf] };
         Self { frozen: false, fences: Fences::default(), branches: smallvec![branch] }
     }
 
-    /// Bytes on the heap; leaves lie in the arena.
+    /// Bytes on the heap; leaves are in the arena.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.root_bytes() + self.branches.iter().map(Branch::heap_bytes).sum::<u64>()
     }
@@ -120,12 +119,12 @@ impl Top {
     #[inline]
     pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf> {
         let leaf = &self.branches[place.branch].leaves[place.leaf].0;
-        // Nothing behind the lock is loaded before the lock is taken, unless it is asked for.
+        // Nothing behind the lock is loaded before the lock is taken, unless it is prefetched.
         prefetch::<LEAF_LINES>(ptr::from_ref(leaf).cast());
         leaf
     }
 
-    /// As [`Top::leaf`], for an insert.
+    /// Like [`Top::leaf`], for an insert.
     #[inline]
     pub(crate) fn leaf_to_write(&self, place: Place) -> &RwLock<Leaf> {
         let leaf = &self.branches[place.branch].leaves[place.leaf].0;
@@ -133,7 +132,7 @@ impl Top {
         leaf
     }
 
-    /// Where the leaf lies, if there is but one.
+    /// Address of the leaf, if there is just one.
     pub(crate) fn only_leaf(&self) -> *const u8 {
         match &*self.branches {
             [branch] if branch.leaves.len() == 1 => ptr::from_ref(&*branch.leaves[0]).cast(),
@@ -141,7 +140,7 @@ impl Top {
         }
     }
 
-    /// The least key that may be in the leaf; `None` if there is no such bound.
+    /// Lower bound of the leaf's keys, inclusive; `None` if there is none.
     pub(crate) fn low(&self, place: Place) -> Option<&[u8]> {
         match (place.branch, place.leaf) {
             (0, 0) => None,
@@ -150,7 +149,7 @@ impl Top {
         }
     }
 
-    /// The least key beyond the leaf; `None` if there is no such bound.
+    /// Upper bound of the leaf's keys, exclusive; `None` if there is none.
     pub(crate) fn high(&self, place: Place) -> Option<&[u8]> {
         self.branches[place.branch].fences.get(place.leaf).or_else(|| self.fences.get(place.branch))
     }
@@ -160,7 +159,7 @@ impl Top {
         self.leaves_of_branches(0)
     }
 
-    /// Those from a place on.
+    /// The leaves from `first` on.
     pub(crate) fn leaves_from(&self, first: Place) -> impl Iterator<Item = (Place, &RwLock<Leaf>)> {
         self.leaves_of_branches(first.branch).skip(first.leaf)
     }
@@ -171,7 +170,7 @@ impl Top {
         })
     }
 
-    /// Splits the leaf that has `key` so that `key` can go in; returns the bytes by which the heap of the
+    /// Splits the leaf for `key` so that `key` can be inserted; returns the bytes by which the heap of the
     /// index and the arena grew.
     pub(crate) fn split(&mut self, arena: &Arena, key: &[u8]) -> (i64, u64) {
         let place = self.find(key);
@@ -191,7 +190,7 @@ impl Top {
         debug_assert_eq!(branch.leaves.len(), branch.fences.len() + 1, "a fence between any two leaves");
         let mut branches_after = 0;
         if branch.leaves.len() >= BRANCH_LEAVES {
-            // Where keys ascend, the split leaf is the last one; no room need be left behind.
+            // For ascending keys, the split leaf is the last one; the left branch needs no room.
             let fence_count = branch.fences.len();
             let middle = if place.leaf + 1 == fence_count { fence_count - 1 } else { fence_count / 2 };
             branches_after += self.split_branch(place.branch, middle);
@@ -201,7 +200,7 @@ impl Top {
         (grown + signed(self.root_bytes()) - signed(root_before), arena_grown)
     }
 
-    /// Moves the leaves above fence `middle` to a new branch; returns the bytes of the latter.
+    /// Moves the leaves above fence `middle` to a new branch; returns the bytes of the new branch.
     fn split_branch(&mut self, at: usize, middle: usize) -> u64 {
         let branch = &mut self.branches[at];
         let (fence, fences) = branch.fences.split(middle);
@@ -216,7 +215,7 @@ impl Top {
     }
 }
 
-/// What a vector takes on the heap.
+/// Heap bytes of a vector.
 fn spilled_bytes<A: smallvec::Array>(items: &SmallVec<A>) -> u64 {
     if items.spilled() { u64_of(items.capacity() * size_of::<A::Item>()) } else { 0 }
 }

@@ -1,13 +1,13 @@
-//! The lock around the top level. Every insert and every look-up takes it for reading; a writer, who splits a
-//! leaf, comes once in a few dozen inserts.
+//! The lock around the top level. Every insert and lookup takes it for reading; a leaf split takes it for
+//! writing, once in a few dozen inserts.
 //!
-//! It begins as an ordinary lock, for there may be thousands of memtables with a record each. When the table
-//! has some leaves the top level moves into a lock of several shards, so that readers write to no cache line
-//! in common.
+//! It starts as an ordinary lock, because there may be thousands of memtables with one record each. Once the
+//! table has some leaves, the top level moves into a sharded lock, whose readers write to no common cache
+//! line.
 //!
 //! **Invariants**
-//! - The top level is in one of the two. It moves once, under the ordinary lock, which is released only after
-//!   it has arrived.
+//! - The top level is in one of the two locks. It moves once, under the ordinary lock, which is released only
+//!   after the move.
 
 use std::ops::{Deref, DerefMut};
 
@@ -18,9 +18,9 @@ use testudo_base::sync::{
 
 use crate::top::Top;
 
-/// With so many leaves the top level moves: some hundred kilobytes of records.
+/// Number of leaves at which the top level moves: some hundred kilobytes of records.
 const SHARDED_LEAVES: usize = scaled(64, 2);
-/// What shards take, their allocations included.
+/// Bytes of the shards, including allocation overhead.
 const SHARDS_BYTES: u64 = 2 << 10;
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl TopLock {
         }
     }
 
-    /// Moves the top level into shards if it has grown enough for that; returns the bytes that they take.
+    /// Moves the top level into shards if it is large enough; returns the bytes of the shards.
     pub(crate) fn shard(&self, guard: TopWriteGuard<'_>) -> u64 {
         let TopWriteGuard::Single(mut single) = guard else { return 0 };
         if single.as_ref().is_none_or(|top| top.leaf_count() < SHARDED_LEAVES) {
@@ -83,12 +83,12 @@ impl TopLock {
         }
         let Some(top) = single.take() else { return 0 };
         let moved = self.sharded.set(Box::new(ShardedLock::new(top)));
-        debug_assert!(moved.is_ok(), "it moves once");
+        debug_assert!(moved.is_ok(), "the top level moves once");
         drop(single);
         SHARDS_BYTES
     }
 
-    /// What the shards take beyond the top level.
+    /// Bytes of the shards beyond the top level.
     #[cfg(test)]
     pub(crate) fn shards_bytes(&self) -> u64 {
         if self.sharded.get().is_some() { SHARDS_BYTES } else { 0 }

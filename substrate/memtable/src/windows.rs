@@ -1,12 +1,12 @@
-//! Where each chunk of an arena starts, readable while chunks are added.
+//! Start addresses of the chunks of an arena, readable while chunks are added.
 //!
-//! A chunk has a *window* of the arena's address space to itself, whatever its size; a record is found by the
-//! number of its window and its place therein. The table grows by buckets that double in size, so that
-//! entries never move and a small arena has a small table: the first bucket is part of it, for looking it up
-//! elsewhere would be one more wait for memory.
+//! Each chunk has its own *window* of the arena's address space, whatever its size; a record is found by its
+//! window id and its offset in the window. The table grows by buckets that double in size, so that entries
+//! never move and a small arena has a small table. The first bucket is inline, because a separate lookup
+//! would cost another memory latency.
 //!
 //! **Invariants**
-//! - An entry is set once, before any record in its window becomes known, and never changed.
+//! - An entry is set once, before any record in its window becomes reachable, and never changed.
 
 use std::ptr::{self, NonNull};
 
@@ -20,9 +20,9 @@ use testudo_base::{
 
 const FIRST_BUCKET_LOG: u32 = 3;
 const FIRST_BUCKET: u32 = 1 << FIRST_BUCKET_LOG;
-/// Beside the first.
+/// Buckets in addition to the first.
 const BUCKETS: usize = 13;
-/// Windows that an arena can have.
+/// Maximum number of windows of an arena.
 pub(crate) const WINDOWS_MAX: u32 = ((2 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
 
 #[derive(Debug, Default)]
@@ -33,10 +33,10 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Bytes of the first bucket, with which it begins.
+    /// Bytes of the first bucket, at the start of the table.
     pub(crate) const FIRST_BYTES: usize = size_of::<[AtomicPtr<u8>; FIRST_BUCKET as usize]>();
 
-    /// The bucket of `window`, which is not in the first, and the place in it.
+    /// Returns the bucket of `window`, which is not in the first one, and its index there.
     #[inline]
     fn place(window: u32) -> (usize, usize) {
         let shifted = window + FIRST_BUCKET;
@@ -44,7 +44,7 @@ impl Windows {
         ((log - FIRST_BUCKET_LOG - 1) as usize, (shifted - (1 << log)) as usize)
     }
 
-    /// The start of `window`. Panics if it is not set, which is a bug of ours.
+    /// Returns the start of `window`. Panics if it is not set, which is a bug in the store.
     #[inline]
     pub(crate) fn start(&self, window: u32) -> NonNull<u8> {
         let entry = if window < FIRST_BUCKET {

@@ -1,4 +1,4 @@
-//! Prints how many reads of a zipfian trace the record cache answers; every read that misses fills it.
+//! Prints the record cache's hit rate on a zipfian trace; every miss fills the cache.
 //!
 //! Run with `cargo run --release -p testudo-records --example zipf -- [KEYS] [MEBIBYTES] [READS]`. The trace
 //! is the same each time, so that instructions can be counted: `valgrind --tool=callgrind`, with few reads.
@@ -9,7 +9,7 @@ use testudo_records::{KeyspaceRecords, RecordCache};
 const THETA: f64 = 0.99;
 const VALUE: [u8; 100] = [7; 100];
 
-/// Ranks by Gray and others, "Quickly generating billion-record synthetic databases", as YCSB does it.
+/// Ranks as in Gray and others, "Quickly generating billion-record synthetic databases", as in YCSB.
 struct Zipf {
     keys: f64,
     zeta: f64,
@@ -53,7 +53,7 @@ fn main() {
     let mut zipf = Zipf::new(keys);
     let mut before = (0, 0);
     for read in 1..=reads {
-        // A key of 24 bytes, of which the rank decides all.
+        // A key of 24 bytes, determined by the rank.
         let hash = hash_key(&zipf.next().to_be_bytes());
         let mut key = [b'k'; 24];
         key[..8].copy_from_slice(&hash.to_be_bytes());

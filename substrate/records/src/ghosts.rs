@@ -1,12 +1,12 @@
-//! What was evicted last: tags and epochs, without keys.
+//! Recent evictions: tags and epochs, without keys.
 //!
-//! A table with one place for each tag, a 64th of the memory: a later record with the same place takes it. So
-//! of small records the table remembers about half as many as there is memory for (S3-FIFO asks for all, and
-//! a quarter would give most of what that gives, decision 0054). It takes another record for one that was
-//! evicted about once in 65,536 times.
+//! A hash table indexed by tag, one 64th of the memory in size: a later record with the same slot overwrites
+//! an earlier one. For small records the table remembers about half as many as fit into memory. (S3-FIFO uses
+//! all, and a quarter would have most of the effect, decision 0054.) It mistakes another record for an
+//! evicted one about once in 65,536 times.
 //!
 //! **Invariants**
-//! - Epochs are counted in evicted bytes, so that the memory that the remembered records had is known.
+//! - Epochs are counted in evicted bytes, which gives the memory that the remembered records had.
 
 use testudo_base::{
     LargeSlice,
@@ -17,26 +17,26 @@ use testudo_base::{
 
 use crate::slot::TAG_BITS;
 
-/// Epochs in which as much is evicted as [`Division::ghost_bytes`] says.
+/// Number of epochs in which [`Division::ghost_bytes`] bytes are evicted.
 const RECENT_EPOCHS: u16 = 16;
-/// Epochs in which as much is evicted as there is memory.
+/// Number of epochs in which as many bytes are evicted as there is memory.
 const EPOCHS: u16 = RECENT_EPOCHS * Division::GHOST_PARTS;
-/// A place for so much memory.
+/// Bytes of memory per place of the table.
 const BYTES_OF_PLACE: u64 = 256;
 
-/// When a remembered record was evicted.
+/// Age of a remembered eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evicted {
-    /// So short a while ago that a little more memory would have kept it ([`Division::ghost_bytes`]).
+    /// So recent that slightly more memory would have kept the record ([`Division::ghost_bytes`]).
     Recently,
-    /// Not longer ago than it takes to evict as much as there is memory.
+    /// Within the last evictions that amount to the whole memory.
     Earlier,
 }
 
 /// The ghosts of one shard.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// Low bits of the tag, then the epoch; 0 is nothing.
+    /// Low bits of the tag, then the epoch; 0 means empty.
     places: LargeSlice<u32>,
     epoch: u16,
     /// Bytes evicted in this epoch.
@@ -46,19 +46,19 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Those of one of `shards` shards.
+    /// The ghosts of one of `shards` shards.
     pub(crate) fn new(pool: &Arc<ChunkPool>, shards: u64) -> Self {
         let places = LargeSlice::zeroed(Self::place_count(pool, shards));
         pool.charge_slice(u64_of(size_of_val(&*places)));
         Self { places, epoch: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
     }
 
-    /// How many places are right for what the pool may have now.
+    /// Number of places for the pool's current limit.
     fn place_count(pool: &ChunkPool, shards: u64) -> usize {
         usize_of((pool.limit_bytes().min(1 << 43) / BYTES_OF_PLACE / shards).max(1))
     }
 
-    /// Begins anew if the memory has become twice as large as it was or half as large.
+    /// Replaces the table if the memory has doubled or halved.
     fn fit(&mut self) {
         let (wanted, present) = (Self::place_count(&self.pool, self.shards), self.places.len());
         if wanted > present / 2 && wanted < present * 2 {
@@ -69,7 +69,7 @@ impl Ghosts {
         self.pool.charge_slice(self.bytes());
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory used.
     pub(crate) fn bytes(&self) -> u64 {
         u64_of(size_of_val(&*self.places))
     }
@@ -78,7 +78,7 @@ impl Ghosts {
         usize_of((u64::from(tag) * u64_of(self.places.len())) >> TAG_BITS)
     }
 
-    /// A record of so many bytes was evicted.
+    /// Remembers the eviction of a record of `bytes`.
     pub(crate) fn remember(&mut self, tag: u32, bytes: usize) {
         let place = self.place_of(tag);
         self.places[place] = tag << 16 | u32::from(self.epoch);
@@ -91,7 +91,7 @@ impl Ghosts {
         }
     }
 
-    /// When a record with this tag was evicted, if that is remembered; it is forgotten then.
+    /// Returns when a record with this tag was evicted, if remembered, and removes the entry.
     pub(crate) fn recall(&mut self, tag: u32) -> Option<Evicted> {
         let place = self.place_of(tag);
         let ghost = self.places[place];

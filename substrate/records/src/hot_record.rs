@@ -1,7 +1,7 @@
-//! A record on its way from one cache to a later one.
+//! A record handed from one cache to a later one.
 //!
 //! **Invariants**
-//! - It says nothing about the state of its tree: who keeps it does.
+//! - It implies nothing about the state of its tree: its owner keeps that.
 
 use testudo_base::KeyspaceId;
 
@@ -10,7 +10,7 @@ use testudo_base::KeyspaceId;
 pub struct HotRecord {
     /// Its keyspace.
     pub keyspace: KeyspaceId,
-    /// How well it was used, from 0 to 3; 0 if it was not used again since it came.
+    /// Usage count, from 0 to 3; 0 if it was not used again since its insertion.
     pub priority: u8,
     /// Its key.
     pub key: Vec<u8>,
@@ -18,16 +18,16 @@ pub struct HotRecord {
     pub value: Vec<u8>,
 }
 
-/// What became of a record that was to be put back.
+/// Outcome of restoring a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoredRecord {
-    /// It is there now.
+    /// It was cached.
     Done,
-    /// Its key has a record.
+    /// The key already has a cached record.
     Present,
     /// The tree is in a later state.
     Outdated,
-    /// No cache of this size takes it.
+    /// It is too long for a cache of this size.
     TooLong,
     /// There is no memory for it.
     Full,

@@ -1,8 +1,8 @@
-//! What is in the cache, for a later one.
+//! Export of the cache's contents for a later cache.
 //!
 //! **Invariants**
-//! - A record is handed out only if it is true for the given state of its keyspace.
-//! - No lock is held while records are looked at, and one shard's memory is kept at a time.
+//! - A record is exported only if it is valid for the given state of its keyspace.
+//! - No lock is held while records are visited, and only one shard's memory is held at a time.
 
 use std::{collections::BTreeMap, mem, ptr};
 
@@ -17,13 +17,13 @@ use crate::{
     slot::Location,
 };
 
-/// Records of which the places in the index are loaded ahead: they are anywhere.
+/// Number of records whose index buckets are prefetched: they are scattered.
 const LOADED_AHEAD: usize = 16;
 
 impl RecordCache {
-    /// Lets `act` see the records that are true for these states of their keyspaces, until it returns
-    /// `false`: first the main ones and those that were used since they came, of each shard the newest first.
-    /// Others come and go meanwhile: a few may be missing or come twice.
+    /// Calls `act` with the records that are valid for these states of their keyspaces, until it returns
+    /// `false`. Main records and those used since their insertion come first; within each shard, newest
+    /// first. Because of concurrent changes, a few may be missing or repeated.
     pub fn each_hot_record(
         &self,
         states: &BTreeMap<KeyspaceId, KeyspaceRecords>,
@@ -48,7 +48,7 @@ impl RecordCache {
     }
 }
 
-/// Where the records of a segment are.
+/// Iterates over the positions of the records in a segment.
 fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item = Location> + Clone {
     let mut next = Location { segment, place: FIRST_PLACE };
     std::iter::from_fn(move || {
@@ -61,15 +61,15 @@ fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item =
     })
 }
 
-/// Starts loading what the index has of the record at a place.
+/// Prefetches the index bucket of the record at a position.
 fn load(layout: &Layout, at: Location) {
     if let Some(segment) = layout.segment(at) {
         prefetch::<1>(ptr::from_ref(layout.index.bucket(segment.header(at.place).tag)).cast());
     }
 }
 
-/// Copies the record at a place, if the index leads there, the record is true for its keyspace, and it was
-/// used since it came or not, as asked.
+/// Copies the record at a position if the index refers to it, it is valid for its keyspace, and its use since
+/// insertion matches `is_used`.
 fn take(
     layout: &Layout,
     at: Location,

@@ -1,10 +1,10 @@
 //! The index of a shard: buckets of eight slots, one cache line each.
 //!
-//! A key has one bucket; where that is full, the record of the bucket that is worth least is forgotten. So
-//! there are no chains, and a look-up costs one cache line.
+//! A key maps to one bucket; if the bucket is full, its least valuable record is evicted. So there are no
+//! chains, and a lookup costs one cache line.
 //!
 //! **Invariants**
-//! - Slots are changed under the lock of the shard, but for priorities, which readers raise.
+//! - Slots are changed under the lock of the shard, except for priorities, which readers raise.
 //! - The memory of the index is charged to the pool.
 
 use testudo_base::{
@@ -22,7 +22,7 @@ use testudo_base::{
 
 use crate::slot::{Location, Slot, TAG_BITS};
 
-/// Slots of a bucket.
+/// Number of slots in a bucket.
 pub(crate) const WAYS: usize = scaled(8, 2);
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct Index {
 }
 
 impl Bucket {
-    /// All slots as they are.
+    /// Loads all slots.
     #[inline]
     pub(crate) fn load(&self) -> [Slot; WAYS] {
         std::array::from_fn(|way| Slot(self.0[way].load(Acquire)))
@@ -47,7 +47,7 @@ impl Bucket {
         self.0[way].store(slot.0, Release);
     }
 
-    /// Counts a use, unless the slot was changed in the meantime.
+    /// Counts a use, unless the slot was changed concurrently.
     #[inline]
     pub(crate) fn raise(&self, way: usize, seen: Slot) {
         if let Some(raised) = seen.raised() {
@@ -55,14 +55,14 @@ impl Bucket {
         }
     }
 
-    /// The way that leads to `location`.
+    /// Returns the way whose slot refers to `location`.
     pub(crate) fn way_to(&self, location: Location) -> Option<(usize, Slot)> {
         let slots = self.load();
         let way = slots.iter().position(|slot| !slot.is_empty() && slot.location() == location)?;
         Some((way, slots[way]))
     }
 
-    /// The way for a new record: an empty one, or that of one of the records that are worth least.
+    /// Returns the way for a new record: an empty one, or that of the least valuable record.
     pub(crate) fn way_for<W: Ord>(&self, tag: u32, worth: impl Fn(Slot) -> W) -> (usize, Slot) {
         let slots = self.load();
         let first = usize_of(u64::from(tag)) % WAYS;
@@ -94,7 +94,8 @@ impl Index {
         self.buckets.len() * WAYS
     }
 
-    /// The same slots over another number of buckets, and how many they are; what does not fit is forgotten.
+    /// Moves the slots to an index with another number of buckets; returns it and the number of slots.
+    /// Records that do not fit are evicted.
     pub(crate) fn resized<W: Ord>(&self, bucket_count: usize, worth: impl Fn(Slot) -> W) -> (Self, usize) {
         let next = Self::new(bucket_count, &self.pool);
         let mut count = 0;
@@ -111,7 +112,7 @@ impl Index {
         (next, count)
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory used.
     pub(crate) fn bytes(&self) -> u64 {
         u64_of(size_of_val(&*self.buckets))
     }
@@ -123,7 +124,7 @@ impl Drop for Index {
     }
 }
 
-/// The tag of a key: the high bits of its hash, spread over keyspaces.
+/// Returns the tag of a key: the high bits of its hash, which is spread over keyspaces.
 #[inline]
 pub(crate) fn tag_of(hash: u64) -> u32 {
     low32(hash >> (64 - TAG_BITS))

@@ -1,20 +1,19 @@
-//! The cached records of one keyspace: which of them are true for which state of its tree.
+//! The cached records of one keyspace: which record is valid for which state of its tree.
 //!
-//! The states of a tree are numbered by the *flushes* that they contain; work that changes no answer does not
-//! count. Each record carries the number of the state that it was read from. When updates are about to be
-//! published as state `n`, [`KeyspaceRecords::advance`] first makes `n` the state of fills and then goes
-//! through the updates: a record of a key among them is replaced or forgotten. So what stays is true for `n`
-//! as well.
+//! The states of a tree are numbered by the *flushes* that they contain; work that changes no query result
+//! does not count. Each record carries the number of the state from which it was read. When updates are about
+//! to be published as state `n`, [`KeyspaceRecords::advance`] first makes `n` the fill state. Then it
+//! processes the updates: a cached record of an updated key is replaced or removed. So the remaining records
+//! are valid for `n` as well.
 //!
-//! A reader of state `v` therefore uses a record of any state up to `v`, and of no later one: a snapshot's
-//! may be much older than the newest. And it adds what it read only while the state of fills is `v`: after
-//! that the record could be one of those that were already forgotten.
+//! A reader of state `v` therefore uses a record of any state up to `v`, but no later one: a snapshot's state
+//! may be much older than the newest. And it adds a record only while the fill state is `v`: afterwards that
+//! record could be one of those already removed.
 //!
 //! **Invariants**
-//! - The state of fills is compared under the lock of the shard that is filled, and a key among the updates
-//!   is looked for after every shard was locked once since that state was changed: no fill of an older state
-//!   comes behind.
-//! - A record that was in the cache before `advance` is found by it, wherever it is moved to meanwhile.
+//! - The fill state is compared under the lock of the shard being filled. Updated keys are looked up only
+//!   after each shard was locked once since the fill state changed. So no fill of an older state can follow.
+//! - A record that was cached before `advance` is found by it, wherever it is moved concurrently.
 
 use testudo_base::{
     Cursor, KeyspaceId, Kind, Result, checksum, planted,
@@ -38,33 +37,32 @@ use crate::{
     slot::PRIORITY_MAX,
 };
 
-/// Updates that are looked at together, so that their cache misses overlap.
+/// Number of updates looked up together, so that their cache misses overlap.
 const BATCH: usize = scaled(256, 2);
-/// Bytes of keys and values from which on they are as many.
+/// A batch also ends at this many bytes of keys and values.
 const BATCH_BYTES: usize = 48 << 10;
 
-/// A page of which so many other records were asked for is worth keeping whole (decision 0037).
+/// A page from which this many other records were requested is worth keeping as a whole (decision 0037).
 const NEIGHBOURS_MAX: u32 = 4;
 
-/// The number of the state that a keyspace is opened with. Records that an earlier cache had are of the state
+/// The number of the state in which a keyspace is opened. Records of an earlier cache belong to the state
 /// before.
 const FIRST_STATE: u32 = 1;
 const RESTORED_STATE: u32 = 0;
 
-/// Longer values are not copied only to be found too long.
+/// Longer values are not copied, because they would be rejected as too long.
 const VALUE_BYTES_MAX: usize = 32 << 10;
 
-/// What all states of a keyspace share.
+/// Data shared by all states of a keyspace.
 #[derive(Debug)]
 struct Shared {
     keyspace: KeyspaceId,
     fill_state: AtomicU32,
-    /// Something was ever cached.
+    /// Whether any record was ever cached.
     is_cached: AtomicBool,
 }
 
-/// The cached records of a keyspace as one state of its tree sees them; see the head of
-/// `keyspace_records.rs`.
+/// The cached records of a keyspace as seen by one state of its tree; see the head of `keyspace_records.rs`.
 #[derive(Clone, Debug)]
 pub struct KeyspaceRecords {
     cache: Arc<RecordCache>,
@@ -83,18 +81,18 @@ struct Batch {
 struct Update {
     hash: u64,
     key_end: usize,
-    /// `None` for a key that was deleted.
+    /// `None` for a deleted key.
     value_end: Option<usize>,
 }
 
 impl KeyspaceRecords {
-    /// Of a keyspace that was just opened or created.
+    /// The records of a keyspace that was just opened or created.
     pub fn new(cache: &Arc<RecordCache>, keyspace: KeyspaceId) -> Self {
         let shared = Shared { keyspace, fill_state: FIRST_STATE.into(), is_cached: false.into() };
         Self { cache: Arc::clone(cache), shared: Arc::new(shared), flushes: FIRST_STATE }
     }
 
-    /// The value of `key` in this state of the tree, if it is cached. `hash` is the key's
+    /// Returns the value of `key` in this state of the tree, if it is cached. `hash` is the key's
     /// [`checksum::hash_key`].
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64) -> Option<Vec<u8>> {
@@ -107,7 +105,7 @@ impl KeyspaceRecords {
             counters.misses.fetch_add(1, Relaxed);
             return None;
         };
-        // Nothing if a flush replaces it right now: then it is of a later state.
+        // `None` if a flush is replacing it right now: then it belongs to a later state.
         let Some(value) = found.segment.value(found.slot.location().place, found.flushes) else {
             counters.misses.fetch_add(1, Relaxed);
             return None;
@@ -120,14 +118,15 @@ impl KeyspaceRecords {
         Some(value)
     }
 
-    /// A read was answered without the cache.
+    /// Counts a read that was answered without the cache.
     #[inline]
     pub fn record_buffered(&self) {
         self.cache.counters().buffered.fetch_add(1, Relaxed);
     }
 
-    /// Adds what was read from this state of the tree, unless that is no longer the newest one, or the page
-    /// that it was read from serves: `neighbours` other records of it were asked for since it came.
+    /// Caches a record read from this state of the tree, unless the state is no longer the newest, or the
+    /// page is the better cache entry: `neighbours` is the number of other records requested from the page
+    /// since it was loaded.
     pub fn fill(&self, key: &[u8], hash: u64, value: &[u8], neighbours: u32) {
         if neighbours >= NEIGHBOURS_MAX || !self.cache.takes_records() {
             return;
@@ -162,13 +161,13 @@ impl KeyspaceRecords {
         self.shared.fill_state.load(Acquire) == self.flushes
     }
 
-    /// Whether a record of state `flushes` is true for this one.
+    /// Whether a record of state `flushes` is valid for this one.
     pub(crate) fn covers(&self, flushes: u32) -> bool {
         flushes <= self.flushes
     }
 
-    /// Puts a record back that an earlier cache had for what is this state of the tree now. REQUIRES: the
-    /// keyspace was opened with this state.
+    /// Restores a record that an earlier cache had for the current state of the tree. REQUIRES: the keyspace
+    /// was opened with this state.
     pub fn restore(&self, hot: &HotRecord) -> RestoredRecord {
         if !self.cache.takes_records() {
             return RestoredRecord::Full;
@@ -196,18 +195,18 @@ impl KeyspaceRecords {
         Record { tag, keyspace: self.shared.keyspace, flushes: self.flushes, key, value }
     }
 
-    /// The records as the next state of the tree sees them, in which `updates` are contained; with `admits`
-    /// all of these are cached that have a value.
+    /// Returns the records as seen by the next state of the tree, which contains `updates`. With `admits`,
+    /// all updates with a value are cached.
     ///
-    /// To be called after every other `advance` of the keyspace has returned and its state was published, and
-    /// before this state is published.
+    /// REQUIRES: every other `advance` of the keyspace has returned and its state was published; this state
+    /// is not yet published.
     pub fn advance(&self, updates: &mut dyn Cursor, admits: bool) -> Result<Self> {
         let admits = admits && self.cache.takes_records();
         let flushes = self.flushes.checked_add(1).expect("flushes are counted in 32 bits");
         let next = Self { cache: Arc::clone(&self.cache), shared: Arc::clone(&self.shared), flushes };
         let before = self.shared.fill_state.swap(flushes, AcqRel);
-        debug_assert!(before == self.flushes, "one at a time, in order");
-        // Fills that did not see the new state are over after this.
+        debug_assert!(before == self.flushes, "states advance one at a time, in order");
+        // Fills that did not see the new state have finished after this.
         for shard in self.cache.shards() {
             drop(shard.lock());
         }
@@ -239,10 +238,9 @@ impl KeyspaceRecords {
         Ok(next)
     }
 
-    /// Replaces or forgets the records of these keys.
+    /// Replaces or removes the records of these keys.
     fn replace_all(&self, batch: &Batch, admits: bool) {
-        // The layouts of this moment know all records that are of interest, and looks into them do not wait
-        // for each other.
+        // The current layouts contain all relevant records, and lookups in them do not wait for each other.
         let layouts: Vec<_> = self.cache.shards().iter().map(Shard::layout_full).collect();
         let may_have =
             |update: &Update| layouts[self.cache.shard_of(update.hash)].may_have(tag_of(update.hash));
@@ -275,7 +273,7 @@ impl KeyspaceRecords {
     }
 }
 
-/// Where a record begins that was not in the cache.
+/// Returns the initial standing of a record that was not in the cache.
 fn standing_of(evicted: Option<Evicted>) -> Standing {
     if evicted.is_some() { Standing::RETURNED } else { Standing::NEW }
 }

@@ -1,8 +1,8 @@
-//! The cache of a store: its shards, its statistics, and giving memory up.
+//! The cache of a store: its shards, its statistics, and giving up memory.
 //!
 //! **Invariants**
-//! - Memory of the cache is memory of the pool, which says how much the cache can have beside pages.
-//! - Statistics are counted on cache lines that a thread has nearly to itself.
+//! - The cache's memory belongs to the pool, which decides how much the cache may have alongside pages.
+//! - Statistics are counted on cache lines that few threads share.
 
 use std::sync::atomic::AtomicUsize as Turn;
 
@@ -19,30 +19,30 @@ use testudo_base::{
 
 use crate::shard::{Shard, Spare};
 
-/// Budget of memory for each shard.
+/// Memory budget per shard.
 const SHARD_BUDGET_BYTES: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
-/// Small stores have small segments: at least this many in the whole budget.
+/// Small stores have small segments: the whole budget holds at least this many.
 const SEGMENTS_MIN: u64 = 64;
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 const STRIPES: usize = scaled(16, 1);
 
-/// Statistics of the cache: counts since it was made, sizes of this moment.
+/// Statistics of the cache: counts since its creation, and current sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCacheStats {
-    /// Look-ups that found their record.
+    /// Lookups that found their record.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Lookups that did not find their record.
     pub misses: u64,
-    /// Records put in because an earlier cache had them.
+    /// Records restored from an earlier cache.
     pub restored: u64,
-    /// Look-ups that found one of those.
+    /// Lookups that found a restored record.
     pub restored_hits: u64,
-    /// Records put in.
+    /// Records inserted.
     pub inserted: u64,
-    /// Records that made room for others.
+    /// Records evicted in favor of others.
     pub evicted: u64,
-    /// Records held; a count.
+    /// Number of records held.
     pub records: u64,
     /// Bytes of memory: segments and index.
     pub used_bytes: u64,
@@ -63,13 +63,13 @@ pub struct RecordCache {
     pool: Arc<ChunkPool>,
     shards: Box<[Shard]>,
     counters: [CachePadded<Counters>; STRIPES],
-    /// Whose turn it is to give memory up.
+    /// Next shard to give up memory.
     turn: Turn,
     takes_records: bool,
 }
 
 thread_local! {
-    /// Which counters a thread uses; threads are given different ones in turn.
+    /// Index of a thread's counters, assigned round-robin.
     static STRIPE_OF_THREAD: usize = {
         static NEXT: Turn = Turn::new(0);
         NEXT.fetch_add(1, Relaxed) % STRIPES
@@ -77,12 +77,12 @@ thread_local! {
 }
 
 impl RecordCache {
-    /// A cache that lives on what `pool` can spare, of a store with a budget of `budget_bytes` in all.
+    /// A cache on the spare memory of `pool`, for a store with a total budget of `budget_bytes`.
     pub fn new(pool: &Arc<ChunkPool>, budget_bytes: u64) -> Arc<Self> {
         Self::of(pool, budget_bytes, true)
     }
 
-    /// A cache that never takes a record, so that all of its memory is left to others.
+    /// A cache that accepts no records, so that all of its memory is left to others.
     pub fn without_records(pool: &Arc<ChunkPool>) -> Arc<Self> {
         Self::of(pool, SHARD_BUDGET_BYTES, false)
     }
@@ -127,7 +127,7 @@ impl RecordCache {
         &self.pool
     }
 
-    /// Bytes of key and value from which on a record is too long to be cached; 0 if none ever is.
+    /// Maximum bytes of key and value of a cached record; 0 if none is accepted.
     pub fn record_bytes_max(&self) -> u64 {
         if self.takes_records { u64_of(self.shards[0].record_bytes_max()) } else { 0 }
     }
@@ -141,7 +141,7 @@ impl RecordCache {
         &self.counters[STRIPE_OF_THREAD.with(|stripe| *stripe)]
     }
 
-    /// Reads so far: of the cache, and those that write buffers answered.
+    /// Total reads so far: lookups in the cache, and reads answered by write buffers.
     pub fn reads(&self) -> u64 {
         let of = |counters: &CachePadded<Counters>| {
             counters.hits.load(Relaxed) + counters.misses.load(Relaxed) + counters.buffered.load(Relaxed)
@@ -149,7 +149,7 @@ impl RecordCache {
         self.counters.iter().map(of).sum()
     }
 
-    /// Statistics.
+    /// Returns the statistics.
     pub fn stats(&self) -> RecordCacheStats {
         let mut stats = RecordCacheStats::default();
         for counters in &self.counters {
@@ -177,7 +177,7 @@ impl Borrower for RecordCache {
     }
 }
 
-/// Spreads the hash of a key over keyspaces.
+/// Mixes the keyspace into the hash of a key.
 #[inline]
 pub(crate) fn hash_in(keyspace: u32, hash: u64) -> u64 {
     hash ^ u64::from(keyspace).wrapping_mul(0x9E37_79B9_7F4A_7C15)

@@ -1,17 +1,16 @@
-//! A segment: records one behind the other in a chunk of memory.
+//! A segment: consecutive records in a chunk of memory.
 //!
 //! ```text
 //! word 0, then records: | tag 32, key bytes 16, value bytes 16 | keyspace 32, flushes 32 | key | value |
 //! ```
 //!
-//! Key and value begin at words of their own. A value can be replaced by another of as many words. Who reads
-//! one looks at the number of its state before and after, and has nothing if that has changed meanwhile.
+//! Key and value each start at a word boundary. A value can be replaced by another with the same number of
+//! words. A reader checks the state number before and after copying, and gets nothing if it has changed.
 //!
 //! **Invariants**
-//! - A record is written before any slot leads to it. What changes later are the length of its value, the
-//!   value and the flushes, under the lock of the shard, to those of a later state.
-//! - The chunk goes back to the pool, and the number to the shard, when the last reader has let go of the
-//!   segment.
+//! - A record is written before any slot refers to it. Afterwards only its value, the value's length and its
+//!   flushes change, under the lock of the shard, to those of a later state.
+//! - The chunk returns to the pool, and the id to the shard, when the last reader has released the segment.
 
 use std::sync::atomic::{
     AtomicU64 as Word,
@@ -31,17 +30,17 @@ const HEADER_WORDS: usize = 2;
 const WORD: usize = 8;
 /// Bytes of a record before its key.
 pub(crate) const HEADER_BYTES: usize = HEADER_WORDS * WORD;
-/// What key and value take together beyond their bytes, at most.
+/// Maximum padding of key and value.
 pub(crate) const ROUNDED_BYTES: usize = 2 * WORD;
-/// Where the first record of a segment stands.
+/// Position of the first record of a segment.
 pub(crate) const FIRST_PLACE: usize = 1;
-/// Longest key, and longest value: their lengths have 16 bits each.
+/// Maximum length of key and value: the length fields have 16 bits.
 const LENGTH_MAX: usize = u16::MAX as usize;
 
-/// Stands for the flushes of a record while it is changed: later than every state.
+/// Value of a record's flushes while it is changed: later than every state.
 const CHANGING: u32 = u32::MAX;
 
-/// Where chunks and numbers of a shard's segments go when these end.
+/// Where chunks and ids of a shard's segments return when they are dropped.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) pool: Arc<ChunkPool>,
@@ -59,7 +58,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Words that it takes; `None` if its lengths cannot be stated.
+    /// Number of words of the record; `None` if a length exceeds its field.
     pub(crate) fn words(&self) -> Option<usize> {
         (self.key.len() <= LENGTH_MAX && self.value.len() <= LENGTH_MAX)
             .then(|| words_of(self.key.len(), self.value.len()))
@@ -78,7 +77,7 @@ fn words_of(key_bytes: usize, value_bytes: usize) -> usize {
     HEADER_WORDS + key_bytes.div_ceil(WORD) + value_bytes.div_ceil(WORD)
 }
 
-/// What stands before key and value.
+/// The header before key and value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) tag: u32,
@@ -92,10 +91,10 @@ impl Header {
     }
 }
 
-/// The part of a shard's records that a segment is of.
+/// The part of a shard to which a segment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    /// Those that were not used again yet.
+    /// Records not used again yet.
     Probation,
     Main,
 }
@@ -104,7 +103,7 @@ pub(crate) enum Part {
 pub(crate) struct Segment {
     id: u32,
     pub(crate) part: Part,
-    /// `None` once the memory was taken out, or on its way back.
+    /// `None` once the memory was taken out, or while it is being returned.
     chunk: Option<Chunk>,
     home: Arc<Home>,
 }
@@ -119,12 +118,11 @@ impl Segment {
         self.chunk.as_ref().map_or(&[], Chunk::words)
     }
 
-    /// Writes a record. REQUIRES: the room is there and no slot leads to it yet; the lock of the shard is
-    /// held.
+    /// Writes a record. REQUIRES: there is room and no slot refers to it yet; the lock of the shard is held.
     pub(crate) fn write(&self, place: usize, record: &Record<'_>) {
         debug_assert!(
             record.words().is_some_and(|words| place >= FIRST_PLACE && place + words <= self.words().len()),
-            "the room is there"
+            "there is room"
         );
         let words = &self.words()[place..];
         words[0].store(record.first_word(), Relaxed);
@@ -134,10 +132,10 @@ impl Segment {
         put(value_words, record.value);
     }
 
-    /// Gives a record the value that its key has in a later state. REQUIRES: `record` takes as many words as
-    /// what is there; the lock of the shard is held.
+    /// Updates a record to the value of its key in a later state. REQUIRES: `record` has as many words as the
+    /// existing one; the lock of the shard is held.
     pub(crate) fn rewrite(&self, place: usize, record: &Record<'_>) {
-        debug_assert!(record.words() == Some(self.header(place).words()), "the next record stays whole");
+        debug_assert!(record.words() == Some(self.header(place).words()), "the next record stays intact");
         let words = &self.words()[place..];
         words[1].store(record.second_word(CHANGING), Relaxed);
         fence(Release);
@@ -147,9 +145,9 @@ impl Segment {
         words[1].store(record.second_word(record.flushes), Release);
     }
 
-    /// Copies `count` words of `from` here. REQUIRES: as [`Segment::write`].
+    /// Copies `count` words of `from` into this segment. REQUIRES: as [`Segment::write`].
     pub(crate) fn copy(&self, place: usize, from: &Segment, from_place: usize, count: usize) {
-        debug_assert!(place >= FIRST_PLACE && place + count <= self.words().len(), "the room is there");
+        debug_assert!(place >= FIRST_PLACE && place + count <= self.words().len(), "there is room");
         let source = &from.words()[from_place..from_place + count];
         for (to, from) in self.words()[place..].iter().zip(source) {
             to.store(from.load(Relaxed), Relaxed);
@@ -166,7 +164,7 @@ impl Segment {
         }
     }
 
-    /// The number of the state that the record is of, if it is one of `key`.
+    /// Returns the state number of the record if its key is `key`.
     #[inline]
     pub(crate) fn flushes_of(&self, place: usize, keyspace: KeyspaceId, key: &[u8]) -> Option<u32> {
         let words = &self.words()[place..];
@@ -177,25 +175,25 @@ impl Segment {
         is_its.then_some(low32(owner))
     }
 
-    /// The keyspace of the record, and the number of the state that it is of.
+    /// Returns the keyspace and the state number of the record.
     pub(crate) fn owner(&self, place: usize) -> (KeyspaceId, u32) {
         let owner = self.words()[place + 1].load(Acquire);
         (KeyspaceId(low32(owner >> 32)), low32(owner))
     }
 
-    /// The record's key, in the memory of `bytes` if there is enough.
+    /// Returns the record's key, reusing the memory of `bytes` if it is large enough.
     pub(crate) fn key_in(&self, bytes: Vec<u8>, place: usize) -> Vec<u8> {
         let header = self.header(place);
         self.bytes_in(bytes, place + HEADER_WORDS, header.key_bytes)
     }
 
-    /// The record's value, unless it is no longer that of state `flushes`.
+    /// Returns the record's value, unless it no longer belongs to state `flushes`.
     #[inline]
     pub(crate) fn value(&self, place: usize, flushes: u32) -> Option<Vec<u8>> {
         self.value_in(Vec::new(), place, flushes)
     }
 
-    /// As [`Segment::value`], in the memory of `bytes` if there is enough.
+    /// Like [`Segment::value`], reusing the memory of `bytes` if it is large enough.
     #[inline]
     pub(crate) fn value_in(&self, bytes: Vec<u8>, place: usize, flushes: u32) -> Option<Vec<u8>> {
         let header = self.header(place);
@@ -221,7 +219,7 @@ impl Segment {
         bytes
     }
 
-    /// The memory. REQUIRES: nobody else has the segment.
+    /// Takes out the memory. REQUIRES: the segment has no other owner.
     pub(crate) fn into_chunk(mut self) -> Option<Chunk> {
         self.chunk.take()
     }
@@ -254,7 +252,7 @@ fn equals(words: &[Word], bytes: &[u8]) -> bool {
         && (rest.is_empty() || words[whole.len()].load(Relaxed) == padded(rest))
 }
 
-/// A word of less than eight bytes, zeroes behind them.
+/// Pads fewer than eight bytes with zeros to a word.
 #[inline]
 fn padded(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];

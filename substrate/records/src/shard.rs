@@ -1,23 +1,22 @@
 //! A shard: two logs of segments, and the index of their records. S3-FIFO (Yang and others, SOSP 2023), with
-//! logs for queues.
+//! logs as queues.
 //!
-//! New records go to the end of the log of those on probation, which has a tenth of the segments. When a
-//! segment is needed that the pool does not spare, the oldest one ends: of those on probation if they have
-//! more than their tenth, else of the main ones. Records on probation that were used go to the end of the
-//! main log. Main ones that were used since they were written are carried on there with one use less, a clock
-//! with two bits of use (TreeLine, section on the record cache). The others die, and are remembered: one that
-//! comes again soon enough belongs to the main ones at once. So what is asked for once passes through, also
-//! what a flush brings, and what stays was asked for again.
+//! New records are appended to the probation log, which has a tenth of the segments. When a segment is needed
+//! and the pool has none to spare, the oldest one is evicted: from probation if it exceeds its tenth,
+//! otherwise from the main log. Probation records that were used move to the end of the main log. Main
+//! records that were used since they were written are carried over there with one use less, a clock with two
+//! bits of use (TreeLine, section on the record cache). All others are evicted and remembered: one that
+//! returns soon enough goes directly to the main log. So records requested once pass through, including those
+//! from flushes, and only records requested again stay.
 //!
-//! Readers take the published layout and look into its index and its segments, without a lock. Who changes
-//! anything holds the lock of the log. A layout keeps its segments alive: a reader never sees a segment that
-//! was written anew.
+//! Readers use the published layout, its index and its segments without a lock. Every change requires the
+//! lock of the log. A layout keeps its segments alive: a reader never sees a segment that was reused.
 //!
 //! **Invariants**
-//! - A slot leads to a whole record of its tag; what readers find by it in an older layout is the same record
-//!   or nothing.
-//! - While a record is carried on, its slot leads to the old place or the new one, never nowhere.
-//! - At most three quarters of a segment are carried on, so that each one that ends makes room.
+//! - A slot refers to a complete record of its tag; with an older layout, readers find the same record
+//!   through it or nothing.
+//! - While a record is carried over, its slot refers to the old position or the new one, at all times.
+//! - At most three quarters of a segment are carried over, so that each eviction frees space.
 //! - A record stays in its part when it is replaced.
 
 mod queue;
@@ -40,31 +39,31 @@ use crate::{
     slot::{Location, SEGMENTS_MAX, Slot},
 };
 
-/// Buckets of a new shard, and of an empty one.
+/// Number of buckets of a new or empty shard.
 const FIRST_BUCKETS: usize = scaled(32, 2);
-/// One of so many segments is for records on probation.
+/// One in this many segments is for records on probation.
 const PROBATION_SHARE: usize = 10;
-/// A record takes one of so many parts of a segment at most: longer ones would leave gaps at the ends.
+/// A record takes at most this fraction of a segment: longer ones would leave gaps at the ends.
 const RECORD_PARTS: usize = 8;
-/// Most segments that end for one that is needed: each leaves a quarter at least, in one log or the other.
+/// Maximum segments evicted for one that is needed: each frees at least a quarter, in one log or the other.
 const ENDED_MAX: usize = 8;
 
-/// What readers look into.
+/// The index and the segments as readers see them.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) index: Arc<Index>,
-    /// By number.
+    /// Segments by id.
     segments: Vec<Option<Arc<Segment>>>,
 }
 
-/// What changes under the lock.
+/// State that changes under the lock.
 #[derive(Debug)]
 struct Log {
     /// The published layout.
     layout: Arc<Layout>,
     probation: Queue,
     main: Queue,
-    /// Numbers from here on were never used.
+    /// Ids from here on were never used.
     next_id: u32,
     /// Slots in use.
     records: usize,
@@ -81,7 +80,7 @@ impl Log {
         }
     }
 
-    /// The part of which a segment ends next.
+    /// Part from which a segment is evicted next.
     fn next_to_end(&self) -> Part {
         let probation = self.probation.len();
         let share = ((probation + self.main.len()) / PROBATION_SHARE).max(1);
@@ -98,7 +97,7 @@ pub(crate) struct ShardStats {
     pub(crate) evicted: u64,
 }
 
-/// A chunk for carrying records on when the pool has none to spare; of all shards together.
+/// A chunk for carrying over records when the pool has none to spare; shared by all shards.
 #[derive(Debug)]
 pub(crate) struct Spare {
     pool: Arc<ChunkPool>,
@@ -132,13 +131,13 @@ impl Layout {
         self.segments.get(usize_of(u64::from(at.segment)))?.as_ref()
     }
 
-    /// What is known of the use of the record to which a slot leads.
+    /// Returns the standing of the record to which a slot refers.
     fn standing_of(&self, slot: Slot) -> Standing {
         let part = self.segment(slot.location()).map_or(Part::Probation, |segment| segment.part);
         Standing { part, priority: slot.priority() }
     }
 
-    /// The record of `key`: its bucket and way, its slot, and the flushes that its state contains.
+    /// Finds the record of `key`: its bucket and way, its slot, its segment, and the flushes in its state.
     #[inline]
     pub(crate) fn find(&self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<Found<'_>> {
         let bucket = self.index.bucket(tag);
@@ -161,7 +160,7 @@ impl Layout {
     }
 }
 
-/// A record in the cache.
+/// A record found in the cache.
 pub(crate) struct Found<'a> {
     pub(crate) bucket: &'a Bucket,
     pub(crate) way: usize,
@@ -191,24 +190,24 @@ impl Shard {
         Self { layout: published, log: Mutex::new(log), home: Arc::new(home), spare, segment_bytes }
     }
 
-    /// Bytes of key and value that a record has at most, about.
+    /// Approximate maximum bytes of key and value of a record.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.segment_bytes / RECORD_PARTS - HEADER_BYTES - ROUNDED_BYTES
     }
 
-    /// What readers look into, for a short while.
+    /// The published layout, for short use.
     #[inline]
     pub(crate) fn layout(&self) -> impl std::ops::Deref<Target = Arc<Layout>> + '_ {
         self.layout.load()
     }
 
-    /// The same, for longer.
+    /// The published layout, for longer use.
     pub(crate) fn layout_full(&self) -> Arc<Layout> {
         self.layout.load_full()
     }
 
-    /// The segments of this moment, the main ones first and of each part the newest, each with where its last
-    /// record ends; and the layout that keeps them.
+    /// Returns the current segments, main ones first and newest first within each part, each with the end of
+    /// its last record; and the layout that keeps them.
     pub(crate) fn best_segments(&self) -> (Arc<Layout>, Vec<(u32, usize)>) {
         let log = self.log.lock();
         let segments = log.main.newest_first().chain(log.probation.newest_first());
@@ -232,22 +231,22 @@ impl Shard {
     }
 }
 
-/// The lock of a shard, held.
+/// The held lock of a shard.
 pub(crate) struct Writer<'a> {
     shard: &'a Shard,
     log: MutexGuard<'a, Log>,
 }
 
-/// A record on its way from a segment that ends to the end of the main log.
+/// A record being moved from an evicted segment to the end of the main log.
 struct Carried {
     tag: u32,
     from: Location,
     words: usize,
-    /// What it has to its credit there.
+    /// Its priority at the new position.
     priority: u8,
 }
 
-/// What is known of the use of a record; more is worth more.
+/// Usage of a record; a greater one is more valuable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Standing {
     pub(crate) part: Part,
@@ -264,7 +263,7 @@ impl Writer<'_> {
         &self.log.layout
     }
 
-    /// Caches a record. REQUIRES: none of its key is cached.
+    /// Caches a record. REQUIRES: its key has no cached record.
     pub(crate) fn insert(&mut self, record: &Record<'_>, standing: Standing) {
         let Some(words) = self.words_of(record) else { return };
         if let Some(at) = self.place(standing.part, words) {
@@ -272,13 +271,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Words that a record takes, if it is not too long to be cached.
+    /// Number of words of a record, if it is not too long to be cached.
     fn words_of(&self, record: &Record<'_>) -> Option<usize> {
         record.words().filter(|words| words * 8 <= self.shard.segment_bytes / RECORD_PARTS)
     }
 
     fn put(&mut self, record: &Record<'_>, standing: Standing, at: Location) {
-        self.log.layout.segment(at).expect("the segment is there").write(at.place, record);
+        self.log.layout.segment(at).expect("the segment exists").write(at.place, record);
         let layout = &self.log.layout;
         let (way, replaced) =
             layout.index.bucket(record.tag).way_for(record.tag, |slot| layout.standing_of(slot));
@@ -298,8 +297,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Caches a record of an earlier cache if that takes memory from nobody. It is older than all that came
-    /// since, and than what came back before it: the newest come back first. REQUIRES: as
+    /// Caches a record of an earlier cache if no other user's memory is needed. It counts as older than all
+    /// records inserted since, and than those restored before it: the newest are restored first. REQUIRES: as
     /// [`Writer::insert`].
     pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> RestoredRecord {
         let Some(words) = self.words_of(record) else { return RestoredRecord::TooLong };
@@ -315,7 +314,7 @@ impl Writer<'_> {
         RestoredRecord::Done
     }
 
-    /// Begins the next segment of what an earlier cache had in a part.
+    /// Starts the next segment for restored records of a part.
     fn begin_restored(&mut self, part: Part, chunk: Chunk) -> Option<()> {
         let mut layout = (*self.log.layout).clone();
         let id = self.add_segment(&mut layout, part, chunk)?;
@@ -324,13 +323,13 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// When a record with this tag was evicted, if that is remembered.
+    /// Returns when a record with this tag was evicted, if remembered.
     pub(crate) fn recall(&mut self, tag: u32) -> Option<Evicted> {
         self.log.ghosts.recall(tag)
     }
 
-    /// Puts another value of its key in place of a record, if there is one of the same size: a record that
-    /// went to the end of the log would leave a gap where it was.
+    /// Replaces the value of a key's record in place if both have the same size: appending to the log would
+    /// leave a gap.
     pub(crate) fn replace(&mut self, record: &Record<'_>) -> bool {
         let layout = &self.log.layout;
         let Some(found) = layout.find(record.tag, record.keyspace, record.key) else { return false };
@@ -338,8 +337,8 @@ impl Writer<'_> {
         let is_as_large = Some(found.segment.header(place).words()) == record.words();
         if is_as_large {
             found.segment.rewrite(place, record);
-            // What is read and written so often that write buffers answer for it is not used here. Among the
-            // main ones it has a turn for each time that it was written.
+            // Records read and written so often that write buffers answer for them are not used here. In the
+            // main log such a record gets one use for each time it was written.
             if found.segment.part == Part::Main && found.slot.priority() == 0 {
                 found.bucket.raise(found.way, found.slot);
             }
@@ -347,7 +346,7 @@ impl Writer<'_> {
         is_as_large
     }
 
-    /// Forgets the record of `key`; returns how well it was used, if there was one.
+    /// Removes the record of `key`; returns its standing, if there was one.
     pub(crate) fn remove(&mut self, tag: u32, keyspace: KeyspaceId, key: &[u8]) -> Option<Standing> {
         let Found { bucket, way, slot, .. } = self.log.layout.find(tag, keyspace, key)?;
         let standing = self.log.layout.standing_of(slot);
@@ -356,9 +355,9 @@ impl Writer<'_> {
         Some(standing)
     }
 
-    /// Gives memory back to the pool; `false` if there is none to give.
+    /// Returns memory to the pool; `false` if there is none to give.
     pub(crate) fn give_up_segment(&mut self) -> bool {
-        // As many segments as it takes until what they leave behind is one less.
+        // Evict segments until the carried-over records take one segment less.
         for _ in 0..ENDED_MAX {
             let Some(chunk) = self.end_one() else { return false };
             if let Some(chunk) = chunk {
@@ -370,7 +369,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Room for a record, at the end of the log of a part.
+    /// Returns room for a record at the end of the log of a part.
     fn place(&mut self, part: Part, words: usize) -> Option<Location> {
         for _ in 0..ENDED_MAX {
             if let Some(at) = self.place_in_open(part, words) {
@@ -394,7 +393,7 @@ impl Writer<'_> {
         self.log.queue(part).place_in_open(words, segment_words)
     }
 
-    /// Begins the next segment of a part.
+    /// Starts the next segment of a part.
     fn begin_segment(&mut self, part: Part, chunk: Chunk) -> Option<()> {
         let mut layout = (*self.log.layout).clone();
         self.open_in(&mut layout, part, chunk)?;
@@ -408,7 +407,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// An empty segment; returns its number.
+    /// Adds an empty segment; returns its id.
     fn add_segment(&mut self, layout: &mut Layout, part: Part, chunk: Chunk) -> Option<u32> {
         let free = self.shard.home.free_ids.lock().pop();
         let id = free.unwrap_or(self.log.next_id);
@@ -426,15 +425,15 @@ impl Writer<'_> {
         Some(id)
     }
 
-    /// Makes `layout` what readers see.
+    /// Publishes `layout` to readers.
     fn publish(&mut self, layout: Layout) {
         let layout = Arc::new(layout);
         self.shard.layout.store(Arc::clone(&layout));
         self.log.layout = layout;
     }
 
-    /// The chunk for carrying records on. The first time there is none, and the bound is passed by one chunk
-    /// for good.
+    /// Takes the chunk for carrying over records. The first time there is none, and the limit is permanently
+    /// exceeded by one chunk.
     fn take_spare(&self) -> Chunk {
         let spare = self.shard.spare.chunk.lock().take();
         spare.unwrap_or_else(|| self.shard.home.pool.take_beyond(self.shard.segment_bytes))
@@ -451,17 +450,17 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the oldest segment of a part: its used records are carried on, its memory is returned unless a
-    /// reader still has it or it is kept as the spare one. `None` if there is no segment.
+    /// Evicts the oldest segment of a part: its used records are carried over. Returns its memory, unless a
+    /// reader still holds it or it becomes the spare one; `None` if there is no segment.
     fn end_one(&mut self) -> Option<Option<Chunk>> {
         let part = self.log.next_to_end();
         let Some(Queued { id, end }) = self.log.queue(part).take_oldest() else {
-            // All that is left is a main segment that still grows.
+            // The only segment left is an open main segment.
             self.log.main.close_open();
             return if self.log.main.has_no_closed() { None } else { self.end_one() };
         };
         let mut layout = (*self.log.layout).clone();
-        let old = layout.segments[usize_of(u64::from(id))].take().expect("a closed segment is there");
+        let old = layout.segments[usize_of(u64::from(id))].take().expect("a closed segment exists");
         self.shard.home.pool.division().records_shrank(u64_of(self.shard.segment_bytes));
         let carried = self.judge(&old, id, end);
         let mut took_spare = false;
@@ -485,8 +484,7 @@ impl Writer<'_> {
         Some(chunk)
     }
 
-    /// Decides about each record of a segment that ends: those to be carried on are returned, the others
-    /// forgotten.
+    /// Decides on each record of an evicted segment: returns those to carry over and evicts the others.
     fn judge(&mut self, old: &Segment, id: u32, end: usize) -> Vec<Carried> {
         let index = Arc::clone(&self.log.layout.index);
         let mut carried = Vec::new();
@@ -500,7 +498,7 @@ impl Writer<'_> {
             let Some((way, slot)) = index.bucket(header.tag).way_to(from) else { continue };
             if slot.priority() > 0 && words <= left {
                 left -= words;
-                // Uses on probation have brought it to the main ones. There it has to be used anew.
+                // Uses on probation have brought it into the main log. There it must be used again.
                 let priority = if old.part == Part::Main { slot.priority() - 1 } else { 0 };
                 carried.push(Carried { tag: header.tag, from, words, priority });
             } else {
@@ -513,7 +511,7 @@ impl Writer<'_> {
         carried
     }
 
-    /// Moves a record to its new place, or forgets it if there is none.
+    /// Moves a record to its new position, or evicts it if there is none.
     fn carry(&mut self, layout: &Layout, old: &Segment, carried: &Carried, to: Option<Location>) {
         let bucket = layout.index.bucket(carried.tag);
         let (way, _) = bucket.way_to(carried.from).expect("the lock is held");
@@ -523,7 +521,7 @@ impl Writer<'_> {
             self.log.evicted += 1;
             return;
         };
-        let segment = layout.segment(to).expect("the open segment is there");
+        let segment = layout.segment(to).expect("the open segment exists");
         segment.copy(to.place, old, carried.from.place, carried.words);
         bucket.set(way, Slot::new(carried.tag, carried.priority, to));
     }
@@ -533,13 +531,13 @@ impl Writer<'_> {
         let (index, records) =
             layout.index.resized(bucket_count.max(FIRST_BUCKETS), |slot| layout.standing_of(slot));
         let before = mem::replace(&mut self.log.records, records);
-        debug_assert!(records <= before, "none comes by resizing");
+        debug_assert!(records <= before, "resizing adds no records");
         self.log.evicted += u64_of(before - records);
         let layout = Layout { index: Arc::new(index), segments: self.log.layout.segments.clone() };
         self.publish(layout);
     }
 
-    /// Gives memory of the index back that a smaller cache does not need.
+    /// Releases index memory that a smaller cache does not need.
     fn shrink_index(&mut self) {
         let index = &self.log.layout.index;
         if index.bucket_count() > FIRST_BUCKETS && self.log.records < index.slot_count() / 4 {

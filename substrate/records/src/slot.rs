@@ -1,11 +1,11 @@
-//! A slot of the index: 64 bits that say where a record is and how well it is used.
+//! A slot of the index: 64 bits with the position and the usage of a record.
 //!
 //! ```text
 //! 63 ‥ 37 tag │ 36 35 priority │ 34 ‥ 15 segment │ 14 ‥ 0 place in the segment, in words
 //! ```
 //!
 //! **Invariants**
-//! - No record stands at place 0 of its segment, so that 0 is the empty slot.
+//! - No record is at place 0 of its segment, so that 0 is the empty slot.
 
 use testudo_base::num::{low32, u64_of, usize_of};
 
@@ -15,16 +15,16 @@ const PRIORITY_SHIFT: u32 = PLACE_BITS + SEGMENT_BITS;
 const TAG_SHIFT: u32 = PRIORITY_SHIFT + 2;
 const LOCATION_MASK: u64 = (1 << PRIORITY_SHIFT) - 1;
 
-/// Bits of a tag.
+/// Number of bits of a tag.
 pub(crate) const TAG_BITS: u32 = 64 - TAG_SHIFT;
-/// Segments that a shard can name.
+/// Maximum number of segments of a shard.
 pub(crate) const SEGMENTS_MAX: u32 = 1 << SEGMENT_BITS;
-/// Words of the largest segment.
+/// Maximum words of a segment.
 pub(crate) const SEGMENT_WORDS_MAX: usize = 1 << PLACE_BITS;
-/// Uses that count.
+/// Maximum number of uses counted.
 pub(crate) const PRIORITY_MAX: u8 = 3;
 
-/// Where a record is.
+/// Position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) segment: u32,
@@ -63,7 +63,7 @@ impl Slot {
         }
     }
 
-    /// The same with one use more, if that counts.
+    /// Returns the slot with one more use, if that still counts.
     pub(crate) fn raised(self) -> Option<Self> {
         (self.priority() < PRIORITY_MAX).then(|| Self(self.0 + (1 << PRIORITY_SHIFT)))
     }

@@ -1,5 +1,6 @@
-//! Measures the log in a directory: buffered appends per thread, synced commits per second against the bare
-//! device. `wal_rate DIRECTORY [MILLISECONDS]`; the directory must not exist and is removed at the end.
+//! Measures the log in a directory: buffered appends per thread, and synced commits per second compared with
+//! the bare device. `wal_rate DIRECTORY [MILLISECONDS]`; the directory must not exist and is removed at the
+//! end.
 
 use std::{
     path::{Path, PathBuf},
@@ -74,7 +75,7 @@ fn report(what: &str, writers: usize, outcome: &Outcome) {
     );
 }
 
-/// Appends that fit into the buffers: the price of reserve and fill alone.
+/// Appends that fit into the buffers: the cost of reserve and fill alone.
 fn measure_memory(writers: u64) {
     let env = MemEnv::with_threads(1, 2);
     let dir = Path::new("/m");
@@ -100,7 +101,7 @@ fn measure_memory(writers: u64) {
     println!("reserve and fill, {writers} writers: {:.0} ns each", nanos / (commits * writers) as f64);
 }
 
-/// Writers that commit for `duration` under a lock like the engine's, and a flushing thread.
+/// Runs writers that commit for `duration` under a lock like the engine's, and a flushing thread.
 fn run(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -157,7 +158,7 @@ fn run(
     Ok(Outcome { commits: commits.into_inner(), seconds, wal })
 }
 
-/// Reads the newest segments that the runs have left, as far back as their numbers have no gap.
+/// Reads the newest segments left by the runs, back to the first gap in their numbers.
 fn measure_replay(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
     let segments = list_segments(&**env, dir)?;
     let first =
@@ -174,7 +175,7 @@ fn measure_replay(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The device's own rate: one page written into written space, then synced.
+/// Rate of the bare device: one page written into written space, then synced.
 fn bare_rate(env: &Arc<dyn Env>, dir: &Path, duration: Duration) -> Result<f64> {
     let number = list_segments(&**env, dir)?.last().map_or(1, |last| last + 1);
     let path = dir.join(segment_file_name(number));

@@ -1,6 +1,7 @@
-//! From a commit to bytes in memory, and from there to one sync for many.
+//! The path of a commit into memory, and one sync for many commits.
 //!
-//! `tail → reservation → buffer` without a lock over the copy; `group_commit` decides who syncs for whom.
+//! `tail → reservation → buffer`, with no lock held during the copy; `group_commit` decides which thread
+//! syncs for the others.
 
 pub(crate) mod buffer;
 pub(crate) mod group_commit;

@@ -1,9 +1,8 @@
-//! Looks at a segment of the log as bytes, believing nothing: for checks of files in use and for humans after
-//! damage.
+//! Inspects a segment of the log as untrusted bytes: for checks of files in use and for people after damage.
 //!
 //! **Invariants**
-//! - Damage is part of the answer; only calls of the operating system that fail are errors.
-//! - After damage the look goes on at the next place where a record of the same incarnation stands.
+//! - Damage is part of the result; only failing operating-system calls are errors.
+//! - After damage, inspection continues at the next record of the same incarnation.
 
 use std::path::Path;
 
@@ -19,44 +18,44 @@ use crate::segment::wal_format::{
     RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, record_salt, segment_file_name,
 };
 
-/// What the first page of a segment says.
+/// Contents of a segment's first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderContents {
     /// A valid header.
     Header(SegmentHeader),
-    /// Nothing but zeros: the segment was made ahead and never used.
+    /// All zeros: the segment was created ahead and never used.
     Empty,
-    /// Something else, with the reason.
+    /// Anything else, with the reason.
     Damaged(String),
 }
 
-/// Something found behind the header.
+/// A piece of a segment behind the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SegmentPiece<'a> {
     /// A record with a valid header.
     Record {
-        /// Where.
+        /// Offset of the record.
         offset: u64,
-        /// What its header says.
+        /// The decoded header.
         header: RecordHeader,
-        /// What the engine wrote; `None` if its checksum does not match.
+        /// The engine's payload; `None` if its checksum does not match.
         payload: Option<&'a [u8]>,
     },
-    /// Bytes, not all zeros, that are no record.
+    /// Bytes, not all zeros, that form no record.
     Damage {
-        /// Where they begin.
+        /// Offset of the first damaged byte.
         offset: u64,
-        /// How many, up to the next record or the end.
+        /// Number of bytes up to the next record or the end.
         bytes: u64,
     },
 }
 
-/// What the header of a segment says.
+/// Reads the header of a segment.
 pub fn inspect_segment_header(env: &dyn Env, dir: &Path, number: u64) -> Result<HeaderContents> {
     open(env, dir, number).map(|(_, header)| header)
 }
 
-/// Walks a segment. Without a valid header nothing behind it can be read.
+/// Walks a segment. Without a valid header, nothing behind it can be read.
 pub fn inspect_segment(
     env: &dyn Env,
     dir: &Path,
@@ -107,12 +106,12 @@ struct Walk<'w> {
     file: &'w dyn File,
     end: u64,
     salt: u64,
-    /// Where bytes that are no record began.
+    /// Start of the bytes that form no record.
     damage: Option<u64>,
     visit: &'w mut dyn FnMut(SegmentPiece<'_>),
 }
 
-/// Bytes looked at together.
+/// Bytes inspected per read.
 const WINDOW_BYTES: u64 = 256 << 10;
 
 impl Walk<'_> {
@@ -121,7 +120,7 @@ impl Walk<'_> {
         while at < self.end {
             let start = at & !(PAGE_BYTES - 1);
             if self.file.next_data(start) > start + WINDOW_BYTES {
-                // A header across the end of a hole is looked at from before it.
+                // A header may span the end of the hole, so inspection starts one page before it.
                 let data = self.file.next_data(start).min(self.end) & !(PAGE_BYTES - 1);
                 at = if data == self.end { data } else { data - PAGE_BYTES };
                 continue;
@@ -129,10 +128,10 @@ impl Walk<'_> {
             let window = read(self.file, start, WINDOW_BYTES.min(self.end - start))?;
             let window: &[u8] = &window;
             let mut inside = usize_of(at - start);
-            // A header that is cut by the end of the window is looked at again in the next one.
+            // A header cut by the end of the window is inspected again in the next one.
             let is_last = start + u64_of(window.len()) >= self.end;
             while inside + RECORD_HEADER_BYTES <= window.len() {
-                // No header lies within a page of prepared space: the kind in a header is not zero.
+                // No header lies within a page of zeros: the kind in a header is not zero.
                 if inside.is_multiple_of(PAGE_SIZE) && window[inside..].first_chunk() == Some(&[0; PAGE_SIZE])
                 {
                     inside += PAGE_SIZE - RECORD_HEADER_BYTES + 8;

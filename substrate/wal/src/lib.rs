@@ -1,19 +1,20 @@
 //! The write-ahead log of a store: one total order of commits, group commit, replay of the surviving prefix.
 //!
-//! Stands on `base` and `env`; knows nothing of keys, keyspaces or trees. A commit's payload is opaque bytes.
+//! Depends on `base` and `env`; has no notion of keys, keyspaces or trees. A commit's payload is opaque
+//! bytes.
 //!
 //! ```text
 //! reserve (seqno, bytes of a buffer)    wal.rs -> tail.rs -> buffer.rs
 //!   -> fill (outside every lock)        reservation.rs
 //!   -> sync_to                          group_commit.rs -> segment/writer.rs
-//! rewrite.rs, replay.rs -> segment_reader.rs
+//! rewrite.rs, replay.rs -> segment/reader.rs
 //! ```
 //!
 //! **Invariants**
-//! - Commits stand in the files in the order of their seqnos, without a gap; replay delivers the longest
-//!   prefix of that order that survived, and never less than what was durable without an error.
-//! - A page that was written is never written again, so that a crash cannot tear what was synced before.
-//! - After a failed write or sync the log is poisoned for good; it never retries.
+//! - Commits are stored in seqno order, without a gap. Replay delivers the longest prefix of that order that
+//!   survived, and never less than was durable without returning an error.
+//! - A page is never written twice, so that a crash cannot tear data that was synced before.
+//! - After a failed write or sync the log is poisoned permanently; it never retries.
 //! - Replay writes nothing.
 //! - Lock order: the segment writer, then the prepared segment, then one of the leaves (tail, list of live
 //!   segments, rounds of syncing). Only the first two are held over I/O, none while a caller's code runs.

@@ -1,7 +1,8 @@
-//! The memory of the first failure: after it every call that writes is refused.
+//! Remembers the first failure; after it, every call that writes is refused.
 //!
 //! **Invariants**
-//! - The caller that met the failure gets it as it was; everybody after it gets `Poisoned` with its message.
+//! - The caller that met the failure gets the original error; every later caller gets `Poisoned` with its
+//!   message.
 //! - Once set it is never cleared. A closed log is refused in the same way, with `Closed`.
 
 use testudo_base::{
@@ -19,7 +20,7 @@ pub(crate) struct Poison {
 }
 
 impl Poison {
-    /// `Ok` as long as nothing failed.
+    /// `Ok` as long as nothing has failed.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set.load(Ordering::Acquire) { Err(self.refusal()) } else { Ok(()) }

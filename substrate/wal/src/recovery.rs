@@ -1,4 +1,4 @@
-//! What an opening or a salvage finds in the log, and what the rest of the store must have said of it.
+//! Recovery: reading the log for an opening or a salvage, and comparing it with the rest of the store.
 
 pub(crate) mod drain;
 pub(crate) mod evidence;

@@ -1,4 +1,4 @@
-//! The files of the log: which there are, how they are written and read, and their bytes.
+//! The files of the log: listing, reading, writing, and their byte formats.
 
 pub(crate) mod reader;
 pub(crate) mod store;

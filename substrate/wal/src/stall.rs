@@ -1,7 +1,7 @@
-//! What keeps a log from being written for a while.
+//! A transient condition that keeps the log from being written.
 //!
 //! **Invariants**
-//! - It is over once everything that had waited is written.
+//! - A stall ends once all waiting buffers are written.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use testudo_base::{
     },
 };
 
-/// Whether the last try to write was put off.
+/// Whether the last attempt to write was postponed.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
     is_on: AtomicBool,
@@ -29,13 +29,13 @@ impl Stall {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// A try to write was put off by this.
+    /// Records the error that postponed a write.
     pub(crate) fn begin(&self, error: &Error) {
         *self.by.lock() = Some(error.clone());
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Something was written, so what put a try off is over; others may still wait.
+    /// Records that a write succeeded: the cause of the stall is gone, but other buffers may still wait.
     #[inline]
     pub(crate) fn note_progress(&self) {
         if self.is_on() {
@@ -43,7 +43,7 @@ impl Stall {
         }
     }
 
-    /// Fails with what the last try was put off by, if none has succeeded since.
+    /// Fails with the error that postponed the last attempt, if none has succeeded since.
     pub(crate) fn refuse(&self) -> Result<()> {
         self.by.lock().clone().map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! What a log is opened with: its settings, and where it begins.
+//! Parameters for opening a log: its settings and its starting point.
 
 use testudo_base::{Incarnation, Seqno, StoreId, planted};
 
@@ -7,38 +7,38 @@ use crate::{append::tail::USUAL_BUFFERS, recovery::replay::ReplayEnd, segment::s
 /// Settings of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct WalOptions {
-    /// The store whose log it is.
+    /// The store to which the log belongs.
     pub store_id: StoreId,
-    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough that the syncs of a new file
-    /// do not count, small enough that released space comes back soon. A longer record gets a longer segment.
+    /// Size of a segment file, rounded up to whole pages. 64 MiB: large enough to amortize the syncs of a new
+    /// file, small enough that released space is available soon. A longer record gets a longer segment.
     pub segment_bytes: u64,
-    /// Size of one buffer, rounded up to whole pages. 1 MiB: what a device writes at full speed.
+    /// Size of one buffer, rounded up to whole pages. 1 MiB: enough for a device to write at full speed.
     pub buffer_bytes: usize,
-    /// Most buffers, at least 1; [`USUAL_BUFFERS`]. [`crate::Wal::set_buffer_count`] changes it.
+    /// Maximum number of buffers, at least 1; [`USUAL_BUFFERS`]. [`crate::Wal::set_buffer_count`] changes it.
     pub buffer_count: usize,
 }
 
 impl WalOptions {
-    /// The defaults, for this store.
+    /// The defaults for this store.
     pub fn new(store_id: StoreId) -> Self {
         Self { store_id, segment_bytes: 64 << 20, buffer_bytes: 1 << 20, buffer_count: USUAL_BUFFERS }
     }
 }
 
-/// Where a log begins.
+/// Starting point of a log.
 #[derive(Clone, Debug)]
 pub struct WalStart {
-    /// The opening of the store that writes it; the manifest knows of it, durably, when
+    /// The opening of the store that writes the log. The manifest has it durably once
     /// [`crate::DurabilityListener::begin`] has returned.
     pub incarnation: Incarnation,
     /// Number of its first segment; greater than that of any segment in the directory.
     pub segment_number: u64,
     /// The first seqno that it assigns, at least 1. At most one more than `recovered_seqno`; less if the
-    /// engine writes recovered commits into the new log again.
+    /// engine writes recovered commits to the new log again.
     pub next_seqno: Seqno,
-    /// End of the log as replay found it.
+    /// End of the log as found by replay.
     pub recovered_seqno: Seqno,
-    /// Segments of earlier openings that are still needed; they are counted and released as its own.
+    /// Segments of earlier openings that are still needed; they are counted and released like its own.
     pub old_segments: Vec<SegmentInfo>,
 }
 
@@ -49,7 +49,7 @@ impl WalStart {
         Self { incarnation, segment_number: 1, next_seqno, recovered_seqno, old_segments: Vec::new() }
     }
 
-    /// A log that goes on where replay ended, keeping the segments that were read.
+    /// A log that continues where replay ended and keeps the segments that were read.
     pub fn after(end: &ReplayEnd, incarnation: Incarnation) -> Self {
         Self {
             incarnation,

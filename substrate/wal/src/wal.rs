@@ -1,15 +1,15 @@
 //! The log as the engine uses it: reserve, fill, sync, flush, release.
 //!
-//! Durability of a commit: filled, it survives the end of the process, since the tail lies in files that are
-//! mapped shared; where that cannot be, once it is written to a segment ([`Wal::keep`]). Synced it survives
-//! the loss of power.
+//! Durability of a commit: once filled, it survives the end of the process, because the tail is kept in files
+//! that are mapped shared. Without such files, it survives once it is written to a segment ([`Wal::keep`]).
+//! Once synced, it survives a power loss.
 //!
 //! **Invariants**
-//! - Buffers leave the tail, and are written, in order, because both happen under the lock of the writer.
+//! - Buffers leave the tail and are written in order: both happen under the writer lock.
 //! - `durable_seqno` only grows, and only after the sync that makes it true.
-//! - Records are written after what they refer to, and synced after it ([`DurabilityListener`]).
-//! - Any failure ends the log but one that is transient: then nothing was written, the buffers stay where
-//!   they are, and the next call tries again. Meanwhile the log is *stalled*.
+//! - Records are written after the data they refer to, and synced after it ([`DurabilityListener`]).
+//! - Every failure that is not transient poisons the log. After a transient one nothing was written, the
+//!   buffers stay where they are, and the next call retries. Meanwhile the log is *stalled*.
 //! - Lock order: `writer`, then the locks of the segment store, of the listener or `tail`. `tail` is never
 //!   held over I/O.
 
@@ -44,7 +44,7 @@ use crate::{
     stall::Stall,
 };
 
-/// How long a writer without a buffer sleeps before it looks by itself; it is woken when one is free.
+/// How long a writer without a buffer sleeps before it checks again; it is woken when one becomes free.
 const SPACE_RECHECK: Duration = Duration::from_millis(1);
 
 /// Counts since the log was opened.
@@ -52,19 +52,19 @@ const SPACE_RECHECK: Duration = Duration::from_millis(1);
 pub struct WalStats {
     /// Bytes handed to the device: records, padding, headers, zeros.
     pub bytes_written: u64,
-    /// The part of them that were zeros written ahead of small synced commits.
+    /// Of these, zeros written ahead of small synced commits.
     pub zero_bytes: u64,
     /// Commits reserved.
     pub commits: u64,
     /// Rounds of group commit.
     pub sync_rounds: u64,
-    /// Syncs of files, those of new segments included.
+    /// File syncs, including those of new segments.
     pub syncs: u64,
     /// Segments begun.
     pub segments_begun: u64,
 }
 
-/// The size of a segment that was asked for, in whole pages and large enough for anything.
+/// Rounds a requested segment size up to whole pages; the minimum is a header and one page.
 fn whole_segment(bytes: u64) -> u64 {
     bytes.max(SEGMENT_HEADER_BYTES + PAGE_BYTES).next_multiple_of(PAGE_BYTES)
 }
@@ -76,13 +76,13 @@ pub struct Wal {
     /// Commits reserved.
     commits: StripedCount,
     tail_files: TailFiles,
-    /// The last seqno reserved in a buffer that does not survive the process; 0 if there was none.
+    /// Last seqno reserved in a buffer that does not survive the process; 0 if there was none.
     unkept_seqno: AtomicU64,
-    /// Everything up to it is in segments.
+    /// Everything up to this seqno is in segments.
     written_seqno: AtomicU64,
-    /// Signalled, with `tail`, when a buffer was sealed.
+    /// Signaled, with `tail`, when a buffer was sealed.
     was_sealed: Condvar,
-    /// Signalled, with `tail`, when a buffer became empty or the log failed.
+    /// Signaled, with `tail`, when a buffer became empty or the log failed.
     has_space: Condvar,
     writer: Mutex<SegmentWriter>,
     segments: Arc<SegmentStore>,
@@ -90,7 +90,7 @@ pub struct Wal {
     durable_seqno: AtomicU64,
     sync_rounds: AtomicU64,
     syncs: AtomicU64,
-    /// Number of the first segment that this opening creates.
+    /// Number of the first segment created by this opening.
     first_number: u64,
     /// Whether there is a segment to write to.
     has_begun: AtomicBool,
@@ -100,10 +100,10 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// A log that goes on behind the old segments. It creates its first one when there is something to write
-    /// ([`Wal::begin`]); at once if no old one has a header, for some segment must say where the log has come
-    /// to. REQUIRES: the old segments are durable ([`crate::rewrite_unproven`], or the log was closed), for
-    /// what was read back may have stood in caches alone.
+    /// Creates a log that continues after the old segments. It creates its first segment when there is
+    /// something to write ([`Wal::begin`]), or at once if no old segment has a header. Some segment must
+    /// state how far the log has come. REQUIRES: the old segments are durable ([`crate::rewrite_unproven`],
+    /// or the log was closed), because data that was read back may be in caches only.
     pub fn create(
         env: Arc<dyn Env>,
         dir: &Path,
@@ -155,8 +155,8 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Creates the first segment, unless there is one, whose header is durable on return. Whoever is about to
-    /// commit calls it: a failure, above all a full device, then costs nothing but that commit.
+    /// Creates the first segment unless there is one; its header is durable on return. Called before each
+    /// commit: a failure, above all a full device, then costs nothing but that commit.
     #[inline]
     pub fn begin(&self) -> Result<()> {
         if self.has_begun.load(Ordering::Acquire) { Ok(()) } else { self.begin_first_segment() }
@@ -167,7 +167,7 @@ impl Wal {
         let mut writer = self.lock_writer()?;
         if !writer.has_begun() {
             self.listener.begin().map_err(|error| self.fail(error))?;
-            // A new file that found no room is gone again, and nothing was lost with it.
+            // A new file for which there was no space has been removed, and nothing was lost with it.
             let begun = writer.begin();
             begun.map_err(|error| if error.is_shortage() { error } else { self.fail(error) })?;
         }
@@ -175,7 +175,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Assigns the next `seqno_count` seqnos (at least one) and room for a payload to one commit.
+    /// Assigns the next `seqno_count` seqnos (at least one) and space for a payload to one commit.
     ///
     /// May be called from any thread; the engine calls it under its commit lock. Takes well under a
     /// microsecond unless all buffers are full; then it waits until one is written, or writes it itself.
@@ -185,9 +185,9 @@ impl Wal {
         self.reserve_with_values(payload_bytes, seqno_count, 0)
     }
 
-    /// As [`Wal::reserve`], for a commit that refers to values in value logs: the log keeps `value_bytes`
-    /// that [`Reservation::fill_values`] sets until the record is in a segment, before which the values are
-    /// written ([`DurabilityListener::before_writing`]).
+    /// Like [`Wal::reserve`], for a commit that refers to values in value logs. The log keeps the
+    /// `value_bytes` set by [`Reservation::fill_values`] until the record is in a segment; the values are
+    /// written before that ([`DurabilityListener::before_writing`]).
     pub fn reserve_with_values(
         &self,
         payload_bytes: usize,
@@ -225,11 +225,11 @@ impl Wal {
         }
     }
 
-    /// Returns when a commit that was filled survives the end of the process: at once, where the tail of the
-    /// log is kept in files, else once it is written. REQUIRES: the caller holds no unfilled reservation.
+    /// Returns once a filled commit survives the end of the process: immediately if the tail of the log is
+    /// kept in files, otherwise once it is written. REQUIRES: the caller holds no unfilled reservation.
     #[inline]
     pub fn keep(&self, seqno: Seqno) -> Result<()> {
-        // What is kept behind something that is not counts only with that.
+        // A kept commit behind an unkept one counts only together with it.
         let unkept = self.unkept_seqno.load(Ordering::Acquire);
         if unkept == 0
             || unkept <= self.written_seqno.load(Ordering::Acquire)
@@ -238,13 +238,13 @@ impl Wal {
             return Ok(());
         }
         match self.write_to(Seqno(unkept.min(seqno.0))) {
-            // The device is full, or the system lacks something: the log goes on by itself once that is over.
+            // The device is full, or the system lacks a resource: the log recovers by itself afterwards.
             Err(error) if error.is_transient() => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Writes everything up to `upto`. Callers that meet write for each other.
+    /// Writes everything up to `upto`. Concurrent callers write for each other.
     #[cold]
     fn write_to(&self, upto: Seqno) -> Result<()> {
         let mut writer = self.lock_writer()?;
@@ -255,9 +255,9 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes another buffer, if there may be one and none is empty; whether it did.
+    /// Creates another buffer if the limit allows one and none is empty; returns whether it did.
     ///
-    /// Errors: it cannot be made, and no other can have room for `size`.
+    /// Errors: it cannot be created, and no other buffer can have room for `size`.
     fn add_buffer(&self, size: ClaimSize) -> Result<bool> {
         let Some(wanted) = self.tail.lock().begin_buffer() else { return Ok(false) };
         match self.tail_files.make(wanted.bytes, wanted.is_needed) {
@@ -277,26 +277,26 @@ impl Wal {
         given_up.iter().for_each(|buffer| self.tail_files.give_up(buffer));
     }
 
-    /// Changes [`WalOptions::segment_bytes`]; what the current segment has beyond that, or beyond what it was
-    /// begun with, goes to the next one.
+    /// Changes [`WalOptions::segment_bytes`]. Records beyond this size, or beyond the size with which the
+    /// current segment began, go to the next segment.
     pub fn set_segment_bytes(&self, segment_bytes: u64) {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
-    /// Changes [`WalOptions::buffer_count`]. Those beyond [`crate::USUAL_BUFFERS`] are created only while the
-    /// device is slow.
+    /// Changes [`WalOptions::buffer_count`]. Buffers beyond [`crate::USUAL_BUFFERS`] are created only while
+    /// the device is slow.
     pub fn set_buffer_count(&self, count: usize) {
         self.tail.lock().set_count_max(count);
         self.remove_given_up();
     }
 
-    /// Gives up buffers that were not needed since the last call.
+    /// Releases buffers that were not needed since the last call.
     pub fn trim_buffers(&self) {
         self.tail.lock().trim();
         self.remove_given_up();
     }
 
-    /// Bytes of the buffers that [`Wal::trim_buffers`] could give up.
+    /// Bytes of the buffers that [`Wal::trim_buffers`] could release.
     pub fn extra_buffer_bytes(&self) -> u64 {
         u64_of(self.tail.lock().extra_bytes())
     }
@@ -306,7 +306,7 @@ impl Wal {
         self.tail.lock().is_full(ClaimSize::of_record(usize_of(record_bytes(u64_of(payload_bytes)))))
     }
 
-    /// Returns when [`Wal::reserve`] would not have to wait; for the engine to call before it takes its lock.
+    /// Returns once [`Wal::reserve`] would not have to wait; the engine calls it before it takes its lock.
     pub fn wait_for_space(&self, payload_bytes: usize) -> Result<()> {
         while self.would_block(payload_bytes) {
             self.wait_or_write()?;
@@ -314,8 +314,8 @@ impl Wal {
         self.poison.check()
     }
 
-    /// Returns when everything up to `upto` is durable. Many callers share one sync; the first of them does
-    /// it, on its own thread. REQUIRES: the caller holds no unfilled reservation; `upto` was assigned.
+    /// Returns once everything up to `upto` is durable. Many callers share one sync, which the first of them
+    /// does on its own thread. REQUIRES: the caller holds no unfilled reservation; `upto` was assigned.
     pub fn sync_to(&self, upto: Seqno) -> Result<()> {
         let is_durable = || self.durable_seqno() >= upto;
         if is_durable() {
@@ -329,31 +329,32 @@ impl Wal {
         self.sync_to(self.last_reserved_seqno())
     }
 
-    /// Writes the full buffers; for the flushing side to call when [`Wal::wait_for_sealed`] says so.
+    /// Writes the full buffers; the flushing thread calls it when [`Wal::wait_for_sealed`] returns true.
     pub fn write_sealed(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
-        // Not more than there are now: a round of syncing may be waiting for the writer.
+        // No more than are sealed now: a round of syncing may be waiting for the writer.
         let count = self.tail.lock().sealed_count();
         self.write_oldest(&mut writer, count)?;
         MutexGuard::unlock_fair(writer);
-        // Writers find the next one ready, or make it when they need it.
+        // Writers find the next buffer ready, or create it when they need it.
         let _ = self.add_buffer(ClaimSize::of_record(0));
         Ok(())
     }
 
-    /// Creates the next segment ahead of its use, if that is near: a new file is synced, which takes as long
-    /// as the device is busy. For the flushing side to call from time to time, on another thread than the one
-    /// that writes.
+    /// Creates the next segment ahead of its use if it will be needed soon: a new file is synced, which takes
+    /// as long as the device is busy. The flushing side calls it periodically, on a different thread than the
+    /// one that writes.
     pub fn prepare_segment(&self) -> Result<()> {
         let number = self.lock_writer()?.segment_to_prepare();
-        // A failure to create ahead is not a failure of the log: the segment is tried again when needed.
+        // Failing to create a segment ahead is no failure of the log: it is retried when the segment is
+        // needed.
         let _ = number.map(|number| self.segments.prepare(number));
         Ok(())
     }
 
-    /// Writes everything that was reserved, the partly filled buffer too, so that it survives the end of the
-    /// process; the flushing side calls it from time to time. If there is nothing to write, leaves a note of
-    /// what is durable.
+    /// Writes everything that was reserved, including the partly filled buffer, so that it survives the end
+    /// of the process; the flushing side calls it periodically. With nothing to write, it writes a marker
+    /// with the durable seqno.
     pub fn write_all(&self) -> Result<()> {
         let mut writer = self.lock_writer()?;
         self.write_waiting(&mut writer)?;
@@ -367,11 +368,11 @@ impl Wal {
         Ok(())
     }
 
-    /// Notes in the log that it builds on the newest manifest edit from here, so that a commit behind it
+    /// Records in the log that it builds on the newest manifest edit from here on, so that a later commit
     /// proves that edit. Written, not synced: it is as durable as the next commit.
     pub fn record_edit(&self) -> Result<()> {
         match self.begin() {
-            // The header of the segment that comes will say so.
+            // The header of the next segment will state it.
             Err(error) if error.is_transient() => return Ok(()),
             outcome => outcome?,
         }
@@ -379,15 +380,15 @@ impl Wal {
         writer.append_edit_soon(self.durable_seqno()).map_err(|error| self.fail(error))
     }
 
-    /// Fails if the log could not be written when that was tried last, and cannot be now: for who is about to
-    /// commit and to wait for the device.
+    /// Fails if the log is stalled and still cannot be written; called before a commit that waits for the
+    /// device.
     #[inline]
     pub fn check_not_stalled(&self) -> Result<()> {
         if self.stall.is_on() { self.sync_all() } else { Ok(()) }
     }
 
-    /// Waits until a full buffer is there to be written, the log has failed, or `timeout` has passed; says
-    /// whether there is one.
+    /// Waits until a full buffer is ready to be written, the log has failed, or `timeout` has passed; returns
+    /// whether there is a full buffer.
     pub fn wait_for_sealed(&self, timeout: Duration) -> bool {
         let mut tail = self.tail.lock();
         let is_waiting = |tail: &mut Tail| tail.sealed_count() == 0 && self.poison.check().is_ok();
@@ -395,42 +396,43 @@ impl Wal {
         tail.sealed_count() > 0
     }
 
-    /// Everything up to it is durable.
+    /// The durable seqno: everything up to it survives a power loss.
     #[inline]
     pub fn durable_seqno(&self) -> Seqno {
         Seqno(self.durable_seqno.load(Ordering::Acquire))
     }
 
-    /// The last seqno that was assigned.
+    /// The last seqno assigned.
     pub fn last_reserved_seqno(&self) -> Seqno {
         self.tail.lock().last_seqno()
     }
 
-    /// Number of the oldest segment that is needed once nothing up to `seqno` is; replay starts there
-    /// afterwards. The store remembers it durably **before** it releases.
+    /// Number of the oldest segment still needed when nothing up to `seqno` is; replay starts there
+    /// afterwards. The store persists it **before** it releases segments.
     pub fn first_needed_segment(&self, seqno: Seqno) -> u64 {
         self.segments.first_needed(seqno)
     }
 
-    /// Removes the segments before the one of this number, which the store remembers: what was current when
-    /// it was asked for may not be any more, and goes with the next one that is remembered.
+    /// Removes the segments before number `segment`, which the store has persisted. Segments that have
+    /// stopped being current since it was computed are removed with the next persisted number.
     pub fn release_before(&self, segment: u64) -> Result<()> {
         self.segments.release_before(segment)
     }
 
-    /// Bytes of records in segments that were not released.
+    /// Bytes in segments that were not released.
     pub fn live_bytes(&self) -> u64 {
         self.segments.live_bytes()
     }
 
-    /// The same without the current one, if there is one yet: what is not written to any more.
+    /// The segments that were not released, without the current one if there is one: they receive no more
+    /// writes.
     pub fn sealed_segments(&self) -> Vec<SegmentInfo> {
         let mut segments = self.segments();
         segments.pop_if(|newest| newest.number >= self.first_number);
         segments
     }
 
-    /// The segments that were not released, oldest first; the last one is the current one, once the log has
+    /// The segments that were not released, oldest first; the last one is the current one once the log has
     /// begun.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         self.segments.segments()
@@ -449,8 +451,8 @@ impl Wal {
         }
     }
 
-    /// Makes everything durable, leaves a note of that, and refuses every later call that writes. REQUIRES:
-    /// nobody reserves any more.
+    /// Makes everything durable, writes a marker that states it, and refuses every later call that writes.
+    /// REQUIRES: no further reservations are made.
     pub fn close(&self) -> Result<()> {
         self.sync_all()?;
         let mut writer = self.lock_writer()?;
@@ -459,7 +461,7 @@ impl Wal {
             let noted = writer.append_marker(durable).and_then(|()| writer.append_edit(durable));
             noted.map_err(|error| self.fail(error))?;
             writer.give_back_space();
-            // Only an opening without a commit leaves one; it stays if it cannot be removed.
+            // The prepared segment and an empty current one; they stay if they cannot be removed.
             let _ = self.segments.remove_unused();
         }
         self.poison.close();
@@ -475,13 +477,13 @@ impl Wal {
         let mut writer = self.lock_writer()?;
         self.write_waiting(&mut writer)?;
         let (count, covered) = self.seal_active();
-        debug_assert!(covered >= self.durable_seqno(), "what is durable stays so");
+        debug_assert!(covered >= self.durable_seqno(), "the durable seqno never decreases");
         let began = self.group.covers(covered).then(|| self.segments.monotonic());
         self.listener.before_syncing().map_err(|error| self.fail(error))?;
         self.write_oldest(&mut writer, count)?;
         let unsynced = writer.take_unsynced().map_err(|error| self.fail(error))?;
         let newest_segment = writer.newest_number();
-        // The writer is free during the sync of the log: full buffers can be written meanwhile.
+        // The writer is free while the log is synced: full buffers can be written meanwhile.
         drop(writer);
         for segment in unsynced {
             let synced = segment.file.sync();
@@ -500,8 +502,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Writes what a stall has left, before the active buffer is sealed: else each try would seal another
-    /// one.
+    /// Writes the buffers left by a stall before the active buffer is sealed: otherwise each retry would seal
+    /// another one.
     fn write_waiting(&self, writer: &mut SegmentWriter) -> Result<()> {
         if !self.stall.is_on() {
             return Ok(());
@@ -519,7 +521,7 @@ impl Wal {
         (tail.sealed_count(), tail.last_seqno())
     }
 
-    /// Writes up to `count` sealed buffers, oldest first. REQUIRES: so many were sealed before.
+    /// Writes up to `count` sealed buffers, oldest first. REQUIRES: `count` buffers were sealed before.
     fn write_oldest(&self, writer: &mut SegmentWriter, count: usize) -> Result<()> {
         if count > 0 {
             self.listener.before_writing().map_err(|error| self.fail(error))?;
@@ -544,7 +546,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Without an empty buffer: writes the oldest full one, or waits for the thread that is writing.
+    /// Writes the oldest full buffer, or waits for the thread that is writing; called when no buffer is
+    /// empty.
     fn wait_or_write(&self) -> Result<()> {
         if let Some(mut writer) = self.writer.try_lock() {
             self.poison.check()?;
@@ -561,18 +564,18 @@ impl Wal {
             (is_stalled || tail.lacks_buffers()) && self.has_space.wait_for(&mut tail, patience).timed_out();
         drop(tail);
         self.poison.check()?;
-        // That thread may hold the writer for as long as the stall lasts, but for moments.
+        // That thread may hold the writer for nearly the whole stall.
         if is_vain && is_stalled { self.stall.refuse() } else { Ok(()) }
     }
 
     fn lock_writer(&self) -> Result<MutexGuard<'_, SegmentWriter>> {
         let writer = self.writer.lock();
-        // Only under the lock: a failure of the thread before this one must be seen.
+        // Checked under the lock, so that a failure of the previous holder is seen.
         self.poison.check()?;
         Ok(writer)
     }
 
-    /// Ends the log, or stalls it.
+    /// Poisons the log, or stalls it if the error is transient.
     fn fail(&self, error: Error) -> Error {
         if error.is_transient() && !planted!("transient-error-poisons") {
             self.stall.begin(&error);

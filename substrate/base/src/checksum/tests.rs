@@ -1,7 +1,7 @@
 use super::{StreamChecksum, checksum64};
 
 #[test]
-fn pieces_have_the_checksum_of_the_whole() {
+fn streamed_checksum_equals_whole_checksum() {
     let bytes: Vec<u8> = (0..10_000u32).map(|number| number.to_le_bytes()[0] ^ 0x5a).collect();
     for piece in [1, 7, 240, 241, 1024, 9_999] {
         let mut stream = StreamChecksum::new(99);

@@ -1,16 +1,15 @@
 //! The border between single records and pages in the memory that both can use.
 //!
-//! Each cache remembers what it evicted last. What was evicted within the last eighth of that memory counts
-//! here ([`Division::ghost_bytes`]): a read of the device for such a record or page is one that so much more
-//! memory would have saved, so it moves the border a step towards the cache that forgot. Where both gain the
-//! same from the next byte, the border stays (ARC, Megiddo and Modha, FAST 2003, over bytes in place of
-//! pages).
+//! Each cache remembers its last evictions. Those within the last eighth of that memory count here
+//! ([`Division::ghost_bytes`]): that much more memory would have saved a device read for such a record or
+//! page. So the read moves the border a step towards the cache that evicted it. If both gain the same from
+//! the next byte, the border stays (ARC, Megiddo and Modha, FAST 2003, over bytes in place of pages).
 //!
-//! Nothing is moved when the border moves: whoever needs memory next and has less than its part gets it from
-//! the other.
+//! Moving the border moves no memory: the next user that needs memory and is below its share gets it from the
+//! other one.
 //!
 //! **Invariants**
-//! - The border is a part of the memory that there is, so it holds whatever write buffers have at the moment.
+//! - The border is a fraction of the available memory, so it holds whatever write buffers use at the moment.
 
 use crate::{
     num::low64,
@@ -18,23 +17,23 @@ use crate::{
 };
 
 const WHOLE_LOG: u32 = 24;
-/// The border is counted in so many parts of the memory: where it is at first, and how far it can go.
+/// Units of the border, as parts of the memory; its initial value, and the minimum for either side.
 const WHOLE: u64 = 1 << WHOLE_LOG;
 const FIRST: u64 = WHOLE / 2;
 const LEAST: u64 = WHOLE / 32;
-/// What a read that would have been saved moves: so many bytes (decision 0037), or one of so many parts of
-/// the memory, if that is more: a border that moves by 8 KiB takes too long in a large one (decision 0054).
+/// Step per read that would have been saved: this many bytes (decision 0037), or the memory divided by this,
+/// whichever is larger. With 8 KiB steps the border moves too slowly in a large memory (decision 0054).
 const STEP_BYTES: u64 = 8 << 10;
 const STEP_PARTS: u64 = 4096;
 
-/// Who has how much of the memory that records and pages can both use, and who should.
+/// Actual and target sizes of records and pages in the memory that both can use.
 #[derive(Debug)]
 pub struct Division {
     record_bytes: AtomicU64,
     page_bytes: AtomicU64,
     missed_records: AtomicU64,
     missed_pages: AtomicU64,
-    /// The part of records, of [`WHOLE`].
+    /// Share of records, in units of [`WHOLE`].
     border: AtomicU64,
 }
 
@@ -51,7 +50,7 @@ impl Default for Division {
 }
 
 impl Division {
-    /// One of this many parts of the memory is what evicted records or pages count up to.
+    /// Evictions count within the memory divided by this.
     pub const GHOST_PARTS: u16 = 8;
 
     /// Bytes of segments of records.
@@ -64,12 +63,12 @@ impl Division {
         self.page_bytes.load(Relaxed)
     }
 
-    /// The record cache has taken or given back a segment.
+    /// Records that the record cache has taken a segment.
     pub fn records_grew(&self, bytes: u64) {
         self.record_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// See [`Division::records_grew`].
+    /// Records that the record cache has returned a segment.
     pub fn records_shrank(&self, bytes: u64) {
         let before = self.record_bytes.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "segments of records are counted");
@@ -81,61 +80,60 @@ impl Division {
 
     pub(super) fn pages_shrank(&self, bytes: u64) {
         let before = self.page_bytes.fetch_sub(bytes, Relaxed);
-        debug_assert!(before >= bytes, "what pages borrowed is counted");
+        debug_assert!(before >= bytes, "bytes borrowed by pages are counted");
     }
 
-    /// What was evicted within so many bytes of evictions says where the border should be, where all may have
-    /// `limit_bytes`.
+    /// Evictions within this many bytes adjust the border, where both may use `limit_bytes` together.
     pub fn ghost_bytes(limit_bytes: u64) -> u64 {
         limit_bytes / u64::from(Self::GHOST_PARTS)
     }
 
-    /// The device was read for a record that was evicted a short while ago.
+    /// Records a device read for a record that was recently evicted.
     pub fn record_was_missed(&self, limit_bytes: u64) {
         self.missed_records.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_add(step(limit_bytes)).min(WHOLE - LEAST);
         self.border.store(border, Relaxed);
     }
 
-    /// The same for a page.
+    /// Records a device read for a page that was recently evicted.
     pub fn page_was_missed(&self, limit_bytes: u64) {
         self.missed_pages.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_sub(step(limit_bytes)).max(LEAST);
         self.border.store(border, Relaxed);
     }
 
-    /// How often the device was read for a record that was evicted a short while ago.
+    /// Number of device reads for recently evicted records.
     pub fn missed_records(&self) -> u64 {
         self.missed_records.load(Relaxed)
     }
 
-    /// The same for pages.
+    /// Number of device reads for recently evicted pages.
     pub fn missed_pages(&self) -> u64 {
         self.missed_pages.load(Relaxed)
     }
 
-    /// Where the border is: the part of records, in units that [`Division::set_border`] takes.
+    /// Position of the border: the share of records, in the units of [`Division::set_border`].
     pub fn border(&self) -> u64 {
         self.border.load(Relaxed)
     }
 
-    /// Puts the border where an earlier store of these keys had it. What is out of bounds is brought within.
+    /// Sets the border to that of an earlier opening. Values out of bounds are clamped.
     pub fn set_border(&self, border: u64) {
         self.border.store(border.clamp(LEAST, WHOLE - LEAST), Relaxed);
     }
 
-    /// What records should have of the memory that they and pages have now.
+    /// Bytes due to records, of the memory that they and pages have now.
     pub fn record_due_bytes(&self) -> u64 {
         let both = u128::from(self.record_bytes() + self.page_bytes());
         low64((both * u128::from(self.border.load(Relaxed))) >> WHOLE_LOG)
     }
 
-    /// Whether records have less than their part even with `bytes` more.
+    /// Whether records are below their share even with `bytes` more.
     pub(super) fn are_records_due(&self, bytes: u64) -> bool {
         self.record_bytes() + bytes <= self.record_due_bytes()
     }
 
-    /// Whether pages have less than theirs even with `bytes` more.
+    /// Whether pages are below their share even with `bytes` more.
     pub(super) fn are_pages_due(&self, bytes: u64) -> bool {
         self.record_bytes() >= self.record_due_bytes() + bytes
     }
@@ -145,7 +143,7 @@ impl Division {
     }
 }
 
-/// A step, in parts of the memory.
+/// Returns the step, in units of [`WHOLE`].
 fn step(limit_bytes: u64) -> u64 {
     (STEP_BYTES * WHOLE / limit_bytes.max(1)).max(WHOLE / STEP_PARTS)
 }

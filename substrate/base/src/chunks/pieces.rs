@@ -1,12 +1,12 @@
-//! Chunks of the full size cut into pieces, for write buffers that are smaller than one.
+//! Full-size chunks cut into pieces, for write buffers that are smaller than one.
 //!
-//! Thousands of keyspaces have thousands of small write buffers. If their memory came from the allocator it
-//! would stay in the allocator's heaps when they are flushed, where neither pages nor records can have it.
+//! Thousands of keyspaces have thousands of small write buffers. Memory from the allocator would stay in its
+//! heaps when they are flushed, where neither pages nor records can use it.
 //!
 //! **Invariants**
-//! - Of a chunk that is cut, a bit of `free` is set for each [`PIECE_BYTES`] that nobody has; a chunk of
-//!   which all are free is not here any more.
-//! - Before `first_with[n - 1]` no chunk has `n` free ones in a row.
+//! - In a chunk that is cut, a bit of `free` is set for each free [`PIECE_BYTES`]; a chunk that is entirely
+//!   free is removed.
+//! - No chunk before `first_with[n - 1]` has `n` consecutive free parts.
 
 use std::sync::atomic::AtomicU64 as Word;
 
@@ -17,18 +17,18 @@ use crate::{
     sync::Arc,
 };
 
-/// Pieces are multiples of this, and begin at multiples of it within their chunk.
+/// Sizes and offsets of pieces are multiples of this.
 pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
-/// From here on chunks are mappings of their own, of which a process can have some 65,000.
+/// From this size on, chunks are separate mappings; a process is limited to about 65,000 of them.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
-/// Parts of the longest piece.
+/// Maximum number of parts of a piece.
 const LONGEST: usize = WHOLE_BYTES_MIN / PIECE_BYTES;
 const WORDS: usize = PIECE_BYTES / 8;
 
 /// A piece of a chunk.
 pub(super) struct Piece {
     of: Arc<LargeSlice<Word>>,
-    /// Number of the chunk, the first of its parts, and how many there are.
+    /// Index of the chunk, the first part in it, and the number of parts.
     chunk: usize,
     at: u32,
     parts: u32,
@@ -46,19 +46,19 @@ impl Piece {
         &self.of[usize_of(u64::from(self.at)) * WORDS..][..self.words]
     }
 
-    /// What it takes of its chunk.
+    /// Bytes that it occupies in its chunk.
     pub(super) fn taken_bytes(&self) -> usize {
         usize_of(u64::from(self.parts)) * PIECE_BYTES
     }
 }
 
-/// A chunk that is cut.
+/// A chunk that is cut into pieces.
 struct Cut {
     words: Arc<LargeSlice<Word>>,
     free: u64,
 }
 
-/// All chunks that are cut.
+/// All chunks that are cut into pieces.
 #[derive(Default)]
 pub(super) struct Pieces {
     chunks: Vec<Option<Cut>>,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Pieces {
 }
 
 impl Pieces {
-    /// A piece of `bytes` of the first chunk that has room.
+    /// Takes a piece of `bytes` from the first chunk that has room.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Piece> {
         let parts = bytes.div_ceil(PIECE_BYTES);
         let from = self.first_with[parts - 1];
@@ -83,7 +83,7 @@ impl Pieces {
         self.take_of(from + found?, bytes)
     }
 
-    /// Cuts another chunk, and takes a piece of `bytes` of it.
+    /// Adds another chunk to cut, and takes a piece of `bytes` from it.
     pub(super) fn cut(&mut self, words: LargeSlice<Word>, bytes: usize) -> Piece {
         debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "chunks of the full size are cut");
         let cut = Some(Cut { words: Arc::new(words), free: u64::MAX });
@@ -97,23 +97,23 @@ impl Pieces {
         self.take_of(chunk, bytes).expect("all of it is free")
     }
 
-    /// REQUIRES: the chunk is there and has so many parts free in a row.
+    /// REQUIRES: the chunk is present and has the required number of consecutive free parts.
     fn take_of(&mut self, chunk: usize, bytes: usize) -> Option<Piece> {
         let parts = bytes.div_ceil(PIECE_BYTES);
         let cut = self.chunks[chunk].as_mut()?;
         let at = rows(cut.free, parts).trailing_zeros();
         let parts = u32_of(parts);
-        debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "nobody has them");
+        debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "the parts are free");
         cut.free &= !mask(at, parts);
         Some(Piece { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
     }
 
-    /// Takes a piece back; gives the chunk out that it is of once all of that is free.
+    /// Returns a piece to its chunk; returns the chunk once all of it is free.
     pub(super) fn give_back(&mut self, piece: Piece) -> Option<LargeSlice<Word>> {
         let Piece { of, chunk, at, parts, .. } = piece;
         drop(of);
-        let cut = self.chunks[chunk].as_mut().expect("a chunk of which somebody has a piece is here");
-        debug_assert!(cut.free & mask(at, parts) == 0, "a piece is given back once");
+        let cut = self.chunks[chunk].as_mut().expect("a chunk with a piece in use is present");
+        debug_assert!(cut.free & mask(at, parts) == 0, "a piece is returned only once");
         cut.free |= mask(at, parts);
         if cut.free != u64::MAX {
             self.has_room(chunk);
@@ -123,7 +123,7 @@ impl Pieces {
         self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.words))
     }
 
-    /// A chunk has more room than before.
+    /// Lowers the search starts after a chunk gained room.
     fn has_room(&mut self, chunk: usize) {
         for first in &mut self.first_with {
             *first = chunk.min(*first);
@@ -131,7 +131,7 @@ impl Pieces {
     }
 }
 
-/// The parts from which on so many are free.
+/// Bit mask of the positions at which `parts` consecutive parts are free.
 fn rows(free: u64, parts: usize) -> u64 {
     (1..parts).fold(free, |rows, next| rows & free >> next)
 }

@@ -1,11 +1,11 @@
-//! The bound, and who gives way.
+//! The limit, and which user gives way.
 
 use super::*;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
 #[test]
-fn idle_chunks_are_kept_up_to_the_bound() {
+fn idle_chunks_are_kept_up_to_the_limit() {
     let pool = ChunkPool::new(2 * CHUNK);
     let chunks: Vec<Chunk> = (0..4).map(|_| pool.take(CHUNK_BYTES)).collect();
     assert_eq!((pool.used_bytes(), pool.idle_bytes()), (4 * CHUNK, 0));
@@ -16,18 +16,18 @@ fn idle_chunks_are_kept_up_to_the_bound() {
 }
 
 #[test]
-fn spare_memory_ends_at_the_bound() {
+fn spare_memory_ends_at_the_limit() {
     let pool = ChunkPool::new(2 * CHUNK);
     pool.charge(CHUNK / 2);
     let chunk = pool.take_spare(CHUNK_BYTES);
     assert!(chunk.is_some());
-    assert!(pool.take_spare(CHUNK_BYTES).is_none(), "with what is charged it does not fit");
+    assert!(pool.take_spare(CHUNK_BYTES).is_none(), "together with the charge it does not fit");
     pool.set_limit(3 * CHUNK);
     assert!(pool.take_spare(CHUNK_BYTES).is_some());
 }
 
 #[test]
-fn idle_chunks_make_room_for_other_sizes() {
+fn idle_chunks_are_freed_for_other_sizes() {
     let pool = ChunkPool::new(2 * CHUNK);
     let chunks = [pool.take(CHUNK_BYTES), pool.take(CHUNK_BYTES)];
     pool.give_back(chunks);
@@ -53,7 +53,7 @@ impl Borrower for OneChunk {
 }
 
 #[test]
-fn a_borrower_gives_way_to_who_needs_memory() {
+fn borrower_gives_up_memory_on_demand() {
     let pool = ChunkPool::new(CHUNK);
     let lent = Mutex::new(pool.take_spare(CHUNK_BYTES));
     let borrower = Arc::new(OneChunk { pool: Arc::clone(&pool), lent });
@@ -61,9 +61,9 @@ fn a_borrower_gives_way_to_who_needs_memory() {
     pool.set_borrower(Use::Records, weak);
     let first = pool.take(CHUNK_BYTES);
     assert!(borrower.lent.lock().is_none());
-    assert_eq!(pool.used_bytes(), CHUNK, "memory changed hands");
+    assert_eq!(pool.used_bytes(), CHUNK, "the borrower's chunk was reused");
     let second = pool.take(CHUNK_BYTES);
-    assert_eq!(pool.used_bytes(), 2 * CHUNK, "who needs memory gets it in any case");
+    assert_eq!(pool.used_bytes(), 2 * CHUNK, "write buffers get memory in any case");
     pool.give_back([first, second]);
     assert_eq!(pool.used_bytes(), CHUNK);
 }
@@ -86,7 +86,7 @@ impl Borrower for Pages {
 }
 
 #[test]
-fn pages_have_what_is_spare_until_somebody_needs_it() {
+fn pages_use_spare_memory_until_it_is_needed() {
     let pool = ChunkPool::new(8 * CHUNK);
     let pages = Arc::new(Pages { pool: Arc::clone(&pool), bytes: 0.into() });
     let weak: Weak<dyn Borrower> = Arc::downgrade(&(Arc::clone(&pages) as Arc<dyn Borrower>));
@@ -118,7 +118,7 @@ fn pages_have_what_is_spare_until_somebody_needs_it() {
     pool.give_back(buffers.into_iter().chain(records));
 }
 
-/// Pages of which others take back at once what they give up, for the first times.
+/// Pages whose released memory others take again at once, for the first few times.
 #[derive(Debug)]
 struct ContendedPages {
     pool: Arc<ChunkPool>,
@@ -136,30 +136,30 @@ impl Borrower for ContendedPages {
 }
 
 #[test]
-fn records_get_their_part_although_pages_come_first_to_what_is_given_up() {
+fn records_get_their_share_despite_contending_pages() {
     let pool = ChunkPool::new(4 * CHUNK);
     let pages = Arc::new(ContendedPages { pool: Arc::clone(&pool), taken_back: 0.into() });
     let borrower: Arc<dyn Borrower> = pages;
     pool.set_borrower(Use::Pages, Arc::downgrade(&borrower));
-    assert!((0..4).all(|_| pool.borrow(CHUNK)), "nobody else has anything");
+    assert!((0..4).all(|_| pool.borrow(CHUNK)), "no other user has memory");
     let record = pool.take_for_records(CHUNK_BYTES);
-    assert!(record.is_some(), "records have nothing, and half is theirs");
+    assert!(record.is_some(), "records have nothing, and their share is half");
     pool.give_back(record);
 }
 
 #[test]
-fn small_pieces_count_as_the_most_that_they_were() {
+fn small_pieces_count_at_their_maximum() {
     let pool = ChunkPool::new(4 * CHUNK);
     pool.charge(2 * CHUNK);
     pool.discharge(2 * CHUNK);
     assert_eq!((pool.used_bytes(), pool.total_bytes()), (0, 2 * CHUNK));
     let chunks = [pool.take_spare(CHUNK_BYTES), pool.take_spare(CHUNK_BYTES)];
     assert!(chunks.iter().all(Option::is_some) && pool.take_spare(CHUNK_BYTES).is_none());
-    let small = pool.take_spare(CHUNK_BYTES / 16).expect("small pieces have what is left of small pieces");
+    let small = pool.take_spare(CHUNK_BYTES / 16).expect("small pieces reuse memory left from small pieces");
     pool.give_back([small]);
     let large = pool.take(3 * CHUNK_BYTES);
     pool.give_back([large]);
-    assert_eq!(pool.total_bytes(), 4 * CHUNK, "large chunks go back to the system");
+    assert_eq!(pool.total_bytes(), 4 * CHUNK, "large chunks return to the system");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn large_slices_count_only_while_they_live() {
     assert_eq!(pool.total_bytes(), MAPPED_BYTES_MIN as u64 - 8, "the allocator may keep it");
 }
 
-/// Pages that give up a quarter of a chunk at a time, as in a store that was opened with a small budget.
+/// Pages that give up a quarter of a chunk at a time, as in a store opened with a small budget.
 #[derive(Debug)]
 struct SmallPages {
     pool: Arc<ChunkPool>,
@@ -193,7 +193,7 @@ impl Borrower for SmallPages {
 }
 
 #[test]
-fn a_chunk_is_not_taken_beyond_the_bound_while_pages_give_up_less_than_one_at_a_time() {
+fn chunk_respects_the_limit_if_pages_give_up_less_at_a_time() {
     let pool = ChunkPool::new(4 * CHUNK);
     let pages = Arc::new(SmallPages { pool: Arc::clone(&pool) });
     let borrower: Arc<dyn Borrower> = pages.clone();

@@ -20,7 +20,7 @@ fn varints_round_trip_at_every_width() {
 }
 
 #[test]
-fn a_length_beyond_the_bytes_is_damage_not_an_allocation() {
+fn oversized_length_is_damage_without_allocation() {
     let mut out = Vec::new();
     put_u32(&mut out, u32::MAX);
     assert!(Reader::new(&out).bytes(usize::MAX).is_err());
@@ -29,7 +29,7 @@ fn a_length_beyond_the_bytes_is_damage_not_an_allocation() {
 }
 
 #[test]
-fn bytes_that_share_a_beginning_read_back_within_their_limit() {
+fn prefix_compressed_bytes_round_trip_within_their_limit() {
     for (before, bytes) in
         [("", ""), ("abc", "abd"), ("abc", "abc"), ("abc", "abcdef"), ("abc", "x"), ("abc", "")]
     {

@@ -1,42 +1,42 @@
-//! The references to values that end in a piece of work.
+//! References to values that a piece of work drops.
 //!
-//! A merge may drop as many references as it reads, so they are kept as bits of the values' numbers: a list
-//! would take 24 bytes for each, of a tree whose values are outside as much as the tree itself.
+//! A merge may drop as many references as it reads, so they are kept as bit sets of value numbers. A list
+//! would take 24 bytes per reference: as much as the tree itself, if its values are outside of it.
 //!
 //! **Invariants**
-//! - A bit is set if the reference ended an odd number of times more, or less, than it was made. Each is to
-//!   end once more than it was made, or as often; then the bits are what ended, and as many as
-//!   [`SegmentDrops::values`] says.
+//! - A bit is set if the counts of drops and makes of the reference differ by an odd number. Each reference
+//!   must be dropped either once more than it was made, or equally often; then the bits are the dropped ones,
+//!   and their number is [`SegmentDrops::values`].
 
 use std::collections::BTreeMap;
 
 use crate::{RunId, ValueReference};
 
-/// Numbers of a word.
+/// Value numbers per word.
 const WORD_BITS: u32 = u64::BITS;
 
-/// What became of references to values: how often each of them ended and was made.
+/// Net drops of references to values: how often each was dropped and made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferenceDrops(BTreeMap<RunId, SegmentDrops>);
 
-/// Of the references to values of one segment.
+/// Net drops of references to the values of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentDrops {
-    /// How many ended, less those that were made.
+    /// Number of references dropped, minus those made.
     values: i64,
-    /// The same for bytes of their values.
+    /// Bytes of their values, dropped minus made.
     bytes: i64,
-    /// Numbers of values, of 64 in a row in each word.
+    /// Bits of value numbers, 64 per word.
     words: BTreeMap<u32, u64>,
 }
 
 impl ReferenceDrops {
-    /// An entry with the reference ends.
+    /// Records that an entry with the reference was dropped.
     pub fn dropped(&mut self, reference: &ValueReference) {
         self.note(reference, 1);
     }
 
-    /// An entry with the reference is made of others.
+    /// Records that an entry with the reference was made from others.
     pub fn made(&mut self, reference: &ValueReference) {
         self.note(reference, -1);
     }
@@ -49,7 +49,7 @@ impl ReferenceDrops {
             1 << (reference.number % WORD_BITS);
     }
 
-    /// What there is of each segment, by its id.
+    /// Iterates over the segments, by id.
     pub fn iter(&self) -> impl Iterator<Item = (RunId, &SegmentDrops)> {
         self.0.iter().map(|(segment, drops)| (*segment, drops))
     }
@@ -72,17 +72,17 @@ impl std::ops::AddAssign for ReferenceDrops {
 }
 
 impl SegmentDrops {
-    /// How many references ended, less those that were made.
+    /// Number of references dropped, minus those made.
     pub fn values(&self) -> i64 {
         self.values
     }
 
-    /// Bytes of the values that these lead to.
+    /// Bytes of their values.
     pub fn bytes(&self) -> i64 {
         self.bytes
     }
 
-    /// The numbers of the values to which they led, in order.
+    /// Numbers of the values that they referred to, ascending.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
         self.words.iter().flat_map(|(at, bits)| {
             (0..WORD_BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| at * WORD_BITS + bit)

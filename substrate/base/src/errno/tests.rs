@@ -8,14 +8,14 @@ fn error_of(errno: Errno) -> Error {
 }
 
 #[test]
-fn each_number_stands_in_the_table_once() {
+fn each_number_is_listed_once() {
     let numbers: BTreeSet<i32> = TREATMENTS.iter().map(|(errno, _, _)| errno.raw_os_error()).collect();
     let names: BTreeSet<&str> = TREATMENTS.iter().map(|(_, name, _)| *name).collect();
     assert_eq!((numbers.len(), names.len()), (TREATMENTS.len(), TREATMENTS.len()));
 }
 
 #[test]
-fn the_kind_of_an_error_follows_from_its_treatment() {
+fn error_kind_follows_from_treatment() {
     for &(errno, name, treatment) in TREATMENTS {
         let error = error_of(errno);
         let is_space = matches!(name, "ENOSPC" | "EDQUOT" | "EFBIG");
@@ -29,19 +29,19 @@ fn the_kind_of_an_error_follows_from_its_treatment() {
 }
 
 #[test]
-fn a_thread_that_cannot_be_started_is_no_lock() {
+fn eagain_is_not_reported_as_locked() {
     assert_eq!(error_of(Errno::AGAIN).kind(), ErrorKind::Io);
 }
 
 #[test]
-fn what_lasts_is_never_transient_and_says_the_same() {
+fn lasting_errors_are_not_transient_and_keep_their_message() {
     for &(errno, name, treatment) in TREATMENTS {
         let plain = io::Error::from(errno);
         let message = plain.to_string();
         let made = lasting(plain);
         assert!(!is_transient(&made), "{name}");
         assert_eq!(made.to_string(), message, "{name}");
-        // A full device stays one: what follows depends on that.
+        // A full device stays one: later handling depends on it.
         assert_eq!(treatment_of(&made) == Full, treatment == Full, "{name}");
         assert!(!error_of(errno).lasting("half was done").is_transient(), "{name}");
     }

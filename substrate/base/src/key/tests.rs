@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn separator_lies_between_its_neighbours() {
+fn separator_is_between_its_neighbors() {
     for (left, right) in [("a", "b"), ("abc", "abd"), ("ab", "abc"), ("user123", "user9"), ("", "x")] {
         let s = separator(left.as_bytes(), right.as_bytes());
         assert!(left.as_bytes() < s.as_slice() && s.as_slice() <= right.as_bytes(), "{left} {right}");

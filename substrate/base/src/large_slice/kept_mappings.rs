@@ -1,39 +1,38 @@
-//! A few used mappings of the whole process that wait for their next owner.
+//! A small process-wide cache of used mappings for their next owner.
 //!
 //! **Invariants**
-//! - A mapping is kept, or has one owner, or is gone.
-//! - What is kept is at most [`KEPT_BYTES_MAX`], however many stores are open; everything else goes back to
-//!   the system.
+//! - A mapping is cached, or has one owner, or is unmapped.
+//! - At most [`KEPT_BYTES_MAX`] are cached, however many stores are open; all other mappings return to the
+//!   system.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Mapping;
 
-/// Most bytes that wait for an owner. A larger mapping is never kept.
+/// Maximum bytes in the cache. A larger mapping is never cached.
 const KEPT_BYTES_MAX: usize = 2 << 20;
-/// Sizes are multiples of this, so that similar ones can follow each other.
+/// Sizes are multiples of this, so that mappings of similar sizes can be reused.
 const GRAIN_BYTES: usize = 16 << 10;
 
-/// Mappings without an owner, the oldest first.
+/// Cached mappings, oldest first.
 struct Kept {
     mappings: Vec<Mapping>,
     bytes: usize,
 }
 
-/// A lock of `std` also where locks are those of a scheduler: what earlier work left here must not change a
-/// schedule.
+/// A lock of `std` even under the scheduler of `sync`: leftovers of earlier work must not change a schedule.
 static KEPT: Mutex<Kept> = Mutex::new(Kept { mappings: Vec::new(), bytes: 0 });
 
 fn kept() -> MutexGuard<'static, Kept> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a mapping of so many bytes has; `None` if none can have it.
+/// Rounds `bytes` up to the size of a mapping; `None` if it overflows.
 pub(super) fn whole(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(GRAIN_BYTES)
 }
 
-/// A mapping of `bytes` or a little more; `None` if the system has none to give.
+/// Takes a mapping of `bytes` or slightly more; `None` if the system refuses.
 pub(super) fn take(bytes: usize) -> Option<Mapping> {
     let bytes = whole(bytes)?;
     if bytes <= KEPT_BYTES_MAX {
@@ -47,13 +46,13 @@ pub(super) fn take(bytes: usize) -> Option<Mapping> {
     Mapping::fresh(bytes)
 }
 
-/// Takes a mapping back from its owner.
+/// Returns a mapping from its owner to the cache.
 pub(super) fn give_back(mut mapping: Mapping) {
     if mapping.bytes() > KEPT_BYTES_MAX {
         return;
     }
     mapping.is_used = true;
-    // They end after the lock has been released.
+    // Unmapped after the lock has been released.
     let mut excess = Vec::new();
     let mut kept = kept();
     kept.bytes += mapping.bytes();

@@ -1,7 +1,7 @@
 use super::{LargeSlice, MAPPED_BYTES_MIN};
 
 #[test]
-fn slices_of_every_size_begin_as_zeroes_and_hold_what_is_written() {
+fn slices_of_all_sizes_start_zeroed_and_hold_writes() {
     for len in [0, 1, MAPPED_BYTES_MIN / 8 - 1, MAPPED_BYTES_MIN / 8, MAPPED_BYTES_MIN / 8 + 1] {
         let mut slice = LargeSlice::<u64>::zeroed(len);
         assert_eq!(slice.len(), len);
@@ -14,13 +14,13 @@ fn slices_of_every_size_begin_as_zeroes_and_hold_what_is_written() {
 
 #[test]
 #[cfg(all(unix, not(miri)))]
-fn large_slices_begin_at_a_page() {
+fn large_slices_are_page_aligned() {
     let slices: Vec<_> = (0..4).map(|more| LargeSlice::<u8>::zeroed(MAPPED_BYTES_MIN + more)).collect();
     assert!(slices.iter().all(|slice| slice.as_ptr().addr() % 4096 == 0));
 }
 
 #[test]
-fn a_slice_of_zeroes_is_one_also_when_its_memory_was_used_before() {
+fn zeroed_slice_is_zero_on_reused_memory() {
     for len in [MAPPED_BYTES_MIN / 8, MAPPED_BYTES_MIN / 8 + 1, 3 * MAPPED_BYTES_MIN / 8] {
         for _ in 0..4 {
             let mut slice = LargeSlice::<u64>::zeroed(len);
@@ -31,7 +31,7 @@ fn a_slice_of_zeroes_is_one_also_when_its_memory_was_used_before() {
 }
 
 #[test]
-fn a_slice_of_defaults_is_one_whatever_its_memory_held() {
+fn default_slice_is_initialized_on_reused_memory() {
     #[derive(Debug, PartialEq)]
     struct Seven(u64);
     impl Default for Seven {
@@ -51,7 +51,7 @@ fn a_slice_of_defaults_is_one_whatever_its_memory_held() {
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn slices_that_follow_each_other_do_not_fault_their_pages_in_again() {
+fn successive_slices_reuse_pages_without_faults() {
     const BYTES: usize = 400 << 10;
     const COUNT: usize = 64;
     let faults = || {
@@ -63,13 +63,13 @@ fn slices_that_follow_each_other_do_not_fault_their_pages_in_again() {
     for _ in 0..COUNT {
         LargeSlice::<u8>::unfilled(BYTES).fill(1);
     }
-    // Other tests may take or displace what is kept in between, though not each time.
+    // Other tests may take or evict the cached mappings in between, though not each time.
     let after = faults();
     assert!(after - before < COUNT * BYTES / 4096 / 2, "{} page faults", after - before);
 }
 
 #[test]
-fn a_slice_that_grows_keeps_its_elements_and_can_end_as_any_other() {
+fn grown_slice_keeps_its_elements_and_drops_normally() {
     let first = MAPPED_BYTES_MIN / 8;
     let mut slice = LargeSlice::<u64>::zeroed(3);
     slice.copy_from_slice(&[1, 2, 3]);

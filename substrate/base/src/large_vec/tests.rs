@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn elements_stay_while_it_grows_from_a_box_to_mappings() {
+fn elements_survive_growth_from_box_to_mappings() {
     let mut grown = LargeVec::new();
     for number in 0..100_000_u64 {
         grown.push(number);
@@ -18,7 +18,7 @@ fn elements_stay_while_it_grows_from_a_box_to_mappings() {
 }
 
 #[test]
-fn slices_of_any_length_are_taken_over() {
+fn slices_of_any_length_are_appended() {
     let mut bytes = LargeVec::new();
     let mut expected = Vec::new();
     for length in [0, 1, 255, 256, 257, 40_000, 3, 100_000] {

@@ -18,7 +18,7 @@ fn unmerged(kind: Kind, value: &[u8], newer: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn built_in_operators_do_what_they_say() {
+fn built_in_operators_work_as_documented() {
     let operators = MergeOperators::default();
     assert_eq!(operators.names().collect::<Vec<_>>(), ["add-u64", "append", "max", "min"]);
     let answer = |name: &str, existing: Option<&[u8]>, operands: &[&[u8]]| {
@@ -40,13 +40,13 @@ fn operands_and_values_are_checked_before_they_are_written() {
     assert!(operator.check_operand(b"", &[0; 8]).is_ok() && operator.check_value(b"", &[0; 8]).is_ok());
     assert_eq!(operator.check_operand(b"", b"7").unwrap_err().kind(), ErrorKind::Invalid);
     let error = full_merge.check_value(b"a", b"7").unwrap_err();
-    assert_eq!(error.to_string(), "keyspace \"k\": add-u64: a value is not of 8 bytes");
+    assert_eq!(error.to_string(), "keyspace \"k\": add-u64: a value is not 8 bytes long");
     assert_eq!(error.key(), Some(&b"a"[..]));
     assert!(MergeOperators::default().full_merge("k", None).check_value(b"a", b"7").is_ok());
 }
 
 #[test]
-fn entries_settle_as_far_as_what_is_older_is_known() {
+fn entries_merge_as_far_as_older_state_is_known() {
     let full_merge = MergeOperators::default().full_merge("k", Some("append"));
     let list = operands(&[b"b", b"c"]);
     assert_eq!(
@@ -62,7 +62,7 @@ fn entries_settle_as_far_as_what_is_older_is_known() {
 }
 
 #[test]
-fn without_its_operator_nothing_is_lost() {
+fn missing_operator_loses_nothing() {
     let operators = MergeOperators::default();
     let list = operands(&[b"b", b"c"]);
     for name in [None, Some("somebody's")] {
@@ -78,7 +78,7 @@ fn without_its_operator_nothing_is_lost() {
 }
 
 #[test]
-fn what_the_operator_refuses_is_kept() {
+fn refused_operands_are_kept() {
     let mut operators = MergeOperators::default();
     let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("no"));
     operators.register(Arc::new(MergeFunction::new("no", refuse)));
@@ -90,7 +90,7 @@ fn what_the_operator_refuses_is_kept() {
 }
 
 #[test]
-fn a_panic_of_the_operator_is_a_refusal() {
+fn operator_panic_is_a_refusal() {
     #[derive(Debug)]
     struct Panics;
     impl MergeOperator for Panics {
@@ -117,7 +117,7 @@ fn a_panic_of_the_operator_is_a_refusal() {
 }
 
 #[test]
-fn errors_name_the_keyspace_have_the_key_and_show_neither_key_nor_value() {
+fn errors_carry_keyspace_and_key_but_show_no_user_data() {
     let operators = MergeOperators::default();
     let stack = unmerged(Kind::Value, b"secret", &[&[1; 8]]);
     for operator in [Some("add-u64"), Some("somebody's"), None] {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn operands_stack_up_in_the_order_of_their_age() {
+fn operands_stack_in_age_order() {
     let mut stack = Vec::new();
     assert_eq!(begin_stack(Kind::Value, b"base", &mut stack), Kind::Unmerged);
     stack.extend(encode_operand(b"first"));

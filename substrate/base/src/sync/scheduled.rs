@@ -1,12 +1,12 @@
-//! What threads of the seeded scheduler meet at, under the names and signatures of the real ones.
+//! Synchronization primitives of the seeded scheduler, under the names and signatures of the real ones.
 //!
-//! Threads here are coroutines of one thread of the operating system: between two meeting points nothing else
-//! runs. Each operation below is one meeting point or several.
+//! Threads here are coroutines of one operating-system thread: between two scheduling points nothing else
+//! runs. Each operation below is one scheduling point or several.
 //!
 //! **Invariants**
-//! - A wait that has a timeout can always end; one without can not, so that a lost wake-up is a deadlock that
-//!   is seen.
-//! - Reads of a lock may be nested, as with the real one while nobody waits to write.
+//! - A wait with a timeout can always end; one without cannot, so that a lost wake-up becomes a visible
+//!   deadlock.
+//! - Reads of a lock may be nested, as with the real one while no writer waits.
 
 mod condvar;
 mod mutex;
@@ -23,29 +23,29 @@ pub use rw_lock::{
 };
 pub use swap::ArcSwap;
 
-/// Lets the scheduler choose who goes on.
+/// Lets the scheduler choose which thread continues.
 fn meet() {
-    // Time is not simulated: this is a step and nothing else.
+    // Time is not simulated: this is only a scheduling step.
     shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
-/// Turns of waiting before a thread should rather sleep.
+/// Counts turns of spinning until a thread should sleep instead.
 #[derive(Debug, Default)]
 pub struct Backoff(std::cell::Cell<u32>);
 
 impl Backoff {
-    /// No turn yet.
+    /// A backoff with no turns yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One turn.
+    /// Spins for one turn.
     pub fn snooze(&self) {
         self.0.set(self.0.get() + 1);
         yield_now();
     }
 
-    /// Whether to sleep now.
+    /// Whether the thread should sleep now.
     pub fn is_completed(&self) -> bool {
         self.0.get() > 2
     }

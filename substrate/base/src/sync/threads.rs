@@ -1,4 +1,5 @@
-//! What threads of the operating system meet at: re-exports, so that code is the same as without this module.
+//! Synchronization primitives of the operating system: re-exports, so that code is the same as without this
+//! module.
 //!
 //! **Invariants**
 //! - Nothing is defined here.

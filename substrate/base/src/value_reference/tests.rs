@@ -3,7 +3,7 @@ use super::*;
 const REFERENCE: ValueReference = ValueReference { segment: RunId(1 << 40), number: 300, length: 7 };
 
 #[test]
-fn references_read_back_and_leave_what_follows() {
+fn references_round_trip_and_leave_trailing_bytes() {
     let mut bytes = Vec::new();
     REFERENCE.encode(&mut bytes);
     assert_eq!(ValueReference::of(Kind::Reference, &bytes), Ok(Some(REFERENCE)));
@@ -14,7 +14,7 @@ fn references_read_back_and_leave_what_follows() {
 }
 
 #[test]
-fn bytes_that_are_no_reference_are_damage() {
+fn invalid_references_are_damage() {
     let mut bytes = Vec::new();
     REFERENCE.encode(&mut bytes);
     for end in 0..bytes.len() {

@@ -1,8 +1,8 @@
-//! What a power loss leaves of a disk.
+//! The state of a disk after a power loss.
 //!
 //! **Invariants**
 //! - Synced bytes, lengths and names survive every crash unless a later unsynced operation touched them.
-//! - The outcome is a function of the disk, the policy and the seed; files do not influence each other.
+//! - The outcome is a function of disk, policy and seed; files do not affect each other.
 
 use std::sync::Arc;
 
@@ -13,16 +13,15 @@ use super::{
 };
 use crate::{SplitMix, random::mix};
 
-/// Share of the unsynced written sectors that a tearing crash spoils.
+/// Percentage of unsynced written sectors that a tearing crash corrupts.
 const TORN_PERCENT: u8 = 25;
-/// Of so many of the last chunks of a file those that were reserved and never written may show what stood
-/// there before.
+/// Among this many last chunks of a file, those that were reserved and never written may show stale contents.
 const STALE_CHUNKS: usize = 16;
 
-/// What a spoilt sector holds.
+/// Contents of a torn sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TornMode {
-    /// Sectors are old or new, none is spoilt.
+    /// Sectors are old or new, never torn.
     Keep,
     /// Zeros.
     Zero,
@@ -32,13 +31,13 @@ pub enum TornMode {
     Mix,
 }
 
-/// How hard a crash hits what was not synced.
+/// How a crash treats unsynced changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashPolicy {
     /// Chance, 0..=100, that an unsynced sector, length change or name operation survives.
     pub keep_percent: u8,
-    /// Whether a quarter of the sectors that unsynced writes touched is spoilt, and how. With random bytes,
-    /// space that was reserved, not synced and never written shows such bytes, too.
+    /// Whether and how a quarter of the sectors touched by unsynced writes are torn. With random bytes, space
+    /// that was reserved, not synced and never written may show such bytes, too.
     pub torn: TornMode,
 }
 
@@ -47,9 +46,9 @@ impl CrashPolicy {
     pub const LOSE_ALL: Self = Self { keep_percent: 0, torn: TornMode::Keep };
     /// Everything survives.
     pub const KEEP_ALL: Self = Self { keep_percent: 100, torn: TornMode::Keep };
-    /// The chances that a crash test should try.
+    /// The percentages that a crash test should try.
     pub const KEEP_PERCENTS: [u8; 5] = [0, 10, 50, 90, 100];
-    /// The ways of tearing that a crash test should try.
+    /// The torn modes that a crash test should try.
     pub const TORN_MODES: [TornMode; 4] = [TornMode::Keep, TornMode::Zero, TornMode::Garbage, TornMode::Mix];
 
     /// Every combination of [`CrashPolicy::KEEP_PERCENTS`] and [`CrashPolicy::TORN_MODES`].
@@ -71,7 +70,7 @@ impl CrashPolicy {
     }
 }
 
-/// The disk after the crash: everything on it is durable, what no name reaches is gone.
+/// Returns the disk after the crash: everything on it is durable, and unnamed nodes are gone.
 pub(super) fn crash_disk(disk: &Disk, policy: CrashPolicy, seed: u64) -> Disk {
     disk.survivor(|inode, node| {
         let mut random = random_of(seed, inode);
@@ -82,9 +81,8 @@ pub(super) fn crash_disk(disk: &Disk, policy: CrashPolicy, seed: u64) -> Disk {
     })
 }
 
-/// What a failed sync leaves of a file: the device has an arbitrary part of the unsynced changes, and no
-/// later sync writes the others, because they count as clean. They stay readable, unless the cache has let
-/// them go.
+/// Applies a failed sync to a file: an arbitrary part of the unsynced changes is on the device, and no later
+/// sync writes the rest, because it counts as clean. It stays readable unless the cache has evicted it.
 pub(super) fn fail_sync(file: &mut FileNode, policy: CrashPolicy, evicted: bool, seed: u64) {
     let medium = crash_file(file, policy, &mut SplitMix::new(mix(seed)));
     if evicted {
@@ -118,7 +116,7 @@ fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> Fi
             Arc::make_mut(&mut content).remove(&chunk);
         }
     }
-    // The newest length that survives, else the synced one.
+    // The newest length that survives, otherwise the synced one.
     let survivor = file.lengths.iter().rev().find(|_| random.percent(policy.keep_percent));
     let length = survivor.copied().unwrap_or(file.durable_length);
     cut(&mut content, length);
@@ -137,7 +135,7 @@ fn crash_file(file: &FileNode, policy: CrashPolicy, random: &mut SplitMix) -> Fi
     }
 }
 
-/// Puts random bytes into some of the chunks whose space is not durably reserved, and that nobody has
+/// Fills with random bytes some of the chunks whose space is not durably reserved and that were never
 /// written.
 fn show_stale_blocks(file: &FileNode, content: &mut Arc<Chunks>, length: u64, random: &mut SplitMix) {
     let is_stale = |chunk: &u64| {
@@ -156,7 +154,7 @@ fn show_stale_blocks(file: &FileNode, content: &mut Arc<Chunks>, length: u64, ra
     }
 }
 
-/// Puts into `bytes`, the durable chunk, what the crash leaves of one sector.
+/// Applies the crash to one sector of `bytes`, the durable chunk.
 fn crash_sector(
     bytes: &mut Chunk,
     sector: usize,
@@ -183,7 +181,7 @@ fn crash_sector(
         }
         return;
     }
-    // From the newest on, each version may be the one that reached the medium.
+    // From the newest version on, each may be the one that reached the medium.
     let survivor = versions.iter().rev().filter(touched).find(|_| random.percent(policy.keep_percent));
     match survivor {
         Some(Version { bytes: Some(version), .. }) => bytes[range.clone()].copy_from_slice(&version[range]),
@@ -192,7 +190,7 @@ fn crash_sector(
     }
 }
 
-/// Drops what lies past `length`.
+/// Drops everything beyond `length`.
 fn cut(chunks: &mut Arc<Chunks>, length: u64) {
     let beyond = chunks.range(length / CHUNK_BYTES..).next().is_some();
     if !beyond {

@@ -1,8 +1,8 @@
-//! One directory on the simulated disk: live names, durable names and the operations between.
+//! A directory on the simulated disk: live names, durable names and the operations in between.
 //!
 //! **Invariants**
-//! - Applying all of `pending` to `durable` gives `live`.
-//! - In any state that a crash can leave, a node has at most one name.
+//! - Applying all of `pending` to `durable` yields `live`.
+//! - In any possible state after a crash, a node has at most one name.
 
 use std::{collections::BTreeMap, ffi::OsString};
 
@@ -17,12 +17,12 @@ pub(super) type Names = BTreeMap<OsString, Inode>;
 enum NameOp {
     Link(OsString, Inode),
     Unlink(OsString, Inode),
-    /// To a new name, replacing what had it.
+    /// Moves the node to a new name, replacing its previous node.
     Rename(OsString, Inode),
 }
 
 impl NameOp {
-    /// Applies the operation as far as it makes sense where earlier ones may have been lost.
+    /// Applies the operation as far as possible if earlier ones were lost.
     fn apply(&self, names: &mut Names) {
         match self {
             Self::Link(name, inode) => {
@@ -41,7 +41,7 @@ impl NameOp {
     }
 }
 
-/// The directory.
+/// A directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirNode {
     pub(super) live: Names,
@@ -69,13 +69,13 @@ impl DirNode {
         }
     }
 
-    /// Makes one name durable without the others, as if it had been there from the start.
+    /// Makes one name durable without the others, as if it had always existed.
     pub(super) fn link_durably(&mut self, name: OsString, inode: Inode) {
         self.live.insert(name.clone(), inode);
         self.durable.insert(name, inode);
     }
 
-    /// What a crash leaves: each unsynced operation is kept with the given chance.
+    /// Returns a possible state after a crash: each unsynced operation is kept with the given chance.
     pub(super) fn crash(&self, keep_percent: u8, random: &mut SplitMix) -> Self {
         let mut names = self.durable.clone();
         for op in &self.pending {
@@ -86,7 +86,7 @@ impl DirNode {
         Self { live: names.clone(), durable: names, pending: Vec::new() }
     }
 
-    /// Every node that some state of this directory may still name.
+    /// All nodes that any state of this directory may name.
     pub(super) fn mentioned(&self) -> impl Iterator<Item = Inode> {
         let pending = self.pending.iter().map(|op| match op {
             NameOp::Link(_, inode) | NameOp::Unlink(_, inode) | NameOp::Rename(_, inode) => *inode,

@@ -1,9 +1,8 @@
 //! The simulated disk: nodes, names, open handles, locks, space and the power switch.
 //!
 //! **Invariants**
-//! - A node stays as long as a live or durable name, an unsynced name operation or an open handle refers to
-//!   it.
-//! - Once the power is off, no call changes the disk or reads it, except through test access.
+//! - A node exists while a live or durable name, an unsynced name operation or an open handle refers to it.
+//! - Once the power is off, no call changes or reads the disk, except through test access.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +27,7 @@ use crate::{
     contract::{OWNER_BYTES_MAX, decode_owner, encode_owner, may_hold_owner},
 };
 
-/// Message of every error after [`MemEnv::crash_after`](crate::MemEnv::crash_after) has struck.
+/// Message of every error after [`MemEnv::crash_after`](crate::MemEnv::crash_after) has turned the power off.
 pub const SIMULATED_CRASH: &str = "simulated crash";
 
 /// Whether the error comes from a simulated power loss.
@@ -37,19 +36,19 @@ pub fn is_simulated_crash(error: &io::Error) -> bool {
 }
 
 const ROOT: Inode = 0;
-/// The number of the one process of this machine.
+/// Id of the only process of this machine.
 const PROCESS_ID: u32 = 1;
 
-/// Where a path leads.
+/// A path with its starting point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'p> {
-    /// The directory where `path` begins, unless it begins at the root.
+    /// The directory where `path` begins, unless it starts with the root.
     pub(super) from: Inode,
     pub(super) path: &'p Path,
 }
 
 impl<'p> Place<'p> {
-    /// A path from the root. A relative path starts there as well.
+    /// A path from the root. Relative paths start there as well.
     pub(super) fn of(path: &'p Path) -> Self {
         Self { from: ROOT, path }
     }
@@ -62,7 +61,7 @@ pub(super) enum Node {
     Directory(DirNode),
 }
 
-/// Who holds a lock file.
+/// Holders of a lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holders {
     One,
@@ -77,9 +76,9 @@ pub(super) struct Disk {
     handles: BTreeMap<Inode, usize>,
     locks: BTreeMap<Inode, Holders>,
     mapped: BTreeMap<Inode, Mapped>,
-    /// Calls that changed or synced something.
+    /// Number of calls that changed or synced something.
     pub(super) operation_count: u64,
-    /// The power fails when `operation_count` reaches this.
+    /// The power is turned off when `operation_count` reaches this.
     pub(super) crash_at: Option<u64>,
     pub(super) space_limit: Option<u64>,
 }
@@ -100,7 +99,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Error if the power is off.
+    /// Fails if the power is off.
     pub(super) fn require_power(&self) -> io::Result<()> {
         match self.crash_at {
             Some(limit) if self.operation_count >= limit => Err(io::Error::other(SIMULATED_CRASH)),
@@ -108,7 +107,7 @@ impl Disk {
         }
     }
 
-    /// A disk with every node passed through `change`, nothing open, nothing locked, power on.
+    /// Returns a disk with every node passed through `change`: nothing open, nothing locked, power on.
     pub(super) fn survivor(&self, change: impl Fn(Inode, &Node) -> Node) -> Self {
         let nodes = self.nodes.iter().map(|(&inode, node)| (inode, change(inode, node))).collect();
         let mut disk = Self { nodes, next_inode: self.next_inode, ..Self::default() };
@@ -117,7 +116,7 @@ impl Disk {
         disk
     }
 
-    /// Creates a file of `bytes` that is mapped to `memory`, and counts the handle.
+    /// Creates a file of `bytes`, mapped to `memory`, and counts the handle.
     pub(super) fn create_mapped(
         &mut self,
         place: Place<'_>,
@@ -134,8 +133,7 @@ impl Disk {
         Ok(inode)
     }
 
-    /// Gives mapped files the bytes that their memory has at this moment. Once the power is off they stay as
-    /// they are.
+    /// Copies the current memory of mapped files into the files. Once the power is off they stay unchanged.
     pub(super) fn store_mappings(&mut self) {
         let inodes: Vec<Inode> = self.mapped.keys().copied().collect();
         inodes.into_iter().for_each(|inode| self.store_mapping(inode));
@@ -150,7 +148,7 @@ impl Disk {
         }
     }
 
-    /// The file has the bytes of the memory, which it is mapped to no more.
+    /// Copies the memory into the file and ends the mapping.
     pub(super) fn end_mapping(&mut self, inode: Inode) {
         self.store_mapping(inode);
         self.mapped.remove(&inode);
@@ -167,7 +165,7 @@ impl Disk {
         Ok(inode)
     }
 
-    /// Makes a file without a name and counts the handle.
+    /// Creates an unnamed file and counts the handle.
     pub(super) fn open_unnamed(&mut self) -> io::Result<Inode> {
         let inode = self.add_node(Node::File(FileNode::default()));
         self.handles.insert(inode, 1);
@@ -239,8 +237,8 @@ impl Disk {
         self.unlink(place, inode)
     }
 
-    /// Removes a directory that is held open, if it is empty and the last name of `path`, beside it, is its
-    /// own.
+    /// Removes a directory that is held open, if it is empty and the last component of `path`, in its parent,
+    /// still refers to it.
     pub(super) fn remove_held_dir(&mut self, inode: Inode, path: &Path) -> io::Result<()> {
         let place =
             Place { from: self.parent_of(inode)?, path: Path::new(path.file_name().ok_or(Errno::INVAL)?) };
@@ -250,7 +248,7 @@ impl Disk {
         self.remove_dir(place)
     }
 
-    /// A directory, held open.
+    /// Opens a directory and holds it open.
     pub(super) fn hold_dir(&mut self, place: Place<'_>) -> io::Result<Inode> {
         let inode = self.resolve(place)?;
         self.directory(inode)?;
@@ -265,7 +263,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Locks an existing file; `WouldBlock` if that is excluded.
+    /// Locks an existing file; `WouldBlock` if a conflicting lock is held.
     pub(super) fn lock(&mut self, place: Place<'_>, exclusive: bool) -> io::Result<Inode> {
         let inode = self.resolve_file(place)?;
         self.hold_lock(inode, exclusive)?;
@@ -275,7 +273,7 @@ impl Disk {
         Ok(inode)
     }
 
-    /// Locks an existing directory; `WouldBlock` if that is excluded.
+    /// Locks an existing directory; `WouldBlock` if a conflicting lock is held.
     pub(super) fn lock_dir(&mut self, place: Place<'_>, exclusive: bool) -> io::Result<Inode> {
         let inode = self.resolve(place)?;
         self.directory(inode)?;
@@ -295,7 +293,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes who holds a lock, if there is space.
+    /// Writes the owner of a lock, if there is space.
     fn write_owner(&mut self, inode: Inode, owner: &str) -> io::Result<()> {
         if self.require_space(self.file(inode)?.missing_bytes(0, u64_of(owner.len()))).is_ok() {
             let file = self.file_mut(inode)?;
@@ -305,7 +303,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What a lock file holds, as far as an owner's number can be long.
+    /// Reads the contents of a lock file, up to the maximum length of an owner.
     fn owner_bytes(&self, inode: Inode) -> io::Result<Vec<u8>> {
         let file = self.file(inode)?;
         let mut bytes = vec![0; usize_of(file.live_length.min(u64_of(OWNER_BYTES_MAX)))];
@@ -327,7 +325,7 @@ impl Disk {
         self.close(inode);
     }
 
-    /// Who holds the lock.
+    /// Returns the holder of the lock.
     pub(super) fn lock_holder(&self, place: Place<'_>) -> io::Result<LockHolder> {
         let inode = self.resolve_file(place)?;
         let bytes = self.owner_bytes(inode)?;
@@ -341,12 +339,12 @@ impl Disk {
         self.resolve(place).is_ok()
     }
 
-    /// Whether the path leads to this file or directory.
+    /// Whether the path refers to this file or directory.
     pub(super) fn is_at(&self, place: Place<'_>, inode: Inode) -> bool {
         self.resolve(place).is_ok_and(|found| found == inode)
     }
 
-    /// The file behind a handle.
+    /// Returns the file of a handle.
     pub(super) fn file(&self, inode: Inode) -> io::Result<&FileNode> {
         match self.nodes.get(&inode) {
             Some(Node::File(file)) => Ok(file),
@@ -363,7 +361,7 @@ impl Disk {
         }
     }
 
-    /// `StorageFull` if `more` bytes do not fit any more.
+    /// `StorageFull` if `more` bytes do not fit.
     pub(super) fn require_space(&self, more: u64) -> io::Result<()> {
         match self.space_limit {
             Some(limit) if more > 0 && self.used_bytes() + more > limit => Err(Errno::NOSPC.into()),
@@ -395,7 +393,7 @@ impl Disk {
         files
     }
 
-    /// A regular file by its name; `InvalidInput` if it is something else.
+    /// Resolves the name of a regular file; `InvalidInput` for anything else.
     pub(super) fn resolve_file(&self, place: Place<'_>) -> io::Result<Inode> {
         let inode = self.resolve(place)?;
         if matches!(self.nodes[&inode], Node::File(_)) {
@@ -405,7 +403,7 @@ impl Disk {
         Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
 
-    /// Creates a file whose name is durable at once.
+    /// Creates a file whose name is durable immediately.
     pub(super) fn create_durably(&mut self, place: Place<'_>) -> io::Result<Inode> {
         let (parent, name) = self.resolve_parent(place)?;
         let inode = self.add_node(Node::File(FileNode::default()));
@@ -419,7 +417,7 @@ impl Disk {
         }
         let (parent, name) = self.resolve_parent(place)?;
         if parent != ROOT && !self.is_named(parent) {
-            // A directory that was removed and is still open takes no names.
+            // A removed directory that is still open accepts no names.
             return Err(Errno::NOENT.into());
         }
         let inode = self.add_node(node);
@@ -467,7 +465,7 @@ impl Disk {
         if self.nodes.contains_key(&inode) { Ok(inode) } else { Err(Errno::NOENT.into()) }
     }
 
-    /// The directory that holds the last name of the path, and that name.
+    /// Returns the directory of the path's last component, and that component.
     fn resolve_parent<'p>(&self, place: Place<'p>) -> io::Result<(Inode, &'p OsStr)> {
         let name = place.path.file_name().ok_or(Errno::BUSY)?;
         let parent = Place { path: place.path.parent().ok_or(Errno::BUSY)?, ..place };
@@ -499,7 +497,7 @@ impl Disk {
         self.directories().any(|directory| directory.live.values().any(|named| *named == inode))
     }
 
-    /// Drops the nodes that nothing refers to any more.
+    /// Drops unreferenced nodes.
     fn collect(&mut self) {
         let mut reached = BTreeSet::new();
         let mut open: Vec<Inode> = self.handles.keys().copied().chain([ROOT]).collect();

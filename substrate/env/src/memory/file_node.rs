@@ -1,11 +1,11 @@
-//! One file on the simulated disk: live bytes, durable bytes and what lies between.
+//! A file on the simulated disk: live bytes, durable bytes and the changes in between.
 //!
-//! Content is a sparse map of 4 KiB chunks that live state, durable state and copies of the disk share until
-//! they are changed.
+//! Contents are a sparse map of 4 KiB chunks, shared by live state, durable state and copies of the disk
+//! until they are changed.
 //!
 //! **Invariants**
-//! - A chunk that is absent reads as zeros; bytes past the length are zeros.
-//! - Every change since the last sync is in `pending` (content, by chunk) or `lengths`; the last version of
+//! - An absent chunk reads as zeros; bytes beyond the length are zeros.
+//! - Every change since the last sync is in `pending` (contents, by chunk) or `lengths`; the last version of
 //!   a chunk is its live state.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,10 +17,10 @@ use super::range_set::RangeSet;
 /// Unit of sparse storage and of allocation.
 pub(super) const CHUNK_BYTES: u64 = 4096;
 const CHUNK_SIZE: usize = 4096;
-/// What a device writes whole or not at all.
+/// Unit that a device writes atomically.
 pub(super) const SECTOR_SIZE: usize = 512;
 pub(super) const SECTORS_PER_CHUNK: usize = CHUNK_SIZE / SECTOR_SIZE;
-/// Older versions of a chunk are forgotten; a device has no longer memory either.
+/// Older versions of a chunk are dropped; a device does not remember more either.
 const VERSIONS_MAX: usize = 8;
 const LENGTHS_MAX: usize = 256;
 
@@ -28,18 +28,18 @@ const LENGTHS_MAX: usize = 256;
 pub(super) type Chunk = [u8; CHUNK_SIZE];
 pub(super) type Chunks = BTreeMap<u64, Arc<Chunk>>;
 
-/// What a chunk was after one unsynced operation.
+/// State of a chunk after one unsynced operation.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
-    /// `None` is all zeros.
+    /// `None` means all zeros.
     pub(super) bytes: Option<Arc<Chunk>>,
-    /// Sectors that a write touched, as bits.
+    /// Bit mask of the sectors touched by a write.
     pub(super) written: u8,
-    /// Sectors that a hole or a truncation touched, as bits.
+    /// Bit mask of the sectors touched by a hole or a truncation.
     pub(super) zeroed: u8,
 }
 
-/// The file.
+/// A file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
     pub(super) live: Arc<Chunks>,
@@ -55,7 +55,7 @@ pub(super) struct FileNode {
 }
 
 impl FileNode {
-    /// Fills `buffer`; what lies past the length reads as zeros.
+    /// Fills `buffer`; bytes beyond the length read as zeros.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) {
         for part in parts(offset, u64_of(buffer.len())) {
             let target = &mut buffer[part.source..part.source + part.length];
@@ -116,13 +116,13 @@ impl FileNode {
         self.reserved.remove(offset.div_ceil(CHUNK_BYTES), end / CHUNK_BYTES);
     }
 
-    /// New units of space that a write or reservation of the range takes.
+    /// Additional bytes of space that a write or reservation of the range takes.
     pub(super) fn missing_bytes(&self, offset: u64, length: u64) -> u64 {
         let end = (offset + length).div_ceil(CHUNK_BYTES);
         self.reserved.missing(offset / CHUNK_BYTES, end) * CHUNK_BYTES
     }
 
-    /// The first offset from `offset` on that is not in a hole.
+    /// First offset at or after `offset` that is not in a hole.
     pub(super) fn next_data(&self, offset: u64) -> u64 {
         let next = self.live.range(offset / CHUNK_BYTES..).next();
         next.map_or(u64::MAX, |(&chunk, _)| offset.max(chunk * CHUNK_BYTES))
@@ -148,7 +148,7 @@ impl FileNode {
         self.durable_reserved.clone_from(&self.reserved);
     }
 
-    /// Flips bits of one byte in every state of the file, as a decaying medium does.
+    /// Flips bits of one byte in every state of the file, like a decaying medium.
     pub(super) fn corrupt(&mut self, offset: u64, mask: u8) {
         let (chunk, position) = (offset / CHUNK_BYTES, usize_of(offset % CHUNK_BYTES));
         let flip = |bytes: &mut Arc<Chunk>| Arc::make_mut(bytes)[position] ^= mask;
@@ -167,7 +167,7 @@ impl FileNode {
             self.lengths.remove(0);
         }
         self.lengths.push(length);
-        debug_assert!(self.lengths.len() <= LENGTHS_MAX, "older lengths were forgotten");
+        debug_assert!(self.lengths.len() <= LENGTHS_MAX, "older lengths were dropped");
     }
 
     /// Zeros `start..end` of the live content.
@@ -201,9 +201,9 @@ impl FileNode {
 /// A range within one chunk.
 struct Part {
     chunk: u64,
-    /// Where it starts in the chunk.
+    /// Start within the chunk.
     start: usize,
-    /// Where it starts in the caller's slice.
+    /// Start within the caller's slice.
     source: usize,
     length: usize,
 }
@@ -214,7 +214,7 @@ impl Part {
     }
 }
 
-/// Cuts a range at chunk borders.
+/// Splits a range at chunk boundaries.
 fn parts(offset: u64, length: u64) -> impl Iterator<Item = Part> {
     let end = offset + length;
     let mut position = offset;
@@ -235,22 +235,22 @@ fn parts(offset: u64, length: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// One bit per sector that the non-empty range of a chunk touches.
+/// Bit mask of the sectors touched by a non-empty range of a chunk.
 fn sector_bits(start: usize, end: usize) -> u8 {
-    debug_assert!(start < end && end <= CHUNK_SIZE, "a range that is not empty, of one chunk");
+    debug_assert!(start < end && end <= CHUNK_SIZE, "a non-empty range within one chunk");
     (start / SECTOR_SIZE..end.div_ceil(SECTOR_SIZE)).fold(0, |bits, sector| bits | 1 << sector)
 }
 
 fn push_version(pending: &mut BTreeMap<u64, Vec<Version>>, chunk: u64, version: Version) {
     let versions = pending.entry(chunk).or_default();
     if versions.len() == VERSIONS_MAX {
-        // The next version contains the oldest one's bytes, so it takes over its sectors.
+        // The next version contains the oldest one's bytes, so it inherits its sectors.
         let oldest = versions.remove(0);
         versions[0].written |= oldest.written;
         versions[0].zeroed |= oldest.zeroed;
     }
     versions.push(version);
-    debug_assert!(versions.len() <= VERSIONS_MAX, "older versions were forgotten");
+    debug_assert!(versions.len() <= VERSIONS_MAX, "older versions were dropped");
 }
 
 fn zero_chunk() -> Arc<Chunk> {

@@ -1,8 +1,8 @@
 //! Simulates a mapped file in memory.
 //!
 //! **Invariants**
-//! - The disk copies it when an image is taken, when the file is opened and when the mapping ends; between
-//!   these its user alone touches it.
+//! - The disk copies the memory when an image is taken, when the file is opened and when the mapping ends;
+//!   otherwise only its user accesses it.
 
 use std::{
     fmt,
@@ -21,23 +21,23 @@ use crate::MappedFile;
 
 const WORD_BYTES: usize = 8;
 
-/// Direct I/O from it needs pages at the addresses of pages.
+/// Page-aligned, as direct I/O from it requires.
 #[derive(bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Page([AtomicU64; PAGE_SIZE / WORD_BYTES]);
 
-/// Memory that behaves as a mapped file of no disk.
+/// Memory that behaves like a mapped file without a disk.
 pub struct MappedMemory {
     pages: LargeSlice<Page>,
 }
 
 impl MappedMemory {
-    /// So many zeros, rounded up to whole pages.
+    /// `bytes` zeros, rounded up to whole pages.
     pub fn zeroed(bytes: usize) -> Self {
         Self { pages: LargeSlice::zeroed(bytes.div_ceil(PAGE_SIZE).max(1)) }
     }
 
-    /// Writes what differs to the file.
+    /// Writes the changed pages to the file.
     pub(super) fn store_in(&self, file: &mut FileNode) {
         let (mut page, mut stored) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
         for (index, words) in self.pages.iter().enumerate() {
@@ -69,7 +69,7 @@ impl MappedFile for MappedMemory {
     }
 }
 
-/// A mapping of a file of the machine; keeps the file as a handle does.
+/// A mapping of a file of the machine; keeps the file like a handle.
 #[derive(Debug)]
 pub(super) struct MemMapping {
     machine: Arc<Machine>,
@@ -78,7 +78,7 @@ pub(super) struct MemMapping {
 }
 
 impl MemMapping {
-    /// Takes over a handle that the disk has counted.
+    /// Takes over a handle that the disk has already counted.
     pub(super) fn new(machine: Arc<Machine>, inode: Inode, memory: Arc<MappedMemory>) -> Self {
         Self { machine, inode, memory }
     }
@@ -102,5 +102,5 @@ impl Drop for MemMapping {
     }
 }
 
-/// What the disk knows of a mapping.
+/// The disk's reference to a mapping.
 pub(super) type Mapped = Weak<MappedMemory>;

@@ -1,8 +1,9 @@
 //! An open file of the simulated disk.
 //!
 //! **Invariants**
-//! - The handle keeps its file alive whatever happens to its names.
-//! - Reads and writes obey the rules of real files: alignment when direct, no writes through a read handle.
+//! - The handle keeps its file, whatever happens to its names.
+//! - Reads and writes follow the rules of real files: alignment for direct I/O, no writes through a read
+//!   handle.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +16,7 @@ use crate::{
     file::{range_end, require_direct_alignment},
 };
 
-/// The handle.
+/// A handle of a file.
 #[derive(Debug)]
 pub(super) struct MemFile {
     machine: Arc<Machine>,
@@ -24,7 +25,7 @@ pub(super) struct MemFile {
 }
 
 impl MemFile {
-    /// Takes over a handle that the disk has counted.
+    /// Takes over a handle that the disk has already counted.
     pub(super) fn new(machine: Arc<Machine>, inode: Inode, options: OpenOptions) -> Self {
         Self { machine, inode, options }
     }

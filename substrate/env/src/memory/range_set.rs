@@ -1,14 +1,14 @@
-//! A set of unit numbers kept as disjoint ranges: which 4 KiB units of a file occupy space.
+//! A set of unit numbers, stored as disjoint ranges: the 4 KiB units of a file that occupy space.
 //!
 //! **Invariants**
-//! - Ranges are non-empty, disjoint and never touch; `count` is the number of members.
+//! - Ranges are non-empty, disjoint and never adjacent; `count` is the number of members.
 
 use std::collections::BTreeMap;
 
-/// The set.
+/// A set of units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
-    /// Start to end, end exclusive.
+    /// Maps start to end, exclusive.
     ranges: BTreeMap<u64, u64>,
     count: u64,
 }
@@ -18,7 +18,7 @@ impl RangeSet {
         self.count
     }
 
-    /// Members of `start..end` that the set lacks.
+    /// Number of units in `start..end` that are not in the set.
     pub(crate) fn missing(&self, start: u64, end: u64) -> u64 {
         let before = self.ranges.range(..start).next_back();
         let within = self.ranges.range(start..end.max(start));
@@ -36,7 +36,7 @@ impl RangeSet {
         }
         self.count += self.missing(start, end);
         let (mut start, mut end) = (start, end);
-        // Absorbs every range that overlaps or touches, from the right.
+        // Absorbs every overlapping or adjacent range, from the right.
         while let Some((&from, &to)) = self.ranges.range(..=end).next_back() {
             if to < start {
                 break;
@@ -46,10 +46,10 @@ impl RangeSet {
             end = end.max(to);
         }
         let before = self.ranges.insert(start, end);
-        debug_assert!(before.is_none(), "what it touched was absorbed");
+        debug_assert!(before.is_none(), "adjacent ranges were absorbed");
         debug_assert!(
             self.ranges.range(start + 1..).next().is_none_or(|(&next, _)| end < next),
-            "ranges never touch"
+            "ranges are never adjacent"
         );
     }
 

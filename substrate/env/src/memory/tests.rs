@@ -1,4 +1,4 @@
-//! Facts about the machine in memory: what a crash may leave, and the access that tests have.
+//! Tests of the in-memory machine: possible states after a crash, and test access.
 
 mod crash_rules;
 
@@ -22,7 +22,7 @@ fn create_unsynced(env: &MemEnv, path: &str) -> Arc<dyn File> {
     env.open(Path::new(path), OpenOptions { mode: OpenMode::CreateNew, direct: false }).unwrap()
 }
 
-/// A file, durable in name and content.
+/// Creates a file, durable in name and contents.
 fn create_with(env: &MemEnv, path: &str, bytes: &[u8]) -> Arc<dyn File> {
     let file = create(env, path);
     file.write_at(0, bytes).unwrap();
@@ -34,12 +34,12 @@ fn names(env: &MemEnv) -> Vec<String> {
     env.list_dir(Path::new("/")).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
-/// Everything that a user of the disk can see.
+/// Returns everything visible to a user of the disk.
 fn contents(env: &MemEnv) -> Vec<(PathBuf, Vec<u8>)> {
     env.all_files().into_iter().map(|path| (path.clone(), env.file_bytes(&path).unwrap())).collect()
 }
 
-/// One of everything; false once the power has failed.
+/// Makes one call of each kind; fails once the power is off.
 fn script(env: &MemEnv) -> io::Result<()> {
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
     env.create_dir(Path::new("/d"))?;
@@ -61,7 +61,7 @@ fn script(env: &MemEnv) -> io::Result<()> {
 const SCRIPT_OPERATIONS: u64 = 15;
 
 #[test]
-fn operations_that_change_or_sync_are_counted_and_others_are_not() {
+fn only_operations_that_change_or_sync_are_counted() {
     let env = MemEnv::new(1);
     script(&env).unwrap();
     assert_eq!(env.operation_count(), SCRIPT_OPERATIONS);
@@ -98,7 +98,7 @@ fn the_power_can_fail_at_every_operation() {
 }
 
 #[test]
-fn open_handles_fail_after_the_power_and_are_closed_quietly() {
+fn open_handles_fail_after_power_loss_and_close_quietly() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", b"abc");
     env.crash_after(0);
@@ -119,7 +119,7 @@ fn open_handles_fail_after_the_power_and_are_closed_quietly() {
 }
 
 #[test]
-fn an_ordinary_error_is_no_simulated_crash() {
+fn ordinary_errors_are_no_simulated_crash() {
     assert!(!is_simulated_crash(&io::ErrorKind::NotFound.into()));
     assert!(!is_simulated_crash(&io::Error::other("something else")));
 }
@@ -141,7 +141,7 @@ fn a_live_image_keeps_every_write_and_leaves_it_unsynced() {
 }
 
 #[test]
-fn a_full_disk_refuses_whole_calls_and_removal_makes_room() {
+fn full_disk_refuses_whole_calls_and_removal_frees_space() {
     let env = MemEnv::new(1);
     env.space_limit(Some(10 * 4096));
     let file = create(&env, "/a");
@@ -159,7 +159,7 @@ fn a_full_disk_refuses_whole_calls_and_removal_makes_room() {
     other.write_at(0, &[3; 3 * 4096]).unwrap();
     assert_eq!(env.used_bytes(), 10 * 4096);
     env.remove_file(Path::new("/a")).unwrap();
-    assert_eq!(env.used_bytes(), 10 * 4096, "the handle holds the space");
+    assert_eq!(env.used_bytes(), 10 * 4096, "the handle retains the space");
     drop(file);
     assert_eq!(env.used_bytes(), 3 * 4096);
     env.space_limit(None);
@@ -205,7 +205,7 @@ fn stepped_time_and_randomness_follow_the_seed() {
 }
 
 #[test]
-fn a_huge_sparse_file_is_cheap_to_keep_and_to_crash() {
+fn huge_sparse_file_is_cheap_to_store_and_to_crash() {
     let env = MemEnv::new(1);
     let file = create(&env, "/a");
     file.allocate(0, 1 << 40).unwrap();

@@ -1,15 +1,15 @@
 use super::*;
 
 #[test]
-fn a_process_is_itself_whatever_tells_it_from_its_children() {
+fn current_process_is_current_with_either_mark() {
     assert!(Process::current().is_current());
     assert!(Process::current_by_id().is_current());
     assert!(Process::current().check().is_ok());
 }
 
 #[test]
-fn a_child_is_another_process_and_says_whose_handle_it_has() {
-    // As after a fork: the page is wiped, and the child has asked for a number of its own.
+fn forked_child_is_another_process_and_names_its_parent() {
+    // As after a fork: the page is wiped, and the child has obtained its own number.
     let present = Arc::new(AtomicU64::new(1));
     let parent = Process::simulated(&present);
     present.store(2, Relaxed);
@@ -21,7 +21,7 @@ fn a_child_is_another_process_and_says_whose_handle_it_has() {
 }
 
 #[test]
-fn numbers_are_given_once_and_differ_along_a_line_of_descent() {
+fn process_numbers_are_unique_along_a_line_of_descent() {
     let word = AtomicU64::new(0);
     let parent = number_in(&word);
     assert_eq!(number_in(&word), parent);

@@ -1,9 +1,9 @@
-//! Facts about the seeded generator.
+//! Tests of the seeded generator.
 
 use super::SplitMix;
 
 #[test]
-fn equal_seeds_give_the_published_sequence() {
+fn seed_produces_the_published_sequence() {
     // First outputs of splitmix64 for seed 1234567, as in its authors' reference code.
     let mut random = SplitMix::new(1_234_567);
     let numbers: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
@@ -11,7 +11,7 @@ fn equal_seeds_give_the_published_sequence() {
 }
 
 #[test]
-fn percentages_hold_at_their_ends_and_in_the_middle() {
+fn percentages_hold_at_the_extremes_and_in_between() {
     let mut random = SplitMix::new(7);
     assert!((0..1_000).all(|_| random.percent(100)));
     assert!(!(0..1_000).any(|_| random.percent(0)));

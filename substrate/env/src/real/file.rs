@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - The descriptor is of a regular file, blocking, close-on-exec.
 //! - Interrupted and short calls are continued; the caller sees a whole result or an error.
-//! - A failed sync is returned as it is and never repeated here.
+//! - A failed sync is returned unchanged and never retried here.
 //! - Only the process that opened it reads, writes or syncs it; a forked child gets an error.
 
 use std::{
@@ -37,16 +37,16 @@ use crate::{
 /// Bytes of the unit of `st_blocks`, whatever the file system's block size.
 const STATUS_BLOCK_BYTES: u64 = 512;
 
-/// An open file and the way its batches are read.
+/// An open file and the backend for its batches.
 #[derive(Debug)]
 pub(crate) struct RealFile {
     descriptor: Arc<OwnedFd>,
-    /// The caller asked for direct I/O and must align.
+    /// The caller requested direct I/O and must align.
     aligned: bool,
-    /// The kernel bypasses its page cache on this descriptor.
+    /// Whether the kernel bypasses its page cache on this descriptor.
     direct: AtomicBool,
     reads: Arc<ReadBackend>,
-    /// The one that opened it.
+    /// The process that opened it.
     process: Process,
 }
 
@@ -61,7 +61,7 @@ impl RealFile {
     }
 
     fn of(descriptor: OwnedFd, aligned: bool, reads: Arc<ReadBackend>) -> io::Result<Self> {
-        // Asked for after the open, because an open refused for O_DIRECT would leave a created file behind.
+        // Set after the open, because an open refused for O_DIRECT would leave a created file behind.
         let direct = aligned && set_direct(&descriptor, true).is_ok();
         if !direct {
             set_direct(&descriptor, false)?;
@@ -70,8 +70,8 @@ impl RealFile {
         Ok(Self { descriptor, aligned, direct: AtomicBool::new(direct), reads, process })
     }
 
-    /// A file without a name, in `TMPDIR`, `/var/tmp` or `/tmp`, the first that there is. `random` is
-    /// for file systems that know only files with a name: it has one for a moment.
+    /// Creates an unnamed file in `TMPDIR`, `/var/tmp` or `/tmp`, the first that works. `random` is for file
+    /// systems without unnamed files: the file briefly has a name.
     pub(crate) fn temporary(random: u64, reads: Arc<ReadBackend>) -> io::Result<Self> {
         let given = std::env::var_os("TMPDIR").filter(|given| !given.is_empty());
         let places = match given {
@@ -100,14 +100,14 @@ impl RealFile {
         if self.aligned { require_direct_alignment(offset, bytes) } else { Ok(()) }
     }
 
-    /// As [`RealFile::check`], for a write.
+    /// Like [`RealFile::check`], for a write.
     fn check_write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check(offset, bytes)?;
         if exceeds_limit(offset + u64_of(bytes.len())) { Err(Errno::FBIG.into()) } else { Ok(()) }
     }
 
-    /// Some file systems accept O_DIRECT and then refuse the I/O (a device with larger sectors): ordinary
-    /// I/O from then on. True if the failed call is worth another try.
+    /// Falls back to ordinary I/O: some file systems accept O_DIRECT and then refuse the I/O (a device with
+    /// larger sectors). Returns true if the failed call should be retried.
     fn leave_direct(&self, error: &io::Error) -> bool {
         if !self.aligned || error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) {
             return false;
@@ -115,7 +115,7 @@ impl RealFile {
         if self.direct.swap(false, Ordering::Relaxed) {
             return set_direct(&self.descriptor, false).is_ok();
         }
-        // Another thread has just left direct I/O.
+        // Another thread has just disabled direct I/O.
         true
     }
 }
@@ -152,7 +152,7 @@ impl File for RealFile {
             return Box::new(FinishedRead { buffer, result: Err(error) });
         }
         if self.aligned && !self.direct.load(Ordering::Relaxed) {
-            // Without direct I/O the kernel reads ahead itself.
+            // Without direct I/O the kernel itself reads ahead.
             let mut buffer = buffer;
             let result = self.read_at(offset, &mut buffer);
             return Box::new(FinishedRead { buffer, result });
@@ -161,7 +161,7 @@ impl File for RealFile {
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
-        // Without direct I/O a write ends in memory anyway.
+        // Without direct I/O a write only reaches memory anyway.
         let is_direct = self.aligned && self.direct.load(Ordering::Relaxed);
         if is_direct && self.check_write(offset, &buffer[..length]).is_ok() {
             return self.reads.start_write(&self.descriptor, offset, buffer, length);
@@ -241,14 +241,14 @@ impl File for RealFile {
     }
 }
 
-/// Whether the process may not write up to `end`. A call that tried would be sent SIGXFSZ, which ends the
-/// process unless it has thought of that.
+/// Whether the file size limit of the process forbids writing up to `end`. An attempt would raise SIGXFSZ,
+/// which ends the process unless it is handled.
 fn exceeds_limit(end: u64) -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some_and(|limit| end > limit)
 }
 
-/// Opens a regular file without following a link in the last component and without waiting on a FIFO.
-/// The descriptor is left non-blocking.
+/// Opens a regular file without following a link in the last component and without blocking on a FIFO. The
+/// descriptor is left non-blocking.
 pub(crate) fn open_regular(place: Place<'_>, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let open = || rustix::fs::openat(place.directory, place.name, flags, Mode::RUSR | Mode::WUSR);
@@ -258,13 +258,13 @@ pub(crate) fn open_regular(place: Place<'_>, flags: OFlags) -> io::Result<OwnedF
             let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
             if is_regular { Ok(descriptor) } else { Err(not_regular(place.path)) }
         }
-        // What a link, a directory opened for writing and a socket answer.
+        // Errors for a link, a directory opened for writing, and a socket.
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(not_regular(place.path)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Opens a new file in `directory` that has no name.
+/// Opens a new unnamed file in `directory`.
 fn open_unnamed(directory: &Path, random: u64) -> io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)) {
@@ -283,7 +283,7 @@ fn not_regular(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a regular file", path.display()))
 }
 
-/// Sets the status flags of the descriptor anew: direct or not, blocking in any case.
+/// Sets the status flags of the descriptor: direct or not, always blocking.
 fn set_direct(descriptor: &OwnedFd, direct: bool) -> rustix::io::Result<()> {
     let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
     rustix::fs::fcntl_setfl(descriptor, flags)

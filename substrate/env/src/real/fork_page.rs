@@ -1,12 +1,12 @@
 #![expect(unsafe_code, reason = "a page that the kernel wipes in forked children")]
-//! A word that is not zero in this process, and zero in a forked child of it until that writes it.
+//! A word that is nonzero in this process once set, and zero in a forked child until the child sets it.
 //!
-//! It lies in a page of its own that the kernel wipes at a fork (`MADV_WIPEONFORK`), whoever forks and by
-//! which call: handlers of `pthread_atfork` would miss a plain `clone`.
+//! It is in a separate page that the kernel wipes at a fork (`MADV_WIPEONFORK`), whatever code forks, by
+//! whatever call: `pthread_atfork` handlers would miss a plain `clone`.
 //!
 //! **Invariants**
-//! - The page is made once, and is there until the process ends.
-//! - Nobody waits here: a child may come from the middle of any call of another thread.
+//! - The page is created once and exists until the process ends.
+//! - Nothing blocks here: a child may be forked in the middle of any call of another thread.
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod page {
@@ -29,7 +29,7 @@ mod page {
     pub(crate) fn word() -> Option<&'static AtomicU64> {
         let known = WORD.load(Acquire);
         if !known.is_null() {
-            // SAFETY: as below, whoever stored it.
+            // SAFETY: as below, whichever thread stored it.
             return Some(unsafe { &*known });
         }
         if IS_REFUSED.load(Relaxed) {
@@ -46,17 +46,17 @@ mod page {
                 first
             }
         };
-        // SAFETY: it points to a page of zeroes, which are an `AtomicU64`, that is written through it alone
-        // and never unmapped.
+        // SAFETY: it points to a page of zeros, which are a valid `AtomicU64`. The page is written only
+        // through it and never unmapped.
         Some(unsafe { &*stored })
     }
 
     fn map() -> Option<NonNull<AtomicU64>> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping anywhere, which nobody else has.
+        // SAFETY: a new mapping at any address, with no other user.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_BYTES, access, flags) };
         let page: NonNull<AtomicU64> = NonNull::new(start.ok()?.cast())?;
-        // SAFETY: the page is ours alone, and is zero before as well as after a fork.
+        // SAFETY: the page is ours alone, and is zero before and after a fork.
         let advised = unsafe { madvise(page.as_ptr().cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) };
         if advised.is_err() {
             unmap(page);
@@ -65,9 +65,9 @@ mod page {
         Some(page)
     }
 
-    /// REQUIRES: `map` made it, and nobody else has it.
+    /// REQUIRES: `map` created it, and it has no other user.
     fn unmap(page: NonNull<AtomicU64>) {
-        // SAFETY: exactly this was mapped, and its only owner gives it up.
+        // SAFETY: exactly this was mapped, and its only owner releases it.
         let _ = unsafe { munmap(page.as_ptr().cast(), PAGE_BYTES) };
     }
 }
@@ -81,5 +81,5 @@ mod page {
     }
 }
 
-/// The word; `None` where the kernel cannot wipe a page.
+/// Returns the word; `None` where the kernel cannot wipe a page.
 pub(crate) use page::word;

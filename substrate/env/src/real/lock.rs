@@ -1,9 +1,9 @@
 //! Locks of the operating system: a flock on a file or a directory.
 //!
 //! **Invariants**
-//! - The process that took a lock releases it, explicitly: closing is not enough, because processes that were
+//! - The process that took a lock releases it explicitly: closing is not enough, because processes that were
 //!   forked from it, or are being started, have copies of the descriptor. They only close theirs.
-//! - A copy that is left of a dead owner keeps the lock; its file names the owner until then.
+//! - A remaining copy of an owner that has ended keeps the lock; the file names the owner until then.
 
 use std::{
     io,
@@ -29,20 +29,20 @@ use crate::{
 /// A held lock.
 #[derive(Debug)]
 pub(crate) struct FlockGuard {
-    /// Until it is given up. Lock: a leaf, held for that alone.
+    /// `None` once it is released. Lock: a leaf, held only for that.
     descriptor: Mutex<Option<OwnedFd>>,
-    /// What the descriptor is of; as long as it is open no other file has its number.
+    /// Status of the descriptor's file; while it is open, no other file has its inode.
     locked: Stat,
     anchor: Option<Anchor>,
     path: PathBuf,
-    /// Whether the file has the number of this process.
+    /// Whether the file holds the id of this process.
     names_owner: bool,
-    /// The one that took it.
+    /// The process that took it.
     process: Process,
 }
 
 impl FlockGuard {
-    /// As [`crate::Env::lock`].
+    /// Like [`crate::Env::lock`].
     pub(crate) fn lock_file(
         anchor: Option<&Anchor>,
         path: &Path,
@@ -55,11 +55,11 @@ impl FlockGuard {
         Self::of(descriptor, anchor, path, names_owner)
     }
 
-    /// As [`crate::Env::lock_dir`].
+    /// Like [`crate::Env::lock_dir`].
     pub(crate) fn lock_dir(anchor: Option<&Anchor>, directory: &Path, exclusive: bool) -> io::Result<Self> {
         let descriptor = open_dir(anchor::place(anchor, directory))?;
         match try_lock(&descriptor, exclusive) {
-            // What file systems say that lock nothing, or no directories.
+            // Errors of file systems that support no locks, or none on directories.
             Err(error) if is_unlockable(&error) => return Err(io::ErrorKind::Unsupported.into()),
             outcome => outcome?,
         }
@@ -79,7 +79,7 @@ impl DirLock for FlockGuard {
         if self.process.is_current() {
             return;
         }
-        // It is locked only where the owner was giving it up when it forked.
+        // Locked only if the owner was releasing it when it forked.
         let copy = self.descriptor.try_lock().and_then(|mut descriptor| descriptor.take());
         if let Some(copy) = copy.filter(|_| planted!("child-unlocks")) {
             let _ = rustix::fs::flock(&copy, FlockOperation::Unlock);
@@ -109,22 +109,22 @@ impl Drop for FlockGuard {
     }
 }
 
-/// As [`crate::Env::lock_holder`].
+/// Like [`crate::Env::lock_holder`].
 pub(crate) fn holder(place: Place<'_>) -> io::Result<LockHolder> {
     let descriptor = open_regular(place, OFlags::RDONLY)?;
     match try_lock(&descriptor, false) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        // Readers hold it, or nobody does.
+        // Readers hold it, or it is free.
         outcome => return outcome.map(|()| LockHolder::NoOwner),
     }
     let mut bytes = [0; OWNER_BYTES_MAX];
     Ok(LockHolder::Owner(decode_owner(read_owner(&descriptor, &mut bytes)?)))
 }
 
-/// As [`crate::Env::owner_state`].
+/// Like [`crate::Env::owner_state`].
 pub(crate) fn owner_state(place: Place<'_>, process: u32) -> OwnerState {
     let is_own = process == std::process::id();
-    // Another container may have processes of the same numbers.
+    // Another container may use the same process ids.
     let is_open_here = is_open_here(place).unwrap_or(is_own);
     match (is_own, is_open_here) {
         (true, true) => OwnerState::Here,
@@ -140,8 +140,8 @@ fn is_gone(process: u32) -> bool {
     id.is_some_and(|id| test_kill_process(id) == Err(Errno::SRCH))
 }
 
-/// Whether this process has the file open, beside the descriptor that asks; `None` if the system does not
-/// say.
+/// Whether this process has the file open, apart from the descriptor used here; `None` if the system does not
+/// tell.
 fn is_open_here(place: Place<'_>) -> Option<bool> {
     let asking = open_regular(place, OFlags::RDONLY).ok()?;
     let wanted = rustix::fs::fstat(&asking).ok()?;
@@ -153,7 +153,7 @@ fn is_open_here(place: Place<'_>) -> Option<bool> {
         if number.is_none_or(|number| number == asking.as_raw_fd()) {
             continue;
         }
-        // One that was closed meanwhile is none.
+        // A descriptor closed meanwhile does not count.
         let status = rustix::fs::statat(&own, entry.file_name(), AtFlags::empty());
         if status.is_ok_and(|status| is_same(&status, &wanted)) {
             return Some(true);
@@ -167,7 +167,7 @@ fn read_owner<'b>(descriptor: &OwnedFd, bytes: &'b mut [u8; OWNER_BYTES_MAX]) ->
     Ok(&bytes[..length])
 }
 
-/// Writes the number of this process, for humans who are refused; `false` if the file holds something else.
+/// Writes the id of this process, for messages to refused callers; `false` if the file holds something else.
 fn write_owner(descriptor: &OwnedFd) -> io::Result<bool> {
     if !may_hold_owner(read_owner(descriptor, &mut [0; OWNER_BYTES_MAX])?) {
         return Ok(false);
@@ -186,14 +186,14 @@ fn try_lock(descriptor: &OwnedFd, exclusive: bool) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::flock(descriptor, operation))?)
 }
 
-/// Whether a lock was refused because there are none.
+/// Whether locking failed because it is not supported.
 fn is_unlockable(error: &io::Error) -> bool {
     let refusals = [Errno::BADF, Errno::INVAL, Errno::NOLCK, Errno::NOSYS, Errno::NOTSUP];
     refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
 }
 
-/// Network file systems want a writable descriptor for an exclusive lock, so that is tried first; elsewhere a
-/// readable one is enough.
+/// Network file systems require a writable descriptor for an exclusive lock, so that is tried first;
+/// elsewhere a readable one is enough.
 fn open_lock_file(place: Place<'_>, create: bool, exclusive: bool) -> io::Result<OwnedFd> {
     if create {
         return open_regular(place, OFlags::RDWR | OFlags::CREATE);

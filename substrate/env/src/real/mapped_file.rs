@@ -1,14 +1,15 @@
 #![expect(unsafe_code, reason = "a mapping is made of raw addresses")]
-//! A preallocated file that is mapped shared, and the boot that it belongs to.
+//! A preallocated file that is mapped shared, and the boot id of the machine.
 //!
-//! Storing into a mapping fails by a signal that ends the process, so it must not be able to fail: the space
-//! is allocated before, and only on file systems that overwrite allocated space in place. Those that write
-//! elsewhere (btrfs, ZFS), over a network, or through another file system (overlayfs, FUSE) are refused.
+//! A failing store into a mapping raises a signal that ends the process, so it must not be able to fail. The
+//! space is therefore allocated before, and only on file systems that overwrite allocated space in place.
+//! File systems that write elsewhere (btrfs, ZFS), over a network, or through another file system (overlayfs,
+//! FUSE) are refused.
 //!
 //! **Invariants**
 //! - The whole length has space on the device before it is mapped.
-//! - A mapping lives until its value is dropped; children of the process do not have it.
-//! - Truncation of the file by another program is outside the promise.
+//! - A mapping exists until its value is dropped; child processes do not have it.
+//! - There is no guarantee if another program truncates the file.
 
 use std::{io, ptr::NonNull};
 
@@ -26,16 +27,16 @@ const IN_PLACE: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
 /// Identifies a boot of Linux; hexadecimal digits and hyphens.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The mapping.
+/// A shared mapping of a file.
 #[derive(Debug)]
 pub(crate) struct SharedMapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it owns its range of addresses; what is stored there is the business of its one user.
+// SAFETY: it owns its range of addresses; only its one user accesses the contents.
 unsafe impl Send for SharedMapping {}
-// SAFETY: as above; the value itself gives out an address and a length only.
+// SAFETY: as above; the value itself only exposes an address and a length.
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
@@ -52,7 +53,7 @@ impl SharedMapping {
             }
             let allocate = || rustix::fs::fallocate(&descriptor, FallocateFlags::empty(), 0, u64_of(bytes));
             retry_on_intr(allocate)?;
-            // SAFETY: a fresh range of addresses, chosen by the system; nothing refers to it.
+            // SAFETY: a fresh range of addresses, chosen by the system, with no references to it.
             let start = unsafe {
                 rustix::mm::mmap(
                     std::ptr::null_mut(),
@@ -65,7 +66,7 @@ impl SharedMapping {
             }?;
             let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
             let mapping = Self { start, bytes };
-            // SAFETY: the range was mapped just now, and the advice changes no bytes.
+            // SAFETY: the range was just mapped, and the advice changes no bytes.
             unsafe { rustix::mm::madvise(mapping.start.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
             Ok(mapping)
         })();
@@ -88,12 +89,12 @@ impl MappedFile for SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `create`, and its user has ended with this value.
+        // SAFETY: the range was mapped by `create`, and its user's access ends with this value.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The boot of this machine.
+/// Reads the boot id of this machine.
 pub(crate) fn read_boot_id() -> Option<u128> {
     let text = std::fs::read_to_string(BOOT_ID).ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

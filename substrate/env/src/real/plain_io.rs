@@ -1,8 +1,7 @@
-//! Whole reads and writes at a position, with as many system calls as they take.
+//! Complete reads and writes at an offset, with as many system calls as needed.
 //!
 //! **Invariants**
-//! - A call that was interrupted, or that did a part, goes on where it stopped; anything else is the caller's
-//!   error.
+//! - A call that was interrupted or partial continues where it stopped; any other error is returned.
 
 use std::{
     io,
@@ -12,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 use testudo_base::{errno::lasting, num::u64_of};
 
-/// Writes what follows the first `done` bytes, with as many system calls as it takes.
+/// Writes the bytes after the first `done`, with as many system calls as needed.
 pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize) -> io::Result<()> {
     let mut done = done;
     while done < bytes.len() {
@@ -21,7 +20,7 @@ pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize)
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}
-            // What has written nothing can be done again.
+            // An error with nothing written may be retried.
             Err(error) if done == 0 => return Err(error.into()),
             Err(error) => return Err(lasting(error.into())),
         }
@@ -29,12 +28,12 @@ pub(crate) fn write_rest(file: &OwnedFd, offset: u64, bytes: &[u8], done: usize)
     Ok(())
 }
 
-/// Fills `buffer` from `offset` with as many system calls as it takes.
+/// Fills `buffer` from `offset` with as many system calls as needed.
 pub(crate) fn read_exact_at(file: &OwnedFd, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     read_rest(file, offset, buffer, 0)
 }
 
-/// As [`read_exact_at`], when the first `done` bytes are there already.
+/// Like [`read_exact_at`], with the first `done` bytes already read.
 pub(crate) fn read_rest(file: &OwnedFd, offset: u64, buffer: &mut [u8], done: usize) -> io::Result<()> {
     use std::os::fd::AsFd;
     let file = file.as_fd();
@@ -45,7 +44,7 @@ pub(crate) fn read_rest(file: &OwnedFd, offset: u64, buffer: &mut [u8], done: us
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => done += count,
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // Past a short direct read at the end of the file the position is no longer aligned.
+            // After a short direct read at the end of the file the offset is no longer aligned.
             Err(Errno::INVAL) if done > 0 && is_at_end(file, position)? => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

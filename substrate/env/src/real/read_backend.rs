@@ -1,10 +1,10 @@
-//! How a batch of reads, and what goes on in the background, reaches the disk: io_uring where the kernel
-//! allows it, else a few threads.
+//! Backend for batches of reads and for background I/O: io_uring where the kernel allows it, otherwise a few
+//! threads.
 //!
 //! **Invariants**
-//! - Both ways give the same results, errors included; only the speed differs.
-//! - When a call returns, no read of its batch is under way any more.
-//! - A forked child neither uses nor ends what its parent has made of it: it has no threads of that, and its
+//! - Both ways give the same results, including errors; only the speed differs.
+//! - When a call returns, no read of its batch is in flight.
+//! - A forked child neither uses nor ends its parent's backend: the child does not have the threads, and the
 //!   rings are not mapped.
 
 use std::{mem, os::fd::OwnedFd};
@@ -22,13 +22,13 @@ use crate::{
     },
 };
 
-/// Performs batches of reads for all files of one environment. The way is chosen by the first batch, so that
-/// an environment costs nothing before.
+/// Performs batches of reads for all files of one environment. The first batch chooses the way, so an
+/// environment costs nothing before that.
 #[derive(Debug)]
 pub(crate) struct ReadBackend {
     allow_ring: bool,
     way: OnceLock<Way>,
-    /// The one that made it.
+    /// The process that created it.
     process: Process,
 }
 
@@ -40,12 +40,12 @@ enum Way {
 }
 
 impl ReadBackend {
-    /// io_uring if `allow_ring` and the kernel has it, else threads.
+    /// Uses io_uring if `allow_ring` and the kernel supports it, otherwise threads.
     pub(crate) fn new(allow_ring: bool) -> Self {
         Self { allow_ring, way: OnceLock::new(), process: Process::current() }
     }
 
-    /// The same for a process that was forked from the one that made it.
+    /// Returns a new backend for a forked child.
     pub(crate) fn for_child(&self) -> Arc<Self> {
         Arc::new(Self::new(self.allow_ring))
     }
@@ -102,7 +102,7 @@ impl ReadBackend {
 }
 
 impl ReadBackend {
-    /// Starts to write the first `length` bytes of `buffer`; without io_uring, ends it too.
+    /// Starts to write the first `length` bytes of `buffer`; without io_uring the write ends here, too.
     pub(crate) fn start_write(
         &self,
         file: &Arc<OwnedFd>,

@@ -1,12 +1,12 @@
 //! A few threads that read in parallel, for kernels without io_uring.
 //!
-//! The caller of a batch works on it too, so a batch completes even if no thread could be started. Threads
-//! read into buffers of their own, which the caller copies: a thread that outlives the caller then never
-//! holds the caller's memory, without unsafe code.
+//! The caller of a batch also works on it, so a batch completes even if no thread could be started. Threads
+//! read into their own buffers, which the caller copies. So a thread that outlives the caller never holds the
+//! caller's memory, without unsafe code.
 //!
 //! **Invariants**
 //! - Threads start with the first batch, never more than [`THREADS_MAX`], and end with the environment.
-//! - A thread holds descriptors and buffers only, never the environment that waits for it on drop.
+//! - A thread holds only descriptors and buffers, never the environment, which joins it on drop.
 //! - Locks: a batch's `done` and the queue are never held together.
 
 use std::{
@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{AlignedBuffer, PendingRead, ReadRequest, real::plain_io::read_exact_at};
 
-/// More threads than this no longer help a device that has no better interface.
+/// More threads than this do not help a device without a better interface.
 const THREADS_MAX: usize = 8;
 
 /// The pool.
@@ -42,7 +42,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// One entry invites one thread to help with the batch.
+    /// Each entry invites one thread to help with the batch.
     invitations: VecDeque<Arc<Batch>>,
     closing: bool,
 }
@@ -52,7 +52,7 @@ struct Batch {
     file: Arc<OwnedFd>,
     /// Offset and length of each read.
     reads: Vec<(u64, usize)>,
-    /// Index of the next read that nobody has taken.
+    /// Index of the next read that is not taken.
     next: AtomicUsize,
     done: Mutex<Vec<(usize, io::Result<AlignedBuffer>)>>,
     progress: Condvar,
@@ -64,7 +64,7 @@ impl Batch {
         (index < self.reads.len()).then_some(index)
     }
 
-    /// What a thread does for a batch.
+    /// Reads for a batch until no read is left.
     fn help(&self) {
         while let Some(index) = self.take() {
             let (offset, length) = self.reads[index];
@@ -107,7 +107,7 @@ impl ReadThreads {
         }
     }
 
-    /// Starts to read into a buffer of its own.
+    /// Starts to read into a separate buffer.
     pub(crate) fn start(
         &self,
         file: &Arc<OwnedFd>,
@@ -125,7 +125,7 @@ impl ReadThreads {
         Box::new(ThreadRead { batch, buffer })
     }
 
-    /// Asks up to `wanted` threads to help.
+    /// Invites up to `wanted` threads to help.
     fn invite(&self, batch: &Arc<Batch>, wanted: usize) {
         let wanted = THREADS_MAX.min(wanted);
         self.ensure_threads(wanted);
@@ -144,18 +144,18 @@ impl ReadThreads {
                 .spawn(move || while_open(&shared, |batch| batch.help()));
             match started {
                 Ok(handle) => handles.push(handle),
-                // The caller reads alone then.
+                // Then the caller reads alone.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// One read of a thread.
+/// A single read by a thread.
 #[derive(Debug)]
 struct ThreadRead {
     batch: Arc<Batch>,
-    /// The caller's buffer, which takes the bytes only if no thread came to read them.
+    /// The caller's buffer, used only if no thread has taken the read.
     buffer: AlignedBuffer,
 }
 
@@ -181,7 +181,7 @@ impl PendingRead for ThreadRead {
 
 impl Drop for ThreadRead {
     fn drop(&mut self) {
-        // A thread that is reading has its own buffer and descriptor; nobody else needs to begin.
+        // A thread that is reading has its own buffer and descriptor; no other thread needs to start.
         let _ = self.batch.take();
     }
 }
@@ -206,7 +206,7 @@ impl Drop for ReadThreads {
         self.shared.queue.lock().closing = true;
         self.shared.wake.notify_all();
         for handle in self.handles.get_mut().drain(..) {
-            // A panicked reader has nothing left to say.
+            // A panicked reader has nothing more to report.
             let _ = handle.join();
         }
     }

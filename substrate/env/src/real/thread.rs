@@ -1,7 +1,7 @@
-//! Threads of the operating system, or of the seeded scheduler, behind the [`Thread`] of the contract.
+//! Threads of the operating system, or of the seeded scheduler, behind the [`Thread`] trait.
 //!
 //! **Invariants**
-//! - A panic of the body ends in [`ThreadPanicked`] at the join, nowhere else.
+//! - A panic of the body is reported as [`ThreadPanicked`] by the join, nowhere else.
 
 #[cfg(not(testudo_shuttle))]
 use std::thread::{Builder, JoinHandle};
@@ -32,19 +32,19 @@ pub(crate) fn spawn(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Bo
     Ok(Box::new(StartedThread(handle)))
 }
 
-/// Number of threads that the machine runs at once.
+/// Number of threads that the machine can run in parallel.
 pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
-/// Lets the calling thread rest.
+/// Suspends the calling thread.
 #[cfg(not(testudo_shuttle))]
 #[expect(clippy::disallowed_methods, reason = "this is the sleep that everything else asks for")]
 pub(crate) fn sleep(duration: std::time::Duration) {
     std::thread::sleep(duration);
 }
 
-/// Lets the other threads of the scheduler go first.
+/// Yields to the other threads of the scheduler.
 #[cfg(testudo_shuttle)]
 pub(crate) fn sleep(_duration: std::time::Duration) {
     shuttle::thread::yield_now();

@@ -1,18 +1,18 @@
 #![expect(unsafe_code, reason = "the kernel writes into buffers while io_uring requests are in flight")]
 //! Batches of reads through Linux io_uring.
 //!
-//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and puts it back. A
-//! single read or write that goes on in the background has a ring for itself as long as it lasts.
+//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and returns it. A
+//! single background read or write has its own ring while it lasts.
 //!
 //! **Invariants**
-//! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on an error
-//!   of the ring, what the kernel had taken is awaited first.
-//! - A pooled ring has nothing in flight and an empty submission queue; a ring that failed is dropped.
+//! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on a ring
+//!   error, requests accepted by the kernel are awaited first.
+//! - A pooled ring has nothing in flight and an empty submission queue; a failed ring is dropped.
 //! - A background read or write owns its buffer, and frees or returns it only after its completion was
 //!   reaped.
 //! - Nothing between the first submission and the last completion may panic.
-//! - A forked child touches no ring of its parent: their memory is not mapped there, and what is in flight
-//!   belongs to the parent.
+//! - A forked child uses no ring of its parent: their memory is not mapped there, and requests in flight
+//!   belong to the parent.
 
 use std::{
     fmt, io, mem,
@@ -33,17 +33,17 @@ use crate::{
 
 /// Reads in flight on one ring.
 const RING_DEPTH: usize = 64;
-/// Rings that are kept when idle; more are made when more threads read at once, and dropped afterwards.
+/// Maximum idle rings in the pool; concurrent readers create more, which are dropped afterwards.
 const IDLE_RINGS_MAX: usize = 16;
-/// Longest request; the rest of a longer one follows the ordinary way.
+/// Maximum bytes of a request; the rest of a longer one is read or written the ordinary way.
 const BYTES_MAX: usize = 1 << 30;
-/// How often a kernel short of memory is asked again before the ring counts as failed.
+/// Retries for a kernel short of memory before the ring counts as failed.
 const BUSY_RETRIES_MAX: usize = 1000;
 
 /// Idle rings. Lock: a leaf, held for a push or a pop only.
 pub(crate) struct RingPool {
     idle: Arc<Mutex<Vec<IoUring>>>,
-    /// The one that made it.
+    /// The process that created it.
     process: Process,
 }
 
@@ -70,7 +70,7 @@ impl RingPool {
     pub(crate) fn read(&self, file: &OwnedFd, requests: &mut [ReadRequest<'_>]) {
         let pooled = self.idle.lock().pop();
         let Some(mut ring) = pooled.or_else(|| new_ring().ok()) else {
-            // No descriptor or memory for one more ring: slower, but it works.
+            // No descriptor or memory for another ring: slower, but it works.
             for request in requests {
                 request.result = read_exact_at(file, request.offset, request.buffer);
             }
@@ -147,10 +147,10 @@ impl fmt::Debug for Transfer {
 }
 
 impl Transfer {
-    /// Hands `length` bytes to the kernel. If that does not take them, `ring` is dropped with the request.
-    /// REQUIRES: the buffer has so many.
+    /// Submits `length` bytes to the kernel. If the kernel does not accept them, `ring` is dropped with the
+    /// request. REQUIRES: the buffer has at least `length` bytes.
     fn submit(&mut self, direction: Direction, length: usize) {
-        debug_assert!(length <= self.buffer.len(), "the buffer has so many bytes");
+        debug_assert!(length <= self.buffer.len(), "the transfer stays within its buffer");
         let Some(mut ring) = self.ring.take() else { return };
         let length = testudo_base::num::u32_of(length.min(BYTES_MAX));
         let file = types::Fd(self.file.as_raw_fd());
@@ -162,8 +162,8 @@ impl Transfer {
                 opcode::Write::new(file, self.buffer.as_ptr(), length).offset(self.offset).build()
             }
         };
-        // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `reap` see the completion before
-        // either is let go; nobody touches the buffer before that.
+        // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `reap` wait for the completion
+        // before either is released; the buffer is not accessed before that.
         let pushed = unsafe { ring.submission().push(&entry) };
         if pushed.is_err() {
             return;
@@ -174,8 +174,8 @@ impl Transfer {
         }
     }
 
-    /// Waits until the kernel has let go of the buffer; the bytes that it moved, or `None` if that is to be
-    /// done anew.
+    /// Waits until the kernel has released the buffer; returns the number of bytes moved, or `None` if the
+    /// transfer must be repeated.
     fn reap(&mut self) -> Option<usize> {
         let mut ring = self.ring.take()?;
         if !self.process.is_current() {
@@ -219,7 +219,7 @@ impl PendingRead for RingRead {
         let result = match done {
             Some(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => read_rest(&read.file, read.offset, &mut buffer, count),
-            // Not taken by the kernel, or an error of the ring or a real one: the ordinary read tells which.
+            // Not accepted by the kernel, a ring error, or a real one: the ordinary read determines which.
             None => read_exact_at(&read.file, read.offset, &mut buffer),
         };
         (buffer, result)
@@ -235,7 +235,7 @@ struct RingWrite {
 impl PendingWrite for RingWrite {
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
         let Self { mut transfer, length } = *self;
-        // As for a read: what is missing, or an error, is left to the ordinary write.
+        // As for a read: missing bytes or errors are left to the ordinary write.
         let done = transfer.reap().unwrap_or(0);
         let buffer = transfer.take_buffer();
         if let Err(error) = transfer.process.check() {
@@ -258,9 +258,9 @@ struct Flight<'a, 'b> {
     requests: &'a mut [ReadRequest<'b>],
     /// Whether each request has its result.
     finished: Vec<bool>,
-    /// Index of the first request that was not pushed yet.
+    /// Index of the first request not yet pushed.
     next: usize,
-    /// Requests pushed, not reaped.
+    /// Requests pushed but not reaped.
     in_flight: usize,
 }
 
@@ -308,7 +308,7 @@ impl<'a, 'b> Flight<'a, 'b> {
                 .build()
                 .user_data(u64_of(self.next));
             // SAFETY: the descriptor and the exclusively borrowed buffer outlive the request, since `run`
-            // returns only when every request that the kernel took is reaped; the buffer is not touched
+            // returns only after every request accepted by the kernel was reaped. The buffer is not accessed
             // before that.
             let pushed = unsafe { queue.push(&entry) };
             if pushed.is_err() {
@@ -332,13 +332,13 @@ impl<'a, 'b> Flight<'a, 'b> {
             request.result = match usize::try_from(completion.result()) {
                 Ok(0) if !request.buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => read_rest(self.file, request.offset, request.buffer, count),
-                // An error of the ring or a real one: the ordinary read tells which.
+                // A ring error or a real one: the ordinary read determines which.
                 Err(_) => read_exact_at(self.file, request.offset, request.buffer),
             };
         }
     }
 
-    /// The kernel takes no more: waits for what it has, reads the rest the ordinary way.
+    /// The kernel accepts no more requests: waits for those in flight and reads the rest the ordinary way.
     fn abandon(&mut self) {
         let untaken = self.ring.submission().len();
         while self.in_flight > untaken {

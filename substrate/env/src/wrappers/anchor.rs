@@ -1,7 +1,7 @@
-//! Where a path leads: from the working directory, or from a directory that was opened once.
+//! Resolution of a path's start: the working directory, or a directory that was opened once.
 //!
 //! **Invariants**
-//! - The descriptor of an anchored directory is opened once and names it until the last user is gone.
+//! - The descriptor of an anchored directory is opened once and refers to it until the last user is gone.
 
 use std::{
     io,
@@ -16,20 +16,20 @@ use rustix::{
 };
 use testudo_base::planted;
 
-/// A directory that was opened once, and the path that stands for it.
+/// A directory that was opened once, and the path that refers to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
     path: PathBuf,
     descriptor: Arc<OwnedFd>,
 }
 
-/// A path as system calls take it.
+/// A path in the form that system calls take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'p> {
-    /// Where `name` begins.
+    /// The directory to which `name` is relative.
     pub(crate) directory: BorrowedFd<'p>,
     pub(crate) name: &'p Path,
-    /// The path as it was given, for messages.
+    /// The path as given, for messages.
     pub(crate) path: &'p Path,
 }
 
@@ -42,7 +42,7 @@ impl Anchor {
         Ok(Self { path: place.path.to_owned(), descriptor: Arc::new(descriptor) })
     }
 
-    /// Removes the directory if it is empty and its name, beside it, still is its own.
+    /// Removes the directory if it is empty and its name in the parent still refers to it.
     pub(crate) fn remove_dir(&self) -> io::Result<()> {
         let name = self.path.file_name().ok_or(Errno::INVAL)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -60,7 +60,7 @@ impl Anchor {
     }
 }
 
-/// Where `path` leads.
+/// Resolves the start of `path`.
 pub(crate) fn place<'p>(anchor: Option<&'p Anchor>, path: &'p Path) -> Place<'p> {
     let within = anchor.and_then(|anchor| Some((anchor, path.strip_prefix(&anchor.path).ok()?)));
     match within.filter(|_| !planted!("names-by-path")) {
@@ -72,7 +72,7 @@ pub(crate) fn place<'p>(anchor: Option<&'p Anchor>, path: &'p Path) -> Place<'p>
     }
 }
 
-/// Whether both are of one file.
+/// Whether both refer to the same file.
 pub(crate) fn is_same(left: &Stat, right: &Stat) -> bool {
     (left.st_dev, left.st_ino) == (right.st_dev, right.st_ino)
 }

@@ -1,8 +1,8 @@
-//! An environment that fails on purpose: the n-th call of a kind returns a chosen error.
+//! An environment with injected faults: the n-th call of a class returns a chosen error.
 //!
 //! **Invariants**
-//! - A failed call does nothing, except that a failed write may have written its first part if the plan
-//!   says so. A failed sync syncs nothing.
+//! - A failed call does nothing, except that a failed write may have written its first part if the plan says
+//!   so. A failed sync syncs nothing.
 //! - Equal sequences of calls under equal plans fail at the same call.
 
 use std::{io, path::Path};
@@ -19,7 +19,7 @@ use crate::{
     ReadRequest, Thread, pending_read::FinishedRead,
 };
 
-/// Kinds of calls that are counted apart.
+/// Classes of calls that are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoClass {
     /// Reads; each request of a batch counts.
@@ -46,7 +46,7 @@ pub enum IoClass {
     Allocate,
     /// Holes.
     PunchHole,
-    /// Questions for lengths and free or occupied space.
+    /// Queries of lengths and of free or occupied space.
     Metadata,
     /// Locks.
     Lock,
@@ -55,7 +55,7 @@ pub enum IoClass {
 }
 
 impl IoClass {
-    /// All kinds.
+    /// All classes.
     pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Write,
@@ -75,7 +75,7 @@ impl IoClass {
     ];
 }
 
-/// What a failing call returns.
+/// Error returned by a failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
     /// EIO: the device failed.
@@ -84,9 +84,9 @@ pub enum FaultError {
     NoSpace,
     /// EMFILE: no descriptor is left.
     NoDescriptor,
-    /// Any number, as in [`testudo_base::errno::TREATMENTS`].
+    /// Any error number, as in [`testudo_base::errno::TREATMENTS`].
     Number(i32),
-    /// Any other kind.
+    /// Any other error kind.
     Kind(io::ErrorKind),
 }
 
@@ -102,57 +102,57 @@ impl FaultError {
     }
 }
 
-/// Which call fails, how and for how long. Plain data.
+/// Which call fails, how, and how many times. Plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// The kind of calls that count; `None` is all kinds but [`IoClass::Spawn`].
+    /// The class of calls that count; `None` means all except [`IoClass::Spawn`].
     pub class: Option<IoClass>,
-    /// Only calls on paths that contain this text count; empty is all.
+    /// Only calls on paths that contain this text count; empty means all.
     pub path_part: String,
-    /// Calls let through before the one that fails.
+    /// Number of calls that succeed before the first failure.
     pub skip: u64,
     /// The error.
     pub error: FaultError,
-    /// So many calls that count fail, one after the other.
+    /// Number of consecutive counted calls that fail.
     pub times: u64,
-    /// A failing write has written its first half (whole pages where it has several).
+    /// Whether a failing write has written its first half (whole pages if it has several).
     pub partial_write: bool,
 }
 
 impl FaultPlan {
-    /// The call number `skip` (from 0) of any kind fails once.
+    /// Call number `skip` (from 0) of any class fails once.
     pub fn once(skip: u64, error: FaultError) -> Self {
         Self { class: None, path_part: String::new(), skip, error, times: 1, partial_write: false }
     }
 
-    /// The same, counting calls of one kind only.
+    /// Restricts the plan to calls of one class.
     #[must_use]
     pub fn of_class(mut self, class: IoClass) -> Self {
         self.class = Some(class);
         self
     }
 
-    /// The same, for good.
+    /// Makes the failure permanent.
     #[must_use]
     pub fn for_good(self) -> Self {
         self.times(u64::MAX)
     }
 
-    /// The same, so many times in a row.
+    /// Sets the number of consecutive failures.
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {
         self.times = times;
         self
     }
 
-    /// The same, counting only paths that contain `part`.
+    /// Restricts the plan to paths that contain `part`.
     #[must_use]
     pub fn on_path(mut self, part: &str) -> Self {
         part.clone_into(&mut self.path_part);
         self
     }
 
-    /// The same, with half of a failing write done.
+    /// Makes failing writes write their first half.
     #[must_use]
     pub fn with_partial_writes(mut self) -> Self {
         self.partial_write = true;
@@ -160,7 +160,7 @@ impl FaultPlan {
     }
 }
 
-/// Another environment, with failures.
+/// Wraps another environment and injects faults.
 #[derive(Debug)]
 pub struct FaultyEnv {
     inner: Arc<dyn Env>,
@@ -176,24 +176,24 @@ struct Faults {
 #[derive(Debug, Default)]
 struct State {
     plan: Option<FaultPlan>,
-    /// Calls that counted for the plan.
+    /// Calls that the plan counted.
     matched: u64,
-    /// Calls by kind, in the order of [`IoClass::ALL`].
+    /// Calls by class, in the order of [`IoClass::ALL`].
     counts: [u64; IoClass::ALL.len()],
     failures: Vec<String>,
 }
 
-/// Descriptions kept; a lasting plan would fill memory otherwise.
+/// Maximum descriptions kept; otherwise a permanent failure would fill memory.
 const FAILURES_MAX: usize = 100;
 
-/// A call that must fail.
+/// The failure of a call.
 struct Failure {
     error: io::Error,
     partial_write: bool,
 }
 
 impl Faults {
-    /// Counts the call and says whether it fails.
+    /// Counts the call and decides whether it fails.
     fn decide(&self, class: IoClass, path: &Path, detail: &str) -> Result<(), Failure> {
         let mut state = self.state.lock();
         state.counts[class as usize] += 1;
@@ -227,7 +227,7 @@ impl FaultyEnv {
         Arc::new(Self { inner, faults: Arc::default() })
     }
 
-    /// Replaces the plan, counting from now, and forgets earlier failures; `None` heals.
+    /// Replaces the plan, counts from now on, and drops the recorded failures; `None` heals.
     pub fn set_plan(&self, plan: Option<FaultPlan>) {
         let mut state = self.faults.state.lock();
         state.plan = plan;
@@ -235,17 +235,17 @@ impl FaultyEnv {
         state.failures.clear();
     }
 
-    /// What failed under the present plan, in order, as in `Write of /db/a at 0, 10 bytes: …`; at most 100.
+    /// Failures under the current plan, in order, as in `Write of /db/a at 0, 10 bytes: …`; at most 100.
     pub fn failures(&self) -> Vec<String> {
         self.faults.state.lock().failures.clone()
     }
 
-    /// Calls of one kind since the start, failed ones included.
+    /// Number of calls of one class since the start, including failed ones.
     pub fn call_count(&self, class: IoClass) -> u64 {
         self.faults.state.lock().counts[class as usize]
     }
 
-    /// Calls of all kinds that a plan without a kind counts.
+    /// Number of calls of all classes that count for a plan without a class.
     pub fn total_call_count(&self) -> u64 {
         let counted = IoClass::ALL.into_iter().filter(|class| *class != IoClass::Spawn);
         counted.map(|class| self.call_count(class)).sum()
@@ -389,7 +389,7 @@ impl File for FaultyFile {
         if failure.partial_write {
             let half = bytes.len() / 2;
             let whole_pages = half / PAGE_SIZE * PAGE_SIZE;
-            // Direct writes consist of pages and stop between two of them.
+            // Direct writes consist of pages and stop at a page boundary.
             let length = if bytes.len().is_multiple_of(PAGE_SIZE) { whole_pages } else { half };
             let _ = self.inner.write_at(offset, &bytes[..length]);
             return Err(lasting(failure.error));

@@ -1,13 +1,13 @@
-//! The methods of `Env` and `File` that a wrapper hands on unchanged.
+//! Methods of `Env` and `File` that a wrapper forwards unchanged.
 //!
-//! A wrapper spells out the methods that it is about and names the rest, with the field that they go to:
-//! `forward!(inner: list_dir, sync_dir);` inside its `impl Env`.
+//! A wrapper implements the methods that it changes and lists the rest, with the field to which they are
+//! forwarded: `forward!(inner: list_dir, sync_dir);` inside its `impl Env`.
 //!
 //! **Invariants**
-//! - Nothing is forwarded that the wrapper does not name: a method that is new in a trait without a default
-//!   does not compile until each wrapper has said what becomes of it.
+//! - Only listed methods are forwarded: a new trait method without a default does not compile until each
+//!   wrapper implements or lists it.
 
-/// Forwards the named methods of `Env` or `File` to a field that points to another one.
+/// Forwards the listed methods of `Env` or `File` to a field that points to another one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward {

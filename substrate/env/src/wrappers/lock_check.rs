@@ -1,14 +1,14 @@
-//! An environment for the owner of a directory: before anything is written it checks that the owner's
-//! lock still is where others look for it.
+//! An environment for the owner of a directory: before each write it checks that the owner's lock is still
+//! where other processes look for it.
 //!
-//! A lock file that was removed or replaced lets a second owner in, and both would write into the same files.
-//! The check is one call to the system before each write of a file, which is never part of a commit that is
-//! only buffered.
+//! If the lock file is removed or replaced, a second owner can open the directory, and both would write to
+//! the same files. The check is one system call before each write of a file, which is never part of a commit
+//! that is only buffered.
 //!
 //! **Invariants**
-//! - Once the lock is known to be gone nothing is written, created, renamed or removed any more, even if the
-//!   name comes back.
-//! - Reads, and syncs of what was written before, need no lock.
+//! - Once the lock is found to be gone, nothing is written, created, renamed or removed, even if the name
+//!   reappears.
+//! - Reads, and syncs of earlier writes, need no lock.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use crate::{
     pending_write::FinishedWrite,
 };
 
-/// What the lock's owner sees of a machine.
+/// The environment of the lock's owner.
 #[derive(Debug)]
 pub struct LockCheckedEnv {
     inner: Arc<dyn Env>,
@@ -35,7 +35,7 @@ pub struct LockCheckedEnv {
 
 #[derive(Debug)]
 struct LockCheck {
-    /// Whoever owns the store releases it.
+    /// The owner of the store releases it.
     lock: Weak<dyn DirLock>,
     /// The lock file's path, for the message.
     path: Box<Path>,
@@ -70,8 +70,8 @@ impl LockCheck {
 }
 
 impl LockCheckedEnv {
-    /// `inner` for the owner of `lock`, which was taken on `path`. Nothing can be written once the lock is
-    /// dropped.
+    /// Wraps `inner` for the owner of `lock`, which was taken on `path`. Nothing can be written once the lock
+    /// is dropped.
     pub fn new(inner: Arc<dyn Env>, lock: &Arc<dyn DirLock>, path: &Path) -> Arc<Self> {
         let check = LockCheck { lock: Arc::downgrade(lock), path: path.into(), is_lost: false.into() };
         Arc::new(Self { inner, check: Arc::new(check) })
@@ -115,8 +115,8 @@ impl Env for LockCheckedEnv {
         self.inner.remove_dir(path)
     }
 
-    // An anchored directory is another one, or the same one without the lock. A temporary file is nobody
-    // else's.
+    // An anchored directory is a different one, or the same one without the lock. A temporary file has no
+    // other users.
     crate::forward!(
         inner: anchor, temporary_file, list_dir, sync_dir, process, lock, lock_dir, lock_holder, owner_state,
         monotonic, wall_clock, random_u64, execution, spawn, sleep, boot_id, free_bytes

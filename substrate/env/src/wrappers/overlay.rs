@@ -1,11 +1,11 @@
-//! A file whose changes are kept in a temporary file: for whoever may read a file but not write it.
+//! A file whose changes are kept in a temporary file: for processes that may read a file but not write it.
 //!
-//! A store that is opened for reading applies what its log holds as recovery does, and what memory has
-//! no room for comes here. Nobody else sees it, and it is gone with the last handle.
+//! A store opened for reading applies its log like recovery does, and writes state that exceeds memory here.
+//! It is private to the process and discarded with the last handle.
 //!
 //! **Invariants**
-//! - The file beneath is never written.
-//! - A changed range has the same offset in the temporary file, which is made with the first change.
+//! - The underlying file is never written.
+//! - A changed range has the same offset in the temporary file, which is created with the first change.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -16,7 +16,7 @@ use testudo_base::{
 
 use crate::{AlignedBuffer, Env, File, PendingRead, ReadRequest, file::range_end};
 
-/// A file and what was changed since it was opened; see the head of `overlay.rs`.
+/// A file and its changes since it was opened; see the head of `overlay.rs`.
 #[derive(Debug)]
 pub struct OverlayFile {
     base: Arc<dyn File>,
@@ -27,14 +27,14 @@ pub struct OverlayFile {
 #[derive(Debug)]
 struct Layout {
     length: u64,
-    /// From here on nothing of the file beneath is seen.
+    /// From here on the underlying file is hidden.
     base_end: u64,
-    /// Changed ranges, start to end: disjoint, none touching the next.
+    /// Changed ranges, start to end: disjoint, never adjacent.
     changed: BTreeMap<u64, u64>,
     changes: Option<Arc<dyn File>>,
 }
 
-/// Where a range is read.
+/// Source of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Base,
@@ -43,7 +43,7 @@ enum Source {
 }
 
 impl Layout {
-    /// The source of the byte at `at`, and where the next source begins, `end` at the latest.
+    /// Returns the source of the byte at `at`, and where the next source begins, `end` at the latest.
     fn piece(&self, at: u64, end: u64) -> (Source, u64) {
         if let Some((_, &until)) = self.changed.range(..=at).next_back()
             && at < until
@@ -54,7 +54,7 @@ impl Layout {
         if at < self.base_end { (Source::Base, next.min(self.base_end)) } else { (Source::Zeros, next) }
     }
 
-    /// The source of the whole range, if it is one.
+    /// Returns the source of the whole range, if there is only one.
     fn single_source(&self, at: u64, end: u64) -> Option<Source> {
         let (source, until) = self.piece(at, end);
         (until == end && end <= self.length).then_some(source)
@@ -92,19 +92,19 @@ impl Layout {
 }
 
 fn explained(error: io::Error) -> io::Error {
-    let message = format!("a temporary file for what memory has no room for (TMPDIR says where): {error}");
+    let message = format!("a temporary file for state that exceeds memory (see TMPDIR): {error}");
     io::Error::new(error.kind(), message)
 }
 
 impl OverlayFile {
-    /// Changes of `base` are kept in a temporary file of `env`.
+    /// Wraps `base`; changes are kept in a temporary file of `env`.
     pub fn over(base: Arc<dyn File>, env: Arc<dyn Env>) -> io::Result<Arc<Self>> {
         let length = base.len()?;
         let layout = Layout { length, base_end: length, changed: BTreeMap::new(), changes: None };
         Ok(Arc::new(Self { base, env, layout: RwLock::new(layout) }))
     }
 
-    /// The file that has all of a range, if it is one.
+    /// Returns the file that has the whole range, if there is one.
     fn file_of(&self, offset: u64, bytes: usize) -> Option<Arc<dyn File>> {
         let end = range_end(offset, u64_of(bytes)).ok()?;
         let layout = self.layout.read();

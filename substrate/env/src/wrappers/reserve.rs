@@ -1,22 +1,22 @@
-//! Space on the device that is kept back for the moment when it is full.
+//! Space on the device that is reserved for the case that the device is full.
 //!
-//! [`Reserve`] owns a file of its own whose space is reserved in a few equal pieces. Files that were opened
-//! through [`Reserve::env`] go on when the device is full: the reserve gives up a piece and the call is made
-//! again. So what a store has promised already can still be written, and its owner, told by
-//! [`Reserve::is_short`], stops taking on more.
+//! [`Reserve`] owns a separate file whose space is divided into a few equal pieces. Files opened through
+//! [`Reserve::env`] keep working when the device is full: the reserve gives up a piece and the call is
+//! retried. So data that the store has already promised can still be written, and its owner, which checks
+//! [`Reserve::is_short`], stops accepting more.
 //!
-//! What fails for want of something else, a descriptor or memory, is made again for a moment
+//! Calls that fail for lack of another resource, such as a descriptor or memory, are retried for a moment
 //! (`patience.rs`).
 //!
 //! **Invariants**
-//! - Only calls that have done nothing are made again: for want of space after a piece was really given up,
-//!   for want of something else after a pause. Syncs never are.
-//! - The data of the reserve means nothing, but its place is durable: after a crash it is there again.
-//! - Pieces are given up one by one and come back all at once.
-//! - The length of the file tells how many pieces there are and how large they are: pieces are multiples of
-//!   four pages, and each piece that was given up takes a page of the others with it.
-//! - Only a whole reserve changes its size, unless most of it is handed over for good; one that cannot grow
-//!   stays whole as it is.
+//! - Only calls that have done nothing are retried: for lack of space after a piece was actually given up,
+//!   for lack of another resource after a pause. Syncs are never retried.
+//! - The reserve's data is meaningless, but its space is durable: it still exists after a crash.
+//! - Pieces are given up one by one and restored all at once.
+//! - The length of the file encodes the number of pieces and their size. Pieces are multiples of four pages,
+//!   and each piece given up takes a page of the others with it.
+//! - Only a whole reserve changes its size, unless most of it is handed over permanently; one that cannot
+//!   grow stays whole and unchanged.
 
 use std::{
     io,
@@ -39,35 +39,35 @@ use crate::{
     wrappers::patience::Patience,
 };
 
-/// Space kept back in a directory.
+/// Space reserved in a directory.
 #[derive(Debug)]
 pub struct Reserve {
     env: Arc<dyn Env>,
     path: PathBuf,
     /// Written under the lock.
     piece_bytes: AtomicU64,
-    /// Pieces that are there. Written under the lock.
+    /// Number of pieces held. Written under the lock.
     pieces: AtomicU32,
-    /// The open file, once there is one.
+    /// The open file, once it exists.
     file: Mutex<Option<Arc<dyn File>>>,
 }
 
 /// Pieces are multiples of this.
 const PIECE_STEP: u64 = Reserve::PIECES as u64 * testudo_base::PAGE_BYTES;
 
-/// Bytes of each piece of a reserve of about `bytes`.
+/// Returns the bytes of each piece of a reserve of about `bytes`.
 fn piece_of(bytes: u64) -> u64 {
     (bytes / u64::from(Reserve::PIECES)).max(1).next_multiple_of(PIECE_STEP)
 }
 
-/// Length of the file that holds `pieces`, each of `piece_bytes`.
+/// Returns the length of the file that holds `pieces`, each of `piece_bytes`.
 fn length_of(pieces: u32, piece_bytes: u64) -> u64 {
     let missing = u64::from(Reserve::PIECES - pieces);
     if pieces == 0 { 0 } else { u64::from(pieces) * piece_bytes - missing * testudo_base::PAGE_BYTES }
 }
 
-/// Pieces that a file of `length` holds, and their size; the inverse of [`length_of`], where `least_bytes` is
-/// the size of a reserve without a piece. A file cut anywhere else counts as what it holds.
+/// Returns the pieces in a file of `length`, and their size; the inverse of [`length_of`]. `least_bytes` is
+/// the size of a reserve without pieces. A file truncated anywhere else counts as the pieces it holds.
 fn pieces_of(length: u64, least_bytes: u64) -> (u32, u64) {
     let length = length / testudo_base::PAGE_BYTES * testudo_base::PAGE_BYTES;
     let missing = (length.next_multiple_of(PIECE_STEP) - length) / testudo_base::PAGE_BYTES;
@@ -87,7 +87,7 @@ impl Reserve {
     /// Number of pieces of a whole reserve.
     pub const PIECES: u32 = 4;
 
-    /// The reserve in the file `path`, with the pieces that an earlier process left there, or without one of
+    /// Opens the reserve in the file `path`, with the pieces left by an earlier process, or an empty one of
     /// about `bytes`. Writes nothing.
     pub fn open(env: Arc<dyn Env>, path: PathBuf, bytes: u64) -> io::Result<Arc<Self>> {
         let file = match env.open(&path, OpenOptions { mode: OpenMode::Write, direct: false }) {
@@ -101,8 +101,8 @@ impl Reserve {
         Ok(Arc::new(Self { env, path, piece_bytes: piece_bytes.into(), pieces: pieces.into(), file }))
     }
 
-    /// Changes the size to about `bytes`: a whole reserve grows to it if the device has room, and shrinks if
-    /// it is four times as large.
+    /// Changes the size to about `bytes`: a whole reserve grows to it if the device has space, and shrinks if
+    /// it is at least four times as large.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         let wanted = piece_of(bytes);
         let is_wanted = |piece_bytes: u64| wanted > piece_bytes || wanted <= piece_bytes / 4;
@@ -119,7 +119,7 @@ impl Reserve {
             if to < from {
                 return file.set_len(to);
             }
-            // Some room must be left beside it.
+            // Some free space must remain in addition to it.
             if self.env.free_bytes(&self.path)? < to - from + wanted {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -128,14 +128,15 @@ impl Reserve {
         })();
         match outcome {
             Ok(()) => self.piece_bytes.store(wanted, Release),
-            // What was allocated of it, if anything.
+            // Releases any part that was allocated.
             Err(error) if is_full(&error) || is_transient(&error) => file.set_len(from)?,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Leaves all but about `bytes` to the device; what is left is a whole reserve. Nothing if it is smaller.
+    /// Releases all but about `bytes` to the device; the rest is a whole reserve. Does nothing if it is
+    /// smaller.
     pub fn hand_over(&self, bytes: u64) -> io::Result<()> {
         let file = self.file.lock();
         let Some(file) = file.as_ref() else { return Ok(()) };
@@ -153,19 +154,19 @@ impl Reserve {
         self.piece_bytes.load(Acquire)
     }
 
-    /// Bytes of the whole reserve.
+    /// Bytes of a whole reserve.
     pub fn whole_bytes(&self) -> u64 {
         u64::from(Self::PIECES) * self.piece_bytes()
     }
 
-    /// The environment whose files may use the reserve. Reservations of space ([`File::allocate`]) leave
-    /// [`Reserve::PIECES`] − 1 pieces to the writes.
+    /// Returns the environment whose files may use the reserve. Reservations of space ([`File::allocate`])
+    /// leave [`Reserve::PIECES`] − 1 pieces to writes.
     pub fn env(self: &Arc<Self>) -> Arc<dyn Env> {
         self.env_that_keeps(0)
     }
 
-    /// The environment whose files leave [`Reserve::PIECES`] − 1 pieces to others whatever they do: for
-    /// what can be tried again. The piece that they take tells the owner that the device is full.
+    /// Returns the environment whose files always leave [`Reserve::PIECES`] − 1 pieces to others: for work
+    /// that can be retried. The piece that they take signals to the owner that the device is full.
     pub fn bulk_env(self: &Arc<Self>) -> Arc<dyn Env> {
         self.env_that_keeps(Self::PIECES - 1)
     }
@@ -174,38 +175,38 @@ impl Reserve {
         Arc::new(ReservingEnv { inner: Arc::clone(&self.env), reserve: Arc::clone(self), keep })
     }
 
-    /// The environment beneath, whose files never use the reserve.
+    /// Returns the underlying environment, whose files never use the reserve.
     pub fn plain_env(&self) -> Arc<dyn Env> {
         Arc::clone(&self.env)
     }
 
-    /// Pieces that are there.
+    /// Number of pieces held.
     pub fn pieces(&self) -> u32 {
         self.pieces.load(Acquire)
     }
 
-    /// Bytes that are kept back now.
+    /// Bytes currently reserved.
     pub fn bytes(&self) -> u64 {
         u64::from(self.pieces()) * self.piece_bytes()
     }
 
-    /// Free bytes of the device without which it cannot be made whole.
+    /// Free bytes on the device needed to restore the whole reserve.
     pub fn missing_bytes(&self) -> u64 {
         let missing = Self::PIECES - self.pieces();
         if missing == 0 { 0 } else { u64::from(missing + 1) * self.piece_bytes() }
     }
 
-    /// Whether pieces are missing: the device was full, and as far as is known still is.
+    /// Whether pieces are missing: the device was full and, as far as known, still is.
     #[inline]
     pub fn is_short(&self) -> bool {
         self.pieces() < Self::PIECES
     }
 
-    /// Takes back what is missing; `false` if the device has no space for it yet.
+    /// Restores the missing pieces; `false` if the device has no space for them yet.
     pub fn refill(&self) -> io::Result<bool> {
         let mut file = self.file.lock();
         let held = self.pieces();
-        debug_assert!(held <= Self::PIECES, "no more pieces than there are");
+        debug_assert!(held <= Self::PIECES, "no more pieces than a whole reserve has");
         let whole = self.whole_bytes();
         let missing = whole - length_of(held, self.piece_bytes());
         let outcome = (|| {
@@ -224,7 +225,7 @@ impl Reserve {
                 file.set_len(whole)?;
             }
             if missing > 0 {
-                // Some space must be left beside it, or the next write takes it away again.
+                // Some free space must remain in addition to it, or the next write takes it away again.
                 if self.env.free_bytes(&self.path)? < missing + self.piece_bytes() {
                     return Ok(false);
                 }
@@ -243,23 +244,23 @@ impl Reserve {
         }
     }
 
-    /// Gives up a piece unless only `keep` are left; says whether it did.
+    /// Gives up a piece unless only `keep` are left; returns whether it did.
     fn give_up_piece(&self, keep: u32) -> bool {
         let file = self.file.lock();
         let held = self.pieces();
         let Some(file) = file.as_ref().filter(|_| held > keep) else { return false };
         let is_given = file.set_len(length_of(held - 1, self.piece_bytes())).is_ok();
-        // A piece that could not be given up is not tried again: it would be the same.
+        // A piece that could not be given up is not retried: it would fail again.
         self.pieces.store(held - 1, Release);
         is_given
     }
 
-    /// Makes `call`, and again for as long as patience lasts; it gets nothing of the reserve.
+    /// Makes `call` and retries it within the limits of `Patience`, without using the reserve.
     fn patiently<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         self.with_reserve(Self::PIECES, call)
     }
 
-    /// Makes `call`, and again after a piece was given up for as long as it fails for want of space.
+    /// Makes `call`, and retries it after giving up a piece while it fails for lack of space.
     fn with_reserve<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut patience = Patience::default();
         loop {
@@ -276,7 +277,7 @@ impl Reserve {
 struct ReservingEnv {
     inner: Arc<dyn Env>,
     reserve: Arc<Reserve>,
-    /// Pieces that are left to others.
+    /// Number of pieces left to others.
     keep: u32,
 }
 
@@ -319,7 +320,7 @@ impl Env for ReservingEnv {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        // It opens the directory first; a sync that failed is never made again.
+        // It opens the directory first; a failed sync is never retried.
         self.reserve.patiently(|| self.inner.sync_dir(path))
     }
 
@@ -341,7 +342,7 @@ impl Env for ReservingEnv {
 struct ReservingFile {
     inner: Arc<dyn File>,
     reserve: Arc<Reserve>,
-    /// Pieces that are left to others.
+    /// Number of pieces left to others.
     keep: u32,
 }
 
@@ -371,13 +372,13 @@ impl File for ReservingFile {
     crate::forward!(inner: read_at, read_batch, start_read, sync, len, next_data, allocated_bytes);
 }
 
-/// A write in the background, done anew once there is space if there was none.
+/// A background write, repeated once there is space if there was none.
 #[derive(Debug)]
 struct ReservingWrite {
     pending: Box<dyn PendingWrite>,
     file: Arc<dyn File>,
     reserve: Arc<Reserve>,
-    /// Pieces that are left to others.
+    /// Number of pieces left to others.
     keep: u32,
     offset: u64,
     length: usize,

@@ -1,7 +1,7 @@
-//! Reads whole files that may be much longer than what is in them.
+//! Reads whole files whose length may be much larger than their data.
 //!
 //! **Invariants**
-//! - Holes and pages of zeros take no memory, only address space.
+//! - Holes and pages of zeros occupy address space only, no memory.
 
 use std::io;
 
@@ -12,18 +12,17 @@ use testudo_base::{
 
 use crate::{AlignedBuffer, File};
 
-/// Bytes read at once.
+/// Bytes per read.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The first `length` bytes of a file.
+/// Returns the first `length` bytes of a file.
 ///
-/// Errors: the first that reading meets; nothing is known of what is behind it.
+/// Errors: the first read error; the bytes after it are unknown.
 pub fn read_sparse(file: &dyn File, length: u64) -> io::Result<Vec<u8>> {
     read_pieces(file, length, |offset, piece| file.read_at(offset, piece))
 }
 
-/// As [`read_sparse`], with zeros for pages that cannot be read, so that such a page does not hide the
-/// others.
+/// Like [`read_sparse`], with zeros for unreadable pages, so that such a page does not hide the others.
 pub fn read_sparse_leniently(file: &dyn File, length: u64) -> Vec<u8> {
     let read = |offset: u64, piece: &mut [u8]| {
         if file.read_at(offset, piece).is_err() {
@@ -43,7 +42,7 @@ fn read_pieces(
     length: u64,
     read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
 ) -> io::Result<Vec<u8>> {
-    // Zeroed memory of this size comes from the system, which makes a page of it when it is first written.
+    // Zeroed memory of this size comes from the system, which backs a page only when it is first written.
     let mut bytes = vec![0; usize_of(length)];
     let mut buffer = AlignedBuffer::unfilled(usize_of(PIECE_BYTES.min(length)));
     let mut at = 0;

@@ -1,8 +1,8 @@
-//! A file that remembers that the device did not give what was read. For those who read around damage: what
-//! cannot be read now may be whole.
+//! A file that records read failures of the device, for callers that read around damage: unreadable data may
+//! be intact.
 //!
 //! **Invariants**
-//! - That a file ends before what was read is no failure of the device.
+//! - Reading beyond the end of a file is not a device failure.
 
 use std::{io, sync::Arc};
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::File;
 
-/// A file for reading.
+/// A read-only file.
 #[derive(Debug)]
 pub struct WatchedReads {
     inner: Arc<dyn File>,
@@ -18,12 +18,12 @@ pub struct WatchedReads {
 }
 
 impl WatchedReads {
-    /// Nothing has failed yet.
+    /// A file without failures so far.
     pub fn new(inner: Arc<dyn File>) -> Self {
         Self { inner, failure: Mutex::default() }
     }
 
-    /// The first failure since this was asked for.
+    /// Returns the first failure since the last call.
     pub fn take_failure(&self) -> Option<io::Error> {
         self.failure.lock().take()
     }

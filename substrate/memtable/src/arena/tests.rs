@@ -16,7 +16,7 @@ fn write(arena: &Arena, seqno: u64, value: &[u8]) -> Record {
 }
 
 #[test]
-fn records_read_back_what_was_written() {
+fn records_round_trip() {
     let arena = Arena::new(ChunkPool::new(0));
     let mut written = Vec::new();
     for i in 0..400usize {
@@ -34,7 +34,7 @@ fn records_read_back_what_was_written() {
 }
 
 #[test]
-fn overwriting_keeps_the_key_and_needs_the_value_to_fit() {
+fn overwrite_keeps_the_key_and_requires_a_fitting_value() {
     let arena = Arena::new(ChunkPool::new(0));
     let mut record = write(&arena, 1, &[1; 10]);
     let neighbour = write(&arena, 2, &[2; 10]);
@@ -49,7 +49,7 @@ fn overwriting_keeps_the_key_and_needs_the_value_to_fit() {
 }
 
 #[test]
-fn older_versions_are_linked_in_order_and_equal_ones_replaced() {
+fn older_versions_are_linked_in_order_and_equal_seqnos_replaced() {
     let arena = Arena::new(ChunkPool::new(0));
     let mut newest = write(&arena, 9, b"9");
     for (seqno, value) in [(3, b"3"), (7, b"7"), (1, b"1"), (5, b"5"), (3, b"x")] {
@@ -67,7 +67,7 @@ fn older_versions_are_linked_in_order_and_equal_ones_replaced() {
 }
 
 #[test]
-fn threads_never_get_the_same_space() {
+fn concurrent_writers_never_share_space() {
     let arena = Arena::new(ChunkPool::new(0));
     let records: Vec<(u8, Record)> = thread::scope(|scope| {
         let arena = &arena;
@@ -87,7 +87,7 @@ fn threads_never_get_the_same_space() {
 }
 
 #[test]
-fn chunks_go_back_to_the_pool_up_to_its_bound() {
+fn chunks_return_to_the_pool_up_to_its_limit() {
     let pool = ChunkPool::new(16 << 20);
     let fill = || {
         let arena = Arena::new(Arc::clone(&pool));
@@ -111,7 +111,7 @@ fn chunks_go_back_to_the_pool_up_to_its_bound() {
 }
 
 #[test]
-fn large_records_have_chunks_of_their_own_that_are_freed() {
+fn large_records_use_dedicated_chunks_that_are_freed() {
     let pool = ChunkPool::new(u64::MAX);
     let arena = Arena::new(Arc::clone(&pool));
     let small = write(&arena, 1, b"small");
@@ -141,13 +141,13 @@ fn small_memtables_leave_nothing_in_the_allocator() {
     let of_arenas: u64 = arenas.iter().map(Arena::bytes).sum();
     assert!(used > 500 * 200 * 292 && used <= of_arenas, "{used} of {of_arenas}");
     drop(arenas);
-    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "all of it is in whole chunks");
+    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "all memory is in whole chunks");
     pool.set_limit(0);
-    assert_eq!(pool.total_bytes(), 0, "and goes back to the system");
+    assert_eq!(pool.total_bytes(), 0, "and returns to the system");
 }
 
 #[test]
-fn parts_of_the_index_begin_at_cache_lines() {
+fn index_parts_start_at_cache_lines() {
     let arena = Arena::new(ChunkPool::new(u64::MAX));
     let held: Vec<Held<[u64; 9]>> = (0..2000)
         .map(|seqno| {

@@ -29,7 +29,7 @@ fn current(cursor: &impl Cursor) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_new_cursor_and_one_past_the_end_stand_nowhere() {
+fn new_cursor_and_cursor_past_the_end_are_unpositioned() {
     let table = table(0..10);
     let mut cursor = table.cursor(LATEST);
     assert_eq!(cursor.entry(), None);
@@ -50,7 +50,7 @@ fn a_new_cursor_and_one_past_the_end_stand_nowhere() {
 }
 
 #[test]
-fn it_turns_round_anywhere() {
+fn cursor_reverses_direction_anywhere() {
     let count = if cfg!(miri) { 60 } else { 700 };
     let table = table(0..count);
     let mut cursor = table.cursor(LATEST);
@@ -73,7 +73,7 @@ fn it_turns_round_anywhere() {
 }
 
 #[test]
-fn seeks_find_the_neighbours_of_absent_keys() {
+fn seeks_find_the_neighbors_of_absent_keys() {
     let table = table((0..900).map(|i| i * 2));
     let mut cursor = table.cursor(LATEST);
     for i in 0..900 {
@@ -87,7 +87,7 @@ fn seeks_find_the_neighbours_of_absent_keys() {
 }
 
 #[test]
-fn entries_that_no_version_makes_visible_are_passed_over() {
+fn entries_without_a_visible_version_are_skipped() {
     let table = Memtable::new(ChunkPool::new(0));
     for i in 0..3000 {
         let seqno = if i % 1000 == 500 { Seqno(1) } else { Seqno(9) };
@@ -130,7 +130,7 @@ fn huge_values_are_copied_one_at_a_time() {
 }
 
 #[test]
-fn a_snapshot_reads_the_same_while_others_insert_and_split() {
+fn snapshot_is_stable_during_concurrent_inserts_and_splits() {
     let snapshot = Seqno(1);
     let table = table((0..2000).map(|i| i * 10));
     let scan = |backward: bool| {

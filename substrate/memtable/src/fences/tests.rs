@@ -33,7 +33,7 @@ fn keys_of(shape: usize, count: u32) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn ranks_agree_with_comparing_all_whatever_the_order_of_inserts() {
+fn ranks_match_a_linear_scan_for_any_insert_order() {
     for shape in 0..4 {
         let all = keys_of(shape, 40);
         let mut fences = Fences::default();

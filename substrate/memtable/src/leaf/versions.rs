@@ -1,11 +1,11 @@
-//! What becomes of the versions of a key when another one comes.
+//! Handling of a key's versions when another one arrives.
 //!
-//! A new version takes the place of the newest one, in the same memory if it fits; where a snapshot needs
-//! that one it goes on top of it. Operands are stacked upon what they change, so that a version of operands
-//! has those of all older ones.
+//! A new version replaces the newest one, in the same memory if it fits; if a snapshot needs the newest one,
+//! the new version is linked on top of it. Operands are stacked on the value they change, so that a version
+//! with operands contains those of all older ones.
 //!
 //! **Invariants**
-//! - Versions of a key with operands come in the order of their seqnos; others may come late.
+//! - Versions of a key with operands arrive in seqno order; others may arrive late.
 //! - The versions of an entry are in strict order, newest first.
 
 use testudo_base::{
@@ -15,14 +15,14 @@ use testudo_base::{
 use super::{InsertOutcome, Leaf, Slot, VersionSink, signed};
 use crate::arena::{Arena, Record, Version, View};
 
-/// A value up to here is merged with every operand that comes; a longer one waits for about as many bytes of
-/// them.
+/// A value up to this size is merged with every arriving operand; a longer one only after about as many bytes
+/// of operands.
 const MERGED_BYTES: usize = 1 << 10;
-/// Least room that is left for further operands where they did not fit.
+/// Minimum room left for further operands where they did not fit.
 const OPERANDS_ROOM: usize = 64;
 
 impl Leaf {
-    /// Adds a version to those of a key. The one that was the newest dies, or the one that comes late.
+    /// Adds a version to an existing key. Either the previous newest version is dropped, or the late one.
     #[inline]
     pub(super) fn update(
         &mut self,
@@ -37,7 +37,7 @@ impl Leaf {
         let (newest_seqno, footprint) = (newest.seqno(), newest.footprint_bytes());
         let mut sink = VersionSink { drops: &mut self.drops, rarer: &mut self.rarer_drops };
         if version.seqno < newest_seqno {
-            assert!(!is_stack(newest), "versions of a key with operands come in their order");
+            assert!(!is_stack(newest), "versions of a key with operands arrive in seqno order");
             sink.dropped(&version.entry());
             return add_late(arena, entry, version, is_needed(version.seqno, keep_from));
         }
@@ -59,7 +59,7 @@ impl Leaf {
         outcome
     }
 
-    /// Adds a version of operands to those of a key, on top of its newest version. REQUIRES: that is older.
+    /// Adds a version with operands on top of the key's newest version. REQUIRES: that version is older.
     #[cold]
     pub(super) fn add_operands(
         &mut self,
@@ -72,7 +72,7 @@ impl Leaf {
         let content = self.groups[slot.group].as_mut().expect("the group was found");
         let entry = content.record_mut(slot.at);
         let newest = arena.view(entry);
-        assert!(version.seqno > newest.seqno(), "operands of a key come in the order of their seqnos");
+        assert!(version.seqno > newest.seqno(), "operands of a key arrive in seqno order");
         let is_needed = is_needed(newest.seqno(), keep_from);
         let (bytes_before, footprint) = (newest.value().len(), newest.footprint_bytes());
         let mut sink = VersionSink { drops: &mut self.drops, rarer: &mut self.rarer_drops };
@@ -110,7 +110,7 @@ fn is_stack(version: View<'_>) -> bool {
     matches!(version.kind(), Kind::Operands | Kind::Unmerged)
 }
 
-/// Whether the newest snapshot, or an older one, may read a version when there is a newer one.
+/// Whether the newest snapshot, or an older one, may read a version that has a newer one.
 #[inline]
 fn is_needed(seqno: Seqno, keep_from: Option<Seqno>) -> bool {
     keep_from.is_some_and(|newest_snapshot| seqno <= newest_snapshot)
@@ -126,8 +126,8 @@ fn add_late(arena: &Arena, entry: &mut Record, version: &Version<'_>, is_needed:
     InsertOutcome { memory_bytes_added: usize_of(grown), ..InsertOutcome::default() }
 }
 
-/// Puts a version on top of those of an entry; returns the bytes by which memory grew. `room`: for so many
-/// more bytes of its value.
+/// Links a version on top of those of an entry; returns the bytes by which memory grew. `room` is the reserve
+/// for more bytes of its value.
 #[inline]
 fn put_on_top(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
     let (newer, grown) = arena.write_with_room(version, None, room);
@@ -136,7 +136,7 @@ fn put_on_top(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: us
     grown
 }
 
-/// The same, in the place of the newest version.
+/// Like [`put_on_top`], but replaces the newest version.
 #[inline]
 fn take_place(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
     let older = arena.set_prev(entry, None);
@@ -145,7 +145,7 @@ fn take_place(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: us
     grown
 }
 
-/// Operands on top of the newest version, merged if that is cheap.
+/// Stacks operands on the newest version, merging them if that is cheap.
 fn stacked_upon(newest: View<'_>, version: &Version<'_>, full_merge: &FullMerge) -> (Kind, Vec<u8>) {
     let bytes_before = newest.value().len();
     let mut value = Vec::with_capacity(bytes_before + version.value.len() + 8);
@@ -156,8 +156,8 @@ fn stacked_upon(newest: View<'_>, version: &Version<'_>, full_merge: &FullMerge)
     is_worth_merging.then(|| full_merge.try_full_merge(&stacked, false)).flatten().unwrap_or((kind, value))
 }
 
-/// What grew will grow again, merged or not; as much room as there is value keeps the copies to about its
-/// bytes.
+/// A value that grew will grow again, merged or not. As much room as the value's size limits the total cost
+/// of copies to about its bytes.
 fn room_for_more(version: &Version<'_>, bytes_before: usize) -> usize {
     let bytes = version.value.len();
     let is_open = matches!(version.kind, Kind::Operands | Kind::Unmerged);

@@ -108,7 +108,7 @@ impl Model {
 }
 
 #[test]
-fn it_agrees_with_a_map_of_all_versions_at_every_snapshot() {
+fn memtable_matches_a_model_of_all_versions_at_every_snapshot() {
     for seed in 0..if cfg!(miri) { 1 } else { 12 } {
         let mut dice = Dice(seed << 32);
         let table = Arc::new(new_table());
@@ -129,7 +129,7 @@ fn it_agrees_with_a_map_of_all_versions_at_every_snapshot() {
             if snapshots.len() > 3 {
                 let at = dice.below(4) as usize;
                 model.compare_seeks(&table, &mut dice, snapshots[at]);
-                // From here on the table may forget what only this snapshot could see.
+                // From here on the table may drop versions that only this snapshot could see.
                 snapshots.swap_remove(at);
             }
             if step % 1500 == 0 {
@@ -159,7 +159,7 @@ fn it_agrees_with_a_map_of_all_versions_at_every_snapshot() {
 }
 
 #[test]
-fn versions_that_arrive_late_go_where_they_belong() {
+fn late_versions_are_linked_in_seqno_order() {
     let mut dice = Dice(77);
     for _ in 0..200 {
         let table = new_table();
@@ -182,7 +182,7 @@ fn versions_that_arrive_late_go_where_they_belong() {
 }
 
 #[test]
-fn without_a_snapshot_a_value_that_fits_is_replaced_in_place() {
+fn fitting_value_is_replaced_in_place_without_a_snapshot() {
     let table = new_table();
     assert!(put(&table, 1, b"key", &[1; 100], None).new_key);
     let memory = table.memory_bytes();
@@ -200,7 +200,7 @@ fn without_a_snapshot_a_value_that_fits_is_replaced_in_place() {
 }
 
 #[test]
-fn a_version_that_a_snapshot_sees_is_kept_and_later_ones_are_not() {
+fn only_versions_visible_to_a_snapshot_are_kept() {
     let table = new_table();
     put(&table, 1, b"key", b"one", None);
     assert!(!put(&table, 5, b"key", b"five", Some(3)).replaced_in_place);
@@ -215,7 +215,7 @@ fn a_version_that_a_snapshot_sees_is_kept_and_later_ones_are_not() {
 }
 
 #[test]
-fn of_two_versions_with_one_seqno_the_later_call_wins() {
+fn later_insert_with_equal_seqno_wins() {
     let table = new_table();
     for value in [&b"first"[..], b"second, longer", b"third"] {
         put(&table, 1, b"key", value, Some(9));
@@ -225,7 +225,7 @@ fn of_two_versions_with_one_seqno_the_later_call_wins() {
 }
 
 #[test]
-fn threads_with_keys_of_their_own_lose_none() {
+fn threads_with_distinct_keys_lose_no_insert() {
     let table = new_table();
     let added = AtomicU64::new(table.memory_bytes());
     let count = if cfg!(miri) { 60u32 } else { 20_000 };
@@ -257,7 +257,7 @@ fn threads_with_keys_of_their_own_lose_none() {
 }
 
 #[test]
-fn threads_with_the_same_keys_end_with_the_highest_seqno() {
+fn threads_with_shared_keys_end_with_the_highest_seqno() {
     let table = new_table();
     let next = AtomicU64::new(1);
     let rounds = if cfg!(miri) { 100 } else { 40_000 };
@@ -287,7 +287,7 @@ fn threads_with_the_same_keys_end_with_the_highest_seqno() {
 }
 
 #[test]
-fn big_keys_and_values_are_kept_whole() {
+fn large_keys_and_values_are_stored_intact() {
     let table = Arc::new(new_table());
     let value = |i: u8, bytes: usize| vec![i; bytes];
     let sizes = [0, 1, 1000, 1 << 20, 10 << 20, (256 << 10) - 30, 256 << 10, 100_000];
@@ -305,7 +305,7 @@ fn big_keys_and_values_are_kept_whole() {
 }
 
 #[test]
-fn ascending_keys_fill_leaves_and_descending_ones_work() {
+fn ascending_keys_fill_leaves_and_descending_keys_work() {
     let count = 20_000u64;
     let key = |i: u64| format!("event/{i:016}").into_bytes();
     let (up, down) = (new_table(), new_table());
@@ -321,7 +321,7 @@ fn ascending_keys_fill_leaves_and_descending_ones_work() {
 }
 
 #[test]
-fn an_empty_memtable_costs_less_than_a_kibibyte_and_a_small_one_little_more() {
+fn empty_and_small_memtables_use_little_memory() {
     let table = new_table();
     assert!(table.memory_bytes() < 1 << 10, "{} bytes", table.memory_bytes());
     assert!(table.is_empty() && table.min_seqno().is_none() && table.max_key().is_none());
@@ -333,7 +333,7 @@ fn an_empty_memtable_costs_less_than_a_kibibyte_and_a_small_one_little_more() {
 }
 
 #[test]
-fn ranges_are_estimated_to_within_a_leaf() {
+fn range_estimates_are_exact_to_within_a_leaf() {
     let table = new_table();
     let key = |i: u32| i.to_be_bytes();
     for i in 0..10_000u32 {
@@ -364,7 +364,7 @@ mod drops;
 mod operands;
 
 #[test]
-fn for_each_key_shows_all_versions_of_each_key_in_order() {
+fn for_each_key_visits_all_versions_in_key_order() {
     let table = Memtable::new(ChunkPool::new(0));
     let keys = 0..if cfg!(miri) { 40_u32 } else { 900 };
     for seqno in 1..=3 {

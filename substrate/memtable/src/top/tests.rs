@@ -3,7 +3,7 @@ use testudo_base::chunks::ChunkPool;
 use super::*;
 
 #[test]
-fn what_an_insert_changes_of_a_leaf_is_in_the_cache_line_of_its_lock() {
+fn leaf_fields_changed_by_inserts_share_the_lock_cache_line() {
     let arena = Arena::new(ChunkPool::new(0));
     let top = Top::new(&arena);
     let leaf = &top.branches[0].leaves[0];

@@ -1,9 +1,9 @@
-//! How long an evicted record is remembered.
+//! How long evicted records are remembered.
 
 use super::*;
 
 #[test]
-fn a_record_is_remembered_until_so_much_more_was_evicted() {
+fn evictions_are_remembered_for_a_bounded_volume() {
     let pool = ChunkPool::new(16 << 20);
     let recent = Division::ghost_bytes(16 << 20);
     let mut ghosts = Ghosts::new(&pool, 1);
@@ -19,23 +19,23 @@ fn a_record_is_remembered_until_so_much_more_was_evicted() {
     ];
     for (evicted, expected) in cases {
         ghosts.remember(7, 1024);
-        // All of one tag, so that they take no other place.
+        // All with the same tag, so that they take no other place.
         (0..evicted / 1024).for_each(|_| ghosts.remember(1 << 20, 1024));
         assert_eq!(ghosts.recall(7), expected, "{evicted} bytes later");
     }
 }
 
 #[test]
-fn tags_that_share_a_place_are_told_apart() {
+fn colliding_tags_are_distinguished() {
     let pool = ChunkPool::new(16 << 20);
     let mut ghosts = Ghosts::new(&pool, 1);
     ghosts.remember(70, 100);
     assert!(ghosts.recall(71).is_none() && ghosts.recall(70).is_some());
 }
 
-/// A budget can be changed while the store is open.
+/// The budget can be changed while the store is open.
 #[test]
-fn there_are_as_many_places_as_the_memory_of_the_day_asks_for() {
+fn ghost_table_follows_the_memory_limit() {
     let pool = ChunkPool::new(8 << 20);
     let mut ghosts = Ghosts::new(&pool, 1);
     let of = |memory: u64| memory / 64;

@@ -5,7 +5,7 @@ use crate::RestoredRecord;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(7);
 
-/// A flush without updates: it only begins another state.
+/// A flush without updates: it only starts another state.
 struct Nothing;
 
 impl Cursor for Nothing {
@@ -60,7 +60,7 @@ fn filled(cache: &Arc<RecordCache>, count: u32) -> KeyspaceRecords {
 }
 
 #[test]
-fn what_is_used_most_comes_first_and_comes_back() {
+fn most_used_records_are_exported_first_and_restored() {
     let (_pool, before) = cache(4 << 20);
     let records = filled(&before, 1000);
     for number in 500..510 {
@@ -86,7 +86,7 @@ fn what_is_used_most_comes_first_and_comes_back() {
 }
 
 #[test]
-fn a_record_of_a_later_state_is_not_handed_out_and_none_comes_back_to_one() {
+fn later_records_are_not_exported_or_restored_to_older_states() {
     let (_pool, before) = cache(4 << 20);
     let first = filled(&before, 10);
     let second = first.advance(&mut Nothing, false).unwrap();
@@ -100,21 +100,21 @@ fn a_record_of_a_later_state_is_not_handed_out_and_none_comes_back_to_one() {
 }
 
 #[test]
-fn records_come_back_as_far_as_there_is_memory_and_displace_none() {
+fn restore_uses_only_free_memory() {
     let (_pool, large) = cache(4 << 20);
     let hot = collected(&large, &filled(&large, 10_000));
     let (pool, small) = cache(256 << 10);
     let records = KeyspaceRecords::new(&small, KEYSPACE);
     let done = hot.iter().take_while(|record| records.restore(record) == RestoredRecord::Done).count();
     assert!((200..3000).contains(&done), "{done} records");
-    // The index may grow by a little more than there is.
+    // The index may slightly exceed the limit.
     assert!(pool.total_bytes() <= 264 << 10, "{} bytes", pool.total_bytes());
-    // A full bucket of the index forgets one.
+    // A full bucket of the index evicts a record.
     assert!(small.stats().records > u64::try_from(done / 2).unwrap(), "{:?}", small.stats());
 }
 
 #[test]
-fn a_record_that_is_too_long_for_a_smaller_cache_is_not_counted() {
+fn too_long_record_for_a_smaller_cache_is_not_counted() {
     let (_pool, large) = cache(64 << 20);
     let records = KeyspaceRecords::new(&large, KEYSPACE);
     records.fill(&key(1), hash_key(&key(1)), &[1; 6000], 0);
@@ -126,7 +126,7 @@ fn a_record_that_is_too_long_for_a_smaller_cache_is_not_counted() {
 }
 
 #[test]
-fn what_comes_back_is_as_old_as_it_was() {
+fn restored_records_keep_their_age() {
     const COUNT: u32 = 40_000;
     let (_, before) = cache(16 << 20);
     let hot = collected(&before, &filled(&before, COUNT));
@@ -134,7 +134,7 @@ fn what_comes_back_is_as_old_as_it_was() {
     let (pool, after) = cache(16 << 20);
     let records = KeyspaceRecords::new(&after, KEYSPACE);
     assert!(hot.iter().all(|record| records.restore(record) == RestoredRecord::Done));
-    // What comes meanwhile is newer.
+    // Records inserted meanwhile are newer.
     let new = COUNT..COUNT + 1_000;
     new.clone().for_each(|number| records.fill(&key(number), hash_key(&key(number)), &[1; 100], 0));
     pool.set_limit(3 << 20);
@@ -142,6 +142,6 @@ fn what_comes_back_is_as_old_as_it_was() {
     let numbers = || kept.iter().map(|record| u32::from_be_bytes(record.key[..].try_into().unwrap()));
     let of_new = numbers().filter(|number| new.contains(number)).count();
     let of_older_half = numbers().filter(|number| *number < COUNT / 2).count();
-    assert!(of_new > 950 && kept.len() > 5_000, "{of_new} new ones of {} that are left", kept.len());
+    assert!(of_new > 950 && kept.len() > 5_000, "{of_new} new ones of {} remaining", kept.len());
     assert!(of_older_half < kept.len() / 20, "{of_older_half} of the older half, of {}", kept.len());
 }

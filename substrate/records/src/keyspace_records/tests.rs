@@ -1,4 +1,4 @@
-//! Readers of old and new states, against a model of every state.
+//! Readers of old and new states, compared with a model of every state.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::*;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Updates as a flush shows them.
+/// Updates in the form that a flush provides.
 struct Updates {
     entries: Vec<OwnedEntry>,
     at: Option<usize>,
@@ -20,20 +20,20 @@ impl Cursor for Updates {
         Ok(())
     }
     fn seek_last(&mut self) -> Result<()> {
-        unreachable!("a flush goes forward")
+        unreachable!("a flush moves forward only")
     }
     fn seek(&mut self, _: &[u8]) -> Result<()> {
-        unreachable!("a flush goes forward")
+        unreachable!("a flush moves forward only")
     }
     fn seek_before(&mut self, _: &[u8]) -> Result<()> {
-        unreachable!("a flush goes forward")
+        unreachable!("a flush moves forward only")
     }
     fn next(&mut self) -> Result<()> {
         self.at = self.at.map(|at| at + 1);
         Ok(())
     }
     fn prev(&mut self) -> Result<()> {
-        unreachable!("a flush goes forward")
+        unreachable!("a flush moves forward only")
     }
     fn entry(&self) -> Option<Entry<'_>> {
         let OwnedEntry { key, kind, value } = self.entries.get(self.at?)?;
@@ -78,12 +78,12 @@ fn flush(random: &mut Random, state: &mut State, epoch: usize) -> Updates {
     Updates { entries: changed.into_iter().map(entry).collect(), at: None }
 }
 
-/// One run: states come and go, and readers of all of them read and fill.
+/// One run: states are created, and readers of all states read and fill.
 fn run(seed: u64, limit_bytes: u64) -> u64 {
     let mut random = Random(seed);
     let pool = ChunkPool::new(limit_bytes);
     let cache = RecordCache::new(&pool, 1 << 20);
-    // Two keyspaces with the same keys; each has its states, of which old ones stay in use.
+    // Two keyspaces with the same keys; each has its states, and old ones stay in use.
     let mut histories: Vec<Vec<(State, KeyspaceRecords)>> =
         (1..3).map(|id| vec![(State::new(), KeyspaceRecords::new(&cache, KeyspaceId(id)))]).collect();
     for _ in 0..4_000 {
@@ -116,7 +116,7 @@ fn run(seed: u64, limit_bytes: u64) -> u64 {
 }
 
 #[test]
-fn readers_of_every_state_see_what_their_state_says() {
+fn readers_of_every_state_match_the_model() {
     let mut hits = 0;
     for seed in 0..40 {
         hits += run(seed, 1 << 20);
@@ -126,7 +126,7 @@ fn readers_of_every_state_see_what_their_state_says() {
 }
 
 #[test]
-fn a_fill_of_an_older_state_is_refused() {
+fn fill_from_an_older_state_is_refused() {
     let cache = RecordCache::new(&ChunkPool::new(1 << 20), 1 << 20);
     let old = KeyspaceRecords::new(&cache, KeyspaceId(1));
     let entry = OwnedEntry { key: b"k".to_vec(), kind: Kind::Value, value: b"new".to_vec() };
@@ -139,7 +139,7 @@ fn a_fill_of_an_older_state_is_refused() {
 }
 
 #[test]
-fn hot_records_are_replaced_and_cold_ones_come_in_if_wanted() {
+fn flush_replaces_hot_records_and_admits_cold_ones_on_request() {
     let cache = RecordCache::new(&ChunkPool::new(1 << 20), 1 << 20);
     let old = KeyspaceRecords::new(&cache, KeyspaceId(1));
     old.fill(b"hot", hash_key(b"hot"), b"1", 0);
@@ -153,7 +153,7 @@ fn hot_records_are_replaced_and_cold_ones_come_in_if_wanted() {
 }
 
 #[test]
-fn a_cache_without_records_takes_none_and_no_memory() {
+fn disabled_cache_accepts_no_records_and_no_memory() {
     let pool = ChunkPool::new(1 << 20);
     let cache = RecordCache::without_records(&pool);
     let index_bytes = cache.stats().used_bytes;

@@ -1,4 +1,4 @@
-//! Memory that goes to write buffers and comes back.
+//! Memory that moves to write buffers and back.
 
 use testudo_base::{KeyspaceId, checksum::hash_key};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::KeyspaceRecords;
 
 #[test]
-fn write_buffers_get_the_memory_that_records_had() {
+fn write_buffers_reclaim_memory_of_records() {
     let budget = 32 << 20;
     let pool = ChunkPool::new(8 << 20);
     let cache = RecordCache::new(&pool, budget);
@@ -28,5 +28,5 @@ fn write_buffers_get_the_memory_that_records_had() {
     fill();
     assert!(cache.stats().used_bytes > 7 << 20);
     drop((records, cache));
-    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "nothing is left behind");
+    assert_eq!(pool.used_bytes(), pool.idle_bytes(), "no memory is leaked");
 }

@@ -1,9 +1,9 @@
-//! Records of all lengths, side by side.
+//! Records of all lengths, stored contiguously.
 
 use super::*;
 
 #[test]
-fn records_of_all_lengths_stand_side_by_side() {
+fn records_of_all_lengths_are_stored_contiguously() {
     let pool = ChunkPool::new(1 << 20);
     let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
     let segment = Segment::new(7, Part::Main, pool.take(32 << 10), home);
@@ -41,11 +41,11 @@ fn records_of_all_lengths_stand_side_by_side() {
 }
 
 #[test]
-fn readers_see_a_record_before_or_after_it_is_rewritten_never_between() {
+fn readers_never_see_a_partially_rewritten_record() {
     let pool = ChunkPool::new(1 << 20);
     let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
     let segment = Segment::new(7, Part::Main, pool.take(32 << 10), home);
-    // Of as many words, and of 49 to 56 bytes.
+    // Equal in words, with 49 to 56 bytes.
     let value = |flushes: u32| vec![flushes.to_le_bytes()[0]; 49 + usize_of(u64::from(flushes % 8))];
     fn record(flushes: u32, value: &[u8]) -> Record<'_> {
         Record { tag: 5, keyspace: KeyspaceId(3), flushes, key: b"key", value }
@@ -76,7 +76,7 @@ fn readers_see_a_record_before_or_after_it_is_rewritten_never_between() {
 }
 
 #[test]
-fn what_is_too_long_is_not_a_record() {
+fn oversized_keys_and_values_have_no_record_size() {
     let long = vec![0; LENGTH_MAX + 1];
     let record = |key, value| Record { tag: 0, keyspace: KeyspaceId(1), flushes: 0, key, value };
     assert!(record(&long, b"").words().is_none() && record(b"", &long).words().is_none());
@@ -84,7 +84,7 @@ fn what_is_too_long_is_not_a_record() {
 }
 
 #[test]
-fn memory_and_number_go_home_with_the_last_holder() {
+fn memory_and_id_are_returned_with_the_last_reference() {
     let pool = ChunkPool::new(1 << 20);
     let home = Arc::new(Home { pool: Arc::clone(&pool), free_ids: Mutex::new(Vec::new()) });
     let segment = Segment::new(7, Part::Main, pool.take(4 << 10), Arc::clone(&home));

@@ -1,16 +1,16 @@
-//! The segments of one part of a shard, in the order in which they end.
+//! The segments of one part of a shard, in eviction order.
 //!
-//! New records go to the newest segment. What an earlier cache had comes back newest first, and each of its
-//! segments becomes the oldest one.
+//! New records go to the newest segment. Records of an earlier cache are restored newest first, and each
+//! segment of restored records becomes the oldest one.
 //!
 //! **Invariants**
-//! - At most two segments grow: the newest, and the oldest if that is of what comes back.
+//! - At most two segments grow: the newest, and the oldest if it holds restored records.
 
 use std::collections::VecDeque;
 
 use crate::{segment::FIRST_PLACE, slot::Location};
 
-/// A segment, and where its last record ends.
+/// A segment, and the end of its last record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) id: u32,
@@ -22,10 +22,10 @@ impl Queued {
         Self { id, end: FIRST_PLACE }
     }
 
-    /// Room for a record at its end.
+    /// Returns room for a record at its end.
     fn place(&mut self, words: usize, segment_words: usize) -> Option<Location> {
         let at = Location { segment: self.id, place: self.end };
-        debug_assert!(words > 0 && at.place >= FIRST_PLACE, "behind what is there");
+        debug_assert!(words > 0 && at.place >= FIRST_PLACE, "a position after the existing records");
         (at.place + words <= segment_words).then(|| {
             self.end += words;
             at
@@ -38,9 +38,9 @@ impl Queued {
 pub(super) struct Queue {
     /// Oldest first.
     closed: VecDeque<Queued>,
-    /// The segment that grows.
+    /// The growing segment.
     open: Option<Queued>,
-    /// The oldest segment, if that grows with what an earlier cache had.
+    /// The oldest segment, if it is growing with restored records.
     restored: Option<u32>,
 }
 
@@ -61,19 +61,19 @@ impl Queue {
         self.closed.extend(self.open.take());
     }
 
-    /// The segment `id`, which is empty, grows from now on.
+    /// Makes `id`, an empty segment, the growing one.
     pub(super) fn begin(&mut self, id: u32) {
         self.close_open();
         self.open = Some(Queued::empty(id));
     }
 
-    /// The segment `id`, which is empty, grows with what an earlier cache had, and is the oldest.
+    /// Makes `id`, an empty segment, the oldest one, growing with restored records.
     pub(super) fn begin_restored(&mut self, id: u32) {
         self.closed.push_front(Queued::empty(id));
         self.restored = Some(id);
     }
 
-    /// Takes the oldest segment out; the one that grows is closed for that if there is no other.
+    /// Removes the oldest segment; closes the growing one for this if there is no other.
     pub(super) fn take_oldest(&mut self) -> Option<Queued> {
         if self.closed.is_empty() {
             self.close_open();
@@ -83,12 +83,12 @@ impl Queue {
         Some(oldest)
     }
 
-    /// Room for a record in the segment that grows.
+    /// Returns room for a record in the growing segment.
     pub(super) fn place_in_open(&mut self, words: usize, segment_words: usize) -> Option<Location> {
         self.open.as_mut()?.place(words, segment_words)
     }
 
-    /// Room for a record in the segment that grows with what an earlier cache had.
+    /// Returns room for a record in the growing segment of restored records.
     pub(super) fn place_in_restored(&mut self, words: usize, segment_words: usize) -> Option<Location> {
         let restored = self.restored?;
         self.closed.front_mut().filter(|oldest| oldest.id == restored)?.place(words, segment_words)

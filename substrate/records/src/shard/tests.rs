@@ -1,4 +1,4 @@
-//! Who is carried on and who dies, and that memory is what it is said to be.
+//! Which records are carried over or evicted, and that memory accounting is correct.
 
 use testudo_base::checksum::hash_key;
 
@@ -30,7 +30,7 @@ fn insert(shard: &Shard, number: u32) {
     shard.lock().insert(&record, Standing::NEW);
 }
 
-/// Whether it is there; a use, if so.
+/// Whether the record is cached; counts as a use.
 fn look(shard: &Shard, number: u32) -> bool {
     let layout = shard.layout_full();
     let found = layout.find(tag(&key(number)), KeyspaceId(1), &key(number));
@@ -43,7 +43,7 @@ fn look(shard: &Shard, number: u32) -> bool {
 }
 
 #[test]
-fn used_records_stay_and_others_pass_through() {
+fn used_records_stay_and_unused_ones_are_evicted() {
     let (_, shard) = shard(12);
     (0..20).for_each(|number| insert(&shard, number));
     for number in 20..5_000 {
@@ -51,7 +51,7 @@ fn used_records_stay_and_others_pass_through() {
         insert(&shard, number);
     }
     let kept = (0..20).filter(|hot| look(&shard, *hot)).count();
-    assert!(kept >= 18, "{kept} of 20 records were kept that are used all the time");
+    assert!(kept >= 18, "{kept} of 20 constantly used records were kept");
     let stats = shard.stats();
     assert!(stats.records > 200, "{stats:?}");
     let present = (0..5_000).filter(|number| look(&shard, *number)).count();
@@ -59,8 +59,8 @@ fn used_records_stay_and_others_pass_through() {
 }
 
 #[test]
-fn what_is_used_once_more_stays_while_others_pass_through() {
-    // Twenty are used, once, and never again while ten times the cache is read once or written by a flush.
+fn record_used_once_survives_a_scan() {
+    // Twenty are used once, and never again while ten times the cache is read once or written by a flush.
     let (_, shard) = shard(32);
     (0..20).for_each(|number| insert(&shard, number));
     (0..20).for_each(|number| assert!(look(&shard, number)));
@@ -71,7 +71,7 @@ fn what_is_used_once_more_stays_while_others_pass_through() {
 }
 
 #[test]
-fn a_record_that_comes_again_soon_after_it_went_stays() {
+fn record_that_returns_soon_after_eviction_stays() {
     let (_, shard) = shard(32);
     let put = |number: u32| {
         let key = key(number);
@@ -83,16 +83,16 @@ fn a_record_that_comes_again_soon_after_it_went_stays() {
     };
     (0..3_000).for_each(put);
     let gone: Vec<u32> = (1_800..2_100).filter(|number| !look(&shard, *number)).collect();
-    assert!(gone.len() > 100, "{} went", gone.len());
+    assert!(gone.len() > 100, "{} were evicted", gone.len());
     gone.iter().take(100).copied().for_each(put);
     (3_000..6_000).for_each(put);
     let stayed = gone.iter().take(100).filter(|number| look(&shard, **number)).count();
     // The table has places for about half of them.
-    assert!(stayed > 25, "{stayed} of 100 came again and stayed");
+    assert!(stayed > 25, "{stayed} of 100 returned and stayed");
 }
 
 #[test]
-fn a_record_of_the_same_size_takes_the_place_of_the_one_before() {
+fn record_of_equal_size_is_replaced_in_place() {
     let (pool, shard) = shard(16);
     (0..200).for_each(|number| insert(&shard, number));
     let used = pool.used_bytes();
@@ -113,22 +113,22 @@ fn a_record_of_the_same_size_takes_the_place_of_the_one_before() {
     let longer = [8; 120];
     let record =
         Record { tag: tag(&key(1)), keyspace: KeyspaceId(1), flushes: 50, key: &key(1), value: &longer };
-    assert!(!shard.lock().replace(&record), "it has no place there");
+    assert!(!shard.lock().replace(&record), "it does not fit there");
 }
 
 #[test]
-fn a_full_cache_of_used_records_still_takes_new_ones() {
+fn full_cache_of_used_records_accepts_new_ones() {
     let (pool, shard) = shard(8);
     for number in 0..3_000 {
         insert(&shard, number);
-        assert!(look(&shard, number), "the newest record is there");
+        assert!(look(&shard, number), "the newest record is cached");
         (0..3).for_each(|_| assert!(look(&shard, number)));
     }
-    assert!(pool.used_bytes() <= 9 * u64_of(SEGMENT_BYTES), "bound and spare segment");
+    assert!(pool.used_bytes() <= 9 * u64_of(SEGMENT_BYTES), "limit plus the spare segment");
 }
 
 #[test]
-fn memory_is_given_up_to_the_last_segment() {
+fn memory_is_given_up_down_to_the_last_segment() {
     let (pool, shard) = shard(16);
     for number in 0..1_000 {
         insert(&shard, number);
@@ -149,7 +149,7 @@ fn memory_is_given_up_to_the_last_segment() {
 }
 
 #[test]
-fn a_reader_keeps_what_it_looks_at() {
+fn reader_keeps_its_segment_alive() {
     let (_, shard) = shard(3);
     insert(&shard, 1);
     let layout = shard.layout_full();
@@ -160,7 +160,7 @@ fn a_reader_keeps_what_it_looks_at() {
 }
 
 #[test]
-fn removed_records_are_gone_and_leave_no_trace() {
+fn removed_records_leave_no_entries() {
     let (_, shard) = shard(16);
     (0..200).for_each(|number| insert(&shard, number));
     for number in 0..200 {
@@ -172,7 +172,7 @@ fn removed_records_are_gone_and_leave_no_trace() {
 }
 
 #[test]
-fn what_is_too_large_for_a_segment_is_not_cached() {
+fn oversized_records_are_not_cached() {
     let (_, shard) = shard(16);
     let value = vec![1; SEGMENT_BYTES / 8];
     let record = Record { tag: tag(b"k"), keyspace: KeyspaceId(1), flushes: 0, key: b"k", value: &value };
@@ -181,7 +181,7 @@ fn what_is_too_large_for_a_segment_is_not_cached() {
 }
 
 #[test]
-fn an_index_that_grew_leaves_the_memory_of_the_smaller_ones() {
+fn grown_index_releases_the_memory_of_smaller_ones() {
     let pool = ChunkPool::new(64 << 20);
     let shard = Shard::new(&pool, Spare::new(&pool), 256 << 10, 1);
     let index_bytes = || shard.layout_full().index.bytes();
@@ -191,6 +191,6 @@ fn an_index_that_grew_leaves_the_memory_of_the_smaller_ones() {
     let chunks = u64_of(segments) * (256 << 10);
     let ghosts = pool.limit_bytes() / 64;
     let others = pool.total_bytes() - chunks - index_bytes() - ghosts;
-    // Those that lay in small pieces.
-    assert!(others < index_bytes() / 3, "{others} bytes beside segments and index");
+    // Indexes that were allocated in small pieces.
+    assert!(others < index_bytes() / 3, "{others} bytes apart from segments and index");
 }

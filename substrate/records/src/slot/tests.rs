@@ -1,9 +1,9 @@
-//! Bits.
+//! The bit layout of slots.
 
 use super::*;
 
 #[test]
-fn a_slot_gives_back_what_was_put_in() {
+fn slot_fields_round_trip() {
     for (segment, place) in [(0, 1), (SEGMENTS_MAX - 1, SEGMENT_WORDS_MAX - 1), (77, 12_345)] {
         for priority in 0..=PRIORITY_MAX {
             let at = Location { segment, place };

@@ -1,18 +1,18 @@
 #![expect(unsafe_code, reason = "many writers fill disjoint ranges of one buffer at the same time")]
-//! A buffer of log bytes that several writers fill at once, each its own range.
+//! A buffer of log bytes that several writers fill concurrently, each its own range.
 //!
-//! A buffer goes round in a circle of owners, each a type of its own: [`EmptyBuffer`] → [`ActiveBuffer`]
-//! (hands out ranges) → [`SealedBuffer`] (waits until they are filled, gives the bytes) → empty again.
+//! A buffer passes through a cycle of owners, each with its own type: [`EmptyBuffer`] → [`ActiveBuffer`]
+//! (hands out ranges) → [`SealedBuffer`] (waits until they are filled, yields the bytes) → empty again.
 //!
 //! **Invariants**
-//! - At any moment a buffer's memory has one owner of these types, besides the [`Claim`]s on it.
+//! - At any moment a buffer's memory has one owner of these types, in addition to the [`Claim`]s on it.
 //! - The ranges of the claims of one turn are disjoint, because one `ActiveBuffer` hands them out in order.
-//! - The sum over `filled` is that of the lengths of the claims dropped in this turn, and the last thing a
-//!   claim does to the memory is to add to it. So once it equals the length handed out, nobody but the owner
-//!   can reach the memory. It is freed or used anew only then; memory whose claims were leaked is leaked.
-//! - In a buffer that is kept in a file, length and seqnos of a claim are stored before the claim is given
-//!   out, so that after the end of the process the records behind one that was never filled can be found.
-//! - Writers that run side by side write to no cache line in common but the ends of their ranges.
+//! - The sum over `filled` is the total length of the claims dropped in this turn. Adding to it is a claim's
+//!   last access to the memory, so once it equals the length handed out, only the owner can reach the memory.
+//!   Only then is the memory freed or reused; memory whose claims were leaked is leaked.
+//! - In a buffer kept in a file, length and seqnos of a claim are stored before the claim is handed out.
+//!   After the end of the process, the records behind an unfilled one can therefore be found.
+//! - Concurrent writers share no cache lines except at the ends of their ranges.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -42,11 +42,12 @@ use crate::segment::{
     wal_format::stamp_record,
 };
 
-/// Counters of filled bytes per buffer; threads share them evenly.
+/// Counters of filled bytes per buffer; threads are spread evenly over them.
 const COUNTER_COUNT: usize = scaled(8, 2);
 
-/// Where threads sleep until a buffer is filled, of all buffers of the process: a claim must not touch its
-/// buffer after it has counted itself as filled. Rarely used, since a copy takes less than a microsecond.
+/// Where threads sleep until a buffer is filled. Shared by all buffers of the process, because a claim must
+/// not touch its buffer after it has counted itself as filled. Rarely used: a copy takes less than a
+/// microsecond.
 static GATE: Mutex<()> = Mutex::new(());
 static SOME_FILLED: Condvar = Condvar::new();
 static SLEEPER_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -67,10 +68,10 @@ pub(crate) struct TailFile {
     pub(crate) number: u64,
 }
 
-/// What the bytes of a buffer lie in.
+/// The backing memory of a buffer.
 enum Place {
     Heap(#[expect(dead_code, reason = "owns the memory")] LargeSlice<Page>),
-    /// A file of the store, behind its header.
+    /// A file of the store, after its header.
     Kept(TailFile),
 }
 
@@ -84,9 +85,8 @@ struct Memory {
 
 // SAFETY: the memory at `base` belongs to `place`, which moves between threads like any owner.
 unsafe impl Send for Memory {}
-// SAFETY: the memory at `base` is reached only through the range of a live claim, and these are disjoint, or
-// through the one owner after all claims of the turn were dropped, which the acquiring loads of `filled`
-// order.
+// SAFETY: the memory at `base` is reached only through the disjoint ranges of live claims, or through the one
+// owner after all claims of the turn were dropped. The acquiring loads of `filled` order these accesses.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -103,20 +103,20 @@ impl Memory {
         Box::new(Self { place: Place::Kept(file), base, capacity, filled: Default::default() })
     }
 
-    /// Address of the byte at `offset`. REQUIRES: it is within the buffer, or just at its end.
+    /// Address of the byte at `offset`. REQUIRES: it is within the buffer or at its end.
     #[inline]
     fn address(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.capacity, "within the buffer");
         self.base.wrapping_add(offset)
     }
 
-    /// What the file of the buffer states of its use.
+    /// The words of the buffer's file that state its use.
     #[inline]
     fn turn_words(&self) -> Option<&[AtomicU64; 4]> {
         let Place::Kept(file) = &self.place else { return None };
         let words: *mut AtomicU64 = file.mapping.start().as_ptr().cast();
         // SAFETY: the words lie within the header page of the mapping, which lives as long as `self`. They
-        // are aligned, and nothing else than atomics refers to them.
+        // are aligned, and only atomics refer to them.
         Some(unsafe { &*words.wrapping_add(TURN_WORD).cast() })
     }
 
@@ -125,14 +125,14 @@ impl Memory {
     }
 }
 
-/// The owner's hand on a buffer, whose claims have another one.
+/// The owner's handle to a buffer; claims have a different one.
 struct OwnedMemory {
     memory: NonNull<Memory>,
-    /// What is acknowledged in it is written first.
+    /// Its commits are acknowledged only once they are written.
     must_write: bool,
-    /// It was made for one long record.
+    /// It was created for one long record.
     is_for_one: bool,
-    /// Bytes handed out in this turn to records, from the start on …
+    /// Bytes handed out in this turn to records, from the start onwards …
     used: usize,
     /// … and to values, from the end backwards.
     value_bytes: usize,
@@ -148,7 +148,7 @@ impl OwnedMemory {
     }
 
     fn get(&self) -> &Memory {
-        // SAFETY: the memory lives until its owner is dropped, and nobody has a `&mut` to it.
+        // SAFETY: the memory lives until its owner is dropped, and no `&mut` to it exists.
         unsafe { self.memory.as_ref() }
     }
 
@@ -159,7 +159,7 @@ impl OwnedMemory {
     fn is_filled(&self) -> bool {
         let filled_bytes = self.get().filled_bytes();
         let handed_out = self.used + self.value_bytes;
-        debug_assert!(filled_bytes <= handed_out, "only what was handed out is filled");
+        debug_assert!(filled_bytes <= handed_out, "filled bytes never exceed those handed out");
         filled_bytes == handed_out
     }
 
@@ -172,8 +172,8 @@ impl OwnedMemory {
             backoff.snooze();
         }
         let mut gate = GATE.lock();
-        // In the one order of these accesses and those of `Claim::drop`, either the claim sees the sleeper or
-        // this sees its bytes.
+        // In the single total order of these accesses and those of `Claim::drop`, either the claim sees the
+        // sleeper or the sleeper sees its bytes.
         SLEEPER_COUNT.fetch_add(1, Ordering::SeqCst);
         while !self.is_filled() {
             SOME_FILLED.wait(&mut gate);
@@ -185,25 +185,25 @@ impl OwnedMemory {
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
-        // Waiting here could be for ever: the claim may be held further up on this very stack.
+        // Waiting here could deadlock: the claim may be held further up on this very stack.
         if self.is_filled() {
-            // SAFETY: it came from a box, all claims of the turn are gone, and this is the only owner.
+            // SAFETY: it came from a box, all claims of the turn were dropped, and this is the only owner.
             drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
         }
     }
 }
 
-/// A buffer that nobody uses.
+/// A buffer that is not in use.
 pub(crate) struct EmptyBuffer(OwnedMemory);
 
 impl EmptyBuffer {
-    /// Zeroed memory of `bytes`, rounded up to whole pages, at a page's address. With `must_write`, commits
-    /// in it are acknowledged once they are written.
+    /// A buffer of zeroed memory of `bytes`, rounded up to whole pages and page-aligned. With `must_write`,
+    /// its commits are acknowledged once they are written.
     pub(crate) fn new(bytes: usize, must_write: bool) -> Self {
         Self(OwnedMemory::new(Memory::heap(bytes), must_write))
     }
 
-    /// Memory for one record of `bytes` that no other buffer has room for; it is acknowledged once it is
+    /// A buffer for one record of `bytes` that fits into no other buffer; it is acknowledged once it is
     /// written.
     pub(crate) fn for_one(bytes: usize) -> Self {
         let mut buffer = Self::new(bytes, true);
@@ -211,21 +211,21 @@ impl EmptyBuffer {
         buffer
     }
 
-    /// Whether it was made for one long record.
+    /// Whether it was created for one long record.
     pub(crate) fn is_for_one(&self) -> bool {
         self.0.is_for_one
     }
 
-    /// The same in a file, whose header this writes.
+    /// A buffer in a file, whose header this writes.
     pub(crate) fn kept(file: TailFile, header: &TailHeader) -> Self {
         let fixed = header.encode();
         let start = file.mapping.start().as_ptr();
-        // SAFETY: the mapping is longer than a header, fresh, and this is its only user.
+        // SAFETY: the mapping is longer than a header and fresh, and this is its only user.
         unsafe { ptr::copy_nonoverlapping(fixed.as_ptr(), start, fixed.len()) };
         Self(OwnedMemory::new(Memory::kept(file), false))
     }
 
-    /// The number of its file, if it has one.
+    /// Number of its file, if it has one.
     pub(crate) fn file_number(&self) -> Option<u64> {
         match &self.0.get().place {
             Place::Kept(file) => Some(file.number),
@@ -233,12 +233,12 @@ impl EmptyBuffer {
         }
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// Starts a new turn, the `turn`-th of the log, with the record of this seqno.
+    /// Starts a new turn, the `turn`-th of the log, whose first record has this seqno.
     pub(crate) fn activate(mut self, turn: u64, first_seqno: Seqno) -> ActiveBuffer {
         for counter in &self.0.get().filled {
             counter.store(0, Ordering::Relaxed);
@@ -252,17 +252,17 @@ impl EmptyBuffer {
     }
 }
 
-/// What a commit needs of a buffer.
+/// Space that a commit needs in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimSize {
     /// Bytes of the record.
     pub(crate) record_bytes: usize,
-    /// Bytes of its values that lie in value logs, 0 if it has none.
+    /// Bytes of its values in value logs; 0 if it has none.
     pub(crate) value_bytes: usize,
 }
 
 impl ClaimSize {
-    /// A record without values elsewhere.
+    /// A record without values in value logs.
     pub(crate) fn of_record(record_bytes: usize) -> Self {
         Self { record_bytes, value_bytes: 0 }
     }
@@ -271,19 +271,19 @@ impl ClaimSize {
         if self.value_bytes == 0 { 0 } else { entry_bytes(self.value_bytes) }
     }
 
-    /// Bytes of a kept buffer that has room for it.
+    /// Bytes that it needs in a kept buffer.
     pub(crate) fn kept_bytes(&self) -> usize {
         kept_bytes(self.record_bytes, self.entry_bytes())
     }
 }
 
-/// Records are written with zeros behind them up to the page, where no value may be.
+/// Records are zero-padded to whole pages when they are written, so no value may be in their last page.
 #[inline]
 fn kept_bytes(record_bytes: usize, value_bytes: usize) -> usize {
     if value_bytes == 0 { record_bytes } else { record_bytes.next_multiple_of(PAGE_SIZE) + value_bytes }
 }
 
-/// What is known of a commit when it gets its place.
+/// Properties of a commit at the time it gets its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) payload_bytes: usize,
@@ -299,7 +299,7 @@ pub(crate) struct ActiveBuffer {
 }
 
 impl ActiveBuffer {
-    /// Whether [`ActiveBuffer::claim`] finds room.
+    /// Whether [`ActiveBuffer::claim`] has room for `size`.
     #[inline]
     pub(crate) fn has_room(&self, size: ClaimSize) -> bool {
         let OwnedMemory { used, value_bytes, .. } = self.owned;
@@ -309,7 +309,7 @@ impl ActiveBuffer {
         kept_bytes(used + size.record_bytes, value_bytes + size.entry_bytes()) <= self.capacity
     }
 
-    /// Whether commits in it are acknowledged once they are written.
+    /// Whether its commits are acknowledged only once they are written.
     #[inline]
     pub(crate) fn must_write(&self) -> bool {
         self.owned.must_write
@@ -332,35 +332,35 @@ impl ActiveBuffer {
             if let Some(words) = owned.get().turn_words() {
                 state_used(words, used.0, used.1);
             }
-            // The next record is stamped under the lock, which waits until its line is there.
+            // The next record is stamped under the lock, which would otherwise wait for its cache line.
             prefetch_to_write::<2>(owned.get().address(used.0));
         }
         claim
     }
 
-    /// Hands out no more.
+    /// Ends the handing out of ranges.
     pub(crate) fn seal(self) -> SealedBuffer {
         SealedBuffer(self.owned)
     }
 }
 
-/// One writer's range of a buffer; dropping it says that the range is filled.
+/// One writer's range of a buffer; dropping it marks the range as filled.
 pub(crate) struct Claim {
     memory: NonNull<Memory>,
     start: usize,
     bytes: usize,
-    /// Where the entry of its values begins, and how long it is.
+    /// Start of the entry of its values, and its length.
     values: usize,
     entry_bytes: usize,
 }
 
-// SAFETY: the claim's range belongs to it alone, whichever thread holds it; `Memory` may be shared.
+// SAFETY: the claim alone owns its range, whichever thread holds it; `Memory` may be shared.
 unsafe impl Send for Claim {}
 // SAFETY: a shared claim gives access to nothing.
 unsafe impl Sync for Claim {}
 
 impl Claim {
-    /// The range. What stands in it before it is filled is whatever an earlier turn left.
+    /// The range. Before it is filled, it holds arbitrary bytes of an earlier turn.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let address = self.memory().address(self.start);
@@ -376,11 +376,11 @@ impl Claim {
             return None;
         }
         let address = self.memory().address(self.values);
-        // SAFETY: as above; entries are handed out from the end backwards, and end behind the last record.
+        // SAFETY: as above; entries are handed out from the end backwards and never reach the last record.
         Some(unsafe { slice::from_raw_parts_mut(address, self.entry_bytes) })
     }
 
-    /// States whose the range is, before it is filled.
+    /// Stores length and seqnos of the range before it is filled.
     #[inline]
     fn stamp(&mut self, size: ClaimSize, stamp: Stamp) {
         let Stamp { payload_bytes, first_seqno, seqno_count } = stamp;
@@ -399,7 +399,7 @@ impl Claim {
     #[inline]
     fn memory(&self) -> &Memory {
         // SAFETY: the owner does not free the memory before this claim has counted itself as filled, which
-        // is done when it is dropped.
+        // happens when it is dropped.
         unsafe { self.memory.as_ref() }
     }
 }
@@ -409,10 +409,11 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let index = COUNTER.with(Cell::get);
         let counter: *const AtomicUsize = &raw const *self.memory().filled[index];
-        // SAFETY: the counter lives until the addition is made; the reference made for the call of
-        // `fetch_add` allows that it is freed before the call returns (it has interior mutability).
+        // SAFETY: the counter lives until the addition is made. The reference made for the call of
+        // `fetch_add` allows the memory to be freed before the call returns, because it has interior
+        // mutability.
         unsafe { (*counter).fetch_add(self.bytes + self.entry_bytes, Ordering::SeqCst) };
-        // From here on the buffer may be gone.
+        // From here on the buffer may have been freed.
         if SLEEPER_COUNT.load(Ordering::SeqCst) > 0 {
             drop(GATE.lock());
             SOME_FILLED.notify_all();
@@ -426,17 +427,17 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// A buffer that waits to be written.
+/// A buffer waiting to be written.
 pub(crate) struct SealedBuffer(OwnedMemory);
 
 impl SealedBuffer {
-    /// Waits until all claims are filled and returns the bytes, zeros added up to a whole page.
+    /// Waits until all claims are filled and returns the bytes, zero-padded to whole pages.
     pub(crate) fn bytes(&mut self) -> &[u8] {
         self.0.wait_until_filled();
         let padded = self.0.used.next_multiple_of(PAGE_SIZE);
         let address = self.0.get().address(0);
-        // SAFETY: the pages lie within the buffer, whose size is a multiple of the page; all claims of the
-        // turn were dropped and no other can come, so that this owner, borrowed mutably, is alone.
+        // SAFETY: the pages lie within the buffer, whose size is a multiple of the page. All claims of the
+        // turn were dropped and no new ones can be made, so this mutably borrowed owner has exclusive access.
         let bytes = unsafe { slice::from_raw_parts_mut(address, padded) };
         bytes[self.0.used..].fill(0);
         bytes

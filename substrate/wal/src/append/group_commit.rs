@@ -1,18 +1,19 @@
-//! Rounds of syncing: one waiter leads a round on its own thread, the others wait for it or for the next one.
+//! Rounds of syncing: one waiter leads a round on its own thread; the others wait for it or for the next one.
 //!
-//! Whoever a round has served wakes up a little later than the next leader. Were that one to begin at once,
-//! threads that commit again and again would come in two halves, each waiting for the other's round. So a
-//! leader first *gathers*: it waits until as many have come as took part in the last round or came while it
-//! ran, for a part of what a round takes (decision 0028).
+//! The waiters served by a round wake up a little later than the next leader. If that leader began at once,
+//! threads that commit in a loop would split into two halves, each waiting for the other's round. So a leader
+//! first *gathers*: it waits for as many callers as took part in the last round or arrived while it ran
+//! (decision 0028). The wait is limited to a fraction of a round's duration.
 //!
 //! **Invariants**
-//! - At most one round runs. Its leader seals first, so that it covers every commit reserved before it began.
-//! - A waiter sleeps only while a round runs. The waiters that the round covers sleep at one condition
-//!   variable and are all woken at its end; those of the next round at another, and one of them is woken to
-//!   lead it. A waiter woken to lead that has nothing left to do passes the call on.
-//! - With one thread there is no sleeping and no hand-over.
-//! - Gathering ends by itself, whoever comes, and what comes meanwhile is covered by the round. After `n`
-//!   times in a row in vain the next `2^n - 1` rounds gather nobody, 63 at most.
+//! - At most one round runs. Its leader seals first, so that it covers every commit reserved before the
+//!   round.
+//! - A waiter sleeps only while a round runs. Waiters covered by the round sleep on one condition variable
+//!   and are all woken at its end. Those of the next round sleep on another, and one of them is woken to lead
+//!   it. A waiter woken to lead that has nothing left to do wakes the next one.
+//! - A single thread never sleeps and never hands over.
+//! - Gathering always ends by its time limit, and commits that arrive meanwhile are covered by the round.
+//!   After `n` unsuccessful gatherings in a row, the next `2^n - 1` rounds do not gather, 63 at most.
 
 use std::time::Duration;
 
@@ -21,19 +22,19 @@ use testudo_base::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// Of what a round takes, as long as this part of it others are waited for.
+/// Gathering lasts at most this fraction of a round's duration.
 const GATHERING_DIVISOR: u32 = 2;
-/// Where half a round is shorter, sleeping and waking up takes longer than what gathering would save.
+/// If half a round is shorter than this, sleeping and waking up takes longer than gathering saves.
 const GATHERING_MIN: Duration = Duration::from_micros(20);
-/// Whoever comes back at once has come back by then, however slow the device is.
+/// Callers that commit in a loop have returned by then, however slow the device is.
 const GATHERING_MAX: Duration = Duration::from_millis(1);
-/// Rounds that gather nobody, at most, after gathering in vain.
+/// Maximum number of rounds that skip gathering after unsuccessful ones.
 const SKIPPED_ROUNDS_MAX: u32 = 63;
 
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {
     rounds: Mutex<Rounds>,
-    /// Where waiters of round `n` sleep: at `n % 2`.
+    /// Where the waiters of round `n` sleep: at `n % 2`.
     ended: [Condvar; 2],
     /// Where the leader sleeps while it gathers.
     gathered: Condvar,
@@ -43,32 +44,32 @@ pub(crate) struct GroupCommit {
 struct Rounds {
     is_running: bool,
     number: u64,
-    /// Last seqno that the running round covers; 0 until its leader knows.
+    /// Last seqno covered by the running round; 0 until its leader has determined it.
     covered: Seqno,
-    /// The leader of the round waits for others; they wait for this round, not for the next.
+    /// The leader of the round is gathering; new callers wait for this round, not for the next.
     is_gathering: bool,
-    /// Callers that have come for the next round, or for the one that gathers.
+    /// Callers that have arrived for the next round, or for the one that is gathering.
     arrived: u32,
-    /// Those that the round covers, for as long as it runs.
+    /// Callers covered by the running round.
     participants: u32,
-    /// How many the next round waits for.
+    /// Number of callers for which the next round waits.
     expected: u32,
-    /// How long the last round took in which more than one caller was expected.
+    /// Duration of the last round for which more than one caller was expected.
     length: Duration,
-    /// Rounds to come that gather nobody, and how many that were after the last time in vain.
+    /// Upcoming rounds that skip gathering, and their number after the last unsuccessful gathering.
     rounds_to_skip: u32,
     penalty: u32,
 }
 
 impl Rounds {
-    /// The round that makes `upto` durable, if one runs: it, or the next one.
+    /// Number of the round that makes `upto` durable: the running one or the next.
     fn number_that_covers(&self, upto: Seqno) -> u64 {
         debug_assert!(self.is_running, "a round runs");
         if self.is_gathering || upto <= self.covered { self.number } else { self.number + 1 }
     }
 
-    /// How long the round that begins waits for others; `None` if none are missing, or if it would take too
-    /// long or was in vain before.
+    /// How long the new round waits for others; `None` if none are missing, if waiting would not pay, or if
+    /// it was unsuccessful before.
     fn gathering_limit(&mut self) -> Option<Duration> {
         let limit = (self.length / GATHERING_DIVISOR).min(GATHERING_MAX);
         if self.arrived >= self.expected || limit < GATHERING_MIN {
@@ -79,7 +80,7 @@ impl Rounds {
         (!is_skipped).then_some(limit)
     }
 
-    /// Learns from the end of gathering.
+    /// Adjusts the penalty at the end of gathering.
     fn record_gathering(&mut self) {
         let is_in_vain = self.arrived < self.expected;
         self.penalty = if is_in_vain { (2 * self.penalty + 1).min(SKIPPED_ROUNDS_MAX) } else { 0 };
@@ -88,8 +89,8 @@ impl Rounds {
 }
 
 impl GroupCommit {
-    /// Returns when `is_durable` says so or an error of `check`; leads a round if none runs. REQUIRES: `upto`
-    /// was reserved, so that a round that is sealed from now on covers it.
+    /// Returns once `is_durable` is true or `check` fails; leads a round if none runs. REQUIRES: `upto` was
+    /// reserved, so that a round sealed from now on covers it.
     pub(crate) fn wait_or_lead(
         &self,
         upto: Seqno,
@@ -125,15 +126,14 @@ impl GroupCommit {
         }
     }
 
-    /// Who leaves might have been woken to lead the next round.
+    /// Passes on the call to lead: a caller that leaves might have been woken for it.
     fn wake_next_leader(&self, rounds: &Rounds) {
         if !rounds.is_running {
             self.condition(rounds.number + 1).notify_one();
         }
     }
 
-    /// Begins a round, after waiting for others if that is worth it; it ends when what is returned is
-    /// dropped.
+    /// Begins a round, after gathering if that is worth it; it ends when the returned value is dropped.
     fn begin_round<'a>(&'a self, mut rounds: MutexGuard<'a, Rounds>) -> RunningRound<'a> {
         debug_assert!(!rounds.is_running && !rounds.is_gathering, "no round runs");
         rounds.is_running = true;
@@ -144,7 +144,7 @@ impl GroupCommit {
         RunningRound(self)
     }
 
-    /// Waits for those that are expected, if the rounds say so.
+    /// Waits for the expected callers if that is worth it.
     fn gather(&self, rounds: &mut MutexGuard<'_, Rounds>) {
         let Some(limit) = rounds.gathering_limit() else { return };
         rounds.is_gathering = true;
@@ -153,16 +153,16 @@ impl GroupCommit {
         rounds.record_gathering();
     }
 
-    /// Told by the leader: the round that runs makes everything up to `seqno` durable. Says whether
-    /// [`GroupCommit::took`] wants to know how long that takes.
+    /// Called by the leader: the running round makes everything up to `seqno` durable. Returns whether
+    /// [`GroupCommit::took`] needs the duration.
     pub(crate) fn covers(&self, seqno: Seqno) -> bool {
         let mut rounds = self.rounds.lock();
-        debug_assert!(rounds.is_running, "the leader tells it, while its round runs");
+        debug_assert!(rounds.is_running, "the leader calls this while its round runs");
         rounds.covered = seqno;
         rounds.expected > 1
     }
 
-    /// Told by the leader: the round took so long.
+    /// Called by the leader: records the duration of the round.
     pub(crate) fn took(&self, length: Duration) {
         self.rounds.lock().length = length;
     }

@@ -1,8 +1,8 @@
-//! A commit's place in the log, between the moment it gets its seqnos and the moment its bytes are there.
+//! A commit's place in the log, from the assignment of its seqnos until its bytes are stored.
 //!
 //! **Invariants**
 //! - A reservation always ends as a valid record: filled, or skipped if it is dropped before (a panic, an
-//!   error). The log waits for it, so it must not be kept longer than a copy takes, and never be leaked.
+//!   error). The log waits for it, so it must not be held longer than a copy takes and must never be leaked.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// A record of up to this size is put together elsewhere and then copied. At its ends it shares cache lines
-/// with the records of other threads, which write there at the same time; so they are touched once.
+/// A record of up to this size is assembled elsewhere and then copied. Its ends share cache lines with the
+/// records of other threads, which write there concurrently; so they are touched only once.
 const COPIED_BYTES: usize = 256;
 
-/// A commit's seqnos and its place in the log. Dropping it unfilled gives the commit up, not its seqnos.
+/// A commit's seqnos and its place in the log. Dropping it unfilled abandons the commit, not its seqnos.
 #[derive(Debug)]
 pub struct Reservation {
     claim: Claim,
@@ -34,7 +34,7 @@ impl Reservation {
     pub(crate) fn new(claim: Claim, stamp: Stamp, durable_seqno: Seqno, salt: u64) -> Self {
         let Stamp { payload_bytes, first_seqno, seqno_count } = stamp;
         debug_assert!(seqno_count > 0, "a commit has at least one seqno");
-        debug_assert!(durable_seqno < first_seqno, "what is not written yet is not durable");
+        debug_assert!(durable_seqno < first_seqno, "unwritten records are not durable");
         let kind = RecordKind::Commit;
         let header = RecordHeader {
             kind,
@@ -47,13 +47,13 @@ impl Reservation {
         Self { claim, payload_bytes, header, salt, is_filled: false }
     }
 
-    /// The first of the commit's seqnos.
+    /// First seqno of the commit.
     #[inline]
     pub fn first_seqno(&self) -> Seqno {
         self.header.first_seqno
     }
 
-    /// The last of the commit's seqnos, which is also its position for [`crate::Wal::sync_to`].
+    /// Last seqno of the commit, which is also its position for [`crate::Wal::sync_to`].
     #[inline]
     pub fn last_seqno(&self) -> Seqno {
         Seqno(self.header.end_seqno() - 1)
@@ -66,8 +66,8 @@ impl Reservation {
         self.fill(|bytes| bytes.copy_from_slice(payload));
     }
 
-    /// Lets `encode` write the values that lie in value logs, if the log keeps them until its record is in a
-    /// segment. Before [`Reservation::fill`]; every byte must be set.
+    /// Lets `encode` write the values that belong to value logs, if the log keeps them until the record is in
+    /// a segment. Must be called before [`Reservation::fill`]; `encode` must set every byte.
     #[inline]
     pub fn fill_values(&mut self, encode: impl FnOnce(&mut [u8])) {
         let salt = self.salt;
@@ -79,11 +79,10 @@ impl Reservation {
         }
     }
 
-    /// Lets `encode` write the payload in place. It must set every byte: what stood there before is
-    /// arbitrary.
+    /// Lets `encode` write the payload in place. It must set every byte: the previous contents are arbitrary.
     #[inline]
     pub fn fill(mut self, encode: impl FnOnce(&mut [u8])) {
-        // The process may end between any two instructions: what the record refers to comes before it.
+        // The process may end between any two instructions: everything the record refers to is stored first.
         compiler_fence(Ordering::Release);
         let range = RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + self.payload_bytes;
         if self.claim.len() > COPIED_BYTES {
@@ -112,7 +111,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if !self.is_filled {
             self.header.kind = RecordKind::Skipped;
-            // The header has its stamp from the first moment on.
+            // The header was stamped when the range was claimed.
             self.claim.bytes_mut()[RECORD_HEADER_BYTES..].fill(0);
             self.seal();
         }

@@ -1,14 +1,14 @@
-//! The end of the log that is still in memory: assigns seqnos and room, keeps the buffers in turn.
+//! The in-memory end of the log: assigns seqnos and space, rotates the buffers.
 //!
 //! **Invariants**
-//! - Seqnos are assigned in the order of the bytes: a record's place in (sealed buffers, active buffer) and
-//!   its seqno grow together.
-//! - At most as many buffers are created as are allowed, the one being written included; if fewer are allowed
-//!   later, those beyond that go as they become empty. A record longer than a buffer gets a buffer of its own
-//!   size in the place of an ordinary one.
+//! - Seqnos are assigned in the order of the bytes: a record's position in (sealed buffers, active buffer)
+//!   and its seqno grow together.
+//! - At most the allowed number of buffers is created, including the one being written. If the limit drops
+//!   later, excess buffers are released as they become empty. A record longer than a buffer gets a buffer of
+//!   its own size in place of an ordinary one.
 //!
-//! A few buffers are always there. The others are created while the device is slow, and go once they were not
-//! needed for a while.
+//! A few buffers always exist. Others are created while the device is slow, and released after a period in
+//! which they were not needed.
 
 use std::collections::VecDeque;
 
@@ -19,52 +19,52 @@ use crate::{
     segment::wal_format::RECORD_HEADER_BYTES,
 };
 
-/// A buffer on its way to the file.
+/// A buffer on its way to the segment file.
 pub(crate) struct SealedRecords {
     pub(crate) buffer: SealedBuffer,
     pub(crate) first_seqno: Seqno,
     pub(crate) last_seqno: Seqno,
 }
 
-/// A buffer that is to be made.
+/// A buffer to be created.
 pub(crate) struct Wanted {
     pub(crate) bytes: usize,
-    /// There is no other.
+    /// No other buffer exists.
     pub(crate) is_needed: bool,
-    /// Goes once it is made.
+    /// Released once the new one is created.
     replaced: Option<EmptyBuffer>,
 }
 
-/// The fields that every commit touches stand first, in one cache line together with the lock around it.
+/// The fields that every commit touches come first, in one cache line with the lock around them.
 #[repr(C)]
 pub(crate) struct Tail {
     active: Option<(ActiveBuffer, Seqno)>,
     next_seqno: u64,
-    /// The last seqno in a buffer that does not survive the process.
+    /// Last seqno in a buffer that does not survive the process.
     unkept_seqno: u64,
     turns: u64,
     sealed: VecDeque<SealedRecords>,
     empty: Vec<EmptyBuffer>,
-    /// Buffers that there are, and that there may be.
+    /// Number of existing buffers, and its limit.
     count: usize,
     count_max: usize,
-    /// Empty buffers that are to be given up.
+    /// Empty buffers to be released.
     given_up: Vec<EmptyBuffer>,
-    /// The fewest that were empty since the last [`Tail::trim`].
+    /// Minimum number of empty buffers since the last [`Tail::trim`].
     least_empty: usize,
-    /// How long buffers are by now, and may become.
+    /// Current and maximum length of ordinary buffers.
     current_bytes: usize,
     buffer_bytes: usize,
-    /// The length of the last one that was made.
+    /// Length of the last buffer created.
     made_bytes: usize,
 }
 
-/// How long buffers are at first: a store that is written little has a short file.
+/// Initial length of buffers: a store with few writes has a short file.
 const FIRST_BYTES: usize = 64 << 10;
-/// How long they may become at least where they keep values for value logs. Each full one ends a page of the
-/// value logs and of the log.
+/// Minimum of the maximum buffer length where buffers keep values for value logs. Each full buffer ends a
+/// page of the value logs and of the log.
 const VALUE_BUFFER_BYTES: usize = 128 << 10;
-/// Buffers that are kept when they are not needed: writers fill one while others are written.
+/// Buffers that are kept even when they are not needed: writers fill one while others are written.
 pub const USUAL_BUFFERS: usize = 4;
 
 impl Tail {
@@ -86,7 +86,7 @@ impl Tail {
         }
     }
 
-    /// Room for a record of `payload_bytes` and the first of `seqno_count` seqnos, or `None` if the active
+    /// Claims space for a record of `payload_bytes` and assigns `seqno_count` seqnos; `None` if the active
     /// buffer has too little room.
     #[inline]
     pub(crate) fn claim(
@@ -108,7 +108,7 @@ impl Tail {
         Some((buffer.claim(size, stamp), stamp))
     }
 
-    /// Seals the active buffer and takes an empty one with room for `size`; `false` if there is none.
+    /// Seals the active buffer and activates an empty one with room for `size`; `false` if there is none.
     pub(crate) fn turn(&mut self, size: ClaimSize) -> bool {
         self.grow(size);
         self.seal();
@@ -119,7 +119,7 @@ impl Tail {
         self.active.is_some()
     }
 
-    /// Buffers are twice as long from now on if one is full, and as long as `size` needs, up to their bound.
+    /// Doubles the buffer length if a buffer is full, and raises it to fit `size`, up to the maximum.
     fn grow(&mut self, size: ClaimSize) {
         let has_values = size.value_bytes > 0;
         let bytes_max = self.buffer_bytes.max(if has_values { VALUE_BUFFER_BYTES } else { 0 });
@@ -141,13 +141,13 @@ impl Tail {
         self.empty.is_empty() && self.count >= self.count_max
     }
 
-    /// The last seqno in a buffer that does not survive the process, 0 if there was none.
+    /// Last seqno in a buffer that does not survive the process; 0 if there was none.
     pub(crate) fn unkept_seqno(&self) -> u64 {
         self.unkept_seqno
     }
 
-    /// The buffer that is to be made, if there is none of the present length that is empty, and one may be
-    /// added or a shorter one replaced. It ends with [`Tail::add_begun`] or [`Tail::give_up_begun`].
+    /// Describes the buffer to create if no empty one has the current length, and one may be added or a
+    /// shorter one replaced. The caller ends it with [`Tail::add_begun`] or [`Tail::give_up_begun`].
     pub(crate) fn begin_buffer(&mut self) -> Option<Wanted> {
         let replaced = match self.empty.iter().position(|buffer| buffer.capacity() < self.current_bytes) {
             _ if self.empty.iter().any(|buffer| buffer.capacity() >= self.current_bytes) => return None,
@@ -161,15 +161,15 @@ impl Tail {
         Some(Wanted { bytes: self.current_bytes, is_needed: self.count == 1 && replaced.is_none(), replaced })
     }
 
-    /// It was made.
+    /// Adds the buffer that was created.
     pub(crate) fn add_begun(&mut self, wanted: Wanted, buffer: EmptyBuffer) {
         self.made_bytes = buffer.capacity();
         self.given_up.extend(wanted.replaced);
         self.recycle(buffer);
     }
 
-    /// It could not be made: buffers stay as long as those that there are. Whether one of these can have
-    /// room for `size`.
+    /// Records that the buffer could not be created: buffers keep the length of the existing ones. Returns
+    /// whether one of these can have room for `size`.
     pub(crate) fn give_up_begun(&mut self, wanted: Wanted, size: ClaimSize) -> bool {
         match wanted.replaced {
             Some(short) => self.empty.push(short),
@@ -179,14 +179,14 @@ impl Tail {
         self.count > 0 && size.kept_bytes() <= self.current_bytes
     }
 
-    /// Seals the active buffer, if there is one with records.
+    /// Seals the active buffer if there is one.
     pub(crate) fn seal(&mut self) {
         if let Some((buffer, first_seqno)) = self.active.take() {
             let last_seqno = self.last_seqno();
             debug_assert!(last_seqno.0 + 1 >= first_seqno.0, "seqnos ascend within a buffer");
             debug_assert!(
                 self.sealed.back().is_none_or(|before| before.last_seqno.0 + 1 == first_seqno.0),
-                "each buffer goes on where the one before has ended"
+                "each buffer continues where the one before ended"
             );
             self.sealed.push_back(SealedRecords { buffer: buffer.seal(), first_seqno, last_seqno });
         }
@@ -197,21 +197,21 @@ impl Tail {
         self.sealed.pop_front()
     }
 
-    /// Puts back what [`Tail::pop_sealed`] took and nobody could write. REQUIRES: as there.
+    /// Puts back a buffer from [`Tail::pop_sealed`] that could not be written. REQUIRES: as there.
     pub(crate) fn push_back(&mut self, records: SealedRecords) {
         debug_assert!(
             self.sealed.front().is_none_or(|next| records.last_seqno.0 + 1 == next.first_seqno.0),
-            "each buffer goes on where the one before has ended"
+            "each buffer continues where the one before ended"
         );
         self.sealed.push_front(records);
     }
 
-    /// Number of buffers that wait to be written.
+    /// Number of buffers waiting to be written.
     pub(crate) fn sealed_count(&self) -> usize {
         self.sealed.len()
     }
 
-    /// Takes back a buffer that was written. A shorter one stays until another has taken its place.
+    /// Returns a written buffer. A shorter one stays until another has replaced it.
     pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
         let is_ordinary = !buffer.is_for_one() && buffer.capacity() <= self.current_bytes;
         if is_ordinary && self.count <= self.count_max {
@@ -222,12 +222,12 @@ impl Tail {
         }
     }
 
-    /// The buffers that were given up since the last call.
+    /// Takes the buffers released since the last call.
     pub(crate) fn take_given_up(&mut self) -> Vec<EmptyBuffer> {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Changes how many buffers there may be, at least one.
+    /// Changes the maximum number of buffers, at least one.
     pub(crate) fn set_count_max(&mut self, count_max: usize) {
         self.count_max = count_max.max(1);
         while self.count > self.count_max
@@ -238,7 +238,7 @@ impl Tail {
         }
     }
 
-    /// Gives up buffers that were not needed since the last call, but for a few.
+    /// Releases the buffers that were not needed since the last call, except for [`USUAL_BUFFERS`].
     pub(crate) fn trim(&mut self) {
         let spare = self.least_empty.min(self.count.saturating_sub(USUAL_BUFFERS)).min(self.empty.len());
         self.given_up.extend(self.empty.drain(self.empty.len() - spare..));
@@ -246,17 +246,17 @@ impl Tail {
         self.least_empty = self.empty.len();
     }
 
-    /// Bytes of the buffers beyond those that are always there.
+    /// Bytes of the buffers beyond [`USUAL_BUFFERS`].
     pub(crate) fn extra_bytes(&self) -> usize {
         self.count.saturating_sub(USUAL_BUFFERS) * self.current_bytes
     }
 
-    /// The last seqno that was assigned.
+    /// The last seqno assigned.
     pub(crate) fn last_seqno(&self) -> Seqno {
         Seqno(self.next_seqno - 1)
     }
 
-    /// An empty buffer. A commit that none has room for gets one in memory, in the place of another.
+    /// Takes an empty buffer. A commit that fits into none gets a heap buffer in place of another.
     fn take_empty(&mut self, size: ClaimSize) -> Option<EmptyBuffer> {
         let is_long = size.kept_bytes() > self.current_bytes;
         if is_long && self.count < self.count_max {

@@ -1,12 +1,12 @@
-//! The files that the tail of the log is kept in: one for each buffer, so that commits survive the process
-//! (decision 0056).
+//! The files that keep the tail of the log, one per buffer (decision 0056), so that commits survive the
+//! process.
 //!
 //! **Invariants**
-//! - A file is removed only once everything in it is in a segment: when its buffer is given up empty, when
-//!   the log is closed, or by an opening that has read it.
-//! - Where the file system does not allow a mapping, a buffer lies in memory alone. Its commits are written
-//!   to the segment before they are acknowledged.
-//! - A device without space for a file gets no buffer: commits wait for one that there is, or are refused.
+//! - A file is removed only once everything in it is in a segment. That is when its buffer is released empty,
+//!   when the log is closed, or after an opening has read it.
+//! - Where the file system does not support mappings, a buffer is in memory only. Its commits are written to
+//!   the segment before they are acknowledged.
+//! - Without space for a file no buffer is created: commits wait for an existing one or are refused.
 
 use std::{fmt, io, path::Path};
 
@@ -26,14 +26,14 @@ use crate::{
     segment::tail_format::{TAIL_HEADER_BYTES, TailHeader, tail_file_name},
 };
 
-/// More than the one file that is needed are made only on a device with so many times their space.
+/// Files beyond the one that is needed are created only if the device has this many times their size free.
 const FREE_TIMES: u64 = 8;
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Makes them.
+/// Creates and removes the files.
 pub(crate) struct TailFiles {
     env: Arc<dyn Env>,
     dir: Box<Path>,
@@ -52,10 +52,10 @@ impl TailFiles {
         Self { env, dir: dir.into(), store_id, incarnation, boot, next_number, is_unsupported }
     }
 
-    /// A buffer of `bytes`, in a file where the file system allows that. With `is_needed` the file may take
-    /// space that is kept back.
+    /// Creates a buffer of `bytes`, in a file if the file system allows it. With `is_needed` the file may use
+    /// reserved space.
     ///
-    /// Errors: a lack of space, or of something else for a moment.
+    /// Errors: a lack of space, or a transient lack of another resource.
     pub(crate) fn make(&self, bytes: usize, is_needed: bool) -> Result<EmptyBuffer> {
         match self.make_file(bytes, is_needed) {
             Ok(Some(file)) => Ok(EmptyBuffer::kept(file, &self.header(bytes))),
@@ -64,8 +64,8 @@ impl TailFiles {
         }
     }
 
-    /// Removes the file of a buffer that is not used any more. What remains of one that cannot be removed is
-    /// older than any segment.
+    /// Removes the file of a buffer that is no longer used. The contents of a file that cannot be removed are
+    /// already in segments.
     pub(crate) fn give_up(&self, buffer: &EmptyBuffer) {
         if let Some(number) = buffer.file_number() {
             let _ = self.env.remove_file(&self.dir.join(tail_file_name(number)));

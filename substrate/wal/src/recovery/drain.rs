@@ -1,16 +1,17 @@
-//! After the end of a process: what the tail files of its log have and its segments lack becomes a segment.
+//! After the end of a process: records that are in the tail files of its log but not in its segments become a
+//! segment.
 //!
-//! The segment goes on where the newest one ends, under the same incarnation, as if the process had written
-//! it before it ended. A store that is opened for writing gets it among its files, and the tail files go; a
-//! reader gets it as a temporary file, and everything stays.
+//! The segment continues where the newest one ends, under the same incarnation, as if the process had written
+//! it before it ended. A store opened for writing gets it as one of its files, and the tail files are
+//! removed. A reader gets it as a temporary file, and nothing is removed.
 //!
 //! **Invariants**
 //! - Tail files count only after the end of a process: those of another boot, another incarnation or another
-//!   store hold nothing.
-//! - Records are taken in the order of their seqnos, from the first that no segment has, without a gap. A
-//!   commit that was never filled becomes a skipped one. It is known by its stamp.
-//! - A record whose values no device has gets them back from the tail, in the place of its references.
-//! - The call can be repeated: the new segment appears whole, durable, and before any tail file goes.
+//!   store are ignored.
+//! - Records are taken in seqno order, from the first one missing in the segments, without a gap. A commit
+//!   that was never filled, recognized by its stamp, becomes a skipped one.
+//! - A record whose values are on no device gets them from the tail, in place of its references.
+//! - The call can be repeated: the new segment appears whole and durable, before any tail file is removed.
 
 use std::path::Path;
 
@@ -36,20 +37,21 @@ use crate::{
     },
 };
 
-/// Puts the values of a commit, the second argument, into its payload, the first.
+/// Inserts the values of a commit (second argument) into its payload (first argument).
 pub type Restore<'r> = &'r mut dyn FnMut(&[u8], &[u8]) -> Result<Vec<u8>>;
 
-/// The segment that a reader gets.
+/// The drained segment as a reader gets it.
 #[derive(Clone, Debug)]
 pub struct DrainedTail {
     pub(crate) number: u64,
     pub(crate) file: Arc<dyn File>,
 }
 
-/// Makes what is in the tail files a segment of the log in `dir`, which begins with `first_segment`, and
-/// removes the tail files. REQUIRES: the segments are durable ([`crate::rewrite_unproven`]).
+/// Turns the contents of the tail files into a segment of the log in `dir`, which begins with
+/// `first_segment`, and removes the tail files. REQUIRES: the segments are durable
+/// ([`crate::rewrite_unproven`]).
 ///
-/// Errors: `OutOfSpace`, `Io`, `Unsupported` for another format; nothing is lost, the call can be repeated.
+/// Errors: `OutOfSpace`, `Io`, `Unsupported` for another format. Nothing is lost; the call can be repeated.
 pub fn drain_tail(
     env: &dyn Env,
     dir: &Path,
@@ -60,7 +62,7 @@ pub fn drain_tail(
     let tails = find_tails(env, dir, &names, store_id)?;
     let create = |number| {
         let name = format!("{}{COPY_SUFFIX}", segment_file_name(number));
-        // One that an earlier try has left behind.
+        // A leftover of an earlier attempt.
         let _ = env.remove_file(&dir.join(&name));
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
         env.open(&dir.join(&name), options).map_err(|error| Error::io(name, error))
@@ -75,7 +77,7 @@ pub fn drain_tail(
     remove(env, dir, names)
 }
 
-/// The same for a reader: the segment is a temporary file; `None` if there is nothing for it.
+/// Like [`drain_tail`], for a reader: the segment is a temporary file; `None` if the tail adds nothing.
 ///
 /// Errors: as [`drain_tail`].
 pub fn read_tail(
@@ -89,7 +91,7 @@ pub fn read_tail(
     drain(env, dir, &tails, first_segment, create, restore)
 }
 
-/// Removes the tail files of a log that was closed, or whose tail was drained.
+/// Removes the tail files of a log that was closed or whose tail was drained.
 ///
 /// Errors: `Io`.
 pub fn remove_tail_files(env: &dyn Env, dir: &Path) -> Result<()> {
@@ -117,7 +119,7 @@ struct FoundTail {
     turn: TurnState,
 }
 
-/// The tail files that count, in the order in which they were filled.
+/// Returns the tail files that count, in the order in which they were filled.
 fn find_tails(env: &dyn Env, dir: &Path, names: &[String], store_id: StoreId) -> Result<Vec<FoundTail>> {
     let boot = env.boot_id();
     let mut tails = Vec::new();
@@ -135,7 +137,7 @@ fn find_tails(env: &dyn Env, dir: &Path, names: &[String], store_id: StoreId) ->
     Ok(tails)
 }
 
-/// The first bytes of a file, up to `limit`; fewer if it is shorter.
+/// Reads the first bytes of a file, up to `limit`; fewer if it is shorter.
 fn read(file: &dyn File, name: &str, limit: usize) -> Result<Vec<u8>> {
     let failed = |error| Error::io(name, error);
     let mut buffer = vec![0; usize_of(file.len().map_err(failed)?.min(u64_of(limit)))];
@@ -143,10 +145,10 @@ fn read(file: &dyn File, name: &str, limit: usize) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Where the segments end.
+/// End of the segments.
 struct End {
     header: SegmentHeader,
-    /// The number of the segment that comes next, and its first seqno.
+    /// Number of the next segment, and its first seqno.
     number: u64,
     next_seqno: u64,
 }
@@ -193,7 +195,7 @@ fn drain(
     Ok(Some(DrainedTail { number: end.number, file }))
 }
 
-/// The end of the newest segment that has a header; `None` if there is none.
+/// Finds the end of the newest segment that has a header; `None` if there is none.
 fn find_end(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<Option<End>> {
     let mut numbers = list_segments(env, dir)?;
     numbers.retain(|&number| number >= first_segment);
@@ -207,7 +209,7 @@ fn find_end(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<Option<End>
     Ok(None)
 }
 
-/// The seqno after the last record of a segment. Whether the record belongs there is for replay to say.
+/// Returns the seqno after the last record of a segment. Replay decides whether the record belongs there.
 fn end_of_records(reader: &mut SegmentReader, segment: &SegmentHeader) -> Result<u64> {
     let salt = record_salt(segment.store_id, segment.incarnation);
     let (mut offset, mut next_seqno) = (SEGMENT_HEADER_BYTES, segment.first_seqno.0);
@@ -232,20 +234,20 @@ fn end_of_records(reader: &mut SegmentReader, segment: &SegmentHeader) -> Result
     }
 }
 
-/// What is taken from tail files.
+/// Records taken from tail files.
 struct Drain {
     salt: u64,
-    /// The seqno that the next record taken must have.
+    /// Seqno required of the next record taken.
     next_seqno: u64,
-    /// Records that are not written yet.
+    /// Records that are not yet written.
     pending: Vec<u8>,
     written: u64,
 }
 
-/// What stands at a place of a buffer.
+/// Contents at a position of a buffer.
 enum Found {
     Record(RecordHeader),
-    /// It was reserved and never filled.
+    /// A range that was reserved and never filled.
     Unfilled {
         first_seqno: Seqno,
         seqno_count: u32,
@@ -255,7 +257,7 @@ enum Found {
 }
 
 impl Drain {
-    /// Takes the records of a buffer that no segment has; `false` if the log ends here.
+    /// Takes the records of a buffer that are in no segment; `false` if the log ends here.
     fn take_tail(&mut self, tail: &FoundTail, buffer: &[u8], restore: Restore<'_>) -> Result<bool> {
         let used = usize_of(tail.turn.record_bytes.min(u64_of(buffer.len())));
         let value_bytes = usize_of(tail.turn.value_bytes.min(u64_of(buffer.len())));
@@ -266,7 +268,7 @@ impl Drain {
         }
         while offset < used {
             let (end_seqno, bytes) = match find(&buffer[offset..used], expected, self.salt) {
-                // What lies before the end of the segments is needed no more.
+                // Records before the end of the segments are no longer needed.
                 Found::End => return Ok(expected < self.next_seqno),
                 Found::Unfilled { first_seqno, seqno_count, bytes } => {
                     values = values_of(values, first_seqno, self.salt).1;
@@ -332,7 +334,7 @@ impl Drain {
         seal_record(record, payload.len(), self.salt, header);
     }
 
-    /// Writes whole pages; with `is_last` the rest, too.
+    /// Writes whole pages; with `is_last` also the rest.
     fn write_pages(&mut self, file: &dyn File, number: u64, is_last: bool) -> Result<()> {
         if is_last {
             self.pending.resize(self.pending.len().next_multiple_of(PAGE_SIZE), 0);
@@ -362,7 +364,7 @@ impl Drain {
     }
 }
 
-/// What stands at the start of `bytes`, of a buffer whose process has ended.
+/// Decodes the start of `bytes`, which are from a buffer whose process has ended.
 fn find(bytes: &[u8], expected: u64, salt: u64) -> Found {
     let Some(head) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else { return Found::End };
     if let Some(header) = RecordHeader::decode(head, salt) {
@@ -371,7 +373,7 @@ fn find(bytes: &[u8], expected: u64, salt: u64) -> Found {
             return Found::End;
         }
         let payload = &bytes[RECORD_HEADER_BYTES..][..usize_of(u64::from(header.payload_bytes))];
-        // A header is stored after its payload.
+        // The header is stored after the payload.
         let is_whole = checksum64(payload, salt) == header.payload_checksum;
         return if is_whole { Found::Record(header) } else { Found::End };
     }
@@ -384,7 +386,7 @@ fn find(bytes: &[u8], expected: u64, salt: u64) -> Found {
     Found::Unfilled { first_seqno, seqno_count, bytes: usize_of(length) }
 }
 
-/// The values that the commit with this first seqno has left, and those of the commits behind it.
+/// Returns the values left by the commit with this first seqno, and those of the commits after it.
 fn values_of(values: &[u8], first_seqno: Seqno, salt: u64) -> (Option<&[u8]>, &[u8]) {
     match last_entry(values, salt) {
         Some((of, content, rest)) if of == first_seqno => (content, rest),

@@ -1,20 +1,20 @@
-//! Reads the log back: the longest prefix of commits without a hole, or an error if less than what was
+//! Reads the log back: the longest prefix of commits without a hole, or an error if that is less than was
 //! durable.
 //!
 //! **Invariants**
-//! - Commits are delivered in order, each seqno at most once, unless it is found unbacked. Nothing is
+//! - Commits are delivered in order, each seqno at most once, unless a commit is found unbacked. Nothing is
 //!   written.
-//! - Where the prefix ends, everything after it is searched for a proof that the missing commit had been
-//!   durable: a valid record or segment header of the same incarnation that says so. With a proof it is
-//!   `Corruption`, without one it is the torn tail that a crash leaves.
-//! - What the rest of the store knows counts as well ([`LogEvidence`]): how far the log reaches, and which
-//!   incarnation wrote each segment. A log that builds on edits which the manifest does not have is not its
-//!   log.
-//! - A segment without a header of its own was prepared and never used, whatever bytes it shows, unless
+//! - After the end of the prefix, the rest of the log is searched for a proof that the missing commit had
+//!   been durable. A proof is a valid record or segment header of the same incarnation that states it. With a
+//!   proof it is `Corruption`, without one it is the torn tail that a crash leaves.
+//! - Evidence from the rest of the store counts as well ([`LogEvidence`]): how far the log reaches, and which
+//!   incarnation wrote each segment. A log that builds on edits missing from the manifest does not belong to
+//!   it.
+//! - A segment without a header of its own was prepared and never used, whatever bytes it holds, unless
 //!   something in it proves that it was used ([`UnheadedSegment`]).
-//! - A new incarnation continues the log where the recovery before it found its end: its segments' headers
-//!   say where that was, and it must be found there again. It may repeat commits that were read before.
-//! - Every length is checked against the bytes left before anything is allocated.
+//! - A new incarnation continues the log at the end found by the recovery before it. Its segment headers
+//!   state that end, and replay must find it there again. It may repeat commits that were read before.
+//! - Every length is checked against the remaining bytes before anything is allocated.
 
 use std::path::Path;
 
@@ -39,22 +39,22 @@ use crate::{
 /// A commit read back from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The first of its seqnos.
+    /// First seqno of the commit.
     pub first_seqno: Seqno,
-    /// How many it has, at least one.
+    /// Number of its seqnos, at least one.
     pub seqno_count: u32,
-    /// What the engine wrote.
+    /// The engine's payload.
     pub payload: &'a [u8],
-    /// Where it stands: number of the segment, and offset in it.
+    /// Position: segment number, and offset in the segment.
     pub place: (u64, u64),
 }
 
-/// What is said of a commit that is read back.
+/// The receiver's verdict on a delivered commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is one.
+    /// The commit is accepted.
     Taken,
-    /// What it refers to is not there: as if the record were not valid.
+    /// Data that it refers to is missing: treated as if the record were invalid.
     Unbacked,
 }
 
@@ -64,38 +64,38 @@ impl From<()> for Verdict {
     }
 }
 
-/// Where a crash cut the log.
+/// Position at which a crash cut the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The file's name.
+    /// Name of the file.
     pub file: String,
-    /// The first byte that was not read as a record.
+    /// Offset of the first byte that was not read as a record.
     pub offset: u64,
-    /// Number of later segments that hold nothing but what follows the cut.
+    /// Number of later segments that hold only data after the cut.
     pub ignored_segments: u64,
 }
 
-/// How replay ended.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayEnd {
     /// Last seqno of the prefix; 0 if there is no log. Skipped commits count.
     pub last_seqno: Seqno,
-    /// Greatest number of a segment in the directory; one less than the first one asked for if there is none.
+    /// Greatest segment number in the directory; one less than the first one requested if there is none.
     pub last_segment: u64,
-    /// What was cut off, if anything was.
+    /// The torn tail, if there was one.
     pub torn_tail: Option<TornTail>,
-    /// Number of a segment, and where the record in it begins that was found unbacked and ended the prefix.
-    /// Before anything is written, [`crate::cut_segment`] has to take it away.
+    /// Segment and offset of the unbacked record that ended the prefix. Before anything is written,
+    /// [`crate::cut_segment`] must remove it.
     pub unbacked: Option<(u64, u64)>,
-    /// The segments that were found, oldest first, for [`crate::WalStart`].
+    /// The segments found, oldest first, for [`crate::WalStart`].
     pub segments: Vec<SegmentInfo>,
 }
 
-/// Reads the log of `store_id` and hands every commit to `deliver`, which returns a [`Verdict`] or nothing.
-/// `evidence` is what the rest of the store knows of it.
+/// Reads the log of `store_id` and passes every commit to `deliver`, which returns a [`Verdict`] or nothing.
+/// `evidence` holds the statements of the rest of the store about the log.
 ///
-/// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log is not
-/// that of this copy of the store; `Unsupported` for another format, `Io`, and whatever `deliver` returns.
+/// Errors: `Corruption` with file and offset if durable commits are damaged or missing, or the log belongs to
+/// another copy of the store; `Unsupported` for another format, `Io`, and any error of `deliver`.
 pub fn replay<V: Into<Verdict>>(
     env: &dyn Env,
     dir: &Path,
@@ -127,7 +127,7 @@ pub fn replay<V: Into<Verdict>>(
         segments,
     };
     for &number in &numbers {
-        // One that was created ahead of its use and comes after the tail has no header.
+        // A segment that was created ahead and comes after the tail has no header.
         replay.read_segment(SegmentReader::open(env, dir, number)?, number)?;
     }
     if let Some(tail) = &evidence.tail {
@@ -137,19 +137,19 @@ pub fn replay<V: Into<Verdict>>(
     Ok(replay.finish(newest))
 }
 
-/// The incarnation that is being read.
+/// The incarnation being read.
 struct Chain {
     incarnation: Incarnation,
     salt: u64,
     next_seqno: u64,
 }
 
-/// Where reading stopped, and whether it must go on in the next segment to be a clean end.
+/// Where reading stopped, and whether the next segment must continue it for a clean end.
 struct Stop {
     name: String,
     offset: u64,
     has_bytes: bool,
-    /// Whether a segment of the same incarnation came that does not continue here.
+    /// Whether a segment of the same incarnation followed that does not continue here.
     is_final: bool,
     ignored_segments: u64,
 }
@@ -158,14 +158,14 @@ struct Replay<'e, F> {
     store_id: StoreId,
     evidence: &'e LogEvidence,
     deliver: F,
-    /// Number of the segment that is being read.
+    /// Number of the segment being read.
     current: u64,
     chain: Option<Chain>,
     stop: Option<Stop>,
-    /// The first seqno that was not delivered, or was found unbacked.
+    /// First seqno that was not delivered, or was found unbacked.
     next_seqno: u64,
     unbacked: Option<(u64, u64)>,
-    /// Why the first segment was passed over that has a header of another one.
+    /// Damage reported for the first skipped segment with a foreign header.
     unused: Option<Error>,
     segments: Vec<SegmentInfo>,
 }
@@ -175,12 +175,12 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         self.current = number;
         let mut info = SegmentInfo { number, first_seqno: Seqno(0), last_seqno: Seqno(0), bytes: 0 };
         let Some(header) = self.read_header(&mut reader, number)? else {
-            // Created ahead of its use, then came the crash. Nothing of the same incarnation can follow.
+            // Created ahead of its use, then the crash. Nothing of the same incarnation can follow.
             self.segments.push(info);
             return Ok(());
         };
-        // An unused segment may stand before the first one of an incarnation only. `recovered_seqno + 1` is
-        // the most with which an incarnation begins.
+        // Unused segments may only precede the first one of an incarnation. `recovered_seqno + 1` is the
+        // highest seqno with which an incarnation begins.
         let follows_unused = self.segments.last().is_some_and(|last| last.first_seqno.0 == 0);
         if follows_unused && !self.is_final() && header.first_seqno.0 > header.recovered_seqno.0 + 1 {
             return Err(reader.damage(0, "a segment before this one lost its header"));
@@ -200,7 +200,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(())
     }
 
-    /// Reads what a reader has of the tail. It is no segment of the directory.
+    /// Reads the drained tail of a reader. It is no segment of the directory.
     fn read_tail(&mut self, tail: &DrainedTail) -> Result<()> {
         let segments = std::mem::take(&mut self.segments);
         let name = segment_file_name(tail.number);
@@ -209,7 +209,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         read
     }
 
-    /// The header of the segment; `None` if it was never used.
+    /// Returns the header of the segment; `None` if it was never used.
     fn read_header(&mut self, reader: &mut SegmentReader, number: u64) -> Result<Option<SegmentHeader>> {
         let found = reader.header()?;
         let why = match &found {
@@ -234,7 +234,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(None)
     }
 
-    /// Why this is not the header of segment `number`, if it is not.
+    /// Returns the reason why this is not the header of segment `number`, if it is not.
     fn why_foreign(&self, header: &SegmentHeader, number: u64) -> Option<&'static str> {
         if header.store_id != self.store_id {
             return Some("the segment belongs to another store");
@@ -265,7 +265,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(())
     }
 
-    /// Checks that the manifest has the edit that the log says to build on.
+    /// Checks that the manifest has the edit that the log states to build on.
     fn check_edit(&self, edit: u64, reader: &SegmentReader, offset: u64) -> Result<()> {
         if self.evidence.lacks_edit(edit) && !planted!("edit-note-ignored") {
             return Err(reader.damage(offset, "the log builds on an edit that the manifest does not have"));
@@ -273,8 +273,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(())
     }
 
-    /// Whether the segment goes on where the incarnation's last one stopped. If it does not, it is behind a
-    /// hole.
+    /// Whether the segment continues where the incarnation's last one stopped. Otherwise it is behind a hole.
     fn continue_incarnation(&mut self, header: &SegmentHeader, reader: &mut SegmentReader) -> Result<bool> {
         let missing = self.next_seqno;
         let chain = self.chain_mut();
@@ -314,7 +313,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(true)
     }
 
-    /// Reads the records of a segment up to the first that is not valid; returns the bytes of the pages until
+    /// Reads the records of a segment up to the first invalid one; returns the bytes of the pages up to
     /// there.
     fn read_records(&mut self, reader: &mut SegmentReader) -> Result<u64> {
         let mut offset = SEGMENT_HEADER_BYTES;
@@ -323,15 +322,15 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
                 offset = end;
                 continue;
             }
-            // A written buffer ends with zeros up to the page; the next record is the one expected, so that
-            // nothing can be missing between.
+            // A written buffer is zero-padded to the page. The next record must be the expected one, so
+            // nothing can be missing in between.
             let page = offset.next_multiple_of(PAGE_BYTES);
             match self.read_record(reader, page)? {
                 Some(end) => offset = end,
                 None => break,
             }
         }
-        // Name the place where something should stand, not the zeros before it.
+        // Report the position of the missing record, not the zeros before it.
         let page = offset.next_multiple_of(PAGE_BYTES);
         if reader.bytes_at(offset, page - offset)?.iter().all(|&byte| byte == 0) {
             offset = page;
@@ -353,8 +352,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         Ok(page)
     }
 
-    /// Reads the record at `offset` if it is valid and the next one of its incarnation; returns where it
-    /// ends.
+    /// Reads the record at `offset` if it is valid and the next one of its incarnation; returns its end.
     fn read_record(&mut self, reader: &mut SegmentReader, offset: u64) -> Result<Option<u64>> {
         let chain = self.chain_mut();
         let (salt, expected) = (chain.salt, chain.next_seqno);
@@ -401,7 +399,7 @@ impl<F: FnMut(Record<'_>) -> Result<Verdict>> Replay<'_, F> {
         self.stop.as_ref().is_some_and(|stop| stop.is_final)
     }
 
-    /// Checks that the log reaches as far as is known from elsewhere.
+    /// Checks that the log reaches as far as the evidence states.
     fn check_end(&self, newest: u64) -> Result<()> {
         let durable = self.evidence.durable_seqno.0;
         if self.next_seqno > durable || durable == 0 || planted!("lost-end-of-log-overlooked") {

@@ -1,11 +1,11 @@
-//! After a crash, what was read back from the log may stand in caches alone: an fsync that failed leaves its
-//! pages looking clean, and no later fsync would write them. So the segments that nothing proves durable are
-//! copied to fresh files, which are synced and take their names, before anybody is shown what they hold.
+//! After a crash, data read back from the log may be in caches only: a failed fsync leaves its pages marked
+//! clean, and no later fsync would write them. So segments that are not proven durable are copied to fresh
+//! files. These are synced and renamed over the originals before their contents are shown to any caller.
 //!
 //! **Invariants**
-//! - Bytes are copied as they are; what they mean is for replay to say. At every instant a segment's name
-//!   stands for all of it.
-//! - A segment is left alone only if a later segment states that everything in it was durable.
+//! - Bytes are copied unchanged; replay interprets them. At every instant a segment's name refers to the
+//!   whole segment.
+//! - A segment is skipped only if a later segment states that everything in it was durable.
 
 use std::path::Path;
 
@@ -22,14 +22,14 @@ use crate::segment::{
 };
 
 const CHUNK_BYTES: u64 = 256 << 10;
-/// Follows the name of the segment that is being copied.
+/// Suffix of the name of a copy in progress.
 pub(crate) const COPY_SUFFIX: &str = ".copy";
 
-/// Makes the segments from `first_segment` on durable, by copies where their durability is not proven;
-/// returns the bytes copied. On a full device they are only synced. For a store that was not closed, before
-/// replay.
+/// Makes the segments from `first_segment` on durable, by copying those whose durability is not proven;
+/// returns the bytes copied. On a full device they are only synced. Called before replay for a store that was
+/// not closed.
 ///
-/// Errors: `Io`; nothing is lost, the call can be repeated.
+/// Errors: `Io`. Nothing is lost; the call can be repeated.
 pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result<u64> {
     remove_leftovers(env, dir)?;
     let mut numbers = list_segments(env, dir)?;
@@ -53,8 +53,8 @@ pub fn rewrite_unproven(env: &dyn Env, dir: &Path, first_segment: u64) -> Result
     Ok(copied)
 }
 
-/// Takes away what a segment has from `offset` on: a record to which replay said
-/// [`crate::Verdict::Unbacked`], and what follows it. Durable on return.
+/// Removes the contents of a segment from `offset` on: a record for which the verdict was
+/// [`crate::Verdict::Unbacked`], and everything after it. Durable on return.
 ///
 /// Errors: `Io`; the call can be repeated.
 pub fn cut_segment(env: &dyn Env, dir: &Path, number: u64, offset: u64) -> Result<()> {
@@ -68,7 +68,7 @@ pub fn cut_segment(env: &dyn Env, dir: &Path, number: u64, offset: u64) -> Resul
     env.sync_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))
 }
 
-/// On a full device: only the record itself goes; nothing behind it is read without it.
+/// On a full device, erases only the record itself; nothing behind it is read without it.
 fn cut_in_place(env: &dyn Env, dir: &Path, number: u64, offset: u64) -> Result<()> {
     let name = segment_file_name(number);
     let failed = |error| Error::io(name.as_str(), error);
@@ -109,7 +109,7 @@ fn read_header(env: &dyn Env, dir: &Path, number: u64) -> Result<Option<SegmentH
     }
     let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
     file.read_at(0, &mut page).map_err(failed)?;
-    // The header of another segment is what stood in the place of a prepared one before: it proves nothing.
+    // The header of another segment is stale data in a prepared one: it proves nothing.
     Ok(SegmentHeader::decode(&page, &name)?.filter(|header| header.number == number))
 }
 
@@ -118,7 +118,7 @@ fn sync(env: &dyn Env, dir: &Path, number: u64) -> Result<()> {
     open(env, dir, &name, OpenMode::Write)?.sync().map_err(|error| Error::io(name, error))
 }
 
-/// Copies a segment up to `limit`, holes left out, syncs the copy and gives it the segment's name.
+/// Copies a segment up to `limit` without its holes, syncs the copy, and renames it to the segment's name.
 fn copy(env: &dyn Env, dir: &Path, number: u64, limit: u64) -> Result<u64> {
     let name = segment_file_name(number);
     let copy_name = format!("{name}{COPY_SUFFIX}");
@@ -129,7 +129,7 @@ fn copy(env: &dyn Env, dir: &Path, number: u64, limit: u64) -> Result<u64> {
     to.set_len(length).map_err(failed)?;
     let mut buffer = AlignedBuffer::unfilled(usize_of(CHUNK_BYTES.min(length)));
     let mut copied = 0;
-    // A last part of a page holds nothing that replay would read.
+    // A partial last page holds nothing that replay would read.
     let end = length & !(PAGE_BYTES - 1);
     let mut next = 0;
     while next < end {

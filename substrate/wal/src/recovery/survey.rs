@@ -1,17 +1,16 @@
-//! Reads every valid commit that is left of a log, also behind damage, for salvage.
+//! Reads every valid commit left in a log, even behind damage, for salvage.
 //!
-//! Replay stops at damage; this goes on. It still does not invent: what only a crash cut off, without a
-//! proof that it had been durable, ends its incarnation here as it does there, and what a later recovery
-//! has declared void stays void.
+//! Replay stops at damage; the survey continues. It still invents nothing. As in replay, a cut by a crash
+//! without a proof of durability ends the incarnation, and whatever a later recovery declared void stays
+//! void.
 //!
-//! Two passes: [`survey_log`] finds segments and [`LogSurvey::scan`] incarnations, the greatest seqno that
-//! anything proves to have been durable, and the newest manifest edit; [`LogSurvey::read`] hands on the
-//! commits.
+//! Two passes: [`survey_log`] finds segments and [`LogSurvey::scan`] incarnations, the greatest seqno proven
+//! durable, and the newest manifest edit; [`LogSurvey::read`] delivers the commits.
 //!
 //! **Invariants**
-//! - Commits are delivered in the order of their seqnos, each at most once.
-//! - Every gap between them that had been durable is told as a hole.
-//! - Nothing is written. Sectors that cannot be read count as damage.
+//! - Commits are delivered in seqno order, each at most once.
+//! - Every gap between them that had been durable is reported as a hole.
+//! - Nothing is written. Unreadable sectors count as damage.
 
 use std::path::Path;
 
@@ -34,7 +33,7 @@ use crate::{
     },
 };
 
-/// What is known of a segment.
+/// Findings about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SurveyedSegment {
     /// Number in the file's name.
@@ -45,34 +44,34 @@ pub struct SurveyedSegment {
     pub bytes: u64,
     header: Option<SegmentHeader>,
     incarnation: Option<Incarnation>,
-    /// The greatest seqno that a record or the header says to be durable.
+    /// The greatest seqno stated as durable by a record or the header.
     durable: u64,
-    /// The newest manifest edit that a marker or the header states.
+    /// The newest manifest edit stated by a marker or the header.
     edit: u64,
     has_records: bool,
 }
 
-/// Commits that had been durable and are not there any more.
+/// Commits that had been durable and are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogHole {
-    /// The file where the first of them should be.
+    /// The file that should hold the first of them.
     pub file: String,
-    /// Where in it.
+    /// Offset in it.
     pub offset: u64,
-    /// The first seqno that is missing.
+    /// First missing seqno.
     pub first_seqno: Seqno,
-    /// The last one.
+    /// Last missing seqno.
     pub last_seqno: Seqno,
 }
 
-/// What reading comes across.
+/// An event during reading.
 #[derive(Debug)]
 pub enum LogEvent<'a> {
     /// A valid commit.
     Commit(Record<'a>),
     /// Commits are missing here.
     Hole(LogHole),
-    /// So many bytes were read since the last of these.
+    /// Bytes read since the last progress event.
     Progress(u64),
 }
 
@@ -85,7 +84,7 @@ pub struct LogSurvey {
     tail: Option<DrainedTail>,
 }
 
-/// Looks at the segments in `directory`.
+/// Surveys the segments in `directory`.
 ///
 /// Errors: `Unsupported` for a newer format, `Io` if a file cannot be opened.
 pub fn survey_log(env: &Arc<dyn Env>, directory: &Path) -> Result<LogSurvey> {
@@ -97,7 +96,7 @@ pub fn survey_log(env: &Arc<dyn Env>, directory: &Path) -> Result<LogSurvey> {
 }
 
 fn look_at(mut reader: SegmentReader, number: u64) -> Result<SurveyedSegment> {
-    // A segment whose header names another one is a misplaced file; nothing of it belongs here.
+    // A segment whose header names another one is a misplaced file; none of its contents belong here.
     let header = reader.header()?.filter(|header| header.number == number && header.first_seqno.0 > 0);
     let salt = header.map(|header| record_salt(header.store_id, header.incarnation));
     let has_records = salt.map_or(Ok(false), |salt| reader.has_record(salt, 0))?;
@@ -116,15 +115,15 @@ fn look_at(mut reader: SegmentReader, number: u64) -> Result<SurveyedSegment> {
 }
 
 impl SurveyedSegment {
-    /// Whether records are found in it: else it may never have been used.
+    /// Whether it has records: otherwise it may never have been used.
     pub fn has_records(&self) -> bool {
         self.has_records
     }
 }
 
 impl LogSurvey {
-    /// Adds what the tail of the log keeps, as its newest segment. A segment that was created ahead of its
-    /// use, with the same number, counts no more.
+    /// Adds the tail of the log as its newest segment. It replaces a segment with the same number that was
+    /// created ahead of its use.
     ///
     /// Errors: `Io`.
     pub fn add_tail(&mut self, tail: Option<DrainedTail>) -> Result<()> {
@@ -149,20 +148,19 @@ impl LogSurvey {
         &self.segments
     }
 
-    /// The first seqno that the log can hold, if its oldest segment tells.
+    /// The first seqno that the log can hold, if its oldest segment states it.
     pub fn first_seqno(&self, store: StoreId) -> Option<Seqno> {
         let first = self.segments.first()?.header?;
         (first.store_id == store).then_some(first.first_seqno)
     }
 
-    /// The newest manifest edit that the log says to build on, as far as it was scanned.
+    /// The newest manifest edit that the log states to build on, as far as it was scanned.
     pub fn newest_edit(&self) -> u64 {
         self.segments.iter().map(|segment| segment.edit).max().unwrap_or_default()
     }
 
-    /// Leaves out what other incarnations wrote than `evidence` knows of, and says what is wrong with the
-    /// segments that are needed: each of these may have cost commits that nothing else tells of. REQUIRES:
-    /// the log was scanned.
+    /// Drops segments of incarnations that `evidence` does not list, and reports problems of the needed
+    /// segments: each may have lost commits without any other trace. REQUIRES: the log was scanned.
     pub fn compare(&mut self, evidence: &LogEvidence) -> Vec<String> {
         let mut findings = Vec::new();
         let is_needed = |segment: &SurveyedSegment| segment.number >= evidence.first_segment;
@@ -170,7 +168,7 @@ impl LogSurvey {
             self.segments.retain(|segment| {
                 let writer = Opening::writer_of(openings, segment.number);
                 let is_foreign = segment.incarnation.is_some() && segment.incarnation != writer;
-                // Otherwise it was never used, and shows what stood in its place before.
+                // Otherwise it was never used and shows stale contents of its blocks.
                 let is_whole = segment.header.is_some() && segment.has_records;
                 if is_foreign && is_whole && is_needed(segment) {
                     let name = segment_file_name(segment.number);
@@ -188,12 +186,11 @@ impl LogSurvey {
         findings
     }
 
-    /// Hands everything of `store` after `start` to `deliver`; without a `start` the log is taken to begin
-    /// with what is found of it. `proven` is a seqno that is known to have been durable. REQUIRES: the log
-    /// was scanned.
+    /// Passes everything of `store` after `start` to `deliver`; without a `start` the log is assumed to begin
+    /// with the first commit found. `proven` is a seqno known to have been durable. Returns the end of the
+    /// delivered commits. REQUIRES: the log was scanned.
     ///
-    /// Errors: `Io` if a file cannot be opened, and whatever `deliver` returns. The end of what was
-    /// delivered.
+    /// Errors: `Io` if a file cannot be opened, and any error of `deliver`.
     pub fn read(
         &self,
         store: StoreId,
@@ -215,11 +212,11 @@ impl LogSurvey {
         Ok(Seqno(state.delivered))
     }
 
-    /// Finds the incarnations of segments of `store` that lost their header, and what the records prove.
-    /// `advance` is told after each segment how many bytes it has. Segments of other stores are left out
-    /// from then on.
+    /// Finds the incarnations of segments of `store` that lost their header, and the seqnos and edits that
+    /// the records prove. Calls `advance` after each segment with its size in bytes. Drops the segments of
+    /// other stores.
     ///
-    /// Errors: `Io` if a file cannot be opened, and whatever `advance` returns.
+    /// Errors: `Io` if a file cannot be opened, and any error of `advance`.
     pub fn scan(&mut self, store: StoreId, mut advance: impl FnMut(u64) -> Result<()>) -> Result<()> {
         self.segments.retain(|segment| segment.store.is_none_or(|id| id == store));
         let mut known: Vec<Incarnation> =
@@ -239,7 +236,7 @@ impl LogSurvey {
                     found = true;
                     segment.durable = segment.durable.max(header.durable_seqno.0);
                     segment.edit = segment.edit.max(header.stated_edit().unwrap_or_default());
-                    // The length of a record that is not whole says nothing of what stands behind it.
+                    // The length of an incomplete record does not determine where the next one begins.
                     let is_whole = payload_is_valid(&mut reader, at, &header, salt)?;
                     offset = at + if is_whole { header.record_bytes() } else { u64_of(RECORD_ALIGNMENT) };
                 }
@@ -279,22 +276,22 @@ impl LogSurvey {
 struct Lifetime {
     id: Incarnation,
     segments: Vec<usize>,
-    /// The greatest seqno that is said to be durable.
+    /// The greatest seqno stated as durable.
     durable: u64,
-    /// Where the incarnations before it end.
+    /// Last seqno of the incarnations before it.
     recovered: Option<u64>,
-    /// Where it begins, if its first segment tells.
+    /// Its first seqno, if its first segment states it.
     first: Option<u64>,
 }
 
 struct Reading<F> {
     store: StoreId,
     deliver: F,
-    /// The next seqno of the incarnation that is being read; 0 before its first segment.
+    /// The next seqno of the incarnation being read; 0 before its first segment.
     expected: u64,
-    /// The last seqno that was delivered or told missing.
+    /// The last seqno that was delivered or reported missing.
     delivered: u64,
-    /// Whether `delivered` means anything yet.
+    /// Whether `delivered` is valid.
     has_start: bool,
 }
 
@@ -308,7 +305,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         proven: u64,
     ) -> Result<()> {
         let salt = record_salt(self.store, incarnation.id);
-        // Where the recovery after this incarnation found its end: later commits never counted.
+        // The end found by the recovery after this incarnation: later commits never counted.
         let cutoff = next.and_then(|next| next.recovered);
         let durable = incarnation.durable.max(proven).max(incarnation.recovered.unwrap_or(0));
         let proof = cutoff.unwrap_or(durable);
@@ -332,7 +329,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
             }
             (self.deliver)(LogEvent::Progress(segment.bytes))?;
         }
-        // The next incarnation may begin with commits of this one, repeated.
+        // The next incarnation may begin by repeating commits of this one.
         let end = next.and_then(|next| next.first).map_or(proof, |first| proof.min(first.saturating_sub(1)));
         if self.expected > 0 && self.expected <= end {
             let last = incarnation.segments.last().map(|&index| &survey.segments[index]);
@@ -342,9 +339,9 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         Ok(())
     }
 
-    /// The record to go on with at or after `offset`, and where it stands. As in replay what is expected
-    /// stands here or at the next page boundary: a copy of a later record in the padding between is passed
-    /// over. Otherwise something is missing, and the next valid record counts.
+    /// Returns the next record at or after `offset`, and its position. As in replay, the expected record is
+    /// here or at the next page boundary: a copy of a later record in the padding between is skipped.
+    /// Otherwise something is missing, and the next valid record counts.
     fn next_record(
         &self,
         reader: &mut SegmentReader,
@@ -363,7 +360,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
             }
         }
         let Some((at, found)) = next_header(reader, offset, salt)? else { return Ok(None) };
-        // It is a copy, out of its order, if an earlier record follows at the next page boundary.
+        // It is a copy out of order if an earlier record follows at the next page boundary.
         let boundary = at.next_multiple_of(PAGE_BYTES);
         let earlier = reader.record_header(boundary, salt)?;
         let is_stray =
@@ -371,8 +368,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         Ok(Some(earlier.filter(is_stray).map_or((at, found), |next| (boundary, next))))
     }
 
-    /// Something begins with `first_seqno`: what is missing before it is a hole if it had been durable;
-    /// otherwise it is the end of the incarnation, and the answer is `false`.
+    /// Called when a segment or record begins with `first_seqno`. A gap before it is a hole if it had been
+    /// durable. Otherwise the incarnation ends there, and the result is `false`.
     fn reach(
         &mut self,
         segment: &SurveyedSegment,
@@ -381,7 +378,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         proof: u64,
     ) -> Result<bool> {
         if self.expected == 0 {
-            // An incarnation repeats commits, continues the one before it, or stands behind a hole.
+            // An incarnation repeats commits, continues the previous one, or is behind a hole.
             if !std::mem::replace(&mut self.has_start, true) {
                 self.delivered = first_seqno.saturating_sub(1);
             }
@@ -413,8 +410,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
         }))
     }
 
-    /// Delivers the record at `at` unless it is older than what was delivered; returns where the next may
-    /// stand.
+    /// Delivers the record at `at` unless it is older than the delivered ones; returns where the next one may
+    /// be.
     fn read_record(
         &mut self,
         reader: &mut SegmentReader,
@@ -427,7 +424,7 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
             return Ok(end);
         }
         if !payload_is_valid(reader, at, header, salt)? {
-            // Its seqnos stay missing; the next valid record tells whether they had been durable.
+            // Its seqnos stay missing; the next valid record determines whether they had been durable.
             return Ok(at + u64_of(RECORD_ALIGNMENT));
         }
         let payload = reader.bytes_at(at + u64_of(RECORD_HEADER_BYTES), u64::from(header.payload_bytes))?;
@@ -442,9 +439,8 @@ impl<F: FnMut(LogEvent<'_>) -> Result<()>> Reading<F> {
     }
 }
 
-/// Incarnations that a segment without a valid header may belong to: its neighbours', the one that its
-/// header page still states, and, if one byte of that is wrong, the one under which the first record makes
-/// sense.
+/// Incarnations to which a segment without a valid header may belong: those of its neighbors, and the one
+/// stated by its header page. If one byte of that is wrong, also those that make the first record valid.
 fn possible_incarnations(
     reader: &mut SegmentReader,
     store: StoreId,
@@ -465,7 +461,7 @@ fn possible_incarnations(
     Ok(incarnations)
 }
 
-/// Whether the payload of the record at `at` is what its header says. That of a skipped commit is void.
+/// Whether the payload of the record at `at` matches its header. A skipped commit has no payload to check.
 fn payload_is_valid(reader: &mut SegmentReader, at: u64, header: &RecordHeader, salt: u64) -> Result<bool> {
     if header.kind != RecordKind::Commit {
         return Ok(true);
@@ -474,7 +470,7 @@ fn payload_is_valid(reader: &mut SegmentReader, at: u64, header: &RecordHeader, 
     Ok(checksum64(payload, salt) == header.payload_checksum)
 }
 
-/// The first valid record header at or after `offset`, a multiple of 8, and where it stands.
+/// Finds the first valid record header at or after `offset`, a multiple of 8, and its position.
 fn next_header(
     reader: &mut SegmentReader,
     mut offset: u64,
@@ -495,7 +491,7 @@ fn next_header(
     Ok(None)
 }
 
-/// So that a caller can name what it cannot read at all.
+/// Lets a caller report a hole that it cannot tolerate.
 impl From<&LogHole> for Error {
     fn from(hole: &LogHole) -> Self {
         let message = format!("commits {} to {} are missing", hole.first_seqno, hole.last_seqno);

@@ -1,15 +1,15 @@
-//! Tells a segment that was prepared and never used from one that lost its header.
+//! Distinguishes a segment that was prepared and never used from one that lost its header.
 //!
-//! A segment gets its name and its place on the device ahead of its use. After a crash some file systems show
-//! in such a place the bytes that stood there before: noise, and the log's own older segments above all,
-//! whose blocks had just become free.
+//! A segment gets its name and its space on the device ahead of its use. After a crash, some file systems
+//! expose stale bytes in that space: noise, and above all the log's own older segments, whose blocks had just
+//! been freed.
 //!
 //! **Invariants**
 //! - The header is durable before a record is written and before the file grows. So a record that only this
-//!   segment can have had, or a longer file with bytes in it, proves that it had a header.
-//! - An incarnation gives each seqno to one record. So a record of the segment's writer before the one that
-//!   comes next is one of an older segment.
-//! - Where nothing says who wrote the segment, any byte behind the header page counts as a proof.
+//!   segment can have held, or a longer file with bytes in it, proves that it had a header.
+//! - An incarnation assigns each seqno to one record. So a record of the segment's writer with a seqno below
+//!   the next expected one is from an older segment.
+//! - If the writer of the segment is unknown, any byte behind the header page counts as a proof.
 
 use testudo_base::{Incarnation, Opening, Result, StoreId, planted};
 
@@ -26,9 +26,9 @@ use crate::{
 pub(crate) struct UnheadedSegment {
     pub(crate) store_id: StoreId,
     pub(crate) number: u64,
-    /// A valid header of another segment in the place of its own.
+    /// A valid header of another segment in place of its own.
     pub(crate) claim: Option<SegmentHeader>,
-    /// The incarnation that was read before it, and the seqno that comes next there.
+    /// The incarnation read before it, and that incarnation's next seqno.
     pub(crate) chain: Option<(Incarnation, u64)>,
 }
 
@@ -38,7 +38,7 @@ impl UnheadedSegment {
         if planted!("lost-header-overlooked") {
             return Ok(false);
         }
-        // No seqno is that great: this only asks for bytes.
+        // No seqno is this large: this only checks for bytes.
         if !reader.scan_tail(SEGMENT_HEADER_BYTES, 0, u64::MAX)?.has_bytes {
             return Ok(false);
         }
@@ -52,8 +52,8 @@ impl UnheadedSegment {
         Ok(reader.has_record(record_salt(self.store_id, writer), expected)? || self.is_misplaced(reader)?)
     }
 
-    /// Whether the file is a whole segment of another number, store or copy of the store. Of older segments
-    /// of this store, the place may show both header and records.
+    /// Whether the file is a whole segment of another number, store or copy of the store. For older segments
+    /// of this store, stale blocks may show both header and records.
     fn is_misplaced(&self, reader: &mut SegmentReader) -> Result<bool> {
         let Some(claim) = self.claim else { return Ok(false) };
         if claim.store_id == self.store_id && claim.number < self.number {

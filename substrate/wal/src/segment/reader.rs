@@ -1,7 +1,7 @@
 //! Reads a segment through a window of large aligned reads, for replay.
 //!
 //! **Invariants**
-//! - Never reads past the bytes that the file has, and never allocates more than them.
+//! - Never reads past the end of the file, and never allocates more than its length.
 
 use std::{path::Path, sync::Arc};
 
@@ -26,15 +26,15 @@ pub(crate) struct SegmentReader {
     window: AlignedBuffer,
     window_start: u64,
     window_bytes: usize,
-    /// Sectors that cannot be read count as zeros.
+    /// Unreadable sectors count as zeros.
     is_lenient: bool,
 }
 
-/// What a segment holds from some place on.
+/// Contents of a segment from some offset on.
 pub(crate) struct TailScan {
-    /// Where a record stands that proves what was asked for.
+    /// Offset of a record that is the requested proof.
     pub(crate) proof_at: Option<u64>,
-    /// Whether there is anything but zeros.
+    /// Whether any byte is not zero.
     pub(crate) has_bytes: bool,
 }
 
@@ -47,42 +47,42 @@ impl SegmentReader {
         Self::of_file(file, name)
     }
 
-    /// The segment that a file is, wherever it lies.
+    /// A reader of the segment in `file`, wherever the file is located.
     pub(crate) fn of_file(file: Arc<dyn File>, name: String) -> Result<Self> {
         let end = file.len().map_err(|error| Error::io(name.as_str(), error))? & !(PAGE_BYTES - 1);
         let window = AlignedBuffer::zeroed(0);
         Ok(Self { file, name, end, window, window_start: 0, window_bytes: 0, is_lenient: false })
     }
 
-    /// Opens a segment to read whatever can be read of it.
+    /// Opens a segment and reads whatever is readable.
     pub(crate) fn open_lenient(env: &dyn Env, dir: &Path, number: u64) -> Result<Self> {
         Ok(Self { is_lenient: true, ..Self::open(env, dir, number)? })
     }
 
-    /// Where reading stops.
+    /// The offset at which reading stops.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The header page; `None` if it is not valid.
+    /// Reads the header page; `None` if it is not valid.
     pub(crate) fn header(&mut self) -> Result<Option<SegmentHeader>> {
         let page = self.bytes_at(0, SEGMENT_HEADER_BYTES.min(self.end))?.to_vec();
         SegmentHeader::decode(&page, &self.name)
     }
 
-    /// The header of a record at `offset`, if one stands there that fits into the segment.
+    /// Reads the record header at `offset`, if there is one and the record fits into the segment.
     pub(crate) fn record_header(&mut self, offset: u64, salt: u64) -> Result<Option<RecordHeader>> {
         let header_bytes = u64_of(RECORD_HEADER_BYTES);
         let left = self.end.saturating_sub(offset);
         if left < header_bytes {
             return Ok(None);
         }
-        let bytes = self.bytes_at(offset, header_bytes)?.first_chunk().expect("read so many");
+        let bytes = self.bytes_at(offset, header_bytes)?.first_chunk().expect("the full header was read");
         let header = RecordHeader::decode(bytes, salt);
         Ok(header.filter(|header| header.record_bytes() <= left))
     }
 
-    /// The bytes at `offset`. REQUIRES: they lie within the segment.
+    /// Returns the bytes at `offset`. REQUIRES: they lie within the segment.
     pub(crate) fn bytes_at(&mut self, offset: u64, bytes: u64) -> Result<&[u8]> {
         let end = offset + bytes;
         assert!(end <= self.end, "reads stay within the segment");
@@ -93,8 +93,8 @@ impl SegmentReader {
         Ok(&self.window[start..start + usize_of(bytes)])
     }
 
-    /// The page from `offset` on in which something may stand; the end if there is none. Holes are
-    /// passed over unread.
+    /// The first page from `offset` on that may hold data; the end if there is none. Holes are skipped
+    /// without reading.
     pub(crate) fn behind_hole(&self, offset: u64) -> u64 {
         if planted!("holes-of-the-log-read") {
             return offset;
@@ -102,19 +102,19 @@ impl SegmentReader {
         offset.max(self.file.next_data(offset).min(self.end) & !(PAGE_BYTES - 1))
     }
 
-    /// Searches the segment from `offset`, a multiple of 8, for a record that was reserved when `seqno` was
-    /// durable, wherever it stands.
+    /// Searches the segment from `offset`, a multiple of 8, for a record at any position that was reserved
+    /// when `seqno` was durable.
     pub(crate) fn scan_tail(&mut self, offset: u64, salt: u64, seqno: u64) -> Result<TailScan> {
         self.scan(offset, salt, |header| header.durable_seqno.0 >= seqno)
     }
 
-    /// Whether there is a record with `seqno` or a later one behind the header page, wherever it stands.
+    /// Whether there is a record with `seqno` or a later one, at any position behind the header page.
     pub(crate) fn has_record(&mut self, salt: u64, seqno: u64) -> Result<bool> {
         let scan = self.scan(SEGMENT_HEADER_BYTES, salt, |header| header.end_seqno() > seqno)?;
         Ok(scan.proof_at.is_some())
     }
 
-    /// Searches the segment from `offset`, a multiple of 8, for a record that `is_proof`.
+    /// Searches the segment from `offset`, a multiple of 8, for a record that satisfies `is_proof`.
     fn scan(
         &mut self,
         mut offset: u64,
@@ -123,12 +123,12 @@ impl SegmentReader {
     ) -> Result<TailScan> {
         let mut scan = TailScan { proof_at: None, has_bytes: false };
         while offset < self.end {
-            // What the window holds already is not read again.
+            // Data already in the window is not read again.
             let window_end = self.window_start + u64_of(self.window_bytes);
             let here = window_end.saturating_sub(offset);
             let has_header = offset >= self.window_start && here >= u64_of(RECORD_HEADER_BYTES);
             if !has_header {
-                // A header that begins before the end of a hole may go on behind it.
+                // A header that begins before the end of a hole may continue behind it.
                 let overlap = u64_of(RECORD_HEADER_BYTES - 8);
                 offset = offset.max(self.behind_hole(offset).saturating_sub(overlap));
             }
@@ -137,8 +137,8 @@ impl SegmentReader {
             let bytes = self.bytes_at(offset, wanted.min(left))?;
             let mut at = 0;
             while at < bytes.len() {
-                // Most of a segment is prepared space. The kind in a header is not zero, so that none of the
-                // headers that lie within a page of zeros needs to be looked at.
+                // Most of a segment is prepared space. The kind in a header is not zero, so no header lies
+                // within a page of zeros.
                 if at.is_multiple_of(PAGE_SIZE) && bytes[at..].first_chunk() == Some(&[0; PAGE_SIZE]) {
                     at += PAGE_SIZE - RECORD_HEADER_BYTES + 8;
                     continue;
@@ -153,7 +153,7 @@ impl SegmentReader {
                 }
                 at += 8;
             }
-            // A header across the end of this piece is found again at the start of the next one.
+            // A header across the end of this piece is found at the start of the next one.
             let overlap = if u64_of(bytes.len()) < left { RECORD_HEADER_BYTES - 8 } else { 0 };
             offset += u64_of(bytes.len() - overlap);
         }

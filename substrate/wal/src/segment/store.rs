@@ -1,10 +1,10 @@
 //! The segment files of a directory: listing, creating ahead, releasing.
 //!
 //! **Invariants**
-//! - A segment's name is durable before the segment after it is created, and its header page is durable
-//!   before a record is written to it. So among the files of the log at most the last one may be without a
-//!   header, and a gap in the numbers is damage.
-//! - Segments are released from the oldest on, never the current one.
+//! - A segment's name is durable before the next segment is created, and its header page is durable before a
+//!   record is written to it. So at most the last segment file may lack a header, and a gap in the numbers is
+//!   damage.
+//! - Segments are released oldest first, never the current one.
 
 use std::{collections::VecDeque, io, path::Path, time::Duration};
 
@@ -21,15 +21,15 @@ use testudo_env::{EntryType, Env, File, OpenMode, OpenOptions};
 
 use crate::segment::wal_format::{SEGMENT_HEADER_BYTES, segment_file_name, segment_number};
 
-/// A segment begins with this length, which its header states: a shorter file is a damaged one.
+/// Initial length of a segment, stated in its header: a shorter file is damaged.
 pub(crate) const INITIAL_BYTES: u64 = 64 << 10;
-/// Then it grows, and its place on the device is reserved, in steps of its length, of at most this size.
+/// Afterwards a segment grows, and its space is reserved, in steps of its length, up to this size.
 pub(crate) const ALLOCATION_BYTES_MAX: u64 = 8 << 20;
-/// The first segments of a log become no longer than this; then, half of what it holds.
+/// Maximum length of the first segments of a log; later ones are limited to half of the live bytes.
 const FIRST_SEGMENTS_BYTES: u64 = 2 << 20;
 
-/// Reserves place on the device ahead of writes. `false` on a full device, or where something else is
-/// lacking, which is no failure yet: the write will tell.
+/// Reserves space on the device ahead of writes. Returns `false` on a full device, or if another resource is
+/// lacking. That is no failure yet: the write will report it.
 pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Result<bool> {
     match file.allocate(offset, length) {
         Err(error) if treatment_of(&error) == Treatment::Full || is_transient(&error) => Ok(false),
@@ -42,15 +42,15 @@ pub(crate) fn reserve_ahead(file: &dyn File, offset: u64, length: u64) -> io::Re
 pub struct SegmentInfo {
     /// Number in the file's name.
     pub number: u64,
-    /// Seqno of its first record, or of the one that would come.
+    /// Seqno of its first record, or of the one that would be first.
     pub first_seqno: Seqno,
-    /// Seqno of its last record that counts; less than `first_seqno` if there is none.
+    /// Seqno of its last valid record; less than `first_seqno` if there is none.
     pub last_seqno: Seqno,
-    /// Bytes of the pages up to the last record, header page included; 0 if it was never used.
+    /// Bytes of the pages up to the last record, including the header page; 0 if it was never used.
     pub bytes: u64,
 }
 
-/// Numbers of the segments in `dir`, ascending.
+/// Lists the numbers of the segments in `dir`, ascending.
 pub fn list_segments(env: &dyn Env, dir: &Path) -> Result<Vec<u64>> {
     let entries = env.list_dir(dir).map_err(|error| Error::io(dir.display().to_string(), error))?;
     let files = entries.iter().filter(|entry| entry.entry_type == EntryType::File);
@@ -59,8 +59,8 @@ pub fn list_segments(env: &dyn Env, dir: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Removes the segments with numbers below `below`, the newest of them last. Not durable before the
-/// directory is synced, which is not needed if the store remembers `below`.
+/// Removes the segments with numbers below `below`, the newest of them last. Not durable until the directory
+/// is synced, which is unnecessary if the store persists `below`.
 pub fn remove_segments(env: &dyn Env, dir: &Path, below: u64) -> Result<()> {
     for number in list_segments(env, dir)?.into_iter().filter(|&number| number < below) {
         let name = segment_file_name(number);
@@ -69,15 +69,15 @@ pub fn remove_segments(env: &dyn Env, dir: &Path, below: u64) -> Result<()> {
     Ok(())
 }
 
-/// A segment's file, of its first length and with place on the device for that, its name durable.
+/// A segment's file of its initial length, with space reserved for it; its name is durable.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn File>,
     pub(crate) name: String,
     pub(crate) number: u64,
-    /// How long it may become.
+    /// Maximum length.
     pub(crate) bytes: u64,
-    /// How long it is at least.
+    /// Minimum length.
     pub(crate) initial_bytes: u64,
 }
 
@@ -86,14 +86,14 @@ pub(crate) struct SegmentStore {
     env: Arc<dyn Env>,
     dir: Box<Path>,
     segment_bytes: AtomicU64,
-    /// Taken for as long as a segment is created or becomes the current one.
+    /// Locked while a segment is created or becomes the current one.
     next: Mutex<Option<SegmentFile>>,
-    /// Ascending; the last one is the current one, once this opening has one.
+    /// Ascending; the last one is the current one once this opening has one.
     live: Mutex<VecDeque<SegmentInfo>>,
 }
 
 impl SegmentStore {
-    /// `live` are the segments of earlier openings that are still needed.
+    /// A store of segments; `live` are those of earlier openings that are still needed.
     pub(crate) fn new(env: Arc<dyn Env>, dir: &Path, segment_bytes: u64, live: Vec<SegmentInfo>) -> Self {
         debug_assert!(live.is_sorted_by(|a, b| a.number < b.number), "segments ascend");
         Self {
@@ -137,7 +137,7 @@ impl SegmentStore {
         assert_eq!(segment.number, number, "segments are prepared in order");
         segment.bytes = segment.bytes.min(self.segment_bytes()).max(bytes_min);
         if let Err(error) = write_header(&segment) {
-            // A later try makes it again.
+            // A retry creates it again.
             let _ = self.env.remove_file(&self.dir.join(&segment.name));
             return Err(error);
         }
@@ -149,22 +149,22 @@ impl SegmentStore {
         Ok(segment)
     }
 
-    /// Changes the size of segments; those that are longer already get nothing more.
+    /// Changes the size of segments; segments already longer receive no more records.
     pub(crate) fn set_segment_bytes(&self, bytes: u64) {
         self.segment_bytes.store(bytes, Relaxed);
     }
 
-    /// Size of segments.
+    /// Maximum size of segments.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment_bytes.load(Relaxed)
     }
 
-    /// Notes how far the current segment is filled.
+    /// Records how far the current segment is filled.
     pub(crate) fn advance(&self, last_seqno: Seqno, bytes: u64) {
         if let Some(current) = self.live.lock().back_mut() {
             debug_assert!(
                 last_seqno >= current.last_seqno && bytes >= current.bytes,
-                "a segment only gets longer"
+                "a segment never shrinks"
             );
             current.last_seqno = last_seqno;
             current.bytes = bytes;
@@ -181,19 +181,19 @@ impl SegmentStore {
         self.live.lock().iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Number of the oldest segment that is needed once nothing up to `seqno` is.
+    /// Number of the oldest segment still needed when nothing up to `seqno` is.
     pub(crate) fn first_needed(&self, seqno: Seqno) -> u64 {
         let live = self.live.lock();
-        // A segment behind a hole counts for nothing, as the one before it tells: it is no beginning.
+        // A segment behind a hole is void, as the one before it proves: the log cannot begin with it.
         let current = live.iter().rfind(|segment| segment.first_seqno.0 > 0).or(live.back());
         let current = current.expect("a log without old segments begins with one");
         let first = live.iter().find(|segment| segment.last_seqno > seqno).unwrap_or(current).number;
         if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }
 
-    /// Removes the segments before the one of this number, but not the current one.
+    /// Removes the segments before number `segment`, except the current one.
     pub(crate) fn release_before(&self, segment: u64) -> Result<()> {
-        // The lock is not held while a file is removed: it would hold up the writer.
+        // The lock is not held while a file is removed: that would block the writer.
         while let Some(number) = self.releasable(segment) {
             let name = segment_file_name(number);
             match self.env.remove_file(&self.dir.join(&name)) {
@@ -204,14 +204,14 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Removes the newest segments if they hold no commit, but not the last one there is; durable on return.
-    /// REQUIRES: nothing is written any more.
+    /// Removes the newest segments if they hold no commit, except the only one; durable on return. REQUIRES:
+    /// no more writes follow.
     pub(crate) fn remove_unused(&self) -> Result<()> {
         let mut unused: Vec<u64> = self.next.lock().take().iter().map(|segment| segment.number).collect();
         let is_empty = |segment: &SegmentInfo| segment.last_seqno < segment.first_seqno;
         {
-            // The only one stays: its header says where the log has come to, which proves the manifest whole
-            // where the superblock is lost.
+            // The only segment stays: its header states how far the log has come, which proves the manifest
+            // complete if the superblock is lost.
             let live = self.live.lock();
             let current = live.back().filter(|current| live.len() > 1 && is_empty(current));
             unused.extend(current.map(|current| current.number));
@@ -223,7 +223,7 @@ impl SegmentStore {
             let name = segment_file_name(number);
             self.env.remove_file(&self.dir.join(&name)).map_err(|error| Error::io(name, error))?;
         }
-        // A later opening gives their numbers to other segments.
+        // A later opening reuses their numbers for other segments.
         self.env.sync_dir(&self.dir).map_err(|error| Error::io(self.dir.display().to_string(), error))
     }
 
@@ -241,7 +241,8 @@ impl SegmentStore {
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
         let file = match self.env.open(&path, options) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Of an earlier try, which could not remove it: no header of it was ever written whole.
+                // Left by an earlier attempt that could not remove it; its header was never completely
+                // written.
                 self.env.remove_file(&path).and_then(|()| self.env.open(&path, options))
             }
             opened => opened,
@@ -256,7 +257,7 @@ impl SegmentStore {
                 |_| if planted!("segment-name-unsynced") { Ok(()) } else { self.env.sync_dir(&self.dir) },
             );
         if let Err(error) = reserved {
-            // A later try makes it again.
+            // A retry creates it again.
             let _ = self.env.remove_file(&path);
             return Err(failed(error));
         }

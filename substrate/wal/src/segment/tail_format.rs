@@ -1,4 +1,4 @@
-//! The bytes of a tail file: one buffer of the log, mapped shared. No other file knows them.
+//! The byte format of a tail file: one buffer of the log, mapped shared. No other file depends on it.
 //!
 //! All integers are little-endian. One header page of 4096 bytes, then the buffer:
 //!
@@ -12,16 +12,16 @@
 //!   48  16  boot id of the machine
 //!   64   8  bytes of the buffer
 //!   72      zeros to 128
-//!  128   8  turn: counts the uses of all buffers of the log; 0 while the buffer is in no use
+//!  128   8  turn: counts the uses of all buffers of the log; 0 while the buffer is unused
 //!  136   8  first seqno of the turn
-//!  144   8  bytes used by records, from the start of the buffer on
+//!  144   8  bytes used by records, from the start of the buffer
 //!  152   8  bytes used by values, from its end backwards
 //!  160      zeros to the end of the page
 //! ```
 //!
-//! Records are those of a segment. Length, first seqno and seqno count of a record are there from the moment
-//! at which its bytes count as used, the rest once it is filled. The values of a commit whose record refers
-//! to a value log lie in the other half, in the order of the commits, each *entry* a multiple of 8 bytes:
+//! Records are those of a segment. Length, first seqno and seqno count of a record are stored before its
+//! bytes count as used, the rest once it is filled. Values of commits whose records refer to a value log are
+//! in the other half, in commit order. Each *entry* is a multiple of 8 bytes:
 //!
 //! ```text
 //!    0      content, then zeros to a multiple of 8
@@ -31,8 +31,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - Bytes from 128 on are stored while the tail is locked. They are believed after the end of a process
-//!   only, never after the end of the machine: then they may be of different moments.
+//! - Bytes from 128 on are stored while the tail is locked. They are valid only after the end of a process,
+//!   never after a machine crash: then they may be of different moments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,7 +47,7 @@ use testudo_base::{
 pub(crate) const TAIL_HEADER_BYTES: usize = PAGE_SIZE;
 /// Bytes of an entry behind its content.
 pub(crate) const TRAILER_BYTES: usize = 24;
-/// First word of the header that changes: turn, first seqno, bytes of records, bytes of values.
+/// First mutable word of the header; the four are turn, first seqno, bytes of records, bytes of values.
 pub(crate) const TURN_WORD: usize = 16;
 
 const MAGIC: [u8; 8] = *b"TSTDTAIL";
@@ -60,14 +60,14 @@ pub(crate) fn tail_file_name(number: u64) -> String {
     format!("{NAME}{number}")
 }
 
-/// The number in a tail file's name, or `None` for any other name.
+/// Parses the number in a tail file's name; `None` for any other name.
 pub fn tail_file_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(NAME)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| is_number)
 }
 
-/// What does not change while a tail file is used.
+/// The part of the header that is constant while a tail file is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TailHeader {
     pub(crate) store_id: StoreId,
@@ -76,7 +76,7 @@ pub(crate) struct TailHeader {
     pub(crate) buffer_bytes: u64,
 }
 
-/// What a process has last stated of the use of a buffer.
+/// The last state of a buffer stored by its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TurnState {
     pub(crate) turn: u64,
@@ -86,7 +86,7 @@ pub(crate) struct TurnState {
 }
 
 impl TailHeader {
-    /// The first bytes of the header page.
+    /// Encodes the first bytes of the header page.
     pub(crate) fn encode(&self) -> [u8; FIXED_BYTES] {
         let mut bytes = [0; FIXED_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -100,7 +100,7 @@ impl TailHeader {
         bytes
     }
 
-    /// Reads the header of file `name`; `None` if there is none, as of a file that was never finished.
+    /// Reads the header of file `name`; `None` if it is invalid, as in a file that was never finished.
     ///
     /// Errors: `Unsupported` for another format.
     pub(crate) fn decode(page: &[u8], name: &str) -> Result<Option<(Self, TurnState)>> {
@@ -159,45 +159,45 @@ pub(crate) fn begin_turn(words: &[AtomicU64; 4], turn: u64, first_seqno: Seqno) 
     turn_word.store(turn.to_le(), Ordering::Release);
 }
 
-/// States how many bytes are in use.
+/// Stores how many bytes are in use.
 #[inline]
 pub(crate) fn state_used(words: &[AtomicU64; 4], record_bytes: usize, value_bytes: usize) {
     let [_, _, records, values] = words;
     values.store(u64_of(value_bytes).to_le(), Ordering::Relaxed);
-    // What the bytes in use state themselves was stored before.
+    // The stamps within the bytes in use were stored before.
     records.store(u64_of(record_bytes).to_le(), Ordering::Release);
 }
 
-/// Bytes of an entry with so much content.
+/// Bytes of an entry with `content_bytes` of content.
 pub(crate) fn entry_bytes(content_bytes: usize) -> usize {
     content_bytes.next_multiple_of(8) + TRAILER_BYTES
 }
 
-/// States whose an entry is, before its content is there.
+/// Stamps an entry with its commit's seqno and its length, before its content is stored.
 pub(crate) fn stamp_entry(entry: &mut [u8], first_seqno: Seqno, content_bytes: usize) {
     let at = entry.len() - TRAILER_BYTES;
     entry[at..at + 8].copy_from_slice(&first_seqno.0.to_le_bytes());
     entry[at + 8..at + 16].copy_from_slice(&u64_of(content_bytes).to_le_bytes());
 }
 
-/// The content of an entry that was stamped.
+/// The content of a stamped entry.
 pub(crate) fn entry_content(entry: &mut [u8]) -> &mut [u8] {
     let at = entry.len() - TRAILER_BYTES + 8;
     let length = entry[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     &mut entry[..testudo_base::num::usize_of(length)]
 }
 
-/// Closes an entry whose content is there.
+/// Completes an entry whose content is stored.
 pub(crate) fn seal_entry(entry: &mut [u8], content_bytes: usize, salt: u64) {
     let at = entry.len() - 8;
     let checksum = checksum64(&entry[..content_bytes], salt);
     entry[at..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// An entry: whose it is, its content if that was filled, and the entries before it.
+/// An entry: first seqno of its commit, its content if that was filled, and the entries before it.
 pub(crate) type FoundEntry<'v> = (Seqno, Option<&'v [u8]>, &'v [u8]);
 
-/// The last entry of `values`, if there is one.
+/// Returns the last entry of `values`, if there is one.
 pub(crate) fn last_entry(values: &[u8], salt: u64) -> Option<FoundEntry<'_>> {
     let (rest, trailer) = values.split_last_chunk::<TRAILER_BYTES>()?;
     let word = |at: usize| trailer[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

@@ -1,11 +1,11 @@
-//! The bytes of the log: segment header page, record header, file names. No other file knows them.
+//! The byte format of the log: segment header page, record header, file names. No other file depends on it.
 //!
 //! All integers are little-endian. Segment header, one page of 4096 bytes:
 //!
 //! ```text
 //!    0   8  magic "TSTDOWAL"
 //!    8   4  format version, 2
-//!   12   4  required feature flags: 1 what follows the log may lie in tail files (`tail_format.rs`); older
+//!   12   4  required feature flags: 1 the end of the log may be in tail files (`tail_format.rs`); older
 //!          logs have 0; an unknown flag means a newer format
 //!   16   8  checksum of the page (seed 0), computed with these eight bytes as zeros
 //!   24  16  store id
@@ -57,7 +57,7 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 40;
 /// Records start at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: usize = 8;
 
-/// A build that knows no tail files would lose what they keep.
+/// A build without support for tail files would lose their contents.
 const HAS_TAIL_FILES: u32 = 1;
 const MAGIC: [u8; 8] = *b"TSTDOWAL";
 const CHECKSUM_AT: usize = 16;
@@ -67,7 +67,7 @@ pub fn segment_file_name(number: u64) -> String {
     format!("wal-{number:020}.log")
 }
 
-/// The number in a segment's file name, or `None` for any other name.
+/// Parses the number in a segment's file name; `None` for any other name.
 pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("wal-")?.strip_suffix(".log")?;
     if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -81,10 +81,10 @@ pub(crate) fn record_salt(store_id: StoreId, incarnation: Incarnation) -> u64 {
     checksum64(&store_id.0.to_le_bytes(), incarnation.0)
 }
 
-/// What the first page of a segment says.
+/// The header in the first page of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The store whose log it is.
+    /// The store to which the log belongs.
     pub store_id: StoreId,
     /// Number of the segment, as in the file's name.
     pub number: u64,
@@ -92,7 +92,7 @@ pub struct SegmentHeader {
     pub incarnation: Incarnation,
     /// Seqno of the first record, if there is one.
     pub first_seqno: Seqno,
-    /// Everything up to it was synced when the header was written.
+    /// Everything up to this seqno was synced when the header was written.
     pub durable_seqno: Seqno,
     /// End of the log as found by the recovery that began the incarnation.
     pub recovered_seqno: Seqno,
@@ -103,7 +103,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Fills `page`, all of it. REQUIRES: it has 4096 bytes.
+    /// Fills the whole `page`. REQUIRES: it has 4096 bytes.
     pub(crate) fn encode(&self, page: &mut [u8]) {
         assert_eq!(page.len(), PAGE_SIZE, "a header fills one page");
         page.fill(0);
@@ -127,7 +127,7 @@ impl SegmentHeader {
         page[CHECKSUM_AT..CHECKSUM_AT + 8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a header page of file `name`: `None` if its bytes contradict themselves, an error of kind
+    /// Reads a header page of file `name`. Returns `None` if its bytes are inconsistent, an error of kind
     /// `Unsupported` if they are valid but of another format.
     pub(crate) fn decode(page: &[u8], name: &str) -> Result<Option<Self>> {
         if !is_valid(page) {
@@ -174,37 +174,37 @@ fn decode_fields(page: &[u8]) -> std::result::Result<(u32, u32, SegmentHeader), 
     Ok((version, flags, header))
 }
 
-/// The incarnation that a header page states, valid or not. Records under it prove whether that is so.
+/// The incarnation stated by a header page, valid or not. Records under it prove whether it is correct.
 pub(crate) fn claimed_incarnation(page: &[u8]) -> Option<Incarnation> {
     Some(Incarnation(u64::from_le_bytes(*page.get(48..)?.first_chunk()?)))
 }
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
     /// A commit with its payload.
     Commit = 1,
-    /// A commit that was given up after its seqnos were assigned.
+    /// A commit that was abandoned after its seqnos were assigned.
     Skipped = 2,
-    /// Only says what was durable.
+    /// Only states what was durable.
     Marker = 3,
 }
 
-/// What stands before a record's payload.
+/// The header before a record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is.
+    /// Kind of the record.
     pub kind: RecordKind,
     /// Length of the payload.
     pub payload_bytes: u32,
-    /// Checksum of the payload; of a marker the newest manifest edit that was durable when it was written.
+    /// Checksum of the payload; for a marker, the newest manifest edit that was durable when it was written.
     pub payload_checksum: u64,
-    /// The first of its seqnos.
+    /// First seqno of the record.
     pub first_seqno: Seqno,
-    /// How many it has; 0 for a marker.
+    /// Number of its seqnos; 0 for a marker.
     pub seqno_count: u32,
-    /// Everything up to it was synced when the record was reserved.
+    /// Everything up to this seqno was synced when the record was reserved.
     pub durable_seqno: Seqno,
 }
 
@@ -223,7 +223,7 @@ impl RecordHeader {
         out[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a header; `None` if there is none. Looks at the few bytes that only a header has before it
+    /// Reads a header; `None` if there is none. Checks the few bytes that only a header has before it
     /// computes a checksum, so that whole segments can be searched.
     #[inline]
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES], salt: u64) -> Option<Self> {
@@ -255,12 +255,12 @@ impl RecordHeader {
         is_plausible.then_some(header)
     }
 
-    /// Bytes of the whole record, padding included.
+    /// Bytes of the whole record, including padding.
     pub(crate) fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.payload_bytes))
     }
 
-    /// The newest manifest edit that a marker states.
+    /// The newest manifest edit stated by a marker.
     pub(crate) fn stated_edit(&self) -> Option<u64> {
         (self.kind == RecordKind::Marker).then_some(self.payload_checksum)
     }
@@ -271,8 +271,8 @@ impl RecordHeader {
     }
 }
 
-/// Stores of a record what is known before it is filled: length, first seqno and seqno count. Filling it
-/// stores the same bytes there again.
+/// Stores the fields of a record that are known before it is filled: length, first seqno and seqno count.
+/// Filling it stores the same bytes there again.
 #[inline]
 pub(crate) fn stamp_record(record: &mut [u8], payload_bytes: usize, first_seqno: Seqno, seqno_count: u32) {
     record[4..8].copy_from_slice(&u32_of(payload_bytes).to_le_bytes());
@@ -280,27 +280,27 @@ pub(crate) fn stamp_record(record: &mut [u8], payload_bytes: usize, first_seqno:
     record[32..36].copy_from_slice(&seqno_count.to_le_bytes());
 }
 
-/// What [`stamp_record`] has stored: bytes of the payload, first seqno, seqno count.
+/// Reads the fields stored by [`stamp_record`]: bytes of the payload, first seqno, seqno count.
 pub(crate) fn stamp_of(header: &[u8; RECORD_HEADER_BYTES]) -> (u32, Seqno, u32) {
     let u32_at = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let seqno = header[16..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     (u32_at(4), Seqno(seqno), u32_at(32))
 }
 
-/// Bytes of a record with a payload of `payload_bytes`, padding included.
+/// Bytes of a record with a payload of `payload_bytes`, including padding.
 #[inline]
 pub(crate) fn record_bytes(payload_bytes: u64) -> u64 {
     (u64_of(RECORD_HEADER_BYTES) + payload_bytes).next_multiple_of(u64_of(RECORD_ALIGNMENT))
 }
 
-/// Fills `record` with the header and padding for the payload that already stands behind the header.
+/// Fills `record` with the header and padding for the payload already stored behind the header.
 ///
 /// REQUIRES: `record` has [`record_bytes`] of `payload_bytes`.
 #[inline]
 pub(crate) fn seal_record(record: &mut [u8], payload_bytes: usize, salt: u64, mut header: RecordHeader) {
     debug_assert_eq!(u64_of(record.len()), record_bytes(u64_of(payload_bytes)), "the record's whole length");
     debug_assert!(header.seqno_count > 0, "only markers have no seqno");
-    debug_assert!(header.durable_seqno < header.first_seqno, "what is not written yet is not durable");
+    debug_assert!(header.durable_seqno < header.first_seqno, "unwritten records are not durable");
     let end = RECORD_HEADER_BYTES + payload_bytes;
     record[end..].fill(0);
     header.payload_bytes = u32_of(payload_bytes);

@@ -1,12 +1,12 @@
-//! Appends whole pages of records to the current segment and moves on to the next one.
+//! Appends whole pages of records to the current segment and switches to the next one.
 //!
 //! **Invariants**
 //! - Owned by one thread at a time (the lock around it is the right to write), so that the order of the calls
 //!   is the order of the log.
 //! - `position` is a multiple of the page and only grows: no page of records is written twice. Zeros are
-//!   written ahead of `position` only.
-//! - `unsynced` holds every file that was written to since it was last handed to a sync, oldest first.
-//! - A log that goes on has no segment of its own before there is something to write.
+//!   written only ahead of `position`.
+//! - `unsynced` holds every file written since it was last handed to a sync, oldest first.
+//! - A log that continues older segments creates none of its own until there is something to write.
 
 use std::sync::Arc;
 
@@ -27,26 +27,26 @@ use crate::{
     },
 };
 
-/// Zeros written at once ahead of small synced commits: a sync after a write into space that was never
-/// written costs a change of the file system's metadata each time, this way once per so many bytes, or as
-/// many as the segment has.
+/// Zeros written at once ahead of small synced commits. Each sync after a write into unwritten space costs a
+/// metadata update of the file system. With zeros, there is one update per this many bytes, or per current
+/// segment size if that is smaller.
 const ZERO_AHEAD_BYTES: u64 = 512 << 10;
 /// A round of syncing that wrote at most this much counts as small.
 const SMALL_ROUND_BYTES: u64 = 64 << 10;
-/// Zeros are written ahead after so many small rounds in a row; bulk loads never get there.
+/// Zeros are written ahead after this many small rounds in a row; bulk loads never reach it.
 const SMALL_ROUNDS_BEFORE_ZEROS: u32 = 8;
 
-/// Who the log is, for the headers of its segments.
+/// Identity of the log, for the headers of its segments.
 #[derive(Clone, Debug)]
 pub(crate) struct LogIdentity {
     pub(crate) store_id: StoreId,
-    /// Knows the newest edit.
+    /// Source of the newest manifest edit.
     pub(crate) listener: Arc<dyn DurabilityListener>,
     pub(crate) incarnation: Incarnation,
     pub(crate) recovered_seqno: Seqno,
 }
 
-/// What was written so far, in bytes and calls.
+/// Bytes and calls written so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WriteCounts {
     pub(crate) bytes_written: u64,
@@ -69,10 +69,10 @@ pub(crate) struct SegmentWriter {
     store: Arc<SegmentStore>,
     /// `None` before the first segment.
     current: Option<Arc<SegmentFile>>,
-    /// Number of the segment that comes next.
+    /// Number of the next segment.
     next_number: u64,
     position: u64,
-    /// Place on the device is reserved up to here.
+    /// Space on the device is reserved up to here.
     allocated_until: u64,
     zeroed_until: u64,
     small_rounds: u32,
@@ -80,17 +80,17 @@ pub(crate) struct SegmentWriter {
     unsynced: Vec<Arc<SegmentFile>>,
     zeros: Option<AlignedBuffer>,
     written_seqno: Seqno,
-    /// The greatest durable seqno that stands in the log itself.
+    /// Greatest durable seqno stated in the log itself.
     attested_seqno: Seqno,
-    /// The newest manifest edit that stands there.
+    /// Newest manifest edit stated there.
     attested_edit: u64,
-    /// A note of an edit could not be written for now: it comes before the next records.
+    /// An edit marker could not be written; it is written before the next records.
     owes_edit: bool,
     pub(crate) counts: WriteCounts,
 }
 
 impl SegmentWriter {
-    /// A writer whose first segment will have this number and begin with `next_seqno`.
+    /// A writer whose first segment will have number `next_number` and begin with `next_seqno`.
     pub(crate) fn new(
         store: Arc<SegmentStore>,
         identity: LogIdentity,
@@ -118,7 +118,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Begins the first segment, unless there is one; its header is durable on return.
+    /// Creates the first segment unless there is one; its header is durable on return.
     pub(crate) fn begin(&mut self) -> Result<()> {
         if self.current.is_some() {
             return Ok(());
@@ -127,8 +127,8 @@ impl SegmentWriter {
         self.switch_segment(0, first, self.written_seqno)
     }
 
-    /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, the
-    /// next.
+    /// Writes whole pages of records, `first..=last`, to the current segment or, if they do not fit, to the
+    /// next one.
     pub(crate) fn append(
         &mut self,
         pages: &[u8],
@@ -151,16 +151,15 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// How long the current segment may become: no longer than segments are to be by now, but for its first
-    /// record.
+    /// Maximum length of the current segment. After its first record, the current segment size applies.
     fn bytes_max(&self) -> u64 {
         let is_begun = self.position > SEGMENT_HEADER_BYTES;
         let Some(current) = &self.current else { return 0 };
         if is_begun { current.bytes.min(self.store.segment_bytes()) } else { current.bytes }
     }
 
-    /// Writes a record that says that everything up to `durable` is, unless the log says so already. It makes
-    /// damage to the last synced commits visible, which nothing after them would prove otherwise.
+    /// Writes a marker that states everything up to `durable` as durable, unless the log states it already.
+    /// It exposes damage to the last synced commits, which no later record would prove otherwise.
     pub(crate) fn append_marker(&mut self, durable: Seqno) -> Result<()> {
         if durable <= self.attested_seqno {
             return Ok(());
@@ -168,7 +167,8 @@ impl SegmentWriter {
         self.write_marker(durable)
     }
 
-    /// Writes a record that says which manifest edit the log builds on from here, unless it says so already.
+    /// Writes a marker that states which manifest edit the log builds on from here, unless it is stated
+    /// already.
     pub(crate) fn append_edit(&mut self, durable: Seqno) -> Result<()> {
         if self.identity.listener.newest_edit() <= self.attested_edit || planted!("edit-not-noted") {
             return Ok(());
@@ -176,7 +176,7 @@ impl SegmentWriter {
         self.write_marker(durable)
     }
 
-    /// As [`SegmentWriter::append_edit`], before the next records if it cannot be written now.
+    /// Like [`SegmentWriter::append_edit`], but postponed until the next records if it cannot be written now.
     pub(crate) fn append_edit_soon(&mut self, durable: Seqno) -> Result<()> {
         match self.append_edit(durable) {
             Err(error) if error.is_transient() => {
@@ -187,12 +187,12 @@ impl SegmentWriter {
         }
     }
 
-    /// Where there is no room for it, or no segment yet, the header of the next one says the same.
+    /// Without room for the marker, or without a segment yet, the header of the next segment states the same.
     fn write_marker(&mut self, durable: Seqno) -> Result<()> {
         if self.position + PAGE_BYTES > self.bytes_max() {
             return Ok(());
         }
-        debug_assert!(durable <= self.written_seqno, "what is durable was written");
+        debug_assert!(durable <= self.written_seqno, "durable records were written");
         let newest_edit = self.identity.listener.newest_edit();
         let mut page = AlignedBuffer::for_bytes(PAGE_BYTES);
         let marker = RecordHeader {
@@ -211,7 +211,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the writes of a round of syncing and hands over the files to sync, oldest first.
+    /// Ends the writes of a round of syncing and returns the files to sync, oldest first.
     pub(crate) fn take_unsynced(&mut self) -> Result<Vec<Arc<SegmentFile>>> {
         if std::mem::take(&mut self.bytes_in_round) <= SMALL_ROUND_BYTES {
             self.small_rounds = self.small_rounds.saturating_add(1);
@@ -224,7 +224,7 @@ impl SegmentWriter {
         Ok(std::mem::take(&mut self.unsynced))
     }
 
-    /// Number of the newest segment; of the one before the first, if there is none yet.
+    /// Number of the newest segment; if there is none yet, the one before the first.
     pub(crate) fn newest_number(&self) -> u64 {
         self.next_number - 1
     }
@@ -257,8 +257,8 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Reserves place on the device up to `end`, and then some: steps grow with the segment. `false` if it is
-    /// full.
+    /// Reserves space on the device up to `end`, plus a step that grows with the segment. Returns `false` if
+    /// the device is full.
     fn allocate_to(&mut self, end: u64) -> Result<bool> {
         if end <= self.allocated_until {
             return Ok(true);
@@ -274,8 +274,8 @@ impl SegmentWriter {
         Ok(is_reserved)
     }
 
-    /// Cuts the current segment to what it holds, but not below its first length. Only space: a failure
-    /// changes nothing.
+    /// Truncates the current segment to its contents, but not below its initial length. Only saves space: a
+    /// failure has no effect.
     pub(crate) fn give_back_space(&mut self) {
         if let Some(current) = &self.current {
             let _ = current.file.set_len(self.position.max(current.initial_bytes));
@@ -323,7 +323,7 @@ impl SegmentWriter {
         let current = self.current.as_ref().expect("rounds are counted when they have written");
         let written = current.file.write_at(self.position, &zeros[..usize_of(bytes)]);
         match written.map_err(|error| Error::io(current.name.as_str(), error)) {
-            // Records do without.
+            // Records can be written without zeros ahead.
             Err(error) if error.is_transient() => return Ok(()),
             outcome => outcome?,
         }
@@ -354,7 +354,7 @@ fn begin_segment(
         };
         let mut page = AlignedBuffer::for_bytes(SEGMENT_HEADER_BYTES);
         header.encode(&mut page);
-        // The length of the file, too, is durable from here on.
+        // The file's length is durable from here on, too.
         let sync = || if planted!("segment-header-unsynced") { Ok(()) } else { segment.file.sync() };
         let written = segment.file.write_at(0, &page).and_then(|()| sync());
         written.map_err(|error| Error::io(segment.name.as_str(), error))

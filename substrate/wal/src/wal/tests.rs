@@ -54,7 +54,7 @@ fn read(env: &MemEnv) -> Result<(BTreeMap<u64, Vec<u8>>, ReplayEnd)> {
 }
 
 #[test]
-fn synced_commits_are_durable_and_come_back_in_order() {
+fn synced_commits_are_durable_and_replayed_in_order() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     for index in 0..500u64 {
@@ -74,7 +74,7 @@ fn synced_commits_are_durable_and_come_back_in_order() {
 }
 
 #[test]
-fn commit_of_many_operations_takes_as_many_seqnos() {
+fn commit_takes_one_seqno_per_operation() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     let first = wal.reserve(3, 10).unwrap();
@@ -101,7 +101,7 @@ fn dropped_reservation_leaves_no_hole() {
 }
 
 #[test]
-fn commit_longer_than_a_buffer_and_than_a_segment_comes_back() {
+fn commit_longer_than_buffer_and_segment_is_replayed() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     let sizes = [10, 5_000, 100_000, 3, 300_000, 32_000, 4096 - 40, 4096, 1];
@@ -151,7 +151,7 @@ fn one_buffer_is_enough() {
 }
 
 #[test]
-fn small_synced_commits_land_in_zeroed_space_and_bulk_loads_do_not() {
+fn only_small_synced_commits_write_zeros_ahead() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     for _ in 0..50 {
@@ -169,7 +169,7 @@ fn small_synced_commits_land_in_zeroed_space_and_bulk_loads_do_not() {
 }
 
 #[test]
-fn idle_log_notes_once_what_is_durable() {
+fn idle_log_writes_one_durability_marker() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     wal.sync_to(commit(&wal, b"x")).unwrap();
@@ -185,7 +185,7 @@ fn idle_log_notes_once_what_is_durable() {
 }
 
 #[test]
-fn flushing_side_is_not_called_for_synced_commits() {
+fn synced_commits_do_not_wake_the_flusher() {
     let env = MemEnv::with_threads(1, 2);
     let wal = new_log(&env);
     std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn flushing_side_is_not_called_for_synced_commits() {
 }
 
 #[test]
-fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
+fn release_removes_segments_and_replay_starts_at_the_first_needed() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     for _ in 0..100 {
@@ -226,13 +226,13 @@ fn released_segments_are_gone_and_the_rest_is_read_from_the_first_needed() {
 }
 
 #[test]
-fn a_segment_that_became_old_after_the_store_remembered_the_first_one_is_kept() {
+fn release_keeps_segments_from_the_persisted_first_needed_on() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     wal.sync_to(commit(&wal, &[3; 1000])).unwrap();
     let last = wal.last_reserved_seqno();
     let remembered = wal.first_needed_segment(last);
-    // Meanwhile commits go on, and the segment that was current is full.
+    // Meanwhile commits continue, and the segment that was current fills up.
     for _ in 0..100 {
         commit(&wal, &[3; 1000]);
     }
@@ -250,7 +250,7 @@ fn a_segment_that_became_old_after_the_store_remembered_the_first_one_is_kept() 
 }
 
 #[test]
-fn segment_created_ahead_is_used_and_does_no_harm_if_it_is_not() {
+fn prepared_segment_is_used_or_harmless_if_unused() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     for _ in 0..26 {
@@ -274,13 +274,13 @@ fn segment_created_ahead_is_used_and_does_no_harm_if_it_is_not() {
 }
 
 #[test]
-fn a_closed_log_is_as_long_as_what_it_holds_and_keeps_no_second_segment_without_a_commit() {
+fn close_truncates_the_log_and_removes_empty_segments() {
     let env = MemEnv::new(1);
     let listed = || crate::list_segments(&*env, &dir()).unwrap();
     let length_of =
         |number| env.file_bytes(dir().join(crate::segment_file_name(number))).unwrap().len() as u64;
     let go_on = |incarnation| open(&env, WalStart::after(&read(&env).unwrap().1, Incarnation(incarnation)));
-    // The sole one stays: its header says where the log has come to.
+    // The only segment stays: its header states how far the log has come.
     new_log(&env).close().unwrap();
     assert_eq!(listed(), [1]);
     assert!(length_of(1) <= 64 << 10, "{} bytes", length_of(1));
@@ -299,7 +299,7 @@ fn a_closed_log_is_as_long_as_what_it_holds_and_keeps_no_second_segment_without_
 }
 
 #[test]
-fn a_log_that_goes_on_has_no_segment_before_its_first_commit() {
+fn continued_log_has_no_own_segment_before_its_first_commit() {
     let env = MemEnv::new(1);
     let listed = || crate::list_segments(&*env, &dir()).unwrap();
     let wal = new_log(&env);
@@ -328,7 +328,7 @@ fn a_log_that_goes_on_has_no_segment_before_its_first_commit() {
 }
 
 #[test]
-fn a_first_segment_that_finds_no_room_is_tried_again() {
+fn first_segment_creation_is_retried_after_out_of_space() {
     let inner = MemEnv::new(1);
     new_log(&inner).close().unwrap();
     let env = FaultyEnv::new(inner.clone());
@@ -353,7 +353,7 @@ fn faulty_log() -> (Arc<FaultyEnv>, Arc<Wal>) {
 }
 
 #[test]
-fn failed_sync_poisons_the_log_for_good() {
+fn failed_sync_poisons_the_log_permanently() {
     let (env, wal) = faulty_log();
     let durable = commit(&wal, b"a");
     wal.sync_to(durable).unwrap();
@@ -372,7 +372,7 @@ fn failed_sync_poisons_the_log_for_good() {
 }
 
 #[test]
-fn a_write_that_finds_no_room_is_told_once_and_poisons() {
+fn out_of_space_write_is_reported_once_then_poisons() {
     let (env, wal) = faulty_log();
     env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Write).for_good()));
     let failure = (0..100).find_map(|_| {
@@ -388,7 +388,7 @@ fn a_write_that_finds_no_room_is_told_once_and_poisons() {
 }
 
 #[test]
-fn a_log_goes_on_without_space_reserved_ahead() {
+fn log_works_without_preallocated_space() {
     let (env, wal) = faulty_log();
     env.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate).for_good()));
     for _ in 0..100 {
@@ -398,7 +398,7 @@ fn a_log_goes_on_without_space_reserved_ahead() {
 }
 
 #[test]
-fn every_failing_call_ends_in_an_error_and_keeps_what_was_acknowledged() {
+fn any_failing_call_returns_an_error_and_keeps_synced_commits() {
     for skip in 0..200 {
         let inner = MemEnv::new(1);
         inner.create_dir(&dir()).unwrap();
@@ -443,14 +443,14 @@ fn closed_log_refuses_writes() {
 }
 
 #[test]
-fn commits_without_operations_and_of_absurd_length_are_refused() {
+fn empty_and_oversized_commits_are_rejected() {
     let env = MemEnv::new(1);
     let wal = new_log(&env);
     assert_eq!(wal.reserve(1, 0).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(wal.reserve(usize::MAX, 1).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Eight writers under a lock like the engine's, each syncing now and then, and a flushing thread.
+/// Eight writers under a lock like the engine's, each syncing occasionally, and a flushing thread.
 fn run_writers(wal: &Arc<Wal>, writers: usize, commits: usize) {
     let commit_lock = Mutex::new(());
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -497,7 +497,7 @@ fn run_writers(wal: &Arc<Wal>, writers: usize, commits: usize) {
 }
 
 #[test]
-fn eight_writers_with_syncs_leave_every_seqno_in_order() {
+fn concurrent_synced_writers_leave_every_seqno_in_order() {
     let commits = if cfg!(miri) { 10 } else { 500 };
     let env = MemEnv::with_threads(1, 4);
     let wal = new_log(&env);

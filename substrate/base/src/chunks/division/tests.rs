@@ -1,10 +1,10 @@
-//! Where the border goes, and what follows from it.
+//! Movement of the border, and its consequences.
 
 use super::*;
 
 const LIMIT: u64 = 256 << 20;
 
-/// The border, while pages have all of the memory.
+/// The border in MiB, while pages have all of the memory.
 fn border_mib(division: &Division) -> u64 {
     division.record_due_bytes() >> 20
 }
@@ -16,7 +16,7 @@ fn divided() -> Division {
 }
 
 #[test]
-fn the_border_moves_towards_who_forgets_too_soon() {
+fn border_moves_towards_the_cache_that_evicts_too_early() {
     let division = divided();
     assert_eq!(border_mib(&division), 128);
     (0..128).for_each(|_| division.record_was_missed(LIMIT));
@@ -30,7 +30,7 @@ fn the_border_moves_towards_who_forgets_too_soon() {
 }
 
 #[test]
-fn neither_side_loses_everything() {
+fn neither_side_loses_all_memory() {
     let division = divided();
     (0..1_000_000).for_each(|_| division.page_was_missed(LIMIT));
     assert_eq!(border_mib(&division), 8);
@@ -39,7 +39,7 @@ fn neither_side_loses_everything() {
 }
 
 #[test]
-fn who_has_less_than_its_part_gets_more() {
+fn side_below_its_share_gets_more() {
     let division = Division::default();
     division.pages_grew(100);
     assert!(division.are_records_due(50) && !division.are_records_due(51) && !division.are_pages_due(0));

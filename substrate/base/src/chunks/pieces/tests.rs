@@ -1,10 +1,10 @@
-//! Pieces never overlap, and chunks come back whole.
+//! Pieces never overlap, and whole chunks are returned.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 
-/// Random enough numbers below a bound.
+/// Pseudo-random numbers below a bound.
 struct Numbers(u64);
 
 impl Numbers {
@@ -15,12 +15,12 @@ impl Numbers {
 }
 
 #[test]
-fn pieces_of_any_size_are_nobody_elses_and_chunks_come_back_whole() {
+fn pieces_never_overlap_and_whole_chunks_are_returned() {
     let (mut pieces, mut rng) = (Pieces::default(), Numbers(7));
     let mut taken: Vec<(Piece, u64)> = Vec::new();
     let (mut cut, mut whole) = (0, 0);
     for step in 0..20_000_u64 {
-        // More and more, then less and less.
+        // First mostly takes, then mostly returns.
         if rng.below(100) < if step < 10_000 { 60 } else { 40 } {
             let bytes = (PIECE_BYTES + rng.below(WHOLE_BYTES_MIN - PIECE_BYTES)) / 8 * 8;
             let piece = pieces.take(bytes).unwrap_or_else(|| {
@@ -47,13 +47,13 @@ fn pieces_of_any_size_are_nobody_elses_and_chunks_come_back_whole() {
 }
 
 #[test]
-fn what_is_free_is_used_before_another_chunk_is_cut() {
+fn free_parts_are_used_before_cutting_another_chunk() {
     let mut pieces = Pieces::default();
     let first = pieces.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), PIECE_BYTES);
     let rest: Vec<Piece> = (1..64).map_while(|_| pieces.take(PIECE_BYTES)).collect();
     assert_eq!(rest.len(), 63);
     assert!(pieces.take(PIECE_BYTES).is_none());
     assert!(pieces.give_back(first).is_none());
-    assert!(pieces.take(2 * PIECE_BYTES).is_none(), "one alone is free");
+    assert!(pieces.take(2 * PIECE_BYTES).is_none(), "only one part is free");
     assert!(pieces.take(PIECE_BYTES).is_some());
 }

@@ -12,7 +12,7 @@ fn of(ended: &[(u64, u32)], made: &[(u64, u32)]) -> ReferenceDrops {
 }
 
 #[test]
-fn what_ended_and_was_not_made_anew_is_left_in_any_order() {
+fn net_drops_remain_in_any_order() {
     let mut drops = of(&[(7, 64), (7, 3), (9, 200), (7, 63), (7, 3)], &[(7, 3)]);
     drops += of(&[(8, 0), (9, 1)], &[(9, 200)]);
     let left: Vec<_> = drops
@@ -27,13 +27,13 @@ fn what_ended_and_was_not_made_anew_is_left_in_any_order() {
 }
 
 #[test]
-fn the_greatest_number_has_its_bit() {
+fn largest_number_has_its_bit() {
     let drops = of(&[(1, u32::MAX)], &[]);
     assert_eq!(drops.iter().flat_map(|(_, drops)| drops.numbers()).collect::<Vec<_>>(), [u32::MAX]);
 }
 
 #[test]
-fn what_ended_twice_is_not_as_many_numbers_as_values() {
+fn double_drop_has_fewer_numbers_than_values() {
     let drops = of(&[(1, 5), (1, 5), (1, 6)], &[]);
     let (_, of_segment) = drops.iter().next().unwrap();
     assert_eq!((of_segment.values(), of_segment.numbers().count()), (3, 1));

@@ -1,7 +1,7 @@
-//! A condition variable whose timed waits end after a drawn number of steps.
+//! A condition variable whose timed waits end after a random number of steps.
 //!
 //! **Invariants**
-//! - A thread in a timed wait takes no wake-up away from one that waits without a timeout.
+//! - A thread in a timed wait takes no wake-up away from a thread that waits without a timeout.
 
 use std::{
     sync::{
@@ -15,41 +15,41 @@ use shuttle::rand::Rng;
 
 use super::MutexGuard;
 
-/// A timed wait lasts at most this many steps.
+/// Maximum steps of a timed wait.
 const TIMED_STEPS_MAX: u32 = 12;
 
-/// Where threads wait until something has changed.
+/// A condition variable.
 #[derive(Debug, Default)]
 pub struct Condvar {
     waiters: shuttle::sync::Condvar,
-    /// Number of calls that woke somebody, or would have.
+    /// Number of notify calls, whether or not any thread waited.
     wake_count: AtomicU64,
 }
 
-/// Whether a wait ended for want of a wake-up.
+/// Whether a wait ended by timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was up.
+    /// Whether the wait timed out.
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// A condition variable without waiters.
     pub const fn new() -> Self {
         Self { waiters: shuttle::sync::Condvar::new(), wake_count: AtomicU64::new(0) }
     }
 
-    /// Gives the lock back, waits for a wake-up, and takes the lock again.
+    /// Releases the lock, waits for a wake-up, and reacquires the lock.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.give_up();
         guard.take_back(self.waiters.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The same, for a while.
+    /// Like [`Condvar::wait`], with a timeout.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> WaitTimeoutResult {
         let before = self.wake_count.load(Relaxed);
         let steps = shuttle::rand::thread_rng().gen_range(1..=TIMED_STEPS_MAX);
@@ -65,7 +65,7 @@ impl Condvar {
         WaitTimeoutResult(!is_woken())
     }
 
-    /// Waits for a while as long as `condition` holds.
+    /// Waits with a timeout while `condition` holds.
     pub fn wait_while_for<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,

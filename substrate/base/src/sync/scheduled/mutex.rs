@@ -1,8 +1,8 @@
-//! A mutex without poisoning, over that of the scheduler.
+//! A mutex without poisoning, over the scheduler's mutex.
 //!
 //! **Invariants**
-//! - A guard's `held` is empty only inside of a call that gives the lock up for a while.
-//! - `is_held` is that of the scheduler's lock; who asks for it takes no step.
+//! - A guard's `held` is empty only inside a call that releases the lock temporarily.
+//! - `is_held` mirrors the scheduler's lock; reading it is no scheduling step.
 
 use std::{
     fmt,
@@ -13,14 +13,14 @@ use std::{
     },
 };
 
-/// Mutual exclusion.
+/// A mutual-exclusion lock.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     is_held: AtomicBool,
     lock: shuttle::sync::Mutex<T>,
 }
 
-/// The lock, held as long as this lives.
+/// Holds the lock while it lives.
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     held: Option<shuttle::sync::MutexGuard<'a, T>>,
@@ -34,13 +34,13 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
+    /// Acquires the lock, waiting for it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard(held)
     }
 
-    /// The lock if it is free.
+    /// Acquires the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let held = match self.lock.try_lock() {
             Ok(held) => held,
@@ -50,12 +50,12 @@ impl<T: ?Sized> Mutex<T> {
         Some(self.guard(held))
     }
 
-    /// Whether anybody holds the lock.
+    /// Whether the lock is held.
     pub fn is_locked(&self) -> bool {
         self.is_held.load(Relaxed)
     }
 
-    /// The value, which nobody else can reach.
+    /// Exclusive access to the value.
     pub fn get_mut(&mut self) -> &mut T {
         self.lock.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,12 +73,12 @@ impl<T: fmt::Debug + ?Sized> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// Gives the lock back; who gets it next is for the scheduler to say anyway.
+    /// Releases the lock; the scheduler chooses the next owner anyway.
     pub fn unlock_fair(guard: Self) {
         drop(guard);
     }
 
-    /// Gives the lock back for the time of `act`.
+    /// Releases the lock while `act` runs.
     pub fn unlocked<R>(guard: &mut Self, act: impl FnOnce() -> R) -> R {
         drop(guard.give_up());
         let outcome = act();
@@ -86,7 +86,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         outcome
     }
 
-    /// Gives the scheduler's lock up, until it is taken back.
+    /// Releases the scheduler's lock until `take_back`.
     pub(super) fn give_up(&mut self) -> shuttle::sync::MutexGuard<'a, T> {
         self.mutex.is_held.store(false, Relaxed);
         self.held.take().expect("held outside of waits")

@@ -1,9 +1,11 @@
-//! A lock for many readers or one writer, whose write lock can become a read lock.
+//! A readers-writer lock whose write lock can be downgraded to a read lock.
 //!
-//! The value lies in a real lock that is only ever tried; who fails waits for the scheduler.
+//! The value is in a real lock that is only ever tried; after a failed attempt a thread waits in the
+//! scheduler.
 //!
 //! **Invariants**
-//! - Between a failed try and the entry among the waiters lies no meeting point, so no release is missed.
+//! - There is no scheduling point between a failed attempt and registering as a waiter, so no release is
+//!   missed.
 
 use std::{
     fmt,
@@ -14,7 +16,7 @@ use std::{
     },
 };
 
-/// Waiters of one lock.
+/// The waiters of one lock.
 #[derive(Debug, Default)]
 struct Gate {
     waiter_count: AtomicUsize,
@@ -47,20 +49,20 @@ impl Gate {
     }
 }
 
-/// Many readers or one writer.
+/// A lock for many readers or one writer.
 #[derive(Default)]
 pub struct RwLock<T> {
     gate: Gate,
     value: parking_lot::RwLock<T>,
 }
 
-/// A read lock, held as long as this lives.
+/// Holds the read lock while it lives.
 pub struct RwLockReadGuard<'a, T> {
     gate: &'a Gate,
     held: Option<parking_lot::RwLockReadGuard<'a, T>>,
 }
 
-/// The write lock, held as long as this lives.
+/// Holds the write lock while it lives.
 pub struct RwLockWriteGuard<'a, T> {
     gate: &'a Gate,
     held: Option<parking_lot::RwLockWriteGuard<'a, T>>,
@@ -72,34 +74,33 @@ impl<T> RwLock<T> {
         Self { gate: Gate::default(), value: parking_lot::RwLock::new(value) }
     }
 
-    /// Waits until nobody writes.
+    /// Acquires the read lock, waiting for a writer to finish.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let held = self.gate.acquire(|| self.value.try_read());
         RwLockReadGuard { gate: &self.gate, held: Some(held) }
     }
 
-    /// Waits until nobody reads or writes.
+    /// Acquires the write lock, waiting for all readers and writers.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let held = self.gate.acquire(|| self.value.try_write());
         RwLockWriteGuard { gate: &self.gate, held: Some(held) }
     }
 
-    /// The write lock if nobody reads or writes.
+    /// Acquires the write lock if it is free of readers and writers.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         super::meet();
         let held = self.value.try_write()?;
         Some(RwLockWriteGuard { gate: &self.gate, held: Some(held) })
     }
 
-    /// The value, which nobody else can reach.
+    /// Exclusive access to the value.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
-    /// Makes it a read lock, without a moment in between at which somebody could write. Readers that wait are
-    /// woken.
+    /// Downgrades to a read lock atomically, so that no writer can get in between. Wakes waiting readers.
     pub fn downgrade(mut guard: Self) -> RwLockReadGuard<'a, T> {
         let held = guard.held.take().map(parking_lot::RwLockWriteGuard::downgrade);
         RwLockReadGuard { gate: guard.gate, held }

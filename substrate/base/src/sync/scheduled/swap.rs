@@ -1,7 +1,7 @@
-//! A published state that is swapped whole; each look and each swap is one step.
+//! A published state that is replaced as a whole; each load and each store is one scheduling step.
 //!
 //! **Invariants**
-//! - The swap itself is the real one: only the moments at which it happens are chosen by the scheduler.
+//! - The swap itself is the real one: the scheduler only chooses when it happens.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use std::sync::Arc;
 pub struct ArcSwap<T>(arc_swap::ArcSwap<T>);
 
 impl<T> ArcSwap<T> {
-    /// Around a new value.
+    /// An `ArcSwap` of a new value.
     pub fn from_pointee(value: T) -> Self {
         Self(arc_swap::ArcSwap::from_pointee(value))
     }
 
-    /// The value of this moment, for a short while.
+    /// The current value, for short use.
     pub fn load(&self) -> arc_swap::Guard<Arc<T>> {
         super::meet();
         self.0.load()
     }
 
-    /// The value of this moment.
+    /// The current value.
     pub fn load_full(&self) -> Arc<T> {
         super::meet();
         self.0.load_full()

@@ -1,7 +1,7 @@
-//! A lock whose readers do not meet: each thread locks one of a few shards, a writer locks all of them.
+//! A lock whose readers do not contend: each thread locks one of a few shards, a writer locks all of them.
 //!
 //! **Invariants**
-//! - As with the other locks, a panic of who held it does not poison it.
+//! - As with the other locks, a panic of the holder does not poison it.
 
 use std::{
     hint,
@@ -10,22 +10,22 @@ use std::{
 
 pub use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 
-/// Turns that a reader waits before it sleeps, about twenty microseconds. A writer that has what it waited
-/// for needs less than that, and to be put to sleep and woken takes more.
+/// Spins of a reader before it sleeps, about twenty microseconds. A writer that already has all shards
+/// finishes sooner, and sleeping and waking takes longer.
 const SPINS: u32 = 400;
 
-/// Many readers, which write to no cache line in common, or one writer, which pays for that. About 1 KiB.
-/// A thread must not lock it twice.
+/// A lock for many readers, which share no written cache line, or one writer, which pays for that. About 1
+/// KiB. A thread must not lock it twice.
 #[derive(Debug)]
 pub struct ShardedLock<T>(crossbeam_utils::sync::ShardedLock<T>);
 
 impl<T> ShardedLock<T> {
-    /// Not locked.
+    /// An unlocked lock.
     pub fn new(value: T) -> Self {
         Self(crossbeam_utils::sync::ShardedLock::new(value))
     }
 
-    /// Locks it for reading.
+    /// Acquires the read lock.
     #[inline]
     pub fn read(&self) -> ShardedLockReadGuard<'_, T> {
         for _ in 0..SPINS {
@@ -38,7 +38,7 @@ impl<T> ShardedLock<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it for writing.
+    /// Acquires the write lock.
     pub fn write(&self) -> ShardedLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The set against a plain one.
+//! Compares the set with a plain one.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One fact for each rule of what a power loss may leave.
+//! One test for each rule about the state after a power loss.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -11,12 +11,12 @@ fn keep(keep_percent: u8) -> CrashPolicy {
     CrashPolicy { keep_percent, torn: TornMode::Keep }
 }
 
-/// All contents of `path` that crashes under `policy` were seen to leave; `None` is no such file.
+/// Returns all contents of `path` seen after crashes under `policy`; `None` means no such file.
 fn outcomes(env: &MemEnv, path: &str, policy: CrashPolicy) -> BTreeSet<Option<Vec<u8>>> {
     (0..SEEDS).map(|seed| env.crash_image(&policy, seed).file_bytes(path).ok()).collect()
 }
 
-/// The same as sets of names in the root.
+/// The same for the sets of names in the root.
 fn name_outcomes(env: &MemEnv, policy: CrashPolicy) -> BTreeSet<Vec<String>> {
     (0..SEEDS).map(|seed| names(&env.crash_image(&policy, seed))).collect()
 }
@@ -39,7 +39,7 @@ fn synced_bytes_survive_every_crash() {
 }
 
 #[test]
-fn at_the_ends_all_or_nothing_unsynced_survives() {
+fn lose_all_keeps_nothing_unsynced_and_keep_all_everything() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &[1; 9_000]);
     let before = contents(&env);
@@ -57,7 +57,7 @@ fn at_the_ends_all_or_nothing_unsynced_survives() {
 }
 
 #[test]
-fn each_unsynced_sector_survives_on_its_own() {
+fn each_unsynced_sector_survives_independently() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[1, 1, 1]));
     file.write_at(0, &sectors(&[2, 2, 2])).unwrap();
@@ -68,7 +68,7 @@ fn each_unsynced_sector_survives_on_its_own() {
 }
 
 #[test]
-fn a_partial_overwrite_changes_its_sectors_whole() {
+fn partial_overwrite_changes_whole_sectors() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[1, 1]));
     file.write_at(500, &[2; 24]).unwrap();
@@ -96,7 +96,7 @@ fn any_version_of_a_sector_since_the_sync_may_survive() {
 }
 
 #[test]
-fn a_sector_overwritten_without_end_keeps_its_newest_versions() {
+fn repeatedly_overwritten_sector_keeps_its_newest_versions() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[0, 0]));
     file.write_at(512, &sectors(&[99])).unwrap();
@@ -107,11 +107,11 @@ fn a_sector_overwritten_without_end_keeps_its_newest_versions() {
         outcomes(&env, "/a", keep(10)).into_iter().map(|bytes| bytes.unwrap()[0]).collect();
     assert_eq!(firsts, [0].into_iter().chain(43..=50).collect());
     let kept = env.crash_image(&CrashPolicy::KEEP_ALL, 0).file_bytes("/a").unwrap();
-    assert_eq!(kept, sectors(&[50, 99]), "a forgotten version leaves its other sectors to the next");
+    assert_eq!(kept, sectors(&[50, 99]), "a dropped version passes its other sectors to the next");
 }
 
 #[test]
-fn content_and_length_survive_apart() {
+fn content_and_length_survive_independently() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[1]));
     file.write_at(512, &sectors(&[2])).unwrap();
@@ -122,7 +122,7 @@ fn content_and_length_survive_apart() {
 }
 
 #[test]
-fn what_lies_past_a_lost_length_stays_lost_when_the_file_grows_again() {
+fn bytes_beyond_a_lost_length_stay_lost_when_the_file_grows() {
     let env = MemEnv::new(1);
     let file = create(&env, "/a");
     file.write_at(0, &[5; 6000]).unwrap();
@@ -146,7 +146,7 @@ fn each_unsynced_length_may_survive() {
 }
 
 #[test]
-fn a_lost_truncation_brings_back_old_bytes_or_zeros() {
+fn lost_truncation_restores_old_bytes_or_zeros() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[1, 2]));
     file.set_len(512).unwrap();
@@ -155,7 +155,7 @@ fn a_lost_truncation_brings_back_old_bytes_or_zeros() {
 }
 
 #[test]
-fn a_hole_is_there_or_not_and_never_garbage() {
+fn hole_is_present_or_absent_but_never_garbage() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &[1; 8192]);
     file.punch_hole(0, 4096).unwrap();
@@ -170,7 +170,7 @@ fn a_hole_is_there_or_not_and_never_garbage() {
 }
 
 #[test]
-fn tearing_spoils_some_unsynced_sectors_and_no_others() {
+fn tearing_corrupts_only_unsynced_sectors() {
     let env = MemEnv::new(1);
     let file = create_with(&env, "/a", &sectors(&[1; 16]));
     file.write_at(2048, &sectors(&[2; 8])).unwrap();
@@ -196,7 +196,7 @@ fn tearing_spoils_some_unsynced_sectors_and_no_others() {
 }
 
 #[test]
-fn a_created_name_may_vanish_though_the_file_was_synced() {
+fn created_name_may_vanish_even_if_the_file_was_synced() {
     let env = MemEnv::new(1);
     let file = create_unsynced(&env, "/a");
     file.write_at(0, b"abc").unwrap();
@@ -250,7 +250,7 @@ fn a_file_renamed_twice_never_has_two_names() {
 }
 
 #[test]
-fn a_removal_may_come_undone_with_its_content() {
+fn removal_may_be_undone_with_its_content() {
     let env = MemEnv::new(1);
     create_with(&env, "/a", b"abc");
     env.remove_file(Path::new("/a")).unwrap();
@@ -260,7 +260,7 @@ fn a_removal_may_come_undone_with_its_content() {
 }
 
 #[test]
-fn a_name_removed_and_made_anew_is_old_new_or_gone() {
+fn recreated_name_is_old_new_or_gone() {
     let env = MemEnv::new(1);
     create_with(&env, "/a", b"old");
     env.remove_file(Path::new("/a")).unwrap();
@@ -272,7 +272,7 @@ fn a_name_removed_and_made_anew_is_old_new_or_gone() {
 }
 
 #[test]
-fn a_lost_directory_takes_everything_in_it() {
+fn lost_directory_loses_its_contents() {
     let env = MemEnv::new(1);
     env.create_dir(Path::new("/d")).unwrap();
     create_with(&env, "/d/a", b"abc");
@@ -300,7 +300,7 @@ fn equal_seeds_give_equal_images_and_others_differ() {
 }
 
 #[test]
-fn an_image_is_durable_unlocked_and_apart_from_the_old_disk() {
+fn image_is_durable_unlocked_and_independent() {
     let env = MemEnv::new(1);
     let file = create(&env, "/a");
     file.write_at(0, b"abc").unwrap();
@@ -325,7 +325,7 @@ fn policies_cover_all_combinations() {
 }
 
 #[test]
-fn after_a_failed_sync_a_later_one_does_not_write_what_was_lost() {
+fn sync_after_a_failed_sync_does_not_write_lost_changes() {
     let (lose, keep_all) = (keep(0), keep(100));
     for evicted in [false, true] {
         let env = MemEnv::new(1);

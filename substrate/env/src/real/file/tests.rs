@@ -1,4 +1,4 @@
-//! Facts about real files that need a look inside.
+//! Tests of real files that need access to internals.
 
 use std::{io, sync::Arc};
 
@@ -17,13 +17,13 @@ fn direct_file(place: &tempfile::TempDir) -> RealFile {
 }
 
 #[test]
-fn a_file_system_that_refuses_direct_io_late_gets_ordinary_io() {
+fn late_refusal_of_direct_io_falls_back_to_ordinary_io() {
     let place = tempfile::tempdir().unwrap();
     let file = direct_file(&place);
     assert!(!file.leave_direct(&Errno::IO.into()), "other errors are final");
-    assert!(!file.leave_direct(&io::ErrorKind::InvalidInput.into()), "our own refusals are final");
+    assert!(!file.leave_direct(&io::ErrorKind::InvalidInput.into()), "rejections by this crate are final");
     assert!(file.leave_direct(&Errno::INVAL.into()));
-    assert!(file.leave_direct(&Errno::INVAL.into()), "a thread that failed meanwhile tries again too");
+    assert!(file.leave_direct(&Errno::INVAL.into()), "a thread that failed meanwhile retries too");
     let flags = rustix::fs::fcntl_getfl(&*file.descriptor).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::DIRECT));
     let mut bytes = AlignedBuffer::zeroed(8192);

@@ -1,4 +1,4 @@
-//! Facts about rings that fail.
+//! Tests of failing rings.
 
 use std::{fs::OpenOptions, os::fd::OwnedFd};
 
@@ -28,7 +28,7 @@ fn read_and_check(pool: &RingPool, file: &OwnedFd) {
 }
 
 #[test]
-fn a_ring_that_refuses_requests_is_dropped_and_the_batch_is_read_without_it() {
+fn failing_ring_is_dropped_and_the_batch_is_read_without_it() {
     if RingPool::probe().is_none() {
         return;
     }
@@ -44,7 +44,7 @@ fn a_ring_that_refuses_requests_is_dropped_and_the_batch_is_read_without_it() {
 }
 
 #[test]
-fn a_ring_is_used_again_and_idle_ones_are_bounded() {
+fn rings_are_reused_and_idle_rings_are_bounded() {
     let Some(pool) = RingPool::probe() else { return };
     let place = tempfile::tempdir().unwrap();
     let file = patterned_file(&place);
@@ -68,7 +68,7 @@ fn a_ring_is_used_again_and_idle_ones_are_bounded() {
 }
 
 #[test]
-fn a_background_read_that_the_kernel_does_not_take_is_read_without_it() {
+fn background_read_falls_back_if_the_ring_refuses_it() {
     if RingPool::probe().is_none() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Facts about planned failures.
+//! Tests of injected faults.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -29,7 +29,7 @@ fn without_a_plan_nothing_fails_and_calls_are_counted() {
 }
 
 #[test]
-fn the_chosen_call_fails_once_and_is_described() {
+fn planned_call_fails_once_and_is_described() {
     let (_, env) = faulty();
     let file = create(&env, "/a");
     env.set_plan(Some(FaultPlan::once(2, FaultError::Device).of_class(IoClass::Write)));
@@ -42,7 +42,7 @@ fn the_chosen_call_fails_once_and_is_described() {
 }
 
 #[test]
-fn a_lasting_failure_stays_until_healed() {
+fn permanent_failure_stays_until_healed() {
     let (_, env) = faulty();
     let file = create(&env, "/a");
     env.set_plan(Some(FaultPlan::once(1, FaultError::NoSpace).of_class(IoClass::Write).for_good()));
@@ -57,7 +57,7 @@ fn a_lasting_failure_stays_until_healed() {
 }
 
 #[test]
-fn each_class_fails_alone() {
+fn each_class_fails_separately() {
     for class in IoClass::ALL {
         let (_, env) = faulty();
         let file = create(&env, "/a");
@@ -86,7 +86,7 @@ fn each_class_fails_alone() {
         ];
         for (called, result) in calls {
             let kind = result.err().map(|error| error.kind());
-            // Stepped execution starts no thread in any case.
+            // Stepped execution never starts threads.
             let otherwise = (called == IoClass::Spawn).then_some(io::ErrorKind::Unsupported);
             let expected = if called == class { Some(io::ErrorKind::TimedOut) } else { otherwise };
             assert_eq!(kind, expected, "{called:?} under a plan for {class:?}");
@@ -108,14 +108,14 @@ fn a_plan_without_class_counts_everything() {
         };
         let error = run().unwrap_err();
         assert!(error.to_string().ends_with("(os error 24)"), "EMFILE at call {skip}: {error}");
-        // A failed sync is never worth another try.
+        // A failed sync is never retried.
         assert_eq!(testudo_base::errno::is_transient(&error), skip < 2, "call {skip}");
         assert_eq!(env.total_call_count(), skip + 1);
     }
 }
 
 #[test]
-fn a_plan_can_name_the_file() {
+fn plan_can_select_files_by_path() {
     let (_, env) = faulty();
     let (wal, data) = (create(&env, "/wal-1"), create(&env, "/data"));
     env.set_plan(Some(FaultPlan::once(0, FaultError::Device).on_path("wal").for_good()));

@@ -16,7 +16,7 @@ fn file(env: &MemEnv, pages: usize) -> Arc<dyn File> {
 }
 
 #[test]
-fn random_changes_read_as_those_of_a_file_and_leave_the_one_beneath_as_it_is() {
+fn random_changes_match_a_model_and_leave_the_base_unchanged() {
     let env = MemEnv::new(1);
     let base = file(&env, 40);
     let before = env.file_bytes("/file").unwrap();
@@ -56,12 +56,12 @@ fn random_changes_read_as_those_of_a_file_and_leave_the_one_beneath_as_it_is() {
     }
     let mut beyond = AlignedBuffer::zeroed(PAGE);
     assert!(overlay.read_at(model.len() as u64, &mut beyond).is_err());
-    assert!(env.file_bytes("/file").unwrap() == before, "the file beneath has changed");
+    assert!(env.file_bytes("/file").unwrap() == before, "the underlying file has changed");
     assert_eq!(env.all_files(), files_before, "the temporary file has a name");
 }
 
 #[test]
-fn a_batch_reads_from_both_files_in_the_order_of_its_requests() {
+fn batch_reads_base_and_changes_in_request_order() {
     let env = MemEnv::new(1);
     let overlay = OverlayFile::over(file(&env, 8), env.clone()).unwrap();
     let mut written = AlignedBuffer::zeroed(2 * PAGE);

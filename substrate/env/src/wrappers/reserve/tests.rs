@@ -15,7 +15,7 @@ fn new_file(env: &dyn Env, path: &str) -> Arc<dyn File> {
 }
 
 #[test]
-fn writes_go_on_from_the_reserve_until_it_is_used_up() {
+fn writes_use_the_reserve_until_it_is_exhausted() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     machine.space_limit(Some(machine.used_bytes()));
@@ -30,7 +30,7 @@ fn writes_go_on_from_the_reserve_until_it_is_used_up() {
 }
 
 #[test]
-fn writes_in_the_background_go_on_from_the_reserve_too() {
+fn background_writes_use_the_reserve_too() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
@@ -44,7 +44,7 @@ fn writes_in_the_background_go_on_from_the_reserve_too() {
 }
 
 #[test]
-fn reservations_of_space_leave_most_of_the_reserve_to_writes() {
+fn allocations_leave_most_of_the_reserve_to_writes() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
@@ -68,7 +68,7 @@ fn bulk_writes_take_one_piece_and_no_more() {
 }
 
 #[test]
-fn bulk_writes_in_the_background_take_one_piece_and_no_more() {
+fn background_bulk_writes_take_one_piece_and_no_more() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.bulk_env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
@@ -79,7 +79,7 @@ fn bulk_writes_in_the_background_take_one_piece_and_no_more() {
 }
 
 #[test]
-fn the_reserve_comes_back_when_there_is_room_again() {
+fn reserve_refills_once_there_is_space() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     let used = machine.used_bytes();
@@ -92,7 +92,7 @@ fn the_reserve_comes_back_when_there_is_room_again() {
 }
 
 #[test]
-fn another_process_finds_what_is_left() {
+fn reopened_reserve_has_the_remaining_pieces() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     machine.space_limit(Some(machine.used_bytes()));
@@ -104,14 +104,14 @@ fn another_process_finds_what_is_left() {
 }
 
 #[test]
-fn the_length_of_the_file_tells_pieces_and_their_size() {
+fn file_length_encodes_pieces_and_their_size() {
     for piece_bytes in [16 << 10, 48 << 10, 256 << 10, 4 << 20] {
         for pieces in 1..=Reserve::PIECES {
             assert_eq!(pieces_of(length_of(pieces, piece_bytes), 1), (pieces, piece_bytes));
         }
         assert_eq!(pieces_of(length_of(0, piece_bytes), WHOLE), (0, WHOLE / 4));
     }
-    // Whatever length there is, no more is given up than is there.
+    // Whatever the length, no more is given up than is present.
     for length in (0..1 << 20).step_by(1000) {
         let (pieces, piece_bytes) = pieces_of(length, WHOLE);
         assert!(length_of(pieces, piece_bytes) <= length, "{length}");
@@ -119,7 +119,7 @@ fn the_length_of_the_file_tells_pieces_and_their_size() {
 }
 
 #[test]
-fn a_whole_reserve_grows_with_what_is_wanted_and_shrinks_late() {
+fn whole_reserve_grows_on_demand_and_shrinks_late() {
     let (machine, reserve) = machine();
     reserve.resize(4 * WHOLE).unwrap();
     assert_eq!((reserve.bytes(), reserve.whole_bytes()), (4 * WHOLE, 4 * WHOLE));
@@ -133,7 +133,7 @@ fn a_whole_reserve_grows_with_what_is_wanted_and_shrinks_late() {
 }
 
 #[test]
-fn a_reserve_that_cannot_grow_stays_whole_as_it_is() {
+fn reserve_that_cannot_grow_stays_whole() {
     let (machine, reserve) = machine();
     let used = machine.used_bytes();
     for room in [0, WHOLE, 3 * WHOLE] {
@@ -157,7 +157,7 @@ fn a_reserve_with_a_piece_missing_keeps_its_size() {
     assert_eq!(reserve.bytes(), 4 * WHOLE);
 }
 
-/// Every call of an environment that keeps space back, which fails so many times for want of something.
+/// Makes every call of an environment with a reserve, each failing `times` times for lack of a descriptor.
 fn calls_that_lack_something(times: u64) -> Vec<(&'static str, io::Result<()>)> {
     let machine = MemEnv::new(1);
     let faulty = crate::FaultyEnv::new(machine);
@@ -190,14 +190,14 @@ fn calls_that_lack_something(times: u64) -> Vec<(&'static str, io::Result<()>)> 
 }
 
 #[test]
-fn a_call_that_lacks_something_for_a_moment_is_made_again() {
+fn transient_failures_are_retried() {
     for (name, outcome) in calls_that_lack_something(5) {
         assert!(outcome.is_ok(), "{name}: {outcome:?}");
     }
 }
 
 #[test]
-fn a_call_that_lacks_something_for_long_says_so() {
+fn persistent_shortage_is_reported_as_transient() {
     for (name, outcome) in calls_that_lack_something(1000) {
         assert!(outcome.is_err_and(|error| is_transient(&error)), "{name}");
     }

@@ -1,10 +1,10 @@
-//! What dies in a memtable is counted, to the byte.
+//! Dropped versions are counted, to the byte.
 
 use testudo_base::{DropCounts, merge_operator::MergeOperators, operands_format::encode_operand};
 
 use super::*;
 
-/// What was inserted: entries and bytes.
+/// Entries and bytes inserted.
 #[derive(Default)]
 struct Inserted(u64, u64);
 
@@ -25,7 +25,7 @@ impl Inserted {
 }
 
 #[test]
-fn what_goes_in_and_is_made_stays_or_is_dropped() {
+fn inserted_and_made_versions_are_present_or_dropped() {
     for (seed, operator) in (0..if cfg!(miri) { 1 } else { 8 }).zip([Some("append"), None].iter().cycle()) {
         let full_merge = MergeOperators::default().full_merge("k", *operator);
         let table = Memtable::with_full_merge(ChunkPool::new(4 << 20), full_merge);
@@ -56,7 +56,7 @@ fn what_goes_in_and_is_made_stays_or_is_dropped() {
 }
 
 #[test]
-fn versions_that_come_late_are_dropped_or_known_to_snapshots_alone() {
+fn late_versions_are_dropped_or_visible_to_snapshots_only() {
     let mut dice = Dice(5);
     for snapshot in [None, Some(20)] {
         let table = new_table();

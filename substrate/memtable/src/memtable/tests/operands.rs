@@ -1,4 +1,4 @@
-//! Operands join what the memtable has of their key.
+//! Operands are stacked on the key's existing version.
 
 use testudo_base::{
     merge_operator::{FullMerge, MergeOperators},
@@ -16,10 +16,10 @@ fn merge(table: &Memtable, seqno: u64, key: &[u8], operand: &[u8], keep_from: Op
     table.insert(Seqno(seqno), Kind::Operands, key, &encode_operand(operand), keep_from.map(Seqno))
 }
 
-/// What is known of a key within one memtable: its value, if that is known, and what was appended to it.
+/// The state of a key within one memtable: its value, if known, and the bytes appended to it.
 type Appended = (Option<Option<Vec<u8>>>, Vec<u8>);
 
-/// The same of an entry, whether or not something was merged.
+/// The same for an entry, whether or not operands were merged.
 fn appended(kind: Kind, value: &[u8]) -> Appended {
     match kind {
         Kind::Value => (Some(Some(value.to_vec())), Vec::new()),
@@ -31,7 +31,7 @@ fn appended(kind: Kind, value: &[u8]) -> Appended {
     }
 }
 
-/// One value for all entries that say the same.
+/// A canonical form for equivalent entries.
 fn flat((base, more): Appended) -> (bool, Option<Vec<u8>>) {
     match base {
         None => (false, Some(more)),
@@ -41,7 +41,7 @@ fn flat((base, more): Appended) -> (bool, Option<Vec<u8>>) {
 }
 
 #[test]
-fn every_snapshot_sees_the_operands_of_its_time_in_their_order() {
+fn each_snapshot_sees_its_operands_in_order() {
     for (name, seed) in [(None, 1), (Some("append"), 2), (Some("append"), 3), (None, 4)] {
         let (table, _) = table_with(name);
         let table = Arc::new(table);
@@ -93,7 +93,7 @@ fn every_snapshot_sees_the_operands_of_its_time_in_their_order() {
 }
 
 #[test]
-fn a_counter_stays_where_it_is() {
+fn counter_is_merged_in_place() {
     let (table, full_merge) = table_with(Some("add-u64"));
     merge(&table, 1, b"c", &1_u64.to_le_bytes(), None);
     let memory = table.memory_bytes();
@@ -107,7 +107,7 @@ fn a_counter_stays_where_it_is() {
 }
 
 #[test]
-fn short_values_that_grow_cost_a_few_times_their_bytes() {
+fn growing_short_values_use_a_few_times_their_bytes() {
     let (table, _) = table_with(Some("append"));
     for seqno in 1..=10_000_u64 {
         let key = (seqno % 100).to_be_bytes();
@@ -123,7 +123,7 @@ fn short_values_that_grow_cost_a_few_times_their_bytes() {
 }
 
 #[test]
-fn long_lists_cost_about_twice_their_bytes() {
+fn long_operand_lists_use_about_twice_their_bytes() {
     for name in [None, Some("append")] {
         let (table, _) = table_with(name);
         for seqno in 1..=20_000 {

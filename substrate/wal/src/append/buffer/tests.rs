@@ -3,7 +3,7 @@ use super::*;
 const STAMP: Stamp = Stamp { payload_bytes: 0, first_seqno: Seqno(1), seqno_count: 1 };
 
 #[test]
-fn claims_filled_by_many_threads_come_out_in_their_places() {
+fn concurrently_filled_claims_keep_their_positions() {
     let mut empty = EmptyBuffer::new(2 * PAGE_SIZE, false);
     for turn in 0..20u8 {
         let mut active = empty.activate(1, Seqno(1));
@@ -26,7 +26,7 @@ fn claims_filled_by_many_threads_come_out_in_their_places() {
 }
 
 #[test]
-fn memory_stands_at_a_page() {
+fn buffer_memory_is_page_aligned() {
     let mut active = EmptyBuffer::new(1, false).activate(1, Seqno(1));
     assert!(active.has_room(ClaimSize::of_record(PAGE_SIZE)));
     assert!(!active.has_room(ClaimSize::of_record(PAGE_SIZE + 1)));

@@ -7,7 +7,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A log of numbers: how many commits there are, how many are durable, and how many rounds that took.
+/// A log of numbers: how many commits were made, how many are durable, and in how many rounds.
 #[derive(Default)]
 struct Log {
     group: GroupCommit,
@@ -36,7 +36,7 @@ impl Log {
 }
 
 #[test]
-fn what_comes_while_a_round_gathers_is_covered_by_it() {
+fn arrivals_during_gathering_join_the_round() {
     let is_shared = || {
         let log = Log::default();
         *log.group.rounds.lock() = Rounds { expected: 2, length: LONG, ..Rounds::default() };
@@ -49,18 +49,18 @@ fn what_comes_while_a_round_gathers_is_covered_by_it() {
         });
         log.rounds.load(SeqCst) == 1
     };
-    // On a busy machine gathering may be over before the second one comes.
+    // On a busy machine gathering may end before the second caller arrives.
     assert!((0..1000).any(|_| is_shared()));
 }
 
 #[test]
-fn everybody_comes_to_an_end_whoever_is_expected() {
+fn all_waiters_finish_even_if_expected_callers_never_arrive() {
     let (threads, commits) = if cfg!(miri) { (3, 5) } else { (8, 200) };
     let log = Log::default();
     thread::scope(|scope| {
         for thread in 0..threads {
             let log = &log;
-            // Some leave early and are waited for in vain.
+            // Some leave early, so that gathering waits for them without success.
             scope.spawn(move || (0..commits / (thread % 3 + 1)).for_each(|_| log.commit()));
         }
     });
@@ -69,7 +69,7 @@ fn everybody_comes_to_an_end_whoever_is_expected() {
 }
 
 #[test]
-fn a_lone_caller_waits_for_nobody() {
+fn lone_caller_never_gathers() {
     let log = Log::default();
     for _ in 0..3 {
         log.commit();
@@ -79,7 +79,7 @@ fn a_lone_caller_waits_for_nobody() {
 }
 
 #[test]
-fn nobody_is_waited_for_long_or_where_rounds_are_short() {
+fn gathering_is_bounded_and_skipped_for_short_rounds() {
     let limit = |length: Duration, arrived: u32| {
         Rounds { length, arrived, expected: 3, ..Rounds::default() }.gathering_limit()
     };
@@ -90,7 +90,7 @@ fn nobody_is_waited_for_long_or_where_rounds_are_short() {
 }
 
 #[test]
-fn gathering_in_vain_becomes_rare_and_success_brings_it_back() {
+fn unsuccessful_gathering_backs_off_and_success_resets_it() {
     let mut rounds = Rounds { expected: 2, arrived: 1, length: LONG, ..Rounds::default() };
     let rests = |rounds: &mut Rounds| (0..).take_while(|_| rounds.gathering_limit().is_none()).count();
     for expected in [0, 1, 3, 7, 15, 31, 63, 63] {

@@ -6,7 +6,7 @@ fn size(bytes: usize) -> ClaimSize {
     ClaimSize::of_record(bytes)
 }
 
-/// As the log does: makes a buffer where one may be made.
+/// Claims as the log does: creates a buffer where one is allowed.
 fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqno)> {
     let claimed = tail.claim(size(bytes), 0, seqno_count).or_else(|| {
         if !tail.turn(size(bytes))
@@ -22,7 +22,7 @@ fn claim(tail: &mut Tail, bytes: usize, seqno_count: u32) -> Option<(Claim, Seqn
 }
 
 #[test]
-fn seqnos_and_places_grow_together_over_buffers() {
+fn seqnos_and_positions_grow_together_across_buffers() {
     let mut tail = Tail::new(SIZE, 3, Seqno(10));
     let (first, seqno) = claim(&mut tail, 3000, 5).unwrap();
     assert_eq!(seqno, Seqno(10));
@@ -38,7 +38,7 @@ fn seqnos_and_places_grow_together_over_buffers() {
 }
 
 #[test]
-fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
+fn buffer_count_limit_holds_with_oversized_records() {
     let mut tail = Tail::new(SIZE, 2, Seqno(1));
     drop(claim(&mut tail, SIZE, 1).unwrap());
     drop(claim(&mut tail, 10 * SIZE, 1).unwrap());
@@ -54,7 +54,7 @@ fn no_more_buffers_exist_than_allowed_even_with_records_longer_than_a_buffer() {
     assert!(claim(&mut tail, 8, 1).is_none());
 }
 
-/// Lets `count` full buffers pile up, and writes them.
+/// Fills `count` buffers before writing them.
 fn pile_up(tail: &mut Tail, count: usize) {
     (0..count).for_each(|_| drop(claim(tail, SIZE, 1)));
     tail.seal();
@@ -64,7 +64,7 @@ fn pile_up(tail: &mut Tail, count: usize) {
 }
 
 #[test]
-fn buffers_that_a_slow_device_needed_go_when_they_are_not_needed_any_more() {
+fn trim_releases_buffers_no_longer_needed() {
     let mut tail = Tail::new(SIZE, 12, Seqno(1));
     pile_up(&mut tail, 10);
     tail.trim();
@@ -80,7 +80,7 @@ fn buffers_that_a_slow_device_needed_go_when_they_are_not_needed_any_more() {
 }
 
 #[test]
-fn fewer_buffers_can_be_allowed_while_they_are_full() {
+fn buffer_limit_can_drop_while_buffers_are_full() {
     let mut tail = Tail::new(SIZE, 12, Seqno(1));
     (0..10).for_each(|_| drop(claim(&mut tail, SIZE, 1)));
     tail.set_count_max(4);
@@ -103,7 +103,7 @@ fn sealing_without_records_does_nothing() {
 }
 
 #[test]
-fn buffers_are_short_at_first_and_grow_as_they_become_full() {
+fn buffers_start_short_and_double_when_full() {
     let mut tail = Tail::new(1 << 20, 4, Seqno(1));
     let mut lengths = Vec::new();
     for _ in 0..3000 {
@@ -117,18 +117,18 @@ fn buffers_are_short_at_first_and_grow_as_they_become_full() {
     assert_eq!(lengths, [64, 128, 256, 512, 1024]);
 }
 
-/// What cannot be made leaves those that there are in their places.
+/// Failing to create a buffer leaves the existing ones in place.
 #[test]
-fn buffers_stay_as_long_as_they_are_where_no_longer_ones_can_be_made() {
+fn buffers_keep_their_length_if_longer_ones_cannot_be_created() {
     let mut tail = Tail::new(1 << 20, 4, Seqno(1));
     drop(claim(&mut tail, 60 << 10, 1).unwrap());
     assert!(!tail.turn(size(60 << 10)), "it is full, and the only one");
     let wanted = tail.begin_buffer().unwrap();
     assert_eq!((wanted.bytes, wanted.is_needed), (128 << 10, false));
-    assert!(!tail.give_up_begun(wanted, size(100 << 10)), "nothing has room for so much");
+    assert!(!tail.give_up_begun(wanted, size(100 << 10)), "no buffer has room for this");
     let records = tail.pop_sealed().unwrap();
     tail.recycle(records.buffer.recycle());
-    assert!(tail.turn(size(60 << 10)), "the first one is taken again");
+    assert!(tail.turn(size(60 << 10)), "the first one is reused");
     drop(tail.claim(size(60 << 10), 0, 1).unwrap());
     assert!(!tail.turn(size(60 << 10)));
     let wanted = tail.begin_buffer().unwrap();

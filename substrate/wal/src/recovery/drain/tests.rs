@@ -56,7 +56,7 @@ fn commit_with_values(wal: &Wal, payload: &[u8], values: &[u8]) -> Seqno {
     seqno
 }
 
-/// Payload and values, one behind the other.
+/// Concatenates payload and values.
 fn restore(payload: &[u8], values: &[u8]) -> Result<Vec<u8>> {
     Ok([payload, values].concat())
 }
@@ -72,7 +72,7 @@ fn replayed(env: &MemEnv, evidence: &LogEvidence) -> (Commits, ReplayEnd) {
     (commits, end.unwrap())
 }
 
-/// What a reader finds, and then an opening for writing, which must be the same.
+/// Recovers as a reader, then as an opening for writing; the results must be equal.
 fn recovered(env: &MemEnv) -> (Commits, ReplayEnd) {
     let tail = read_tail(env, &dir(), FIRST, &mut restore).unwrap();
     let seen = replayed(env, &LogEvidence { tail, ..LogEvidence::starting_at(1) });
@@ -102,11 +102,11 @@ fn every_filled_commit_survives_the_end_of_the_process() {
 }
 
 #[test]
-fn tail_files_that_were_written_since_do_not_hide_newer_ones() {
+fn written_tail_files_do_not_hide_newer_ones() {
     let env = new_machine();
     let wal = new_log(&env);
     for index in 0..60u64 {
-        // Several buffers are full before any is written, so that they are used in turn.
+        // Several buffers fill up before any is written, so that they are used in turn.
         commit(&wal, &[7; 700]);
         if index % 25 == 24 {
             wal.write_sealed().unwrap();
@@ -117,7 +117,7 @@ fn tail_files_that_were_written_since_do_not_hide_newer_ones() {
 }
 
 #[test]
-fn a_drained_tail_goes_on_as_a_log_that_was_never_cut() {
+fn log_continues_after_a_drained_tail() {
     let mut env = new_machine();
     let mut wal = new_log(&env);
     let mut expected = BTreeMap::new();
@@ -139,7 +139,7 @@ fn a_drained_tail_goes_on_as_a_log_that_was_never_cut() {
 }
 
 #[test]
-fn commits_behind_one_that_was_never_filled_survive() {
+fn commits_behind_an_unfilled_one_survive() {
     let env = new_machine();
     let wal = new_log(&env);
     commit(&wal, b"before");
@@ -169,7 +169,7 @@ fn values_are_kept_until_their_record_is_in_a_segment() {
     assert_eq!(commits[&1], b"written ", "its values were written before it");
     for index in 0..40u8 {
         let payload = &commits[&(u64::from(index) + 2)];
-        // Full buffers were written, and the values of what is in them with them.
+        // Full buffers were written, together with the values of their records.
         let is_kept = *payload == [&b"kept "[..], &[index; 700]].concat();
         assert!(is_kept || payload == b"kept ");
         assert!(is_kept || index < 35, "the last ones are in the tail");
@@ -177,7 +177,7 @@ fn values_are_kept_until_their_record_is_in_a_segment() {
 }
 
 #[test]
-fn a_power_loss_leaves_nothing_of_a_tail() {
+fn power_loss_discards_the_tail() {
     let env = new_machine();
     let wal = new_log(&env);
     let synced = commit(&wal, b"synced");
@@ -189,12 +189,12 @@ fn a_power_loss_leaves_nothing_of_a_tail() {
 }
 
 #[test]
-fn a_tail_of_an_older_opening_holds_nothing() {
+fn tail_of_an_older_opening_is_ignored() {
     let env = new_machine();
     let wal = new_log(&env);
     commit(&wal, b"first");
     let killed = env.live_image();
-    // What goes on elsewhere under the same incarnation, and is copied here later.
+    // The original continues elsewhere under the same incarnation and is copied here later.
     for _ in 0..9 {
         commit(&wal, b"elsewhere");
     }
@@ -214,7 +214,7 @@ fn a_tail_of_an_older_opening_holds_nothing() {
 }
 
 #[test]
-fn an_opening_that_ends_anywhere_in_the_drain_is_repeated() {
+fn drain_can_be_repeated_after_a_crash_at_any_call() {
     let env = new_machine();
     let wal = new_log(&env);
     for index in 0..60u64 {
@@ -236,7 +236,7 @@ fn an_opening_that_ends_anywhere_in_the_drain_is_repeated() {
 }
 
 #[test]
-fn where_no_file_can_be_mapped_commits_are_written_before_they_are_acknowledged() {
+fn without_mappings_commits_are_written_before_acknowledgment() {
     let machine = new_machine();
     let env = FaultyEnv::new(Arc::clone(&machine) as Arc<dyn Env>);
     let wal = open_with(env.clone(), WalStart::new_store(Incarnation(1)));
@@ -254,7 +254,7 @@ fn where_no_file_can_be_mapped_commits_are_written_before_they_are_acknowledged(
 }
 
 #[test]
-fn a_commit_longer_than_a_buffer_is_written_before_it_and_what_follows_are_acknowledged() {
+fn oversized_commit_and_its_successors_are_written_before_ack() {
     let env = new_machine();
     let wal = new_log(&env);
     let mut expected = BTreeMap::new();
@@ -268,7 +268,7 @@ fn a_commit_longer_than_a_buffer_is_written_before_it_and_what_follows_are_ackno
     assert!(commits[&31] == b"values ", "its values were written elsewhere");
 }
 
-/// Makes the header one of version 3, or that one of version 1.
+/// Toggles the format version between 1 and 3, with a valid checksum.
 fn reseal(env: &MemEnv, name: &str) {
     let path = dir().join(name);
     env.corrupt(&path, 8, 2).unwrap();
@@ -278,7 +278,7 @@ fn reseal(env: &MemEnv, name: &str) {
 }
 
 #[test]
-fn another_format_of_the_tail_is_refused_and_left_alone() {
+fn unsupported_tail_format_is_refused_and_left_unchanged() {
     let env = new_machine();
     let wal = new_log(&env);
     commit(&wal, b"kept");

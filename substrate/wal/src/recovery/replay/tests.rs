@@ -25,7 +25,7 @@ fn open(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
     wal
 }
 
-/// As [`open`], but what was there is all that there is.
+/// Like [`open`], but creates no segment yet.
 fn open_unbegun(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
     let options = WalOptions {
         segment_bytes: 32 << 10,
@@ -37,7 +37,7 @@ fn open_unbegun(env: &Arc<MemEnv>, start: WalStart) -> Arc<Wal> {
     Wal::create(env.clone(), &dir(), options, start, Arc::new(NoListener)).unwrap()
 }
 
-/// The payload that the commit beginning at `seqno` has in every test.
+/// The payload of the commit beginning at `seqno`, in every test.
 fn payload(seqno: u64, size: usize) -> Vec<u8> {
     let mut bytes = vec![0; size];
     SplitMix::new(seqno).fill(&mut bytes);
@@ -51,7 +51,7 @@ fn commit(wal: &Wal, size: usize, count: u32) -> Seqno {
     last
 }
 
-/// Replays and checks that what is delivered is a prefix without holes of commits as they were written.
+/// Replays and checks that the delivered commits are a prefix without holes, with their original payloads.
 fn read(env: &MemEnv) -> Result<ReplayEnd> {
     read_from(env, 1)
 }
@@ -81,8 +81,8 @@ fn empty_directory_has_an_empty_log() {
     assert_eq!(end, nothing);
 }
 
-/// One life of a log: random commits, flushes and syncs. Returns the last seqnos durable and reserved; adds
-/// the seqnos that were given up to `skipped`.
+/// One life of a log: random commits, flushes and syncs. Returns the last durable and the last reserved
+/// seqno; adds the abandoned seqnos to `skipped`.
 fn live(
     env: &Arc<MemEnv>,
     start: WalStart,
@@ -112,7 +112,7 @@ fn live(
 }
 
 #[test]
-fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_prefix() {
+fn synced_commits_survive_repeated_crashes_and_survivors_are_a_prefix() {
     let seeds = if cfg!(miri) { 3 } else { 700 };
     for seed in 0..seeds {
         let mut random = SplitMix::new(seed);
@@ -133,7 +133,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
             assert_eq!(missing_seqnos(&env, last), skipped, "seed {seed}, life {life}: no hole");
             start = WalStart::after(&end, Incarnation(2));
             if random.percent(30) {
-                // The engine writes the recovered commits into the new log again.
+                // The engine writes the recovered commits to the new log again.
                 start.next_seqno = Seqno(1);
                 let wal = open(&env, start);
                 rewrite(&env, &wal, last, &mut random);
@@ -147,7 +147,7 @@ fn after_any_chain_of_crashes_the_synced_commits_survive_and_survivors_are_a_pre
     }
 }
 
-/// Those of `1..=last` that replay does not deliver.
+/// Returns the seqnos of `1..=last` that replay does not deliver.
 fn missing_seqnos(env: &MemEnv, last: u64) -> BTreeSet<u64> {
     let mut missing: BTreeSet<u64> = (1..=last).collect();
     replay(env, &dir(), STORE, &LogEvidence::starting_at(1), |record| {
@@ -159,7 +159,7 @@ fn missing_seqnos(env: &MemEnv, last: u64) -> BTreeSet<u64> {
     missing
 }
 
-/// Writes some or all of the old commits into `wal`, which stands in the same directory.
+/// Writes some or all of the old commits to `wal`, which is in the same directory.
 fn rewrite(env: &MemEnv, wal: &Wal, last: u64, random: &mut SplitMix) {
     let mut left = random.below(last + 2);
     let mut next = 1;
@@ -199,7 +199,7 @@ fn torn_tail_is_cut_and_reported() {
 }
 
 #[test]
-fn end_that_recovery_has_seen_must_be_found_again() {
+fn replay_must_reach_the_end_found_by_recovery() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..5 {
@@ -217,7 +217,7 @@ fn end_that_recovery_has_seen_must_be_found_again() {
     assert_eq!(read(&env).unwrap_err().location(), Some((segment_file_name(1).as_str(), offset)));
 }
 
-/// Fills the seven pages of segment 1 with one commit each, every one followed by `after`, and begins
+/// Fills the seven pages of segment 1 with one commit each, calls `after` after every commit, and begins
 /// segment 2.
 fn fill_first_segment(env: &Arc<MemEnv>, after: impl Fn(&Wal)) -> Arc<Wal> {
     let wal = open(env, WalStart::new_store(Incarnation(1)));
@@ -232,7 +232,7 @@ fn fill_first_segment(env: &Arc<MemEnv>, after: impl Fn(&Wal)) -> Arc<Wal> {
 }
 
 #[test]
-fn header_of_the_next_segment_proves_what_had_been_durable() {
+fn next_segment_header_proves_durability() {
     let env = new_env(1);
     fill_first_segment(&env, |wal| wal.sync_all().unwrap());
     let env = env.crash_image(&CrashPolicy::LOSE_ALL, 1);
@@ -242,7 +242,7 @@ fn header_of_the_next_segment_proves_what_had_been_durable() {
 }
 
 #[test]
-fn record_of_the_next_segment_proves_what_had_been_durable() {
+fn next_segment_record_proves_durability() {
     let env = new_env(1);
     let wal = fill_first_segment(&env, |wal| wal.write_all().unwrap());
     wal.sync_all().unwrap();
@@ -252,7 +252,7 @@ fn record_of_the_next_segment_proves_what_had_been_durable() {
     assert_eq!(read(&env).unwrap_err().location(), Some((segment_file_name(1).as_str(), 7 * 4096)));
 }
 
-/// What a power loss leaves that took all commits of segment 1, and not the header of segment 2.
+/// The state after a power loss that lost all commits of segment 1, but not the header of segment 2.
 fn with_a_segment_behind_a_hole() -> (Arc<MemEnv>, ReplayEnd) {
     let env = new_env(1);
     fill_first_segment(&env, |wal| wal.write_all().unwrap());
@@ -329,7 +329,7 @@ fn no_truncation_of_a_closed_log_loses_a_commit_silently() {
 }
 
 #[test]
-fn record_of_another_place_or_segment_is_never_taken_for_the_expected_one() {
+fn misplaced_records_and_segments_are_corruption() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..60 {
@@ -396,7 +396,7 @@ fn segment_of_another_store_is_corruption_that_names_it() {
 }
 
 #[test]
-fn segment_whose_header_was_zeroed_is_not_taken_for_an_unused_one() {
+fn segment_with_zeroed_header_is_not_unused() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..200 {
@@ -421,7 +421,7 @@ fn segment_whose_header_was_zeroed_is_not_taken_for_an_unused_one() {
 }
 
 #[test]
-fn random_bytes_are_never_a_log_and_never_a_panic() {
+fn random_bytes_never_replay_or_panic() {
     let seeds = if cfg!(miri) { 2 } else { 300 };
     for seed in 0..seeds {
         let env = new_env(seed);
@@ -443,7 +443,7 @@ fn random_bytes_are_never_a_log_and_never_a_panic() {
 }
 
 #[test]
-fn error_of_the_receiver_ends_replay() {
+fn receiver_error_aborts_replay() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     wal.sync_to(commit(&wal, 5, 1)).unwrap();
@@ -455,7 +455,7 @@ fn error_of_the_receiver_ends_replay() {
 }
 
 #[test]
-fn replay_twice_is_replay_once_and_changes_nothing() {
+fn replay_is_repeatable_and_read_only() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..100 {
@@ -469,7 +469,7 @@ fn replay_twice_is_replay_once_and_changes_nothing() {
 }
 
 #[test]
-fn removed_old_segments_leave_the_new_log() {
+fn new_log_replays_after_old_segments_are_removed() {
     let env = new_env(1);
     let wal = open(&env, WalStart::new_store(Incarnation(1)));
     for _ in 0..100 {

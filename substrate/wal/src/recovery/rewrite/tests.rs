@@ -33,7 +33,7 @@ fn read(env: &MemEnv) -> ReplayEnd {
     .unwrap()
 }
 
-/// A log of several segments, synced up to `synced`, then written on without a sync.
+/// A log of several segments, synced up to `synced`, then written without a sync.
 fn log(env: &Arc<MemEnv>, synced: u64, written: u64) {
     let wal =
         Wal::create(env.clone(), dir(), options(), WalStart::new_store(Incarnation(1)), Arc::new(NoListener))
@@ -49,7 +49,7 @@ fn log(env: &Arc<MemEnv>, synced: u64, written: u64) {
 }
 
 #[test]
-fn only_segments_without_a_proof_are_copied_and_nothing_changes_for_replay() {
+fn only_unproven_segments_are_copied_and_replay_is_unchanged() {
     let env = MemEnv::new(1);
     log(&env, 30, 5);
     let before = read(&env);
@@ -57,12 +57,12 @@ fn only_segments_without_a_proof_are_copied_and_nothing_changes_for_replay() {
     let copied = rewrite_unproven(&*env, dir(), 1).unwrap();
     assert!(copied > 0 && copied <= 3 * (32 << 10), "{copied}");
     assert_eq!(read(&env), before);
-    // What was only in caches before is durable now.
+    // Data that was only in caches before is durable now.
     assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 3)).last_seqno, Seqno(35));
 }
 
 #[test]
-fn a_crash_or_a_failure_at_any_call_leaves_the_log_as_it_was() {
+fn crash_or_failure_during_rewrite_leaves_the_log_unchanged() {
     for skip in 0.. {
         let env = MemEnv::new(2);
         log(&env, 12, 3);
@@ -84,7 +84,7 @@ fn a_crash_or_a_failure_at_any_call_leaves_the_log_as_it_was() {
 }
 
 #[test]
-fn a_full_device_gets_a_sync_instead_of_a_copy() {
+fn full_device_syncs_instead_of_copying() {
     let env = MemEnv::new(3);
     log(&env, 5, 5);
     env.space_limit(Some(env.used_bytes()));
@@ -93,7 +93,7 @@ fn a_full_device_gets_a_sync_instead_of_a_copy() {
 }
 
 #[test]
-fn after_a_failed_sync_the_copy_is_what_survives() {
+fn rewritten_copy_survives_after_a_failed_sync() {
     let env = MemEnv::new(4);
     let faulty = FaultyEnv::new(env.clone());
     let wal = Wal::create(
@@ -113,7 +113,7 @@ fn after_a_failed_sync_the_copy_is_what_survives() {
     assert_eq!(read(&env.crash_image(&CrashPolicy::LOSE_ALL, 5)).last_seqno, seqno);
 }
 
-/// Reads the log as if what this commit refers to were missing.
+/// Reads the log as if data that this commit refers to were missing.
 fn read_without(env: &MemEnv, missing: u64) -> Result<ReplayEnd> {
     replay(env, dir(), STORE, &LogEvidence::starting_at(1), |record| {
         Ok(if record.first_seqno.0 == missing { Verdict::Unbacked } else { Verdict::Taken })
@@ -121,11 +121,11 @@ fn read_without(env: &MemEnv, missing: u64) -> Result<ReplayEnd> {
 }
 
 #[test]
-fn an_unbacked_commit_ends_the_log_and_is_cut_off_for_good() {
+fn unbacked_commit_ends_the_log_and_is_cut_permanently() {
     for (synced, written, missing) in [(3, 20, 4), (3, 20, 11), (20, 1, 21)] {
         let env = MemEnv::new(1);
         log(&env, synced, written);
-        // As an opening does it: which segments were synced before the crash is a matter of luck.
+        // As an opening does: which segments were synced before the crash is a matter of luck.
         rewrite_unproven(&*env, dir(), 1).unwrap();
         let end = read_without(&env, missing).unwrap();
         assert_eq!(end.last_seqno, Seqno(missing - 1));
@@ -136,7 +136,7 @@ fn an_unbacked_commit_ends_the_log_and_is_cut_off_for_good() {
             let found = read(env);
             assert_eq!((found.last_seqno, found.unbacked), (Seqno(missing - 1), None));
         }
-        // The next incarnation goes on where the log was cut.
+        // The next incarnation continues where the log was cut.
         let start = WalStart::after(&end, Incarnation(2));
         let wal = Wal::create(env.clone(), dir(), options(), start, Arc::new(NoListener)).unwrap();
         wal.begin().unwrap();
@@ -148,7 +148,7 @@ fn an_unbacked_commit_ends_the_log_and_is_cut_off_for_good() {
 }
 
 #[test]
-fn a_commit_that_had_been_durable_is_never_unbacked() {
+fn durable_commit_is_never_unbacked() {
     let env = MemEnv::new(1);
     log(&env, 20, 1);
     for missing in [1, 7, 19] {

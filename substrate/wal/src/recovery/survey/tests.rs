@@ -18,7 +18,7 @@ fn dir() -> PathBuf {
     PathBuf::from("/db")
 }
 
-/// Writes `count` commits of one operation each in an incarnation of its own, each synced.
+/// Writes `count` commits of one operation each in a new incarnation, each synced.
 fn live(env: &Arc<MemEnv>, start: WalStart, count: u64) {
     let options = WalOptions {
         segment_bytes: 32 << 10,
@@ -66,14 +66,14 @@ fn two_incarnations() -> Arc<MemEnv> {
 }
 
 #[test]
-fn a_sound_log_is_read_as_replay_reads_it() {
+fn intact_log_is_surveyed_as_it_is_replayed() {
     let env = two_incarnations();
     assert_eq!(read(&env, None, 0), ((1..=100).collect(), vec![]));
     assert_eq!(read(&env, Some(Seqno(30)), 100), ((31..=100).collect(), vec![]));
 }
 
 #[test]
-fn commits_behind_damage_are_found_and_the_hole_is_told() {
+fn commits_behind_damage_are_found_and_the_hole_is_reported() {
     let env = two_incarnations();
     let path = dir().join(segment_file_name(1));
     for offset in (4096 + 9 * 4096)..(4096 + 11 * 4096) {
@@ -90,7 +90,7 @@ fn commits_behind_damage_are_found_and_the_hole_is_told() {
 }
 
 #[test]
-fn a_lost_header_or_segment_costs_no_other_segment() {
+fn lost_header_or_segment_affects_no_other_segment() {
     let env = two_incarnations();
     let numbers = list_segments(&*env, &dir()).unwrap();
     assert!(numbers.len() > 3);
@@ -108,7 +108,7 @@ fn a_lost_header_or_segment_costs_no_other_segment() {
 }
 
 #[test]
-fn what_only_a_crash_cut_off_is_no_hole() {
+fn torn_tail_without_proof_is_no_hole() {
     let env = new_env();
     let options = WalOptions {
         segment_bytes: 32 << 10,
@@ -135,12 +135,12 @@ fn what_only_a_crash_cut_off_is_no_hole() {
     let end = replay(&*env, &dir(), STORE, &LogEvidence::starting_at(1), |_| Ok(())).unwrap().last_seqno.0;
     assert!(end < 20);
     assert_eq!(read(&env, None, 0), ((1..=end).collect(), vec![]));
-    // What proves from elsewhere that more had been durable makes it a hole.
+    // Evidence from elsewhere that more had been durable makes it a hole.
     let (commits, holes) = read(&env, None, 20);
     assert_eq!((u64_of(commits.len()), holes), (19, vec![(end + 1, end + 1)]));
 }
 
-/// The bytes of a segment's file.
+/// Returns the bytes of a segment's file.
 fn bytes_of(env: &MemEnv, number: u64) -> Vec<u8> {
     let options = testudo_env::OpenOptions { mode: testudo_env::OpenMode::Read, direct: false };
     let file = env.open(&dir().join(segment_file_name(number)), options).unwrap();
@@ -157,11 +157,11 @@ fn copy_within(env: &MemEnv, number: u64, from: usize, bytes: usize, to: usize) 
     file.write_at(u64_of(to), &all[from..from + bytes]).unwrap();
 }
 
-/// Each commit of 300 bytes is synced by itself: it has a page, of which the rest is padding.
+/// Each commit of 300 bytes is synced by itself: it has a page, the rest of which is padding.
 const PADDING: usize = 512;
 
 #[test]
-fn a_copy_of_a_later_record_in_the_padding_hides_nothing() {
+fn copied_record_in_padding_hides_no_commit() {
     for page in [1, 3] {
         let env = two_incarnations();
         copy_within(&env, 1, 6 * PAGE_SIZE, 344, page * PAGE_SIZE + PADDING);
@@ -177,15 +177,15 @@ fn a_copy_of_a_later_record_in_the_padding_hides_nothing() {
 }
 
 #[test]
-fn a_copy_of_a_later_header_hides_nothing_either() {
+fn copied_record_header_in_padding_hides_no_commit() {
     let env = two_incarnations();
-    // Without its payload: the length that it states reaches over what follows.
+    // Without its payload: the length that it states extends over the following records.
     copy_within(&env, 1, 6 * PAGE_SIZE, RECORD_HEADER_BYTES, 2 * PAGE_SIZE - RECORD_HEADER_BYTES);
     assert_eq!(read(&env, None, 100), ((1..=100).collect(), vec![]));
 }
 
 #[test]
-fn a_stray_record_behind_damage_costs_what_is_damaged_only() {
+fn stray_record_behind_damage_loses_only_the_damaged_commit() {
     let env = two_incarnations();
     env.corrupt(dir().join(segment_file_name(1)), u64_of(2 * PAGE_SIZE + 100), 0x5a).unwrap();
     copy_within(&env, 1, 6 * PAGE_SIZE, 344, 2 * PAGE_SIZE + PADDING);

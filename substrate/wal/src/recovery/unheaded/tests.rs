@@ -42,7 +42,7 @@ fn open(env: &Arc<MemEnv>, store: StoreId, start: WalStart) -> Arc<Wal> {
     wal
 }
 
-/// Commits of a page each, as many as asked for.
+/// Makes `count` commits of one page each.
 fn commit(wal: &Wal, count: u64) {
     for _ in 0..count {
         wal.reserve(500, 1).unwrap().write(&[7; 500]);
@@ -51,7 +51,7 @@ fn commit(wal: &Wal, count: u64) {
     wal.sync_all().unwrap();
 }
 
-/// The log of `STORE` in `env`, with all segments that it ever had; the last one is not full.
+/// The log of `STORE` in `env`, with all segments it ever had; the last one is not full.
 fn log_of_four_segments(env: &Arc<MemEnv>) -> u64 {
     let wal = open(env, STORE, WalStart::new_store(WRITER));
     commit(&wal, 24);
@@ -70,7 +70,7 @@ fn read(env: &MemEnv, evidence: &LogEvidence) -> Result<ReplayEnd> {
     replay(env, &dir(), STORE, evidence, |_| Ok(()))
 }
 
-/// A segment that was created ahead, in a place that shows `bytes`.
+/// A segment that was created ahead, on blocks that show `bytes`.
 fn prepare(env: &MemEnv, number: u64, bytes: &[u8]) {
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
     let file = env.open(&path(number), options).unwrap();
@@ -84,7 +84,8 @@ fn noise(seed: u64, bytes: u64) -> Vec<u8> {
     noise
 }
 
-/// Prepared segment 5 shows `bytes`: the log is what it was, goes on behind it, and salvage finds no more.
+/// Checks that with `bytes` in prepared segment 5 the log is unchanged and continues, and that salvage finds
+/// no more.
 fn is_passed_over(env: &Arc<MemEnv>, bytes: &[u8]) {
     let last = log_of_four_segments(env);
     prepare(env, 5, bytes);
@@ -115,7 +116,7 @@ fn is_passed_over(env: &Arc<MemEnv>, bytes: &[u8]) {
 }
 
 #[test]
-fn noise_in_a_prepared_segment_is_no_log() {
+fn noise_in_a_prepared_segment_is_ignored() {
     for (seed, bytes) in [(1, 100), (2, 4096), (3, 4104), (4, 32 << 10), (5, INITIAL_BYTES)] {
         let env = new_env(seed);
         is_passed_over(&env, &noise(seed, bytes));
@@ -125,21 +126,21 @@ fn noise_in_a_prepared_segment_is_no_log() {
 }
 
 #[test]
-fn an_older_segment_of_the_log_in_the_place_of_a_prepared_one_is_no_log() {
+fn stale_segment_in_place_of_a_prepared_one_is_ignored() {
     let env = new_env(1);
     log_of_four_segments(&env);
     for older in 1..=3 {
         let stale = env.file_bytes(path(older)).unwrap();
         is_passed_over(&new_env(2), &stale);
-        // Its first page alone, and all but that.
+        // Only its first page, then everything except that.
         is_passed_over(&new_env(2), &stale[..4096]);
         is_passed_over(&new_env(2), &[vec![0; 4096], stale[4096..].to_vec()].concat());
     }
 }
 
 #[test]
-fn a_header_without_records_is_never_a_reason_to_refuse() {
-    // A segment without commits is removed when the store is closed, and its number given again.
+fn foreign_header_without_records_is_ignored() {
+    // A segment without commits is removed when the store is closed, and its number is reused.
     for (store, incarnation) in [(STORE, Incarnation(3)), (StoreId(99), WRITER)] {
         let env = new_env(1);
         let start = WalStart { segment_number: 5, ..WalStart::new_store(incarnation) };
@@ -162,7 +163,7 @@ fn records_prove_that_there_was_a_header() {
     let used = (whole.len() - 4096).min(3 * 4096);
     for header in [vec![0; 4096], noise(1, 4096)] {
         for page in (4096..4096 + used).step_by(4096) {
-            // One record is left of all.
+            // Only one record is left.
             let mut bytes = header.clone();
             bytes.resize(whole.len(), 0);
             bytes[page..page + 4096].copy_from_slice(&whole[page..page + 4096]);
@@ -174,13 +175,13 @@ fn records_prove_that_there_was_a_header() {
 }
 
 #[test]
-fn what_was_durable_proves_that_there_was_a_header() {
+fn durable_evidence_proves_that_there_was_a_header() {
     let env = new_env(1);
     let last = log_of_four_segments(&env);
     env.replace(path(4), &noise(1, INITIAL_BYTES)).unwrap();
     let known = LogEvidence { durable_seqno: Seqno(last), ..evidence(&[(WRITER, 1)]) };
     refusal(&env, &known);
-    // And so do a later segment of its writer, and the file's length.
+    // A later segment of its writer proves it too, and so does the file's length.
     let env = new_env(1);
     log_of_four_segments(&env);
     let third = env.file_bytes(path(3)).unwrap();
@@ -192,7 +193,7 @@ fn what_was_durable_proves_that_there_was_a_header() {
 }
 
 #[test]
-fn whole_segments_of_elsewhere_are_refused() {
+fn foreign_whole_segments_are_refused() {
     for (store, incarnation, number) in
         [(StoreId(99), WRITER, 5), (STORE, Incarnation(77), 5), (STORE, WRITER, 6), (StoreId(99), WRITER, 2)]
     {
@@ -208,7 +209,7 @@ fn whole_segments_of_elsewhere_are_refused() {
 }
 
 #[test]
-fn without_a_word_of_who_wrote_it_bytes_are_a_proof() {
+fn without_a_known_writer_any_bytes_are_proof() {
     let env = new_env(1);
     log_of_four_segments(&env);
     prepare(&env, 5, &noise(1, INITIAL_BYTES));

@@ -10,7 +10,7 @@ fn page() -> Vec<u8> {
 }
 
 #[test]
-fn a_header_comes_back_with_the_turn_behind_it() {
+fn header_and_turn_round_trip() {
     let mut page = page();
     page[128..136].copy_from_slice(&9u64.to_le_bytes());
     let (header, turn) = TailHeader::decode(&page, "log-tail-0").unwrap().unwrap();
@@ -19,7 +19,7 @@ fn a_header_comes_back_with_the_turn_behind_it() {
 }
 
 #[test]
-fn no_flipped_byte_of_a_header_passes_for_another_header() {
+fn flipped_header_byte_invalidates_the_header() {
     for at in 0..FIXED_BYTES {
         let mut page = page();
         page[at] ^= 1;
@@ -30,7 +30,7 @@ fn no_flipped_byte_of_a_header_passes_for_another_header() {
 }
 
 #[test]
-fn entries_are_read_from_the_last_one_on() {
+fn entries_are_read_backwards_from_the_last() {
     let mut values = vec![0; entry_bytes(5) + entry_bytes(16)];
     let (second, first) = values.split_at_mut(entry_bytes(16));
     stamp_entry(first, Seqno(1), 5);
@@ -45,7 +45,7 @@ fn entries_are_read_from_the_last_one_on() {
 }
 
 #[test]
-fn names_of_tail_files_are_told_from_others() {
+fn only_exact_names_are_tail_files() {
     assert_eq!(tail_file_number(&tail_file_name(17)), Some(17));
     assert!(["log-tail-", "log-tail-x", "log-tail--1", "log-tail-1.copy"].map(tail_file_number) == [None; 4]);
 }

@@ -25,7 +25,7 @@ fn record() -> RecordHeader {
 }
 
 #[test]
-fn segment_header_comes_back_and_any_flipped_byte_is_noticed() {
+fn segment_header_round_trips_and_flipped_bytes_are_detected() {
     let mut page = vec![0xaa; PAGE_SIZE];
     header().encode(&mut page);
     assert_eq!(SegmentHeader::decode(&page, "f").unwrap(), Some(header()));
@@ -38,7 +38,7 @@ fn segment_header_comes_back_and_any_flipped_byte_is_noticed() {
 }
 
 #[test]
-fn sound_header_of_a_newer_format_is_unsupported() {
+fn valid_header_of_a_newer_format_is_unsupported() {
     for at in [8, 12] {
         let mut page = vec![0; PAGE_SIZE];
         header().encode(&mut page);
@@ -52,7 +52,7 @@ fn sound_header_of_a_newer_format_is_unsupported() {
 }
 
 #[test]
-fn record_header_comes_back_under_its_salt_only() {
+fn record_header_round_trips_under_its_salt_only() {
     let mut bytes = [0; RECORD_HEADER_BYTES];
     record().encode(&mut bytes, 77);
     assert_eq!(RecordHeader::decode(&bytes, 77), Some(record()));

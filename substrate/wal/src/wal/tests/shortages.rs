@@ -1,8 +1,8 @@
-//! A log that lacks something for a moment, and what ends it all the same.
+//! Transient errors of a log, and errors that poison it despite a transient number.
 
 use super::*;
 
-/// The numbers that say that something is lacking for a moment.
+/// The raw error numbers that are treated as transient.
 fn transient_numbers() -> impl Iterator<Item = i32> {
     use testudo_base::errno::{TREATMENTS, Treatment};
     let waits = TREATMENTS.iter().filter(|(_, _, treatment)| *treatment == Treatment::Wait);
@@ -10,7 +10,7 @@ fn transient_numbers() -> impl Iterator<Item = i32> {
 }
 
 #[test]
-fn a_log_that_lacks_something_for_a_moment_goes_on_by_itself() {
+fn log_recovers_from_transient_errors_by_itself() {
     let classes = [IoClass::Create, IoClass::Write, IoClass::SetLen, IoClass::Allocate, IoClass::Remove];
     for (number, class) in transient_numbers().flat_map(|number| classes.map(|class| (number, class))) {
         for (skip, times) in [(0, 1), (1, 3), (2, 7), (5, 1)] {
@@ -33,7 +33,7 @@ fn a_log_that_lacks_something_for_a_moment_goes_on_by_itself() {
                     Err(error) => {
                         assert!(error.is_transient(), "{error:?}");
                         refused += 1;
-                        assert!(refused < 20, "class {class:?}, {number}: it does not go on");
+                        assert!(refused < 20, "class {class:?}, {number}: the log does not continue");
                     }
                 }
                 for outcome in [wal.write_all(), wal.prepare_segment(), wal.record_edit()] {
@@ -52,7 +52,7 @@ fn a_log_that_lacks_something_for_a_moment_goes_on_by_itself() {
     }
 }
 
-/// The thread that writes may hold the writer nearly all the time, with tries that each have some patience.
+/// The writing thread may hold the writer nearly all the time, with attempts that each wait for a while.
 #[test]
 fn commits_without_a_buffer_are_refused_while_another_thread_is_stalled() {
     let inner = MemEnv::new(1);
@@ -68,7 +68,7 @@ fn commits_without_a_buffer_are_refused_while_another_thread_is_stalled() {
     assert!(refused.is_transient(), "{refused:?}");
     drop(writer);
     env.set_plan(None);
-    // Written again, but not synced yet: a thread that takes its time is no stall.
+    // Written again, but not synced yet: a slow thread is no stall.
     wal.write_sealed().unwrap();
     while !wal.would_block(900) {
         commit(&wal, &[1; 900]);
@@ -80,7 +80,7 @@ fn commits_without_a_buffer_are_refused_while_another_thread_is_stalled() {
 }
 
 #[test]
-fn a_write_of_which_a_part_was_done_and_a_sync_end_the_log_whatever_the_number_says() {
+fn partial_writes_and_failed_syncs_poison_even_with_transient_errno() {
     let halves = |plan: FaultPlan| plan.of_class(IoClass::Write).with_partial_writes();
     let syncs = |plan: FaultPlan| plan.of_class(IoClass::Sync);
     for number in transient_numbers() {
