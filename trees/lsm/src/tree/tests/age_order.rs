@@ -28,7 +28,7 @@ fn random_script(seed: u64, options: LsmOptions) {
 }
 
 #[test]
-fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
+fn runs_in_age_order_match_the_tree() {
     for seed in 0..4 {
         random_script(seed, options(4096, 3, 2));
         random_script(seed, options(4096, 10, 4));
@@ -69,7 +69,7 @@ fn script_in_order(seed: u64, options: LsmOptions) {
 }
 
 #[test]
-fn runs_of_keys_that_came_in_order_answer_as_the_tree_does() {
+fn runs_of_sequential_keys_match_the_tree() {
     for seed in 0..3 {
         script_in_order(seed, options(4096, 4, 2));
         script_in_order(seed, options(8192, 10, 4));

@@ -90,7 +90,7 @@ fn random_run(seed: u64, options: LsmOptions, operator: Option<&str>) -> DropCou
 }
 
 #[test]
-fn what_goes_in_and_is_made_is_stored_or_dropped_to_the_byte() {
+fn every_byte_added_or_made_is_stored_or_dropped() {
     let all = [options(4096, 2, 1), options(16 << 10, 4, 2), updating(4096, 2, 1), updating(32 << 10, 4, 2)];
     for (seed, options) in all.into_iter().enumerate() {
         for operator in [Some("append"), None] {

@@ -23,7 +23,7 @@ fn written_for_each_byte(options: LsmOptions, batches: u64, key_at: impl Fn(u64)
 }
 
 #[test]
-fn keys_in_order_are_written_once() {
+fn sequential_inserts_are_written_once() {
     let options = options(32 << 10, 10, 4);
     let upwards = written_for_each_byte(options, 60, |at| format!("{at:012}").into_bytes());
     let downwards = written_for_each_byte(options, 60, |at| format!("{:012}", 100_000 - at).into_bytes());
