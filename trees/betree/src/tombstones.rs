@@ -21,7 +21,7 @@ use crate::{
 const WORTH: u64 = 4;
 /// … and while idle.
 const WORTH_IF_IDLE: u64 = 16;
-/// Minimum fraction of tombstones for a run to be considered.
+/// A run is considered if at least one in this many entries is a tombstone.
 const HEAVY_PART: u64 = 4;
 /// Minimum size of a tombstone itself, in bytes.
 const TOMBSTONE_BYTES: u64 = 8;

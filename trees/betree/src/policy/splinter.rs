@@ -39,11 +39,11 @@ const SIXTEENTHS: u64 = 16;
 /// A node buffers the average size of its leaves if all entries are new, and this many sixteenths of it if
 /// all are overwrites …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
-/// … but at least this fraction of it, however small the tree's own share is.
+/// … but at least the inverse of this as a fraction, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
-/// Maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a whole leaf if
-/// entries are new.
+/// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a
+/// whole leaf if entries are new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
 /// Approximate maximum of bytes written by one idle job, unless a single leaf is larger.
 const IDLE_BYTES_MAX: u64 = 16 << 20;

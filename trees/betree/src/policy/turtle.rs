@@ -25,10 +25,10 @@ use testudo_sequence::Overwrites;
 const SIXTEENTHS: u64 = 16;
 /// Sixteenths of a leaf buffered for it before it is rewritten, if all are overwrites.
 const WAITING_IF_OVERWRITING: u64 = 6;
-/// Minimum fraction of a leaf that is buffered for it, however small the tree's own share is: at half of it
-/// workload A with records of 2,100 bytes is a twelfth slower.
+/// Inverse of the minimum fraction of a leaf that is buffered for it, however small the tree's own share is:
+/// at half of that, workload A with records of 2,100 bytes is a twelfth slower.
 const WAITING_PARTS_MAX: u64 = 8;
-/// Fraction of a node's buffer up to which tiers are merged, if all entries are new.
+/// Inverse of the fraction of a node's buffer up to which tiers are merged, if all entries are new.
 const TIERS_IF_NEW: u64 = 8;
 /// The same if all are overwrites: less is buffered then, and merging it less pays for rewriting leaves more
 /// often.

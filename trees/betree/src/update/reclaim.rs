@@ -41,14 +41,14 @@ use crate::{
 
 pub(crate) use target::{Target, target_of};
 
-/// Minimum gain of a step, as a fraction of the bytes it writes.
+/// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
 const GAIN_PARTS: u64 = 32;
 /// Minimum gain of a step in bytes; for small leaves, a sixteenth of a leaf.
 const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// Minimum garbage fraction for rewriting a run, normally and for a delete.
+/// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
 const DEAD_PARTS: u64 = 8;
 const DEAD_PARTS_ANY: u64 = 32;
-/// Minimum fraction of a leaf that should be flushed into it at once.
+/// Inverse of the fraction of a leaf that should at least be flushed into it at once.
 const PARTS_OF_A_LEAF: u64 = 2;
 /// Minimum bytes of a step.
 const PART_BYTES_MIN: u64 = 4 << 10;

@@ -16,8 +16,8 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
 use crate::BeTreeOptions;
 
-/// Estimated incoming bytes inside a run, as a fraction of a leaf or absolute, above which some certainly
-/// are: estimates are accurate to a few pages.
+/// Estimated incoming bytes inside a run, as the inverse of a fraction of a leaf or absolute, above which
+/// some certainly are: estimates are accurate to a few pages.
 const SURELY_INSIDE_PARTS: u64 = 32;
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! Runs alone, put in order by what they say of themselves, answer as the tree does.
+//! Runs alone, ordered by their metadata, give the same answers as the tree.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn runs_in_age_order_match_the_tree() {
     }
 }
 
-/// Keys that come in order, upwards at one place and downwards at two, removed and overwritten now and then.
+/// Keys in ascending order at one place and descending at two, with occasional deletes and overwrites.
 fn script_in_order(seed: u64, options: LsmOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
@@ -76,9 +76,9 @@ fn runs_of_sequential_keys_match_the_tree() {
     }
 }
 
-/// Flushes of which each has keys of its own place, so that runs come down as they are, and are removed then.
+/// Flushes with disjoint ranges of keys, so that runs are moved down as they are, and later deletes.
 #[test]
-fn runs_that_come_down_as_they_are_lose_nothing_that_was_said_of_removed_keys() {
+fn trivial_moves_keep_deletions() {
     for seed in 0..6 {
         let mut random = SplitMix::new(seed);
         let mut bed = Bed::new(options(4096, 3, 2));
