@@ -11,7 +11,7 @@
 //! `updates → moves → plan → write → install → TreeEdit`
 //!
 //! **Invariants**
-//! - Entries of a key are newer the higher their level, and so are their runs, by their own seqnos.
+//! - Upper levels have the newer entries of a key, and the newer runs by their own seqnos.
 //! - Within a sequence runs are disjoint and in key order.
 //! - A run is newer than every run below it that has keys in common with its range.
 //! - Tombstones are dropped at the bottom, where runs record the ranges they cover.

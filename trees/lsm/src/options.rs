@@ -102,7 +102,7 @@ impl LsmOptions {
     }
 
     /// Whether pages of the bottom are updated if entries have about `entry_bytes`. Such pages are
-    /// self-contained, so entries of which few fit into one would leave much of it empty.
+    /// self-contained, so large entries, of which few fit, would leave much of them empty.
     pub(crate) fn updates_pages_of(&self, entry_bytes: u64) -> bool {
         self.updates_pages && RunLayout::for_page_updates().filled_part(entry_bytes) >= FILLED_PART_MIN
     }

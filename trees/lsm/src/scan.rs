@@ -1,4 +1,4 @@
-//! The sources of the levels for the keys of one run of the bottom: the part in which a scan is at a time.
+//! The sources of the levels for the keys of one run of the bottom, the part that a scan reads at a time.
 //!
 //! If a compaction buffer has everything of a sequence for a part, and in memory, its pieces are read instead
 //! of the sequence (`scan/buffered_pieces.rs`).

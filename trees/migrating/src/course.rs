@@ -20,7 +20,7 @@ pub(crate) enum Side {
 /// Both, the source first.
 pub(crate) const SIDES: [Side; 2] = [Side::From, Side::To];
 
-/// The border between the trees of a migrating keyspace.
+/// The border between the trees of a moving keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
     /// Going up, keys before it have moved; going down, keys from it on.

@@ -1,4 +1,4 @@
-//! The objects of a migrating keyspace in the manifest: those of two trees, and the one with the course.
+//! The objects of a moving keyspace in the manifest: those of two trees, and the one with the course.
 
 use testudo_base::{KeyspaceId, codec::Damage};
 use testudo_storage::Change;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Course {
-    /// Returns the course of a migrating keyspace, and the objects of the source and the destination tree.
+    /// Returns the course of a moving keyspace, and the objects of the source and the destination tree.
     ///
     /// Errors: [`Damage`] if the objects contradict each other.
     pub fn divide(mut objects: Objects) -> Result<(Self, Objects, Objects), Damage> {

@@ -1,4 +1,4 @@
-//! The tree of a migrating keyspace, as the engine sees it.
+//! The tree of a moving keyspace, as the engine sees it.
 //!
 //! **Invariants**
 //! - It is immutable; `apply` and `install` return the next one.

@@ -21,7 +21,7 @@ const ENTRIES_AT_ONCE: usize = 32;
 /// Approximate size of a reference.
 const REFERENCE_BYTES: usize = 8;
 
-/// Updates of which a part stays with the keys.
+/// Updates whose values partly stay with the keys.
 #[derive(Debug)]
 pub(crate) struct SeparatedUpdates {
     plain: Arc<dyn Updates>,

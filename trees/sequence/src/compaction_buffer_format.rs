@@ -1,14 +1,14 @@
 //! Encoding of compaction buffers, which are objects of their trees.
 //!
-//! Encoded (little-endian; a `fence` shares with the fence before it what it can, see `fence_format.rs`):
-//! u8 format, 1, or 2 if there are bases, or 3 if there are places of what came out of memory · count u32
-//! of runs, each a run reference · count u32 of layers, newest first, each: count u32 of pieces in key
-//! order, each: fence · u8, 1 if it is of a run + 2 if it has a high end + 4 if it is a base + 8 if it came
-//! out of memory, with no other but 2 · number u32 of that run · that end, a fence after its own · of one
-//! that came out of memory: count u32 and short hashes u32 of its keys, ascending.
+//! Encoded (little-endian; a `fence` shares a prefix with the fence before it, see `fence_format.rs`): u8
+//! format: 1, 2 if there are bases, or 3 if there are placeholders of keys from memory · count u32 of runs,
+//! each a run reference · count u32 of layers, newest first, each: count u32 of pieces in key order, each:
+//! fence · u8: 1 if it has a run + 2 if it has a high end + 4 if it is a base + 8 if its keys came from
+//! memory, which excludes 1 and 4 · number u32 of the run, if any · high end, if any, a fence after its own
+//! · for keys from memory: count u32 and short hashes u32, ascending.
 //!
+//! **Invariants**
 //! - The pieces of a decoded layer are disjoint and in key order.
-//! - In what decodes the pieces of a layer are disjoint and in key order.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -4,7 +4,7 @@
 //! read by one cursor ([`SequenceCursor`]), merged as a [`Layer`] of slices, and written by [`RunSequence`].
 //!
 //! **Invariants**
-//! - Nothing here chooses merges, has nodes or levels, or stores anything in the manifest.
+//! - This crate chooses no merges, has no nodes or levels, and stores nothing in the manifest.
 
 mod bottom_runs;
 mod chained_cursor;

@@ -3,10 +3,10 @@
 //!
 //! A buffered entry that overwrites another one keeps the old value live, though it will never be read. With
 //! values outside, that value is far longer than the entries, which are cheap to rewrite. Let r be the tree's
-//! share of all bytes and w the fraction of a leaf that waits in buffers for it. The space lost is about w /
-//! 2, and rewriting leaves costs r / w per incoming byte. Cleaning segments with a garbage fraction k costs 1
-//! / 2k. The marginal cost of space is equal if w is proportional to k √r. So the buffer size is that of a
-//! tree with all of its values inside, times the root of r (decision 0045).
+//! share of all bytes and w the fraction of a leaf that waits in buffers for it. The space lost is about w/2,
+//! and rewriting leaves costs r/w per incoming byte. Cleaning segments with a garbage fraction k costs
+//! 1/(2k). The marginal costs of space are equal if w is proportional to k √r. So the buffer size is that
+//! of a tree with all of its values inside, times the root of r (decision 0045).
 //!
 //! **Invariants**
 //! - It is a hint, in memory only: losing it costs time or space, never an answer.

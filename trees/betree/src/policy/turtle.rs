@@ -7,8 +7,8 @@
 //! and cost a rewrite of half of the buffer at once.
 //!
 //! Where incoming entries overwrite those of leaves, one of the two is garbage until they meet. So only three
-//! eighths of the paper's amount are buffered there, and are merged less in return (decision 0029). The rest
-//! is flushed once the tree is idle.
+//! eighths of the paper's amount is buffered there, and is merged less in return (decision 0029). The rest is
+//! flushed once the tree is idle.
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less under overwrites, or with values

@@ -1,4 +1,4 @@
-//! The sources of a trunk for the range of one leaf: the part in which a scan is at a time.
+//! The sources of a trunk for the range of one leaf, the part that a scan reads at a time.
 //!
 //! On the path from the root to the leaf every node contributes the data of its tiers for that part, newest
 //! first; then comes the leaf itself. So a scan compares at most a dozen sources, however deep the tree is.

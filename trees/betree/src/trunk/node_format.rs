@@ -1,13 +1,13 @@
 //! Encoding of the trunk's objects, known only to this file.
 //!
 //! Object 0, the root pointer: format u8 = 2 · id of the root u64 · next object id u64. If the leaves have
-//! a compaction buffer: format u8 = 3 · the same · object id of the buffer u64 (format: see the sequence
-//! crate). Any other object, a node (`str` = u32 length and bytes, `run` = the encoding of a run reference,
-//! `fence` = how many bytes it shares with the fence before it u32, the rest str): format u8 = 2 · height
-//! u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf), or 2 and run · high:
-//! u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per pivot a share: u8 0,
-//! or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares nothing, the first of
-//! a tier shares with the last low of the pivots.
+//! a compaction buffer: format u8 = 3 · the same · object id of the buffer u64 (for its format see the
+//! sequence crate). Any other object is a node (`str` = u32 length and bytes, `run` = the encoding of a run
+//! reference, `fence` = u32 length of the prefix shared with the fence before it, the rest str): format u8 =
+//! 2 · height u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf), or 2 and
+//! run · high: u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per pivot a
+//! share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares nothing,
+//! the first of a tier shares a prefix with the last low of the pivots.
 //!
 //! **Invariants**
 //! - A decoded node has valid structure: pivots increase, shares match pivots, runs of a tier are disjoint.

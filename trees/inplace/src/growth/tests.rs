@@ -41,7 +41,7 @@ fn grows_from_nothing_in_any_order() {
 }
 
 #[test]
-fn forecasts_save_reorganisations_of_bursts_and_perfect_ones_more() {
+fn forecasts_save_reorganizations_and_perfect_ones_save_more() {
     let mut state = 21;
     // Most inserts are at a few places, which move.
     let key = |at: u64, state: &mut u64| {

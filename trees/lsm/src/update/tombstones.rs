@@ -71,7 +71,7 @@ fn tombstones(component: &Component) -> u64 {
     count(component, |held| held.run().reference().tombstones)
 }
 
-/// Returns the sequences of a level of which a quarter or more are tombstones.
+/// Returns the sequences of a level in which a quarter or more of the entries are tombstones.
 fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
     level.filling.iter().chain(&level.emptying).filter(|component| {
         let tombstones = tombstones(component);

@@ -93,7 +93,7 @@ fn scanned_tiers_are_merged_before_leaves_are_rewritten() {
         done.push(job.what);
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
-        bed.publish(edit.expect("nothing came in between"));
+        bed.publish(edit.expect("no update in between"));
     }
     let after = bed.tree.stats();
     assert_eq!(done.first(), Some(&"merge for scans"), "{done:?}");

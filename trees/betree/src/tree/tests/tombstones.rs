@@ -51,7 +51,7 @@ fn a_deleted_range_is_flushed_in_small_jobs() {
             let before = bed.work.progress.state().1;
             let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             let edit = bed.tree.install(&bed.work, prepared).unwrap();
-            bed.publish(edit.expect("nothing came in between"));
+            bed.publish(edit.expect("no update in between"));
             if is_for_tombstones(&job) {
                 flushed += 1;
                 largest = largest.max(bed.work.progress.state().1 - before);
