@@ -1,6 +1,6 @@
 //! Jobs of a Bε-tree: work made due by updates where the policy leaves that to jobs, joining small
-//! neighbors, shrinking the root, flushing tombstones, merging and flushing buffers that slow scans down, and
-//! compacting while idle.
+//! neighbors, shrinking the root, flushing tombstones. Also merging and flushing buffers that slow scans
+//! down, and compacting while idle.
 //!
 //! A job changes the subtree of one node. It is planned and written from there ([`prepare`]). It is then
 //! installed in the current tree, if that node is still in it ([`planned_from_root`]), below the tiers added

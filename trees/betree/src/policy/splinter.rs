@@ -1,10 +1,10 @@
 //! The splinter policy: size-tiered and lazy (SplinterDB §2.3, §3).
 //!
 //! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to
-//! eight at once, so that a byte is rewritten about once for each eightfold growth of its tier. The merged
-//! tiers are the adjacent ones whose largest is smallest per tier saved, so many of about equal size. (Using
-//! total bytes instead of the largest tier writes up to twice as much.) The limit differs between nodes and
-//! trees, because nodes with equal flows would otherwise merge in the same round (decision 0024).
+//! eight at once. So a byte is rewritten about once for each eightfold growth of its tier. The merged tiers
+//! are the adjacent ones whose largest is smallest per tier saved, so many of about equal size. Using total
+//! bytes instead of the largest tier writes up to twice as much. The limit differs between nodes and trees,
+//! because nodes with equal flows would otherwise merge in the same round (decision 0024).
 //!
 //! A leaf is rewritten as often as its space limit requires. Its buffered entries may be several times its
 //! size if they are new. If they overwrite the leaf's entries, those are garbage until the flush, so the
@@ -14,7 +14,8 @@
 //! the node under most pressure (SplinterDB §3.2: flush-then-compact).
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is between three sixteenths and all of the bytes in its leaves.
+//! - The bound on a node's buffer is between three sixteenths and all of the bytes in its leaves, or less
+//!   with values outside the tree.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -39,7 +40,7 @@ const SIXTEENTHS: u64 = 16;
 /// A node buffers the average size of its leaves if all entries are new, and this many sixteenths of it if
 /// all are overwrites …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
-/// … but at least the inverse of this as a fraction, however small the tree's own share is.
+/// … but at least one in this many bytes of it, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
 /// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a

@@ -107,7 +107,7 @@ impl BufferedPieces {
     }
 }
 
-/// Whether the page where a scan enters a piece is in memory; pieces outside the entrance always pass.
+/// Whether the page where a scan enters a piece is in memory; pieces without the entrance key always pass.
 fn is_there(share: &Share<'_>, entrance: Entrance<'_>) -> bool {
     let Share { run, bounds, .. } = share;
     let (key, is_inside) = match entrance {

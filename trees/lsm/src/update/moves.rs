@@ -302,7 +302,7 @@ fn border_behind(
             }
         }
         done += bytes;
-        // Sizes are known by pages; even so a run of the destination may have to be written.
+        // Sizes are known by pages: fewer bytes may still cause a rewrite of a run of the destination.
         if emptying.iter().any(|component| !component.within(&between).is_empty()) {
             let before = at.checked_sub(1).and_then(|before| own.get(before));
             written += bytes + before.map_or(0, |held| held.bytes);

@@ -1,4 +1,4 @@
-//! Reclaiming space in small steps on a full device (decision 0032): the data above a few runs of the bottom
+//! Reclaiming space in small steps on a full device (decision 0032). The data above a few runs of the bottom
 //! is moved down to them at once, small sequences of level 1 are merged, or a run that is partly garbage is
 //! rewritten.
 //!

@@ -55,7 +55,7 @@ fn a_deleted_range_is_moved_down_in_small_jobs() {
         let bound = written_max(&options) * 3 / 2;
         assert!(largest <= bound, "{largest} bytes in a job, {bound} are enough");
         assert!(jobs >= 1, "at least one tombstone job");
-        // An updated page of the bottom keeps a tombstone if dropping it would need other pages.
+        // An updated page of the bottom keeps a tombstone that it cannot drop by itself.
         let left = bed.tree.stats().tombstones;
         assert!(left <= RECORDS / 500, "{left}: {:?}", bed.tree.outline());
         bed.tree.check_invariants(true).unwrap();
