@@ -161,7 +161,7 @@ impl Waiting {
     }
 }
 
-/// Bytes that the entries of a run take in pages, without tombstones.
+/// Bytes of a run's entries in pages; plain bytes if all are tombstones, which a leaf drops.
 fn page_bytes_of(run: &RunRef) -> u64 {
     let is_lasting = run.tombstones < run.entries;
     if is_lasting { u64::from(run.data_pages) * PAGE_BYTES } else { run.user_bytes }
