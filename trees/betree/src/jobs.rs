@@ -1,15 +1,15 @@
-//! Work that a Bε-tree does by itself: what updates make due where the policy leaves that to jobs, joining
-//! small neighbours, shrinking the root, flushing tombstones, merging and flushing what scans look into,
-//! compacting what is idle.
+//! Jobs of a Bε-tree: work made due by updates where the policy leaves that to jobs, joining small
+//! neighbors, shrinking the root, flushing tombstones. Also merging and flushing buffers that slow scans
+//! down, and compacting while idle.
 //!
-//! A job changes the subtree of one node. It is planned and written from there ([`prepare`]), and becomes
-//! part of the tree as it is then, if that node is still in it ([`planned_from_root`]), below the tiers that
-//! have come in on top meanwhile; the nodes above are rebuilt.
+//! A job changes the subtree of one node. It is planned and written from there ([`prepare`]). It is then
+//! installed in the current tree, if that node is still in it ([`planned_from_root`]), below the tiers added
+//! on top meanwhile; the nodes above are rebuilt.
 //!
 //! **Invariants**
-//! - Choosing work is pure.
-//! - A job is installed only if the node that it began with is reached from the root with the very children
-//!   and tiers that it had.
+//! - Picking a job is pure.
+//! - A job is installed only if its start node is reached from the root with exactly the children and tiers
+//!   that it had.
 
 use std::{fmt, sync::Arc};
 
@@ -29,28 +29,28 @@ use crate::{
     },
 };
 
-/// What a job is called that is done for the sake of tombstones.
+/// Description of a job that flushes tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "flush tombstones";
 
-/// Children flushed at once: some tens of milliseconds.
+/// Children flushed per job: some tens of milliseconds.
 const FLUSHED_AT_ONCE: usize = 8;
 
-/// What is to be done to a node.
+/// Action to take on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// The root has one child, which is to take its place.
+    /// The root has one child, which is to replace it.
     ShrinkRoot,
-    /// Neighbouring children are small together.
+    /// Adjacent children are small enough to be joined.
     Join,
-    /// The buffer is beyond its bound.
+    /// The buffer exceeds its bound.
     FlushBeyondBound { pivots: Vec<usize> },
-    /// Updates have made this due.
+    /// Updates have made this work due.
     DoDue(NodeWork),
-    /// Tombstones wait for these pivots that are worth it.
+    /// Tombstones buffered for these pivots are worth a flush.
     FlushTombstones { pivots: Vec<usize>, saved_bytes: u64 },
-    /// Scans had to look into what waits for these pivots, or into these tiers.
+    /// Scans had to read the buffered entries of these pivots, or these tiers.
     SpareScans(NodeWork),
-    /// Nothing comes in.
+    /// The keyspace is idle.
     CompactIdle(NodeWork),
 }
 
@@ -59,17 +59,17 @@ impl Action {
         match self {
             Self::ShrinkRoot => "shrink root",
             Self::Join => "join children",
-            Self::FlushBeyondBound { .. } => "flush what is beyond the bound",
+            Self::FlushBeyondBound { .. } => "flush beyond the bound",
             Self::DoDue(NodeWork::Merge(_)) => "merge tiers",
             Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
             Self::FlushTombstones { .. } => FOR_TOMBSTONES,
-            Self::SpareScans(NodeWork::Flush(_)) => "flush what scans look into",
-            Self::SpareScans(NodeWork::Merge(_)) => "merge what scans look into",
+            Self::SpareScans(NodeWork::Flush(_)) => "flush for scans",
+            Self::SpareScans(NodeWork::Merge(_)) => "merge for scans",
             Self::CompactIdle(_) => "compact while idle",
         }
     }
 
-    /// About how many bytes of the node's buffer take part, or end with it.
+    /// Approximate bytes of the node's buffer that are moved or dropped.
     fn debt_bytes(&self, node: &Node) -> u64 {
         let pending =
             |pivots: &mut dyn Iterator<Item = usize>| pivots.map(|pivot| node.pending_of(pivot)).sum();
@@ -94,7 +94,7 @@ impl Action {
     }
 }
 
-/// What a job is about.
+/// Target of a job.
 struct Target {
     action: Action,
     node: Arc<Node>,
@@ -106,7 +106,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// The work that is worth most to the tree below `root`, or cheapest.
+/// Picks the job with the greatest benefit, or lowest cost, in the tree below `root`.
 pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> Option<Job> {
     if root.height > 1 && root.pivots.len() == 1 {
         return Some(Action::ShrinkRoot.on(root));
@@ -130,7 +130,7 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     Some(Action::CompactIdle(work).on(node))
 }
 
-/// What flushing of a node that nothing comes into is decided by.
+/// Calls `decide` with the load of a node without incoming writes.
 fn with_load<R>(node: &Node, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
     let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
     let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
@@ -138,7 +138,7 @@ fn with_load<R>(node: &Node, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
     decide(&NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
 }
 
-/// What updates have made due in the node that is under most pressure, the uppermost of those.
+/// Picks the work due in the node under most pressure; of several, the uppermost.
 pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions) -> Option<Job> {
     let mut most: Option<(&Arc<Node>, DueWork)> = None;
     each_due(root, options, &mut |node, due| {
@@ -149,7 +149,7 @@ pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions) -> Option<Job>
     most.map(|(node, due)| Action::DoDue(due.work).on(node))
 }
 
-/// Tells `act` what updates have made due, parents first.
+/// Calls `act` with all due work, parents first.
 fn each_due<'a>(node: &'a Arc<Node>, options: &BeTreeOptions, act: &mut dyn FnMut(&'a Arc<Node>, DueWork)) {
     if !options.compacts_later() {
         return;
@@ -162,7 +162,7 @@ fn each_due<'a>(node: &'a Arc<Node>, options: &BeTreeOptions, act: &mut dyn FnMu
     node.child_nodes().for_each(|child| each_due(child, options, act));
 }
 
-/// How many bytes jobs are to write before another update comes in.
+/// Bytes that jobs must write before the next update.
 pub(crate) fn behind_bytes(root: &Arc<Node>, options: &BeTreeOptions) -> u64 {
     let mut bytes = 0;
     each_due(root, options, &mut |node, due| {
@@ -173,7 +173,7 @@ pub(crate) fn behind_bytes(root: &Arc<Node>, options: &BeTreeOptions) -> u64 {
     bytes
 }
 
-/// A node that buffers more than it may, the uppermost first, and what of it goes down.
+/// Finds the uppermost node whose buffer exceeds its bound, and the pivots to flush.
 fn find_beyond_bound<'a>(
     node: &'a Arc<Node>,
     options: &BeTreeOptions,
@@ -185,8 +185,8 @@ fn find_beyond_bound<'a>(
     node.child_nodes().find_map(|child| find_beyond_bound(child, options))
 }
 
-/// The children of a node for which it pays to flush what scans look into on the way to them; with any, also
-/// those for which it nearly does, since a job costs syncs and an edit however many there are.
+/// Children of a node for which flushing the buffers that scans read pays off. If there are any, also those
+/// for which it nearly does, since a job costs syncs and an edit regardless of their number.
 fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
     let is_worth = |pivot: usize, charged_kib: u32| {
         if charged_kib == 0 {
@@ -211,7 +211,7 @@ fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
     pivots
 }
 
-/// A node with such children, and which.
+/// Finds a node with such children, and returns both.
 fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     let pivots = scanned_pivots(node, options);
     if !pivots.is_empty() {
@@ -220,8 +220,8 @@ fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a
     node.child_nodes().find_map(|child| find_scanned(child, options))
 }
 
-/// A node above leaves of which it pays to merge all tiers into one: scans then look into that alone, for the
-/// price of a part of what flushing it would cost.
+/// Finds a node above leaves for which merging all tiers into one pays off: scans then read only that one,
+/// for a fraction of the cost of flushing.
 fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     if node.height > 1 {
         return node.child_nodes().find_map(|child| find_scanned_tiers(child, options));
@@ -232,8 +232,7 @@ fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Optio
     is_worth.then(|| (node, NodeWork::Merge(0..=tier_bytes.len() - 1)))
 }
 
-/// A node to which something is worth doing while nothing comes in, the uppermost first: what it lets out may
-/// be let out below at once.
+/// Finds the uppermost node with worthwhile idle work, because its output may make more due below at once.
 fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
     if let Some(work) = with_load(node, |load| options.idle_work(&tier_bytes, load)) {
@@ -242,16 +241,16 @@ fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&
     node.child_nodes().find_map(|child| find_idle_work(child, options))
 }
 
-/// Where a node is in a tree that may be a later one.
+/// Position of a node in a tree that may be a later state.
 struct Place<'a> {
-    /// The nodes on the way, each with the pivot that leads on.
+    /// The nodes on the path, each with the pivot that leads on.
     path: Vec<(&'a Arc<Node>, usize)>,
     node: &'a Arc<Node>,
-    /// Tiers that have come in on top since.
+    /// Number of tiers added on top since.
     newer: usize,
 }
 
-/// Where `target` is below `root`; `None` if it is not there any more.
+/// Finds `target` below `root`; `None` if it is no longer there.
 fn place_of<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Place<'a>> {
     let low = target.pivots[0].low.to_vec();
     let (mut node, mut path) = (root, Vec::new());
@@ -266,7 +265,7 @@ fn place_of<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Place<'a>> {
     newer_tiers(node, target).map(|newer| Place { path, node, newer })
 }
 
-/// How many tiers a node has on top of those with which a job began; `None` if anything else has changed.
+/// Number of tiers on top of those at the start of a job; `None` if anything else has changed.
 fn newer_tiers(node: &Arc<Node>, target: &Arc<Node>) -> Option<usize> {
     if Arc::ptr_eq(node, target) {
         return Some(0);
@@ -285,7 +284,7 @@ fn newer_tiers(node: &Arc<Node>, target: &Arc<Node>) -> Option<usize> {
     (node.id == target.id && have_same_pivots && have_same_tiers()).then_some(newer)
 }
 
-/// A job of which all runs were written: the plan of its node.
+/// A job whose runs are all written: the plan of its node.
 struct PreparedJob {
     plan: PlanNode,
     outputs: Outputs,
@@ -322,7 +321,7 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
     Ok(Prepared::new(job.what, PreparedJob { plan, outputs }))
 }
 
-/// Whether nothing of a tier waits for pivots of which a plan makes one: it would count for both or neither.
+/// Whether a tier has no entries for pivots that a plan joins: they would count for both or neither.
 fn is_beside_joins(tier: &Tier, plan: &PlanNode) -> bool {
     let is_joined = |pivot: usize| matches!(plan.children.get(pivot), Some(PlanChild::Joined));
     (0..tier.shares.len())
@@ -330,9 +329,9 @@ fn is_beside_joins(tier: &Tier, plan: &PlanNode) -> bool {
         || planted!("joined-below-what-came-in")
 }
 
-/// The plan of a prepared job as one of the tree below `root`; `None` if the node of the job is not in it.
+/// Returns the plan of a prepared job as a plan of `root`; `None` if the job's node is not in its tree.
 pub(crate) fn planned_from_root(root: &Arc<Node>, prepared: Prepared) -> Option<(PlanNode, Outputs)> {
-    // What a tree of another family has prepared is nothing to this one.
+    // Ignore jobs prepared by a tree of another family.
     let PreparedJob { mut plan, outputs } = prepared.into()?;
     let Place { path, node, newer } = place_of(root, &plan.base)?;
     let newer = if planted!("tiers-on-top-forgotten") { &[] } else { &node.tiers[..newer] };

@@ -1,17 +1,17 @@
-//! Policies: which tiers an incoming flow joins, which pivots are flushed, what is split and joined.
+//! Policies: which tiers an incoming flow joins, which pivots are flushed, and when nodes are split and
+//! joined.
 //!
-//! All of it is pure arithmetic over byte counts. Here is what policies share; where they differ is in
-//! [`turtle`] and [`splinter`], and nowhere else. Nodes and runs are the same for all, so a tree can go on
-//! with another policy at any time: what the one before has left beyond the bounds of the present one goes
-//! down over the next updates.
+//! All of it is pure arithmetic over byte counts. This file has the common parts of policies; they differ
+//! only in [`turtle`] and [`splinter`]. Nodes and runs are the same for all, so a tree can switch policies at
+//! any time: any excess over the bounds of the new policy is flushed by the next updates.
 //!
 //! Flushes of memtables should take about equally long (decision 0024). So a node flushes about as many bytes
-//! to its children as it receives: under even load all children reach their threshold at the same time, and
-//! would otherwise all be flushed in one go.
+//! to its children as it receives. Otherwise, under even load, all children would reach their threshold
+//! together and be flushed at once.
 //!
 //! **Invariants**
 //! - A node that was within its bound stays within it, unless one pivot alone holds more.
-//! - Only neighbouring tiers are merged.
+//! - Only adjacent tiers are merged.
 
 pub(crate) mod simulation;
 
@@ -23,12 +23,12 @@ use std::ops::RangeInclusive;
 use testudo_base::{ObjectId, num::low64};
 use testudo_sequence::{Overwrites, SPARING_RUN_BYTES, TreeShare};
 
-/// How a tree balances writes against reads.
+/// Trade-off of a tree between write and read cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Few tiers of doubling sizes; leaves are rewritten once a leaf of bytes waits for them (TurtleKV).
+    /// Few tiers of doubling sizes; a leaf is rewritten once a leaf of bytes is buffered for it (TurtleKV).
     Turtle,
-    /// Many tiers, merged late and many at once; leaves are rewritten for as much as their space allows
+    /// Many tiers, merged lazily and many at once; a leaf is rewritten when the space limit requires it
     /// (SplinterDB).
     Splinter,
 }
@@ -36,50 +36,50 @@ pub enum Policy {
 /// Settings of a Bε-tree. The defaults suit memory budgets from 64 MiB up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeTreeOptions {
-    /// What is merged and flushed when.
+    /// Merge and flush policy.
     pub policy: Policy,
-    /// Bytes of a full leaf (L in the paper), and the most of a run of a tier. Default 2 MiB: large enough
-    /// for sequential I/O, small enough that a leaf rewrite is a few milliseconds.
+    /// Bytes of a full leaf (L in the paper), and maximum size of a run in a tier. Default 2 MiB: large
+    /// enough for sequential I/O, small enough that a leaf rewrite takes a few milliseconds.
     pub leaf_bytes: u64,
-    /// Most children of a node (ρ in the paper). Default 64, as in the paper.
+    /// Maximum number of children per node (ρ in the paper). Default 64, as in the paper.
     pub max_pivots: usize,
-    /// Trees that differ in it merge tiers in different rounds, where the policy is to merge late. Default 0;
-    /// an engine gives each of many trees a number of its own.
+    /// Offset that spreads lazy tier merges of different trees over different rounds. Default 0; an engine
+    /// gives each of many trees its own.
     pub stagger: u64,
-    /// How much of its pairs the tree has itself; it finds that out. Default all.
+    /// The tree's own share of its pairs' bytes; the tree measures it. Default all.
     pub tree_share: TreeShare,
 }
 
-/// Runs of a tier that hold as much as a leaf.
+/// Number of runs of a tier that hold as much as a leaf.
 const RUNS_OF_A_LEAF: u64 = 4;
-/// Smaller runs than this are mostly pages that are not full.
+/// Minimum run size of tiers: pages of smaller runs are mostly not full.
 const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
-/// KiB of merging that cost as much as one more source costs a scan: finding an entry in memory…
+/// Scan cost of one more source, in KiB of merging: for an entry in memory…
 const LOOK_KIB: u32 = 2;
-/// …or in a page that is read for it.
+/// …or on a page read for it.
 const READ_KIB: u32 = 32;
-/// Buffers that have cost scans less than this are not flushed for their sake.
+/// Minimum scan charge for which a buffer is flushed.
 const CHARGES_KIB_MIN: u32 = 1 << 10;
 
-/// What a scan is charged for looking into one tier, in KiB of merging.
+/// Cost charged to a scan for one tier, in KiB of merging.
 pub(crate) fn look_kib(has_read: bool) -> u32 {
     if has_read { READ_KIB } else { LOOK_KIB }
 }
 
-/// What flushing is decided by, of one node.
+/// Input of flush decisions of one node.
 #[derive(Debug)]
 pub(crate) struct NodeLoad<'a> {
-    /// Bytes that have just come in.
+    /// Incoming bytes.
     pub(crate) incoming: u64,
-    /// Bytes that wait for each child.
+    /// Bytes buffered for each child.
     pub(crate) pending: &'a [u64],
     /// Bytes of each child that is a leaf.
     pub(crate) leaf_bytes: &'a [Option<u64>],
-    /// How much of what flows into leaves replaces what they hold.
+    /// Fraction of the flow into leaves that overwrites.
     pub(crate) overwrites: Overwrites,
 }
 
-/// What is due in a node, or worth doing while nothing comes in.
+/// Work that is due in a node, or worthwhile while idle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeWork {
     /// Merging these tiers.
@@ -88,39 +88,39 @@ pub(crate) enum NodeWork {
     Flush(Vec<usize>),
 }
 
-/// What is due in a node that updates only add to.
+/// Work that is due in a node where updates only add tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DueWork {
     pub(crate) work: NodeWork,
-    /// How much the node has of the tiers and bytes that it should have at most, in parts of [`Self::FULL`].
+    /// Ratio of the node's tiers and bytes to their targets, in parts of [`Self::FULL`].
     pub(crate) pressure: u64,
 }
 
 impl DueWork {
-    /// The pressure of a node that has all that it should have.
+    /// The pressure of a node at its target.
     pub(crate) const FULL: u64 = 256;
 
-    /// Whether it is to be done before another update comes in: where updates come faster than jobs go, a
-    /// node has up to a quarter more than it should have.
+    /// Whether it must be done before the next update. If updates arrive faster than jobs finish, a node
+    /// exceeds its target by up to a quarter.
     pub(crate) fn is_pressing(&self) -> bool {
         self.pressure > Self::FULL + Self::FULL / 4
     }
 }
 
 impl BeTreeOptions {
-    /// The default settings with this policy.
+    /// Creates default settings with this policy.
     pub const fn new(policy: Policy) -> Self {
         Self { policy, leaf_bytes: 2 << 20, max_pivots: 64, stagger: 0, tree_share: TreeShare::ALL }
     }
 
-    /// Size of the smallest pieces that are worth telling apart.
+    /// Size below which tiers and leaves are not distinguished.
     fn unit_bytes(&self) -> u64 {
         (self.leaf_bytes / 32).max(1)
     }
 
-    /// Bytes of a full run of a tier. Fewer than of a leaf save space, because a run goes when the last of
-    /// its pivots is flushed: most tiers would else be one or two runs, of which half is dead. Scans open
-    /// fewer runs if they are long, so a turtle tree has small ones only where it overwrites.
+    /// Bytes of a full run of a tier. Runs smaller than a leaf save space, because a run is freed when the
+    /// last of its pivots is flushed: most tiers would otherwise be one or two runs, half garbage. Scans open
+    /// fewer runs if they are long, so a turtle tree has small ones only under overwrites.
     pub(crate) fn tier_run_bytes(&self, overwrites: Overwrites) -> u64 {
         let small = (self.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(self.leaf_bytes);
         match self.policy {
@@ -129,7 +129,7 @@ impl BeTreeOptions {
         }
     }
 
-    /// How many rewrites of a record a doubling of the flush distance spares.
+    /// Rewrites per record saved by doubling the flush distance.
     pub(crate) fn rewrites_per_doubling(&self) -> f64 {
         match self.policy {
             Policy::Turtle => turtle::REWRITES_PER_DOUBLING,
@@ -137,14 +137,14 @@ impl BeTreeOptions {
         }
     }
 
-    /// The same for writing where space is short: what a run has beside its data is not to be most of it. A
-    /// leaf of 4 KiB takes 16 to 20, sixteen of them as one a third of that.
+    /// Returns settings for use when space is short: overhead must not dominate a run. A leaf of 4 KiB takes
+    /// 16 to 20 KiB; sixteen of them as one take a third of that.
     pub(crate) fn sparing(&self) -> Self {
         Self { leaf_bytes: self.leaf_bytes.max(SPARING_RUN_BYTES), ..*self }
     }
 
-    /// How many of the existing tiers (`older`: their bytes, newest first) a new one of `bytes` is merged
-    /// with.
+    /// Number of existing tiers (`older`: their bytes, newest first) with which a new one of `bytes` is
+    /// merged.
     pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64], overwrites: Overwrites) -> usize {
         match self.policy {
             Policy::Turtle => turtle::tiers_to_join(self, bytes, older, overwrites),
@@ -152,12 +152,12 @@ impl BeTreeOptions {
         }
     }
 
-    /// A number by which nodes, and trees, do in different rounds what they would all do in one.
+    /// Offset by which nodes and trees spread work over different rounds.
     fn stagger_of(&self, node: ObjectId) -> u64 {
         self.stagger.wrapping_add(node.0)
     }
 
-    /// If a node has too many tiers (`tier_bytes`, newest first): those that are merged into one.
+    /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first).
     pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
         let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
@@ -165,7 +165,7 @@ impl BeTreeOptions {
         };
         debug_assert!(
             which.as_ref().is_none_or(|which| which.start() < which.end() && *which.end() < tier_bytes.len()),
-            "at least two of the tiers that there are"
+            "at least two existing tiers"
         );
         which
     }
@@ -174,9 +174,9 @@ impl BeTreeOptions {
     ///
     /// - Of the pivots that have reached their threshold: at least one, and more until about as many bytes go
     ///   out as came in.
-    /// - If the buffer is still beyond its bound: more, but not more than twice the bytes that came in. Only
-    ///   a change of settings, or two nodes that have become one, can leave that much, and jobs see to that
-    ///   too ([`Self::pivots_beyond_bound`]).
+    /// - If the buffer still exceeds its bound: more, up to twice the incoming bytes. Only a change of
+    ///   settings or a join of two nodes can leave that much, and jobs handle that too
+    ///   ([`Self::pivots_beyond_bound`]).
     pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
@@ -203,7 +203,7 @@ impl BeTreeOptions {
         }
     }
 
-    /// The most that a node with such children may buffer, whatever overwrites.
+    /// Maximum buffer size of a node with such children, without overwrites.
     pub(crate) fn bound(&self, leaf_bytes: &[Option<u64>]) -> u64 {
         match self.policy {
             Policy::Turtle => turtle::max_buffered_bytes(self),
@@ -211,9 +211,9 @@ impl BeTreeOptions {
         }
     }
 
-    /// Pivots to flush of a node that buffers more than it may, although nothing comes in: it was put
-    /// together of two, or comes from other settings. At most so many; none if it is no more than a leaf
-    /// beyond its bound, which the next update sees to.
+    /// Returns up to `count` pivots to flush of a node that exceeds its bound without incoming writes: it was
+    /// joined from two, or has other settings. Returns none if the excess is at most a leaf, which the next
+    /// update handles.
     pub(crate) fn pivots_beyond_bound(&self, load: &NodeLoad<'_>, count: usize) -> Vec<usize> {
         let (bound, mut buffered) = (self.bound(load.leaf_bytes), load.pending.iter().sum::<u64>());
         if buffered <= bound + self.leaf_bytes {
@@ -232,7 +232,7 @@ impl BeTreeOptions {
         chosen
     }
 
-    /// Whether updates only put tiers on top, and what that makes due is done by jobs.
+    /// Whether updates only add tiers on top, and the work this makes due is done by jobs.
     pub(crate) fn compacts_later(&self) -> bool {
         match self.policy {
             Policy::Turtle => false,
@@ -240,7 +240,7 @@ impl BeTreeOptions {
         }
     }
 
-    /// What updates have made due in a node; nothing where they do that themselves.
+    /// Returns work made due by updates; none if updates do it themselves.
     pub(crate) fn due_work(
         &self,
         node: ObjectId,
@@ -253,8 +253,8 @@ impl BeTreeOptions {
         }
     }
 
-    /// What is worth doing to a node while nothing comes in. It comes to an end: what is flushed stays below,
-    /// what is merged stays merged.
+    /// Returns worthwhile work on a node while idle. Repeating it terminates: flushed data stays below,
+    /// merged tiers stay merged.
     pub(crate) fn idle_work(&self, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<NodeWork> {
         match self.policy {
             Policy::Turtle => turtle::idle_work(self, load),
@@ -262,16 +262,16 @@ impl BeTreeOptions {
         }
     }
 
-    /// Whether flushing so many bytes costs no more than scans would have saved by it, which have been
-    /// charged so many KiB for looking into the buffer.
+    /// Whether flushing `bytes` costs no more than it would have saved scans, which were charged
+    /// `charged_kib` for reading the buffer.
     pub(crate) fn scans_are_worth_a_flush(&self, charged_kib: u32, bytes: u64) -> bool {
         charged_kib >= CHARGES_KIB_MIN && u64::from(charged_kib) << 10 >= bytes
     }
 
-    /// Whether merging all tiers of a node into one costs no more than scans would have saved by it, which
-    /// have been charged so many KiB for looking into them. They were charged for each by its bytes, about:
-    /// the less of a tier is in memory, the more often a page of it is read. What is left to look into costs
-    /// as much as the largest tier did.
+    /// Whether merging all tiers of a node into one costs no more than it would have saved scans, which were
+    /// charged `charged_kib` for reading them. The charge per tier is about proportional to its size: the
+    /// less of it is in memory, the more often a page is read. Reading the merged tier costs as much as the
+    /// largest one did.
     pub(crate) fn scans_are_worth_a_merge(&self, charged_kib: u64, tier_bytes: &[u64]) -> bool {
         let (total, largest) =
             (tier_bytes.iter().sum::<u64>(), tier_bytes.iter().max().copied().unwrap_or(0));
@@ -281,44 +281,44 @@ impl BeTreeOptions {
             && saved >= u128::from(total) * u128::from(total)
     }
 
-    /// Whether two neighbouring leaves are worth joining.
+    /// Whether two adjacent leaves are worth joining.
     pub(crate) fn leaves_should_join(&self, left: u64, right: u64) -> bool {
         left.min(right) < self.leaf_bytes / 4 && self.fit_one_leaf(left + right)
     }
 
-    /// Whether so many bytes may be one leaf after two were joined; what is cut shall be more, lest it is
-    /// joined again.
+    /// Whether `bytes` may become one leaf after a join. Splits produce larger ones, to avoid joining them
+    /// again.
     pub(crate) fn fit_one_leaf(&self, bytes: u64) -> bool {
         bytes <= self.leaf_bytes / 4 * 3
     }
 
-    /// Whether two neighbouring nodes are worth joining, by their number of pivots.
+    /// Whether two adjacent nodes are worth joining, by their number of pivots.
     pub(crate) fn nodes_should_join(&self, left: usize, right: usize) -> bool {
         left.min(right) <= (self.max_pivots / 4).max(1) && left + right <= self.max_pivots * 3 / 4
     }
 
-    /// Into how many nodes this many pivots go.
+    /// Number of nodes into which this many pivots are split.
     pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
         debug_assert!(pivots > 0, "a node has children");
         if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
     }
 }
 
-/// Goes through the pivots of a node that are due.
+/// Iterator over the due pivots of a node.
 ///
 /// Under even load all of them are about equally due, and any order would do. But the runs of a tier each
-/// reach over many pivots, and are dead weight from when the first of those is flushed until the last one is.
-/// So the sweep goes on where the one before has ended, which shows in how little waits there: neighbours are
-/// flushed one after the other, and runs end soon after each other's ends.
+/// span many pivots, and hold garbage from the flush of the first of them until the last. So the sweep
+/// continues where the previous one ended, recognizable by the little data buffered there. Adjacent pivots
+/// are flushed one after the other, and runs are freed soon after each other.
 struct Sweep<'a> {
     pending: &'a [u64],
-    /// What waits for each pivot, in parts of its threshold; nothing once it is chosen.
+    /// Buffered bytes of each pivot as a fraction of its threshold; zero once it is chosen.
     parts: Vec<u64>,
     last: Option<usize>,
 }
 
 impl<'a> Sweep<'a> {
-    /// As many parts as make a pivot due.
+    /// Fraction that makes a pivot due.
     const DUE: u64 = 256;
 
     fn new(pending: &'a [u64], thresholds: &[u64]) -> Self {
@@ -328,8 +328,8 @@ impl<'a> Sweep<'a> {
         Self { pending, parts: pending.iter().zip(thresholds).map(part).collect(), last: None }
     }
 
-    /// The next pivot: the neighbour of the last one if it is half due, else one of those that are due, or,
-    /// if something must go, of the fullest.
+    /// Returns the next pivot: the right neighbor of the last one if it is half due, else one of the due
+    /// pivots, or, with `must_go`, of the fullest.
     fn next(&mut self, must_go: bool) -> Option<usize> {
         let neighbour = self.last.map(|last| last + 1).filter(|&next| next < self.parts.len());
         let pivot =
@@ -339,8 +339,8 @@ impl<'a> Sweep<'a> {
         Some(pivot)
     }
 
-    /// Of those that are about as far beyond their threshold as any, the one whose left neighbour was flushed
-    /// last.
+    /// Among the pivots that exceed their threshold about equally, returns the one whose left neighbor was
+    /// flushed last.
     fn begin(&self, must_go: bool) -> Option<usize> {
         let is_left = |pivot: &usize| self.parts[*pivot] > 0;
         let farthest = self.parts.iter().copied().max().filter(|&parts| parts > 0)?;

@@ -1,4 +1,4 @@
-//! Reading a range: a cursor over everything that may hold its keys, and what scans cost.
+//! Range reads: a cursor over all sources of a range, and the cost of scans.
 
 pub(crate) mod node_parts;
 pub(crate) mod scan_charges;

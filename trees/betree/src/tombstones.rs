@@ -1,11 +1,11 @@
 //! When tombstones in the buffer of a node are worth a flush: plain arithmetic over runs.
 //!
-//! A tombstone ends, with what it deletes, in a leaf. On the way all that waits for that leaf comes with it,
-//! and the leaf is written anew. So a pivot is flushed for the sake of tombstones only if what is saved is a
-//! fair part of what is written below it. If it is not, they go down with everything else (decision 0060).
+//! A tombstone is dropped, with the entries it deletes, in a leaf. Everything buffered for that leaf is
+//! flushed with it, and the leaf is rewritten. So a pivot is flushed for its tombstones only if the savings
+//! are a fair fraction of the bytes written. Otherwise they go down with everything else (decision 0060).
 //!
 //! **Invariants**
-//! - A job takes pivots until it writes as much as it may, and none that is beyond that by itself.
+//! - A job takes pivots up to its write limit, and none that exceeds the limit by itself.
 
 use std::{ops::Range, sync::Arc};
 
@@ -17,37 +17,36 @@ use crate::{
     trunk::node::{Child, Node},
 };
 
-/// What is written may be so many times what it saves …
+/// Maximum ratio of bytes written to bytes saved …
 const WORTH: u64 = 4;
-/// … or this, while nothing comes in.
+/// … and while idle.
 const WORTH_IF_IDLE: u64 = 16;
-/// A run that has this part of tombstones is worth a look.
+/// A run is considered if at least one in this many entries is a tombstone.
 const HEAVY_PART: u64 = 4;
-/// Bytes of a tombstone itself, at least.
+/// Minimum size of a tombstone itself, in bytes.
 const TOMBSTONE_BYTES: u64 = 8;
-/// A flush for the sake of tombstones writes no more than about so much; where leaves are small, so many of
-/// them.
+/// Approximate write limit of a tombstone flush; if leaves are small, in leaves.
 const WRITTEN_MAX: u64 = 32 << 20;
 const WRITTEN_LEAVES: u64 = 16;
 
-/// How often what is flushed into a node is written, about.
+/// Approximate number of times that data flushed into a node is written.
 const NODE_WRITES: u64 = 4;
 
-/// Pivots of a node to be flushed for the sake of tombstones.
+/// Pivots of a node to flush for their tombstones.
 #[derive(Debug)]
 pub(crate) struct WorthFlushing<'a> {
     pub(crate) node: &'a Arc<Node>,
     pub(crate) pivots: Vec<usize>,
-    /// About how many bytes end with them.
+    /// Approximate bytes dropped by the flush.
     pub(crate) saved_bytes: u64,
 }
 
-/// How much a flush for the sake of tombstones writes at most.
+/// Write limit of a tombstone flush.
 pub(crate) fn written_max(options: &BeTreeOptions) -> u64 {
     WRITTEN_MAX.min(options.leaf_bytes * WRITTEN_LEAVES)
 }
 
-/// The uppermost node with tombstones that are worth it, and what of it is flushed at once.
+/// Finds the uppermost node with tombstones worth flushing, and the pivots to flush at once.
 pub(crate) fn pick_tombstones<'a>(
     node: &'a Arc<Node>,
     options: &BeTreeOptions,
@@ -55,7 +54,7 @@ pub(crate) fn pick_tombstones<'a>(
 ) -> Option<WorthFlushing<'a>> {
     let worth = if is_idle { WORTH_IF_IDLE } else { WORTH };
     let (mut pivots, mut saved_bytes, mut written) = (Vec::new(), 0, 0);
-    // What waits is known by pages: fewer bytes than that may be as many.
+    // Buffered bytes are known by pages: smaller counts may be a whole page.
     let waiting_min = if is_idle { PAGE_BYTES } else { 0 };
     let gains = gains_of(node, waiting_min);
     for (pivot, gain) in
@@ -80,23 +79,23 @@ pub(crate) fn pick_tombstones<'a>(
     node.child_nodes().find_map(|child| pick_tombstones(child, options, is_idle))
 }
 
-/// What flushing a pivot gains.
+/// Gain of flushing a pivot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Gain {
-    /// About so many tombstones go down.
+    /// Approximate number of tombstones flushed.
     tombstones: u64,
-    /// Of runs of which most was flushed: its part of what is free once the rest is.
+    /// The pivot's share of the space freed once mostly flushed runs are flushed completely.
     dead_bytes: u64,
 }
 
-/// The gains of all pivots by runs that have many tombstones, where no fewer bytes than `waiting_min` wait if
-/// any do; none if there are no such runs.
+/// Returns the gains of all pivots from runs with many tombstones, assuming at least `waiting_min` buffered
+/// bytes where there are any; empty if there are no such runs.
 fn gains_of(node: &Node, waiting_min: u64) -> Vec<Gain> {
     let mut gains = Vec::new();
     for tier in node.tiers.iter().filter(|tier| tier.runs.iter().any(|fenced| is_heavy(&fenced.run))) {
         gains.resize(node.pivots.len(), Gain::default());
         let ranges: Vec<Range<usize>> = tier.runs.iter().map(|fenced| pivots_of(node, &fenced.run)).collect();
-        // Runs that reach into a pivot share what the tier has for it.
+        // The runs that overlap a pivot divide the tier's share for it among them.
         let mut runs_of = vec![0_u64; node.pivots.len()];
         ranges.iter().cloned().flatten().for_each(|pivot| runs_of[pivot] += 1);
         let waiting_for = |pivot: usize| {
@@ -110,7 +109,7 @@ fn gains_of(node: &Node, waiting_min: u64) -> Vec<Gain> {
                 range.filter_map(|pivot| Some((pivot, waiting_for(pivot)?.min(bytes)))).collect();
             let waiting: u64 = active.iter().map(|(_, bytes)| bytes).sum();
             let dead = Some(bytes.saturating_sub(waiting)).filter(|dead| *dead * 2 >= bytes).unwrap_or(0);
-            // More than all of the run cannot wait.
+            // At most the whole run can be buffered.
             let whole = bytes.max(waiting);
             for (pivot, waiting) in &active {
                 let part = u128::from(reference.tombstones) * u128::from(*waiting) / u128::from(whole);
@@ -127,15 +126,15 @@ fn is_heavy(run: &Run) -> bool {
     reference.tombstones > 0 && reference.tombstones * HEAVY_PART >= reference.entries
 }
 
-/// The pivots among whose keys a run has its own, as far as its ends say.
+/// Returns the pivots that a run overlaps, by its key ends.
 fn pivots_of(node: &Node, run: &Run) -> Range<usize> {
     let keys = &run.reference().keys;
     let up_to = |key: &[u8]| node.pivots.partition_point(|pivot| pivot.low.is_at_most(key));
     up_to(keys.first()).saturating_sub(1)..up_to(keys.last())
 }
 
-/// About how many bytes are written where so many are flushed into a child: a leaf becomes one with them; a
-/// node merges them with no more of what it buffers, and lets about as many out, each into as much again.
+/// Approximate bytes written for a flush of `pending` bytes into a child. A leaf is merged with them. A node
+/// merges them with as many bytes of its buffer, and flushes about as many, each merged with as many again.
 fn written_into(child: &Child, pending: u64) -> u64 {
     match child {
         Child::Leaf(_) => pending + child.leaf_bytes().unwrap_or_default(),
@@ -143,7 +142,7 @@ fn written_into(child: &Child, pending: u64) -> u64 {
     }
 }
 
-/// Bytes of an entry of the first leaf below, on average.
+/// Mean entry size of the first leaf below, in bytes.
 fn entry_bytes(child: &Child) -> u64 {
     let of_run = |run: &Run| run.reference().user_bytes / run.reference().entries.max(1);
     match child {
@@ -154,7 +153,7 @@ fn entry_bytes(child: &Child) -> u64 {
     }
 }
 
-/// Bytes of the leaves below; not much more than `most` are counted.
+/// Bytes of the leaves below; counting stops soon after `most`.
 fn leaf_bytes_below(child: &Child, most: u64) -> u64 {
     let Child::Node(node) = child else { return child.leaf_bytes().unwrap_or_default() };
     let mut bytes = 0;

@@ -1,7 +1,7 @@
-//! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
+//! The tree's interface to the engine: open, get, cursor, apply, jobs, statistics.
 //!
 //! **Invariants**
-//! - A `BeTree` never changes; `apply` and `install` return the next one.
+//! - A `BeTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
     cell::Cell,
@@ -53,14 +53,14 @@ mod measures;
 
 use self::measures::{node_bytes, outline_node};
 
-/// What a change of a tree comes from.
+/// Origin of a change of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Updates,
     Job,
 }
 
-/// A Bε-tree: its root, and how it grows.
+/// A Bε-tree: its root and its settings.
 #[derive(Debug)]
 pub struct BeTree {
     data: Arc<DataFile>,
@@ -69,16 +69,16 @@ pub struct BeTree {
     next_object: u64,
     /// Object 0 exists in the manifest.
     is_stored: bool,
-    /// Bytes of all entries, once somebody has asked.
+    /// Bytes of all entries, computed on first use.
     user_bytes: OnceLock<u64>,
     /// The compaction buffer of the leaves.
     retained: Option<Arc<CompactionBuffer>>,
-    /// Retained runs that were given up because they were damaged.
+    /// Retained runs that were dropped because of damage.
     damaged_runs: Arc<AtomicU64>,
 }
 
 impl BeTree {
-    /// An empty tree, which the manifest knows nothing of yet.
+    /// Creates an empty tree, which is not yet in the manifest.
     pub fn empty(options: BeTreeOptions, data: &Arc<DataFile>) -> Arc<Self> {
         let root = Node {
             id: ObjectId(1),
@@ -101,7 +101,7 @@ impl BeTree {
         })
     }
 
-    /// The tree that `objects` describe; empty if there are none. Reads no pages.
+    /// Opens the tree that `objects` describe; empty if there are none. Reads no pages.
     ///
     /// Errors: `Corruption` if the objects contradict each other or the live extents.
     pub fn open(
@@ -120,7 +120,7 @@ impl BeTree {
         let RootPointer { root, next_object, buffer } =
             decode_root_pointer(&pointer).map_err(|Damage(why)| damaged(keyspace, ROOT_POINTER, why))?;
         if objects.keys().next_back().is_some_and(|last| last.0 >= next_object) || next_object > MAX_OBJECT {
-            return Err(damaged(keyspace, ROOT_POINTER, "the next object is there already"));
+            return Err(damaged(keyspace, ROOT_POINTER, "the next object id is already in use"));
         }
         let root = load_node(data, keyspace, &mut objects, root, 0)?;
         let retained = buffer.map(|id| {
@@ -130,7 +130,7 @@ impl BeTree {
         });
         let retained = retained.transpose()?;
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
-            return Err(damaged(keyspace, root.id, "the tree does not reach all of its nodes or keys"));
+            return Err(damaged(keyspace, root.id, "some nodes or keys are unreachable"));
         }
         let (data, user_bytes, damaged_runs) = (Arc::clone(data), OnceLock::new(), Arc::default());
         Ok(Arc::new(Self {
@@ -145,7 +145,7 @@ impl BeTree {
         }))
     }
 
-    /// Bytes on the device of runs that only the compaction buffer has.
+    /// Bytes on the device of runs that are only in the compaction buffer.
     fn retained_only_bytes(&self) -> u64 {
         match &self.retained {
             None => 0,
@@ -153,15 +153,15 @@ impl BeTree {
         }
     }
 
-    /// Every run of its nodes, once per reference.
+    /// Returns every run of its nodes, once per reference.
     fn runs(&self) -> Vec<Arc<Run>> {
         let mut runs = Vec::new();
         all_runs(&self.root, &mut runs);
         runs
     }
 
-    /// Looks `key` up in the sources behind the first `passed` ones, which becomes the number of sources up
-    /// to the one that answers.
+    /// Looks up `key` in the sources after the first `passed` ones, and sets `passed` to the number of
+    /// sources searched, including the one that answers.
     #[inline]
     fn find(&self, key: &[u8], hash: u64, access: Access<'_>, passed: &mut u32) -> Result<Lookup> {
         let mut node = &self.root;
@@ -201,11 +201,10 @@ impl BeTree {
         }
     }
 
-    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of
-    /// `key`.
+    /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of `key`.
     ///
-    /// The progress of `access` stays where they were found: a query that misses a page further down has to
-    /// collect them again.
+    /// The progress of `access` stays at the source of the operands: a query that misses a page further down
+    /// has to collect them again.
     #[cold]
     fn find_below(
         &self,
@@ -236,7 +235,7 @@ impl BeTree {
         Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
-    /// `sizes`: those of the runs that are written.
+    /// Writes a plan and assembles the edit. `sizes`: settings for the runs written.
     fn finish(
         &self,
         mut plan: PlanNode,
@@ -248,7 +247,7 @@ impl BeTree {
         self.assemble(plan, outputs, work, origin)
     }
 
-    /// The tree in which a written plan has taken the place of the root.
+    /// Assembles the tree in which a written plan has replaced the root.
     fn assemble(&self, plan: PlanNode, outputs: Outputs, work: &Work, origin: Origin) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(self.options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
@@ -256,7 +255,7 @@ impl BeTree {
         Ok(self.edit(root, assembly, work))
     }
 
-    /// The edit that makes `root`, which was put together by `assembly`, the tree.
+    /// Creates the edit whose tree has `root`, which was built by `assembly`.
     fn edit(&self, root: Arc<Node>, mut assembly: Assembly, work: &Work) -> TreeEdit {
         let (before, came) = (self.retained.as_ref(), std::mem::take(&mut assembly.came));
         let retained = match self.data.retained_percent() {
@@ -266,7 +265,7 @@ impl BeTree {
         self.edit_retaining(root, retained, assembly, work)
     }
 
-    /// The same, with this compaction buffer.
+    /// Like `edit`, with this compaction buffer.
     fn edit_retaining(
         &self,
         root: Arc<Node>,
@@ -275,7 +274,7 @@ impl BeTree {
         work: &Work,
     ) -> TreeEdit {
         debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
-        debug_assert!(assembly.next_object >= self.next_object, "ids of objects are never used again");
+        debug_assert!(assembly.next_object >= self.next_object, "object ids are never reused");
         if !self.is_stored {
             assembly.replaced.clear();
         }
@@ -301,7 +300,7 @@ impl BeTree {
     }
 }
 
-/// No tree will ever have had so many nodes.
+/// Exclusive upper bound of object ids, which no tree reaches.
 const MAX_OBJECT: u64 = 1 << 60;
 
 impl Tree for BeTree {
@@ -467,7 +466,7 @@ impl Movable for BeTree {
     }
 
     fn job_while_left(&self) -> Option<Job> {
-        // What flushes wait for.
+        // Only the work that flushes wait for.
         jobs::pick_due(&self.root, &self.options)
     }
 

@@ -1,6 +1,6 @@
-//! The tree of nodes in memory: what a node holds, how the next trunk is put together, its bytes, its checks.
+//! The nodes in memory: their contents, assembly of the next trunk, encoding, and checks.
 //!
-//! Nodes are immutable; a change makes new ones from the changed leaf to the root.
+//! Nodes are immutable; a change makes new ones from the changed leaf up to the root.
 
 pub(crate) mod assemble;
 pub(crate) mod concatenate;

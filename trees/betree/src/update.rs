@@ -1,7 +1,7 @@
-//! From a batch of updates to new runs: planned on the trunk alone, then written, one merge for each
+//! The path from a batch of updates to new runs: planned on the trunk alone, then written, one merge for each
 //! destination.
 //!
-//! `plan → write`; reading and writing begin in `write`, never before.
+//! `plan → write`; all I/O happens in `write`.
 
 pub(crate) mod join;
 pub(crate) mod leaf_parts;

@@ -1,36 +1,36 @@
-//! Work that a tree would like to do by itself, beside flushes (decision 0044).
+//! Background work that a tree proposes, independent of flushes (decision 0044).
 //!
-//! A job is *prepared* on the state that it was picked from, without a lock, and *installed* on the state as
-//! it is by then. What it is about only the tree knows.
+//! A job is *prepared*, without a lock, on the state it was picked from. It is then *installed* on the state
+//! current at that time. Only the tree understands its target.
 
 use std::{any::Any, fmt};
 
 use crate::Opaque;
 
-/// A piece of work that a tree would like to do.
+/// A unit of background work that a tree proposes.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is, in words.
+    /// Description of the job.
     pub what: &'static str,
-    /// About how many bytes of entries have waited for it: of several jobs the one with most is first.
+    /// Approximate bytes of entries that wait for it; the job with the largest debt runs first.
     pub debt_bytes: u64,
-    /// What it is about.
+    /// Input of the job, opaque to the engine.
     pub target: Opaque,
 }
 
-/// What a job has written, in the terms of the tree that did it. Dropping it gives the space back.
+/// Output of a job, in the terms of the tree that did it. Dropping it releases the space.
 pub struct Prepared {
     what: &'static str,
     outcome: Box<dyn Any + Send>,
 }
 
 impl Prepared {
-    /// For the tree that understands `outcome`.
+    /// Wraps `outcome` for the tree that understands it.
     pub fn new<T: Any + Send>(what: &'static str, outcome: T) -> Self {
         Self { what, outcome: Box::new(outcome) }
     }
 
-    /// The outcome, if it is in terms of `T`.
+    /// Returns the outcome if it is a `T`.
     pub fn into<T: Any>(self) -> Option<T> {
         self.outcome.downcast().ok().map(|outcome| *outcome)
     }

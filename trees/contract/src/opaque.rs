@@ -1,4 +1,4 @@
-//! What only the tree that made it understands, while the engine carries it from one call to the next.
+//! Data in terms of one tree that the engine passes between calls without interpreting it.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -11,12 +11,12 @@ trait Terms: Any + Send + Sync + fmt::Debug {}
 impl<T: Any + Send + Sync + fmt::Debug> Terms for T {}
 
 impl Opaque {
-    /// For the tree that understands `terms`.
+    /// Wraps `terms` for the tree that understands them.
     pub fn new<T: Any + Send + Sync + fmt::Debug>(terms: T) -> Self {
         Self(Arc::new(terms))
     }
 
-    /// The same, if it is in terms of `T`.
+    /// Returns the contents if they are a `T`.
     pub fn of<T: Any>(&self) -> Option<&T> {
         let terms: &dyn Any = &*self.0;
         terms.downcast_ref()

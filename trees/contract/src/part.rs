@@ -1,9 +1,9 @@
-//! What a tree's data lies in, so that whoever looks at all of it (checks, copies, salvage) misses nothing.
+//! The parts that make up a tree's data, for code that must visit all of it (checks, copies, salvage).
 //!
 //! **Invariants**
-//! - A tree refers to nothing but the spans of its parts.
-//! - Nobody matches these enums with a wildcard: a new kind of part does not compile before each of those who
-//!   walk over parts has an answer for it.
+//! - A tree refers only to the spans of its parts.
+//! - No `match` on these enums has a wildcard: a new kind of part compiles only after every walk over parts
+//!   handles it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Where it lies.
+    /// Spans of the part in the data file.
     pub fn spans(&self) -> &[ExtentSpan] {
         match self {
             Self::Run(run) => &run.reference().spans,
@@ -26,14 +26,14 @@ impl Part {
     }
 }
 
-/// A part of a tree, as the tree's objects in the manifest name it: for salvage, which opens no tree.
+/// A part of a tree as named in the tree's manifest objects: for salvage, which opens no tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartUse {
     /// A sorted run.
     Run(RunUse),
 }
 
-/// A run, and what of it counts.
+/// A run, and the keys for which it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunUse {
     /// The run.

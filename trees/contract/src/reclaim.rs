@@ -1,33 +1,32 @@
-//! Winning space in small pieces of work, for a device that is nearly full (decision 0032).
+//! Reclaiming space in small units of work, for a device that is nearly full (decision 0032).
 //!
-//! The engine asks each tree for the piece that wins most ([`crate::Tree::pick_reclaim`]), compares what
-//! they say of space, and lets one be done ([`crate::Tree::reclaim`]). What is written by it only the tree
-//! knows.
+//! The engine lets each tree pick the unit that reclaims most ([`crate::Tree::pick_reclaim`]), compares their
+//! estimates, and runs one of them ([`crate::Tree::reclaim`]). Only the tree understands the target.
 //!
 //! **Invariants**
-//! - Going on with what is picked, but for what was no progress, comes to an end.
+//! - Repeated picking terminates, if units that made no progress are excluded.
 
 use testudo_storage::{Change, Extents};
 
 use crate::{Opaque, TreeEdit};
 
-/// A piece of work that wins space.
+/// A unit of work that reclaims space.
 #[derive(Clone, Debug)]
 pub struct Reclaim {
-    /// What is written anew: a leaf, a run, the input of a compaction.
+    /// Data to rewrite: a leaf, a run, the input of a compaction.
     pub target: Opaque,
-    /// Whether less waits to be merged afterwards.
+    /// Whether it reduces the backlog of merges.
     pub is_merge: bool,
-    /// About how many bytes of space it takes before it gives others back.
+    /// Approximate space it takes before it releases any.
     pub space_bytes: u64,
-    /// About how many bytes it wins in the end.
+    /// Approximate net space it reclaims.
     pub gain_bytes: u64,
 }
 
 impl Reclaim {
-    /// Whether it was worth it, as `edit` has come out. That less waits to be merged is progress even if no
-    /// space is won; other pieces of work must give back more than they take, for they are chosen by
-    /// estimates. What was none is dropped, and is not to be picked again before the tree has changed.
+    /// Whether the outcome `edit` was progress. A smaller merge backlog is progress even if no space is
+    /// reclaimed. Other units must release more than they take, because estimates chose them. A unit without
+    /// progress is dropped, and must not be picked again before the tree has changed.
     pub fn is_progress(&self, edit: &TreeEdit, extents: &Extents) -> bool {
         let references = edit.changes.iter().filter_map(|change| match change {
             Change::References(span, delta) => Some((*span, *delta)),
@@ -37,25 +36,25 @@ impl Reclaim {
     }
 }
 
-/// What a piece of work has to win at least for [`crate::Tree::pick_reclaim`] to choose it.
+/// Minimum gain for [`crate::Tree::pick_reclaim`] to choose a unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeastGain {
-    /// A part of what it writes.
+    /// A fraction of the bytes it writes.
     Worthwhile,
-    /// However little, because a removal waits for it.
+    /// Any gain, because a delete waits for it.
     Any,
-    /// Nothing, the removal would be refused else: what waits is merged in the order of keys, so that all of
-    /// what is dead is given back in the end.
+    /// No gain, since a delete would be refused otherwise. Pending merges are done in key order, so all
+    /// garbage is eventually reclaimed.
     None,
 }
 
-/// What pieces of work [`crate::Tree::pick_reclaim`] may choose.
+/// Limits on the units of work that [`crate::Tree::pick_reclaim`] may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimLimits<'a> {
-    /// How much space they may take.
+    /// Space they may take.
     pub space_bytes: u64,
-    /// How much they have to win.
+    /// Minimum gain.
     pub least_gain: LeastGain,
-    /// None of these: they did not fit, or won nothing.
+    /// Units to exclude: they did not fit, or reclaimed nothing.
     pub but: &'a [Reclaim],
 }

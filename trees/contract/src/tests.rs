@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn borders_are_in_order_and_no_longer_than_a_key() {
+fn borders_are_sorted_and_no_longer_than_a_key() {
     for shared in [0, 5, MAX_KEY_BYTES - 20, MAX_KEY_BYTES - 8, MAX_KEY_BYTES - 6, MAX_KEY_BYTES - 1] {
         let key = |byte: u8| {
             let mut key = vec![7; shared];

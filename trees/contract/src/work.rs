@@ -1,4 +1,4 @@
-//! What a tree is given to work with: the data file, run ids, workers, and a place to report progress.
+//! The resources that a tree works with: the data file, run ids, workers, and a progress report.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use testudo_base::{
 use testudo_run::KeyBounds;
 use testudo_storage::DataFile;
 
-/// A piece of work for [`Executor::run_all`].
+/// A task for [`Executor::run_all`].
 pub type Task = Box<dyn FnOnce() + Send>;
 
 /// Executes independent tasks in parallel.
 pub trait Executor: Send + Sync + fmt::Debug {
-    /// Runs all tasks, in any order, several at once; returns when all have ended. A task that panics is
-    /// reported by a panic of this call, after the others have ended.
+    /// Runs all tasks, in any order, several at once; returns when all have ended. If a task panics, this
+    /// call panics after the others have ended.
     fn run_all(&self, tasks: Vec<Task>);
 
-    /// How many tasks are done at once, at most.
+    /// Maximum number of concurrent tasks.
     fn workers(&self) -> usize {
         1
     }
@@ -41,29 +41,29 @@ impl Executor for InlineExecutor {
     }
 }
 
-/// Gives out run ids, each once.
+/// Allocator of run ids; each is returned once.
 #[derive(Debug)]
 pub struct RunIds(AtomicU64);
 
 impl RunIds {
-    /// The first id to give out.
+    /// Creates an allocator whose first id is `id`.
     pub fn starting_at(id: RunId) -> Self {
         Self(AtomicU64::new(id.0))
     }
 
-    /// A fresh id.
+    /// Allocates an id.
     pub fn take(&self) -> RunId {
         RunId(self.0.fetch_add(1, Relaxed))
     }
 
-    /// The id that would be given out next.
+    /// Returns the next id without allocating it.
     pub fn next(&self) -> RunId {
         RunId(self.0.load(Relaxed))
     }
 }
 
-/// How far a piece of background work has come, in bytes of input, read by the backpressure rule; and which
-/// entries ended with it.
+/// Progress of a unit of background work in bytes of input, which back-pressure reads, and the entries it
+/// dropped.
 #[derive(Debug, Default)]
 pub struct Progress {
     total: AtomicU64,
@@ -72,38 +72,38 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// States how much there is to do, beside what was stated before.
+    /// Adds `bytes` to the expected work.
     pub fn expect(&self, bytes: u64) {
         self.total.fetch_add(bytes, Relaxed);
     }
 
-    /// Reports that this much more is done.
+    /// Adds `bytes` to the completed work.
     pub fn advance(&self, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
     }
 
-    /// Reports entries that the work found dead, and those that it made of such.
+    /// Records entries that the work dropped, and those that it made of them.
     pub fn record_drops(&self, drops: MergeDrops) {
         *self.drops.lock() += drops;
     }
 
-    /// What was counted by [`Progress::record_drops`] since this was asked last.
+    /// Takes the counts of [`Progress::record_drops`] since the last call.
     pub fn take_drops(&self) -> DropCounts {
         std::mem::take(&mut self.drops.lock().counts)
     }
 
-    /// The references to values that [`Progress::record_drops`] was told of since this was asked last.
+    /// Takes the dropped value references of [`Progress::record_drops`] since the last call.
     pub fn take_reference_drops(&self) -> ReferenceDrops {
         std::mem::take(&mut self.drops.lock().references)
     }
 
-    /// Bytes done and bytes in all.
+    /// Returns completed and total bytes.
     pub fn state(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.total.load(Relaxed))
     }
 }
 
-/// Tells a piece of work of each entry that a merge drops.
+/// Records each entry that a merge drops in a [`Progress`].
 #[derive(Clone, Debug)]
 pub struct RecordedDrops(pub Arc<Progress>);
 
@@ -117,87 +117,87 @@ impl DropSink for RecordedDrops {
     }
 }
 
-/// How high above its bottom a tree writes runs.
+/// Height above the bottom at which a tree writes runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Height {
-    /// Nothing older lies below them.
+    /// Nothing older is below them.
     Bottom,
-    /// Right above the bottom: the last but one of the levels, or nodes whose children are leaves.
+    /// Directly above the bottom: the second-lowest level, or nodes whose children are leaves.
     Next,
-    /// Anywhere above that, or where it is not known.
+    /// Anywhere above that, or unknown.
     Upper,
 }
 
-/// The values that references in the entries of a tree lead to.
+/// The values outside the runs, to which references in a tree's entries point.
 pub trait OutlyingValues: Send + Sync + fmt::Debug {
-    /// The value of `key` that `reference` leads to.
+    /// Reads the value of `key` at `reference`.
     ///
     /// Errors: `Corruption` if it is not there; `Io`.
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
-    /// The values of several keys, read together.
+    /// Reads the values of several keys in one batch.
     ///
-    /// Errors: as [`OutlyingValues::read`]; one of any value is that of all.
+    /// Errors: as [`OutlyingValues::read`]; an error of one value fails all.
     fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>>;
-    /// The reference of an entry whose value comes back to its key where a whole range is written anew.
+    /// Returns the reference of an entry whose value moves back to its key when a whole range is rewritten.
     ///
     /// Errors: `Corruption` if it cannot be read.
     fn comes_back(&self, entry: &Entry<'_>) -> Result<Option<ValueReference>>;
-    /// How many times as large a range of the tree, which has so many bytes, becomes by that; at least 1.
+    /// Factor, at least 1, by which a range of the tree with `tree_bytes` grows when values move back to it.
     fn parts_with_values(&self, tree_bytes: u64) -> u64;
-    /// About how many bytes of values the work takes outside, which updates do not count.
+    /// Approximate bytes of values that the work writes outside, which updates do not count.
     fn outlying_bytes(&self) -> u64;
-    /// About how many bytes of values lie outside and live, without those that come back by themselves.
+    /// Approximate bytes of live values outside, except those that move back by themselves.
     fn staying_bytes(&self) -> u64;
-    /// About how many do that come back by themselves.
+    /// Approximate bytes of live values that move back by themselves.
     fn returning_bytes(&self) -> u64;
-    /// Whether levels are sized by pairs, with the values of these.
+    /// Whether levels are sized by whole pairs, values included.
     fn sizes_levels_by_pairs(&self) -> bool;
-    /// Who puts the values of a sequence of runs where they belong. `newest_seqno`: how new the runs are.
+    /// Returns the placement policy for a sequence of runs. `newest_seqno`: newest seqno of the runs.
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
-    /// The same for pages that are updated in a run of the bottom: it brings values back, and puts none
-    /// outside, so that an update that comes to nothing leaves nothing behind.
+    /// Like [`OutlyingValues::placing`], for pages updated in a run of the bottom. It moves values back and
+    /// puts none outside, so that an abandoned update leaves no garbage.
     fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues>;
 }
 
-/// Puts values where they belong while runs are written, whose entries come in the order of their keys.
+/// Places values inside or outside the runs that are being written, in key order.
 pub trait PlaceValues: Send + fmt::Debug {
-    /// What is written instead of an entry, if it is not the entry itself: a reference instead of a value, or
-    /// a value instead of the reference to it.
+    /// Returns the replacement of an entry, if it is not written as it is: a reference instead of a value, or
+    /// the value instead of a reference.
     ///
     /// Errors: those of reading and writing values.
     fn place(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, &[u8])>>;
 }
 
-/// What a tree works with.
+/// Resources and settings of a tree's work.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Where runs are written.
+    /// Data file for new runs.
     pub data: Arc<DataFile>,
-    /// Whose tree it is.
+    /// Id of the tree's keyspace.
     pub keyspace: KeyspaceId,
-    /// Its name, which runs state.
+    /// Name of the keyspace, stored in runs.
     pub keyspace_name: Arc<str>,
-    /// How its operands become values.
+    /// Full merge of its operands.
     pub full_merge: Arc<FullMerge>,
-    /// Where values lie that entries refer to; `None` if none do.
+    /// Values outside the runs; `None` if there are none.
     pub values: Option<Arc<dyn OutlyingValues>>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Runs parts of the work in parallel.
     pub executor: Arc<dyn Executor>,
-    /// Where to report.
+    /// Progress report of the work.
     pub progress: Arc<Progress>,
-    /// The keys that are the tree's. It is asked for no others.
+    /// The tree's range of keys. It is queried for no others.
     pub keys: KeyBounds,
 }
 
 impl Work {
-    /// About how many bytes are written where a tree counts so many: values that go outside are work, too.
+    /// Approximate bytes written for `counted` bytes of a tree, including values that go outside.
     pub fn bytes_with_values(&self, counted: u64) -> u64 {
         counted + self.values.as_ref().map_or(0, |values| values.outlying_bytes())
     }
 
-    /// The same for a tree that has these keys.
+    /// Returns the same for a tree with these keys.
     #[must_use]
     pub fn within(&self, keys: &KeyBounds) -> Self {
         Self { keys: self.keys.intersection(keys), ..self.clone() }

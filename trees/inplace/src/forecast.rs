@@ -1,9 +1,8 @@
-//! How many records will come to a range of keys (TreeLine §4.6; T4), so that pages are given room for them
-//! before they come.
+//! Forecast of inserts into a range of keys (TreeLine §4.6; T4), so that pages get free space in advance.
 //!
-//! Inserts are counted over an *epoch*, so many inserts, by the parts of a histogram. The parts have about
-//! equally many inserts each, as a sample of all inserts so far has it. When an epoch ends its histogram is
-//! kept until the next one ends, and says what the following epochs bring: the same again.
+//! Inserts are counted over an *epoch* of a fixed number of inserts, by the parts of a histogram. The parts
+//! have about equally many inserts each, according to a sample of all inserts so far. When an epoch ends its
+//! histogram is kept until the next one ends. Each of the following epochs is expected to repeat it.
 //!
 //! **Invariants**
 //! - Memory is bounded: the sample, and two histograms.
@@ -16,17 +15,17 @@ use reservoir::Reservoir;
 
 use crate::groups::PageFill;
 
-/// Keys of the sample for each part of a histogram.
+/// Sampled keys per part of a histogram.
 const SAMPLED_FOR_EACH_PART: usize = 10;
 
 /// Settings of forecasts. The defaults are those of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForecastOptions {
-    /// Inserts of an epoch. Default 100,000.
+    /// Inserts per epoch. Default 100,000.
     pub epoch_inserts: u64,
     /// Parts of a histogram. Default 20,000.
     pub parts: usize,
-    /// Epochs that are forecast. Default 100.
+    /// Number of epochs to forecast. Default 100.
     pub epochs_ahead: u32,
 }
 
@@ -36,7 +35,7 @@ impl Default for ForecastOptions {
     }
 }
 
-/// What inserts so far say of those to come.
+/// A forecast from the inserts so far.
 #[derive(Debug)]
 pub struct InsertForecast {
     options: ForecastOptions,
@@ -47,13 +46,13 @@ pub struct InsertForecast {
 }
 
 impl InsertForecast {
-    /// Nothing is known yet.
+    /// Creates a forecast without data.
     pub fn new(options: ForecastOptions) -> Self {
         let sample = Reservoir::new(options.parts.saturating_mul(SAMPLED_FOR_EACH_PART));
         Self { options, sample, counting: None, counted: 0, ended: None }
     }
 
-    /// A record with a new key came.
+    /// Records an insert of a new key.
     pub fn note_insert(&mut self, key: &[u8]) {
         self.sample.offer(key);
         if let Some(counting) = &mut self.counting {
@@ -68,18 +67,18 @@ impl InsertForecast {
         self.counted = 0;
     }
 
-    /// How many records are expected with keys from `low` on, before `high` if that is there; `None` before
-    /// the first epoch whose inserts were counted has ended.
+    /// Expected number of inserts with keys in `[low, high)`, unbounded without `high`; `None` before the
+    /// first counted epoch has ended.
     pub fn expected(&self, low: &[u8], high: Option<&[u8]>) -> Option<f64> {
         let ended = self.ended.as_ref()?;
         Some(ended.between(low, high) * f64::from(self.options.epochs_ahead))
     }
 }
 
-/// How full pages are made that have `records` records of about `record_bytes` now, where so many more are
-/// expected: as many pages as all of them will need, with what there is spread evenly over these.
+/// Returns the fill of pages that have `records` records now, with `expected` more to come: all of them fit
+/// the pages, and the existing ones are spread evenly over these.
 ///
-/// No page gets less than `least_bytes`: what is expected may not come.
+/// No page gets less than `least_bytes`: the forecast may be wrong.
 #[expect(clippy::cast_possible_truncation, reason = "a share of the goal")]
 #[expect(clippy::cast_sign_loss, reason = "a share of the goal")]
 pub fn fill_for(fill: &PageFill, records: f64, expected: f64, least_bytes: u64) -> PageFill {

@@ -1,13 +1,13 @@
-//! Page groups (TreeLine §3.2, §4.5; T2): pages that lie together, and need one entry of the index.
+//! Page groups (TreeLine §3.2, §4.5; T2): contiguous pages that share one index entry.
 //!
 //! Sorted records are cut into groups of 1, 2, 4, 8 or 16 pages. A group of several pages has a line through
-//! its records: from the number of a key to the bytes before its record. A page has what the line places
-//! there. The line is right to *epsilon* bytes, so that a page which is to have *goal* bytes has two epsilon
-//! more at most. The larger epsilon is, the larger are the groups, and the more of each page is left free.
+//! its records: from the number of a key to the bytes before its record. The line determines the page of each
+//! record. It is accurate to *epsilon* bytes, so a page with a target of *goal* bytes has at most two epsilon
+//! more. A larger epsilon makes larger groups, and leaves more of each page free.
 //!
 //! **Invariants**
-//! - No page of a group has more than its capacity when it is cut, unless it has a single record.
-//! - Groups follow each other without gaps, and every record is in one.
+//! - When a group is cut, no page exceeds its capacity, unless it has a single record.
+//! - Groups are contiguous, and every record is in one.
 
 mod key_numbers;
 mod line_fit;
@@ -18,30 +18,30 @@ pub use model::Model;
 
 use line_fit::LineFit;
 
-/// Most pages of a group.
+/// Maximum number of pages in a group.
 pub const GROUP_PAGES_MAX: u32 = 16;
 
-/// A record, as far as its place is concerned.
+/// A record's key and size, which determine its placement.
 pub trait Placed {
     /// Its key.
     fn key(&self) -> &[u8];
-    /// Bytes that it takes on a page.
+    /// Bytes on a page.
     fn bytes(&self) -> u64;
 }
 
-/// How full pages are to be.
+/// Target fill of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFill {
-    /// Bytes of records that a page is to have.
+    /// Target bytes of records on a page.
     pub goal_bytes: u64,
-    /// Bytes by which a line may miss.
+    /// Maximum error of a line in bytes.
     pub epsilon_bytes: u64,
-    /// Bytes of records that a page can have.
+    /// Maximum bytes of records on a page.
     pub capacity_bytes: u64,
 }
 
 impl PageFill {
-    /// With as much freedom for lines as the capacity leaves, `epsilon_bytes` at most.
+    /// Creates a fill with as much tolerance for lines as the capacity leaves, up to `epsilon_bytes`.
     pub fn new(goal_bytes: u64, epsilon_bytes: u64, capacity_bytes: u64) -> Self {
         let goal_bytes = goal_bytes.clamp(1, capacity_bytes);
         Self {
@@ -52,22 +52,22 @@ impl PageFill {
     }
 }
 
-/// Records that lie together.
+/// A group of contiguous records.
 #[derive(Clone, Debug)]
 pub struct PageGroup {
-    /// How many.
+    /// Number of records.
     pub records: usize,
-    /// Where they lie; `None` if on a single page.
+    /// Their placement; `None` for a single page.
     pub model: Option<Model>,
 }
 
 impl PageGroup {
-    /// Pages of the group.
+    /// Number of pages in the group.
     pub fn pages(&self) -> u32 {
         self.model.as_ref().map_or(1, Model::pages)
     }
 
-    /// The page of a key.
+    /// Returns the page of a key.
     #[inline]
     pub fn page_of(&self, key: &[u8]) -> u32 {
         self.model.as_ref().map_or(0, |model| model.page_of(key))
@@ -85,7 +85,7 @@ pub fn cut_groups<R: Placed>(mut records: &[R], fill: &PageFill) -> Vec<PageGrou
     groups
 }
 
-/// The largest group that the first records make. REQUIRES: there is a record.
+/// Returns the largest group of leading records. REQUIRES: there is a record.
 pub fn next_group<R: Placed>(records: &[R], fill: &PageFill) -> PageGroup {
     if let Some(all) = fitting_one_page(records, fill) {
         return PageGroup { records: all, model: None };
@@ -94,7 +94,7 @@ pub fn next_group<R: Placed>(records: &[R], fill: &PageFill) -> PageGroup {
     let mut pages = 2;
     while pages <= GROUP_PAGES_MAX {
         let count = records_within(records, fill.goal_bytes * u64::from(pages));
-        // Without more than these it would be a group with empty pages.
+        // No more records would fill the group: some pages would be empty.
         if count == records.len() && !fills(records, fill, pages) {
             break;
         }
@@ -105,13 +105,13 @@ pub fn next_group<R: Placed>(records: &[R], fill: &PageFill) -> PageGroup {
     best
 }
 
-/// All of the records, if one page has room for them.
+/// Number of all records, if they fit one page.
 fn fitting_one_page<R: Placed>(records: &[R], fill: &PageFill) -> Option<usize> {
     let count = records_within(records, fill.goal_bytes + fill.epsilon_bytes);
     (count == records.len()).then_some(count)
 }
 
-/// How many of the first records have no more than so many bytes.
+/// Number of leading records with at most `bytes`.
 fn records_within<R: Placed>(records: &[R], bytes: u64) -> usize {
     let mut before = 0;
     let is_within = |record: &&R| {
@@ -121,18 +121,18 @@ fn records_within<R: Placed>(records: &[R], bytes: u64) -> usize {
     records.iter().take_while(is_within).count()
 }
 
-/// Whether all records together leave less than half a page of so many empty.
+/// Whether all records together leave less than half of one of `pages` empty.
 fn fills<R: Placed>(records: &[R], fill: &PageFill, pages: u32) -> bool {
     let all: u64 = records.iter().map(Placed::bytes).sum();
     all * 2 + fill.goal_bytes >= fill.goal_bytes * u64::from(pages) * 2
 }
 
-/// The model of a group of all these records; `None` if no line is good enough.
+/// Returns the model of a group of all these records; `None` if no line is accurate enough.
 fn modelled<R: Placed>(records: &[R], fill: &PageFill, pages: u32) -> Option<Model> {
     let numbers = KeyNumbers::of(records.iter().map(Placed::key));
     let epsilon = i128::from(fill.epsilon_bytes);
     let mut fit = LineFit::default();
-    // Keys that differ behind what numbers tell apart have one number, and one range.
+    // Keys that differ only after the range of numbers have one number, and one range.
     let mut open: Option<(u64, i128, i128)> = None;
     let mut offset = 0;
     let take = |fit: &mut LineFit, (number, first, last): (u64, i128, i128)| {
@@ -159,7 +159,7 @@ fn modelled<R: Placed>(records: &[R], fill: &PageFill, pages: u32) -> Option<Mod
     has_room(records, &model, fill).then_some(model)
 }
 
-/// Whether every page has room for what the model places there.
+/// Whether every page has space for the records that the model places there.
 fn has_room<R: Placed>(records: &[R], model: &Model, fill: &PageFill) -> bool {
     let (mut page, mut bytes) = (0, 0);
     for record in records {

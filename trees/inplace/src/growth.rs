@@ -1,13 +1,12 @@
-//! Pages to which records come, by counts of bytes alone: what overflows, and what is laid out anew
-//! (TreeLine §4.5; T3).
+//! Growing pages, simulated with byte counts alone: overflow, and reorganization (TreeLine §4.5; T3).
 //!
-//! A page that is full gets one overflow page. When that is full as well, its group is reorganised, together
-//! with the neighbours on either side, up to five groups, that have overflow pages: all their records are cut
-//! into groups anew, with room for the records that are expected.
+//! A full page gets one overflow page. When that is full as well, its group is reorganized, together with up
+//! to five neighbors on either side that have overflow pages: all their records are cut into new groups, with
+//! space for expected records.
 //!
 //! **Invariants**
-//! - No page has more than one overflow page, and both together no more than two pages hold.
-//! - A reorganisation loses no record.
+//! - No page has more than one overflow page, and both together hold at most two pages of records.
+//! - A reorganization loses no record.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,19 +20,19 @@ use crate::{
     groups::{Model, PageFill, Placed, cut_groups},
 };
 
-/// Groups on either side of a full one that may be reorganised with it.
+/// Groups on either side of a full one that may be reorganized with it.
 const RADIUS: usize = 5;
-/// However much is expected, a page is filled to this part of its goal.
+/// Inverse of the minimum fraction of the goal to which a page is filled, whatever is expected.
 const LEAST_FILL_PARTS: u64 = 8;
 
-/// Where the room comes from that pages get beyond what they have.
+/// Source of the forecast that determines free space on pages.
 #[derive(Debug)]
 pub enum Expected {
-    /// All pages are filled to the same goal.
+    /// No forecast: all pages are filled to the same goal.
     Nothing,
-    /// From the inserts so far.
+    /// A forecast from the inserts so far.
     Forecast(Box<InsertForecast>),
-    /// The keys that will come: what a perfect forecast would know.
+    /// The actual future keys: a perfect forecast.
     Future(BTreeSet<Vec<u8>>),
 }
 
@@ -60,20 +59,20 @@ impl Expected {
     }
 }
 
-/// What has happened.
+/// Counts of events and pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrowthCounts {
-    /// Records that came and were not there.
+    /// Records inserted with new keys.
     pub inserts: u64,
-    /// Reorganisations.
+    /// Reorganizations.
     pub reorganisations: u64,
-    /// Pages that were laid out anew by them.
+    /// Pages rewritten by them.
     pub rewritten_pages: u64,
-    /// Pages now, those for overflow not included.
+    /// Current pages, without overflow pages.
     pub pages: u64,
-    /// Overflow pages now.
+    /// Current overflow pages.
     pub overflow_pages: u64,
-    /// Groups now: entries of the index.
+    /// Current groups: entries of the index.
     pub groups: u64,
 }
 
@@ -93,7 +92,7 @@ impl Placed for Key {
     }
 }
 
-/// A group, with the keys of each page; sorted.
+/// A group, with the sorted keys of each page.
 #[derive(Debug)]
 struct Group {
     model: Option<Model>,
@@ -106,19 +105,19 @@ pub struct GrowingPages {
     fill: PageFill,
     record_bytes: u64,
     expected: Expected,
-    /// By the least key that belongs to them.
+    /// Groups by the least key of their range.
     groups: BTreeMap<Vec<u8>, Group>,
     counts: GrowthCounts,
 }
 
 impl GrowingPages {
-    /// Without records. All that come take `record_bytes` of a page.
+    /// Creates pages without records. Each record takes `record_bytes` of a page.
     pub fn new(fill: PageFill, record_bytes: u64, expected: Expected) -> Self {
         let groups = BTreeMap::from([(Vec::new(), Group { model: None, pages: vec![Vec::new()] })]);
         Self { fill, record_bytes, expected, groups, counts: GrowthCounts::default() }
     }
 
-    /// A record comes.
+    /// Inserts a record.
     pub fn insert(&mut self, key: &[u8]) {
         let up_to = (Unbounded, Included(key));
         let Some((low, group)) = self.groups.range_mut::<[u8], _>(up_to).next_back() else { return };
@@ -138,7 +137,7 @@ impl GrowingPages {
         group.pages.iter().any(|page| u64_of(page.len()) * self.record_bytes > self.fill.capacity_bytes)
     }
 
-    /// Lays a group out anew, with its neighbours that have overflow pages.
+    /// Reorganizes a group, with its neighbors that have overflow pages.
     fn reorganise(&mut self, full: &[u8]) {
         let below = self.groups.range::<[u8], _>((Unbounded, Excluded(full))).rev().take(RADIUS);
         let above = self.groups.range::<[u8], _>((Excluded(full), Unbounded)).take(RADIUS);
@@ -182,7 +181,7 @@ impl GrowingPages {
         }
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> GrowthCounts {
         let pages = || self.groups.values().flat_map(|group| &group.pages);
         let is_over =

@@ -1,13 +1,12 @@
-//! Records on pages that are updated where they lie (TreeLine): how sorted records are cut into groups of
-//! pages, which page of a group has a key, how many records will come to it, and when what lies around a full
-//! page is laid out anew.
+//! Records on pages that are updated in place (TreeLine): cutting sorted records into groups of pages,
+//! mapping keys to the pages of a group, forecasting inserts, and reorganizing groups around a full page.
 //!
 //! The tree that updates pages (decision 0049) finds them by separators instead: on real keys an index of
-//! groups is no smaller. What is here decides by keys and sizes alone, and reads and writes nothing; `testudo
-//! bench paper treeline-*` shows what it gives for sets of real keys.
+//! groups is no smaller. This crate decides by keys and sizes alone, without I/O; `testudo bench paper
+//! treeline-*` reports its results for sets of real keys.
 //!
 //! **Invariants**
-//! - Where a record lies is computed from its key in the same way for writing and for reading.
+//! - The page of a record is computed from its key in the same way for writing and for reading.
 
 mod forecast;
 mod groups;

@@ -1,12 +1,12 @@
-//! The levels in memory: which sequences of runs there are, and in which order of age.
+//! The levels in memory: their sequences of runs, in order of age.
 //!
 //! Each level has sequences that fill it and sequences that are emptied into the next level (LSbM §2: C and
-//! C′). Level 1 is filled by flushes, each a sequence of its own; a deeper one by merges, into a single
-//! sequence. The lowest level is the bottom; it is never emptied.
+//! C′). Level 1 is filled by flushes, each a sequence of its own; deeper levels are filled by merges, into
+//! a single sequence. The lowest level is the bottom; it is never emptied.
 //!
 //! **Invariants**
-//! - Sequences follow each other by age: what a query finds first is newest.
-//! - Levels do not change; an update makes new ones.
+//! - Sequences are ordered by age: the first entry that a query finds is the newest.
+//! - Levels are immutable; an update makes new ones.
 
 pub(crate) mod component;
 pub(crate) mod edit;
@@ -32,12 +32,12 @@ use crate::levels::{
 pub(crate) struct Level {
     /// Newest first.
     pub(crate) filling: Vec<Component>,
-    /// Newest first; older than what fills. What lies before the first key of all of them is in the next
-    /// level already.
+    /// Newest first; all older than the filling sequences. Keys before the first key of all of them are
+    /// already in the next level.
     pub(crate) emptying: Vec<Component>,
-    /// What was there to empty when that began.
+    /// Bytes to empty at the start of emptying.
     pub(crate) began_bytes: u64,
-    /// How much of what moves bring into what fills it repeats keys.
+    /// Fraction of repeated keys in moves into the filling sequence.
     pub(crate) repeats: Repeats,
 }
 
@@ -58,7 +58,7 @@ impl Level {
         self.filling.is_empty() && self.emptying.is_empty()
     }
 
-    /// What has filled it is emptied from now on.
+    /// Starts emptying the sequences that fill it.
     pub(crate) fn hand_over(&mut self) {
         debug_assert!(self.emptying.is_empty(), "a level that is being emptied is not handed over");
         self.began_bytes = self.filling_bytes();
@@ -76,44 +76,44 @@ impl Level {
 pub(crate) struct Levels {
     /// From level 1 on, without the bottom.
     pub(crate) levels: Vec<Level>,
-    /// Nothing older lies below it.
+    /// The lowest level: nothing older is below it.
     pub(crate) bottom: Component,
-    /// Runs that nobody reads: they were merged, but say of some keys that those are gone, which no other run
-    /// of the bottom says yet.
+    /// Runs that are not read. They were merged, but record deletions of some keys that no run of the bottom
+    /// covers yet.
     pub(crate) witnesses: Vec<Held>,
     pub(crate) next_object: u64,
-    /// Bytes of a flush, as the last ones have shown.
+    /// Usual bytes of a flush, measured from recent ones.
     pub(crate) flush_bytes: u64,
-    /// How much of what flows into the bottom replaces something.
+    /// Fraction of the flow into the bottom that overwrites.
     pub(crate) overwrites: Overwrites,
-    /// How much of what moves bring into the bottom repeats keys.
+    /// Fraction of repeated keys in moves into the bottom.
     pub(crate) bottom_repeats: Repeats,
 }
 
 impl Levels {
-    /// All sequences but the bottom, newest first.
+    /// Returns all sequences except the bottom, newest first.
     pub(crate) fn upper(&self) -> impl Iterator<Item = &Component> {
         self.levels.iter().flat_map(Level::components)
     }
 
-    /// All sequences, newest first.
+    /// Returns all sequences, newest first.
     pub(crate) fn components(&self) -> impl Iterator<Item = &Component> {
         self.upper().chain(std::iter::once(&self.bottom))
     }
 
-    /// As [`Levels::components`].
+    /// Like [`Levels::components`], mutable.
     pub(crate) fn components_mut(&mut self) -> impl Iterator<Item = &mut Component> {
         let upper =
             self.levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
         upper.chain(std::iter::once(&mut self.bottom))
     }
 
-    /// What moves have shown, level by level, the bottom last.
+    /// Returns the measurements of moves by level, the bottom last.
     pub(crate) fn repeats(&self) -> impl Iterator<Item = Repeats> {
         self.levels.iter().map(|level| level.repeats).chain([self.bottom_repeats])
     }
 
-    /// Sequences whose compaction buffers get nothing more.
+    /// Number of frozen sequences, whose compaction buffers get nothing more.
     pub(crate) fn frozen(&self) -> usize {
         self.repeats().filter(|repeats| repeats.is_frozen()).count()
     }
@@ -122,22 +122,22 @@ impl Levels {
         self.upper().map(Component::bytes).sum()
     }
 
-    /// All runs but those of compaction buffers, those that nobody reads included.
+    /// Returns all runs, witnesses included, except those of compaction buffers.
     pub(crate) fn live_runs(&self) -> impl Iterator<Item = &Held> {
         self.components().flat_map(Component::iter).chain(&self.witnesses)
     }
 
-    /// The runs of all compaction buffers, each once.
+    /// Returns the runs of all compaction buffers, each once.
     pub(crate) fn retained_runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
         self.components().filter_map(Component::buffer).flat_map(|buffer| buffer.runs()).collect()
     }
 
-    /// All runs. One that is in a compaction buffer and elsewhere comes twice.
+    /// Returns all runs. A run that is in a compaction buffer and elsewhere is returned twice.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         self.live_runs().map(Held::run).chain(self.retained_runs().into_values())
     }
 
-    /// Drops sequences that have become empty.
+    /// Drops empty sequences.
     pub(crate) fn drop_empty(&mut self) {
         for level in &mut self.levels {
             level.filling.retain(|component| !component.is_empty());
@@ -148,7 +148,7 @@ impl Levels {
         }
     }
 
-    /// Drops what is not needed: empty sequences, and empty levels at the end beyond so many.
+    /// Drops empty sequences, and trailing empty levels beyond `level_count`.
     pub(crate) fn tidy(&mut self, level_count: usize) {
         self.drop_empty();
         while self.levels.len() > level_count && self.levels.last().is_some_and(Level::is_empty) {

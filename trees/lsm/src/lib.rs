@@ -1,20 +1,20 @@
-//! The leveled LSM-tree: levels of sorted sequences of runs, that fill and empty at one pace.
+//! The leveled LSM-tree: levels of sorted sequences of runs, which fill and empty at the same pace.
 //!
-//! Level 0 is the memtable, which the engine has. A flush becomes a sequence of level 1. When level 1 is
-//! full it is handed over: new flushes fill it anew, while what it had goes down, range by range, in step
-//! with them (LSbM §2: C and C′; bLSM's gear scheduler). The levels below do the same with what comes
-//! down. The lowest level, the bottom, has nearly everything.
+//! Level 0 is the engine's memtable. A flush becomes a sequence of level 1. When level 1 is full it is handed
+//! over: new flushes fill it again, while its old contents are moved down, range by range, in step with them
+//! (LSbM §2: C and C′; bLSM's gear scheduler). The levels below do the same with incoming data. The lowest
+//! level, the bottom, has nearly everything.
 //!
-//! What comes to the bottom is merged with its runs, or, where it is little, put into single pages of them
+//! Data moved into the bottom is merged with its runs, or, if it is little, written into single pages of them
 //! (TreeLine; decision 0049).
 //!
 //! `updates → moves → plan → write → install → TreeEdit`
 //!
 //! **Invariants**
-//! - A key's entries are newer the higher they lie, and so are the runs that have them, by their own word.
+//! - Upper levels have the newer entries of a key, and the newer runs by their own seqnos.
 //! - Within a sequence runs are disjoint and in key order.
-//! - A run is newer than every run below it among whose keys it has any.
-//! - Tombstones end at the bottom, where runs state the keys that they say everything of.
+//! - A run is newer than every run below it that has keys in common with its range.
+//! - Tombstones are dropped at the bottom, where runs record the ranges they cover.
 
 mod levels;
 mod options;

@@ -1,27 +1,27 @@
-//! The policy: how large levels are, when a level is handed over, how much of it is emptied at a time.
+//! The policy: how large levels are, when a level is handed over, and how much of it is emptied at a time.
 //!
 //! All of it is pure arithmetic over byte counts.
 //!
-//! Level 1 has a few flushes; the bottom has nearly everything; the levels between grow by one factor, as few
-//! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples what a
-//! level lets out with what it takes in: as much of what is emptied should have gone as of the level has been
-//! filled. What should have gone and has not is moved by jobs, out of the lowest level first.
+//! Level 1 has a few flushes; the bottom has nearly everything. The levels between grow by one factor, as few
+//! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples the
+//! output of a level with its input: the same fraction must have been emptied as has been filled. Jobs move
+//! the data that is overdue, out of the lowest level first.
 //!
-//! Flushes that come faster than jobs move fill level 1 beyond that, up to a bound that rises as moves go on:
-//! the gear rule once more, with room. More is handed over at once then, so that each byte of it makes
-//! fewer bytes of the levels below be written anew.
+//! Flushes that arrive faster than jobs move fill level 1 beyond its capacity, up to a bound that rises as
+//! moves progress: again the gear rule, with slack. More is handed over at once then, so that each byte
+//! causes fewer rewrites in the levels below.
 //!
-//! What replaces something is dead weight, or the old is, until they meet at the bottom. So the levels above
-//! it are smaller where much is replaced, a part of the bottom that [`LsmOptions::growth_factor`] says, and
-//! have less room beyond that.
+//! Of an overwrite, one of the two entries is garbage until they meet at the bottom. So under overwrites the
+//! levels above the bottom are smaller, a fraction of the bottom given by [`LsmOptions::growth_factor`], and
+//! have less slack beyond that.
 //!
-//! Where values of levels above the bottom lie outside for a while, a placement says whether all of this is
-//! reckoned for the bytes that are moved, or for the pairs ([`pair_sizes`]).
+//! If values of levels above the bottom are temporarily stored outside, a placement decides whether sizes are
+//! computed from the bytes moved, or from the pairs ([`pair_sizes`]).
 //!
 //! **Invariants**
 //! - A level is handed over only when the one above it is not being emptied: everything in a level is newer
-//!   than everything that its emptying part, and what lies below that, has.
-//! - Nor is it while the next one is full and waits to be handed over itself: its turn would never come.
+//!   than everything in its emptying part and below.
+//! - Nor is it handed over while the next one is full and waits for that itself: it would starve.
 
 pub(crate) mod pair_sizes;
 pub(crate) mod simulation;
@@ -33,58 +33,60 @@ use testudo_sequence::Overwrites;
 
 use crate::LsmOptions;
 
-/// One move takes no more than a flush out of a level, nor than about so many bytes …
+/// Maximum bytes of a move, if a flush is not smaller …
 const MOVE_BYTES: u64 = 16 << 20;
-/// … but as much as so many runs have.
+/// … but at least this many runs.
 const MOVE_RUNS: u64 = 4;
-/// What was handed over when it was more than so many halves of what a level should have goes without delay.
+/// Ratio to its capacity, in halves, from which a handed-over level is emptied without delay.
 const LATE_HALVES: u64 = 3;
-/// Flushes that come faster than moves may fill level 1 so many times more than it should be.
+/// Factor by which fast flushes may fill level 1 beyond its capacity.
 const PRESSED: u64 = 3;
-/// The same where everything replaces something.
+/// The same if all entries are overwrites.
 const PRESSED_IF_OVERWRITING: u64 = 1;
-/// Flushes of less than this part of a run are merged with each other, up to [`JOINED_RUNS`] runs.
+/// Flushes are merged with each other up to this many runs of bytes.
 const JOINED_RUNS: u64 = 4;
-/// No fewer sequences than these are merged because there are too many of them.
+/// Minimum number of sequences merged because there are too many of them.
 const MANY_PARTS: usize = 8;
-/// The last level above the bottom has this part of it at least, however little of its pairs the tree has.
+/// Inverse of the minimum fraction of the bottom in the last level above it, however small the tree's own
+/// share is.
 const WAITING_PARTS_MAX: u64 = 32;
-/// An idle tree leaves no more than this part of the bottom above it, where everything replaces something.
+/// Inverse of the maximum fraction of the bottom that an idle tree leaves above it, if all entries are
+/// overwrites.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 20;
-/// The same where everything is new: it is not dead weight.
+/// The same if all are new: they are not garbage.
 const IDLE_PARTS_IF_NEW: u64 = 1;
-/// The same where pages are updated: a key is to lie on one page, and scans on those beside it (TreeLine).
+/// The same if pages are updated: a key should be on one page, and scans on adjacent ones (TreeLine).
 const IDLE_PARTS_OF_PAGES: u64 = 128;
-/// About the most bytes that one piece of idle work lets out of a level.
+/// Approximate maximum bytes that one idle job moves out of a level.
 pub(crate) const IDLE_BYTES: u64 = 8 << 20;
 
 /// A record is rewritten about five times for each tenfold growth, so about this often for each doubling.
 pub(crate) const REWRITES_PER_DOUBLING: f64 = 1.5;
 
-/// Bytes of a level.
+/// Byte counts of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelBytes {
     pub(crate) filling: u64,
     pub(crate) emptying: u64,
-    /// What was there to empty at first.
+    /// Bytes at the start of emptying.
     pub(crate) began: u64,
 }
 
-/// Bytes of a tree.
+/// Byte counts of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeBytes {
     /// From level 1 on.
     pub(crate) levels: Vec<LevelBytes>,
     pub(crate) bottom: u64,
-    /// Of an entry of the bottom, on average.
+    /// Mean size of an entry of the bottom.
     pub(crate) bottom_entry: u64,
-    /// Of a flush, usually.
+    /// Usual size of a flush.
     pub(crate) flush: u64,
     pub(crate) overwrites: Overwrites,
 }
 
 impl TreeBytes {
-    /// About how many bytes are written where `bytes` are moved out of a level, if keys are spread evenly.
+    /// Approximate bytes written to move `bytes` out of a level, with uniformly distributed keys.
     pub(crate) fn move_bytes(&self, level: usize, bytes: u64) -> u64 {
         let LevelBytes { filling, emptying, .. } = self.levels[level];
         let all = if emptying > 0 { emptying } else { filling }.max(1);
@@ -93,7 +95,7 @@ impl TreeBytes {
         bytes + part_of(below, bytes as f64 / all as f64)
     }
 
-    /// Bytes of all of it.
+    /// Total bytes.
     pub(crate) fn total(&self) -> u64 {
         self.upper() + self.bottom
     }
@@ -104,13 +106,13 @@ impl TreeBytes {
     }
 }
 
-/// The usual bytes of a flush, after one of `bytes`.
+/// Returns the usual size of a flush, after one of `bytes`.
 pub(crate) fn usual_flush(before: u64, bytes: u64) -> u64 {
     if bytes >= before { bytes } else { before - (before - bytes) / 4 }
 }
 
 impl LsmOptions {
-    /// Bytes that fill the levels from level 1 to the last one above the bottom.
+    /// Capacities of the levels from level 1 to the last one above the bottom.
     pub(crate) fn capacities(&self, tree: &TreeBytes) -> Vec<u64> {
         let sizes = self.pair_sizes.of_levels();
         let flush = sizes.pairs_of(tree.flush).max(1);
@@ -129,14 +131,14 @@ impl LsmOptions {
         (0..=deeper).map(capacity).collect()
     }
 
-    /// How much the last level above a bottom of so many bytes has, if everything replaces something.
+    /// Capacity of the last level above a bottom of `bottom` bytes, if all entries are overwrites.
     fn waiting_if_overwriting(&self, bottom: u64) -> u64 {
         let most = bottom / u64::from(self.growth_factor);
         self.tree_share.waiting(most).max(bottom / WAITING_PARTS_MAX).min(most)
     }
 
-    /// How many levels there are between level 1 and the bottom, which is so many times as large. A level
-    /// that there is stays a little longer than it would be made.
+    /// Number of levels between level 1 and the bottom, which is `times` as large. An existing level is kept
+    /// a little longer than it would be created.
     fn deeper_levels(&self, times: f64, present: usize) -> i32 {
         let growth = f64::from(self.growth_factor);
         let (mut count, mut reach) = (0, growth);
@@ -147,7 +149,7 @@ impl LsmOptions {
         if present == count + 1 && times * 2.0 > reach { present } else { count }
     }
 
-    /// How many of the sequences that fill level 1 (their bytes, newest first) a flush is merged with: small
+    /// Number of sequences that fill level 1 (their bytes, newest first) with which a flush is merged: small
     /// ones are merged as in a binary counter.
     pub(crate) fn parts_to_join(&self, incoming: u64, parts: &[u64]) -> usize {
         let (mut total, mut count) = (incoming, 0);
@@ -160,8 +162,8 @@ impl LsmOptions {
         count
     }
 
-    /// Which of the sequences that fill level 1 (their bytes, newest first) are worth being one, because
-    /// there are far more of them than a query should look into: the neighbours that are smallest.
+    /// Returns the sequences that fill level 1 (their bytes, newest first) to merge if there are far too many
+    /// for a query: the smallest adjacent ones.
     pub(crate) fn parts_to_merge(&self, parts: &[u64]) -> Option<Range<usize>> {
         let count = usize_of(u64::from(self.level1_flushes)) * 2;
         let windows = (parts.len() > count.max(MANY_PARTS)).then(|| parts.windows(count.max(MANY_PARTS)))?;
@@ -169,12 +171,12 @@ impl LsmOptions {
         Some(from..from + window.len())
     }
 
-    /// Whether a flush is merged into the bottom at once: there is hardly more there than comes.
+    /// Whether a flush is merged straight into the bottom: the tree is no larger than the flush.
     pub(crate) fn goes_to_bottom(&self, incoming: u64, tree: &TreeBytes) -> bool {
         tree.upper() == 0 && tree.bottom <= incoming
     }
 
-    /// From how many bytes on a level is handed over; `capacities` are those of all levels.
+    /// Bytes from which a level is handed over; `capacities` are those of all levels.
     fn due_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
         let Some(capacity) = capacities.get(level) else { return 1 };
         let step = match level.checked_sub(1) {
@@ -185,7 +187,7 @@ impl LsmOptions {
         capacity.saturating_sub(early).max(1)
     }
 
-    /// Whether what fills a level is emptied from now on.
+    /// Whether a level is handed over now.
     pub(crate) fn hands_over(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> bool {
         let due = self.due_bytes(level, tree, capacities);
         let is_emptying = |level: usize| tree.levels[level].emptying > 0;
@@ -197,24 +199,23 @@ impl LsmOptions {
         tree.levels[level].filling >= due && !is_emptying(level) && !is_above_emptying && !is_next_waiting
     }
 
-    /// How many bytes are about to fill a level: as many as last time, if that was more than it should have.
+    /// Expected bytes of a filling level: as many as last time, if that exceeded its capacity.
     fn expected_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
         self.due_bytes(level, tree, capacities).max(tree.levels[level].began)
     }
 
-    /// How many bytes of what a level empties should have gone and have not.
+    /// Bytes of a level's emptying part that are overdue.
     fn due_to_go(&self, number: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
         let LevelBytes { filling, emptying, began } = tree.levels[number];
         let filled = filling as f64 / self.expected_bytes(number, tree, capacities) as f64;
         emptying.saturating_sub(part_of(began.max(emptying), 1.0 - filled))
     }
 
-    /// The move that is due, if one is: out of which level, and about how many bytes. Lower levels come
-    /// first, so that each keeps pace with what comes into it. When all do, what was handed over late goes
-    /// on.
+    /// Returns the move that is due, if any: its level and approximate bytes. Lower levels come first, so
+    /// that each keeps pace with its input. If none is behind, levels that were handed over late continue.
     pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
-        // Values come back to their keys there.
+        // Values move back to their keys there.
         let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / 4);
         let last = tree.levels.len().saturating_sub(1);
         let at_once = |number: usize| if number == last { into_bottom } else { at_once };
@@ -234,9 +235,9 @@ impl LsmOptions {
         all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of))
     }
 
-    /// About how many bytes moves should write before the next flush, because they are behind what comes in:
-    /// level 1 may have more than it should, the more, the more of what it empties has gone. So flushes wait
-    /// for equal parts of the moves, and while they come as fast as they can, more is handed over at once.
+    /// Approximate bytes that moves should write before the next flush, because they are behind the writes.
+    /// Level 1 may exceed its capacity in proportion to the emptied fraction. So flushes wait for equal parts
+    /// of the moves, and at full write speed more is handed over at once.
     pub(crate) fn behind_bytes(&self, tree: &TreeBytes, capacities: &[u64]) -> u64 {
         let (Some(level), Some(capacity)) = (tree.levels.first(), capacities.first()) else { return 0 };
         let capacity = (*capacity).max(tree.flush);
@@ -271,7 +272,7 @@ impl LsmOptions {
     }
 }
 
-/// A share of some bytes.
+/// Returns a fraction of `bytes`.
 #[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
 #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
 pub(crate) fn part_of(bytes: u64, share: f64) -> u64 {

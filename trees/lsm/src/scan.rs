@@ -1,10 +1,10 @@
-//! What the levels hold for the keys of one run of the bottom: the part that a scan goes through at a time.
+//! The sources of the levels for the keys of one run of the bottom, the part that a scan reads at a time.
 //!
-//! Where a compaction buffer has all of what a sequence says of a part, and in memory, its pieces are gone
-//! through in the place of the sequence (`scan/buffered_pieces.rs`).
+//! If a compaction buffer has everything of a sequence for a part, and in memory, its pieces are read instead
+//! of the sequence (`scan/buffered_pieces.rs`).
 //!
 //! **Invariants**
-//! - Parts follow each other from fence to fence of the bottom; before its first run is one part more.
+//! - Parts are consecutive, from fence to fence of the bottom, with one more part before its first run.
 
 pub(crate) mod buffered_pieces;
 pub(crate) mod buffered_scan;
@@ -22,12 +22,12 @@ use crate::{
     scan::{buffered_pieces::BufferedPieces, scan_charges::ScanCharges},
 };
 
-/// The runs of the bottom, each with what lies above it.
+/// The runs of the bottom, each with the data above it.
 #[derive(Debug)]
 pub(crate) struct LevelParts {
     levels: Arc<Levels>,
     charges: Arc<ScanCharges>,
-    /// What compaction buffers have may be read.
+    /// Compaction buffers that may be read instead of sequences.
     buffered: Option<Arc<BufferedPieces>>,
 }
 
@@ -36,7 +36,7 @@ impl LevelParts {
         Self { levels: Arc::clone(levels), charges: Arc::clone(charges), buffered: None }
     }
 
-    /// As [`LevelParts::new`], with what compaction buffers have in the place of sequences.
+    /// Like [`LevelParts::new`], reading compaction buffers instead of sequences where possible.
     pub(crate) fn with_buffers(
         levels: &Arc<Levels>,
         charges: &Arc<ScanCharges>,
@@ -45,7 +45,8 @@ impl LevelParts {
         Self { buffered: Some(Arc::clone(buffered)), ..Self::new(levels, charges) }
     }
 
-    /// Opens what the compaction buffer of a sequence has in its place, if that will do; whether it will.
+    /// Opens the pieces of a compaction buffer instead of its sequence, if they suffice; returns whether they
+    /// do.
     fn open_pieces(
         &self,
         component: &Component,
@@ -62,7 +63,7 @@ impl LevelParts {
         true
     }
 
-    /// About how many bytes a sequence has for one part.
+    /// Approximate bytes of a sequence for one part.
     fn part_bytes(&self, component: &Component, runs: u64) -> u64 {
         let parts = u64_of(self.levels.bottom.len()).max(1);
         let run_bytes = component.bytes() / u64_of(component.len()).max(1);

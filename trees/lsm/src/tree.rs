@@ -1,7 +1,7 @@
-//! The tree as the engine sees it: open, get, cursor, apply, jobs, statistics.
+//! The tree's interface to the engine: open, get, cursor, apply, jobs, statistics.
 //!
 //! **Invariants**
-//! - An `LsmTree` never changes; `apply` and `install` return the next one.
+//! - An `LsmTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
     cell::Cell,
@@ -55,22 +55,22 @@ pub struct LsmTree {
     options: LsmOptions,
     levels: Arc<Levels>,
     scan_charges: Arc<ScanCharges>,
-    /// Retained runs that were given up because they were damaged.
+    /// Retained runs that were dropped because of damage.
     damaged_runs: Arc<AtomicU64>,
-    /// The manifest knows it.
+    /// It is persisted in the manifest.
     is_stored: bool,
-    /// Bytes of all entries, once somebody has asked.
+    /// Bytes of all entries, computed on first use.
     user_bytes: OnceLock<u64>,
 }
 
 impl LsmTree {
-    /// An empty tree, which the manifest knows nothing of yet.
+    /// Creates an empty tree, which is not yet in the manifest.
     pub fn empty(options: LsmOptions, data: &Arc<DataFile>) -> Arc<Self> {
         let levels = Levels { next_object: 1, ..Levels::default() };
         Arc::new(Self::of(options, data, levels, false))
     }
 
-    /// The tree that `objects` describe; empty if there are none. Reads no pages.
+    /// Opens the tree that `objects` describe; empty if there are none. Reads no pages.
     ///
     /// Errors: `Corruption` if the objects contradict each other or the live extents.
     pub fn open(
@@ -91,14 +91,14 @@ impl LsmTree {
         Self { data, options, levels, scan_charges, damaged_runs, is_stored, user_bytes }
     }
 
-    /// The next state of the tree.
+    /// Creates the next state of the tree.
     fn next(&self, options: LsmOptions, levels: Levels, is_stored: bool) -> Arc<Self> {
         let (scan_charges, damaged_runs) = (Arc::clone(&self.scan_charges), Arc::clone(&self.damaged_runs));
         Arc::new(Self { scan_charges, damaged_runs, ..Self::of(options, &self.data, levels, is_stored) })
     }
 
-    /// Looks `key` up in the sequences behind the first `passed` ones, which becomes the number of sequences
-    /// up to the one that answers.
+    /// Looks up `key` in the sequences after the first `passed` ones, and sets `passed` to the number of
+    /// sequences searched, including the one that answers.
     #[inline]
     fn find(&self, key: &[u8], hash: u64, access: Access<'_>, passed: &mut u32) -> Result<Lookup> {
         let done = *passed;
@@ -136,11 +136,10 @@ impl LsmTree {
         }
     }
 
-    /// Stacks the operands `newest`, which the source number `passed` holds, upon what older sources say of
-    /// `key`.
+    /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of `key`.
     ///
-    /// The progress of `access` stays where they were found: a query that misses a page further down has to
-    /// collect them again.
+    /// The progress of `access` stays at the source of the operands: a query that misses a page further down
+    /// has to collect them again.
     #[cold]
     fn find_below(
         &self,
@@ -171,7 +170,7 @@ impl LsmTree {
         Ok(Lookup::Found(kind, stack, Neighbours::default()))
     }
 
-    /// Writes what was planned; the levels with it in its place.
+    /// Writes the planned destinations; returns the levels with them installed.
     fn finish(
         mut levels: Levels,
         mut destinations: Vec<Destination>,
@@ -185,12 +184,12 @@ impl LsmTree {
         Ok(levels)
     }
 
-    /// The edit that makes `levels` the tree.
+    /// Creates the edit whose tree has `levels`.
     fn edit(&self, mut levels: Levels, work: &Work) -> TreeEdit {
         let capacities = self.options.capacities(&levels.to_bytes());
         levels.tidy(capacities.len());
         levels.trim_retained(self.options.retained_percent);
-        debug_assert!(levels.next_object >= self.levels.next_object, "ids of objects are never used again");
+        debug_assert!(levels.next_object >= self.levels.next_object, "object ids are never reused");
         let known = levels.retained_runs();
         let given_up = self
             .levels
@@ -206,7 +205,7 @@ impl LsmTree {
         TreeEdit { tree: self.next(options, levels, true), changes }
     }
 
-    /// `levels` with updates as the newest sequence of level 1, merged with nothing.
+    /// Returns `levels` with updates as the newest sequence of level 1, without a merge.
     fn put_on_top(&self, work: &Work, updates: &dyn Updates, sizes: &LsmOptions) -> Result<Levels> {
         let mut levels = (*self.levels).clone();
         let runs = write_updates(work, updates, sizes.run_bytes)?;
@@ -430,7 +429,7 @@ impl Movable for LsmTree {
     }
 
     fn job_while_left(&self) -> Option<Job> {
-        // Flushes go on, and queries look into all that they leave.
+        // Flushes continue, and queries search everything that they leave.
         self.pick_job(false)
     }
 

@@ -1,5 +1,4 @@
-//! From a batch of updates to the next levels: what goes where is planned from sizes, then written, then put
-//! in its place.
+//! The path from a batch of updates to the next levels: planned from sizes, then written, then installed.
 //!
 //! `moves → plan → destination → write → install`; reading entries and writing begin in `write`.
 

@@ -1,4 +1,4 @@
-//! Where a moving keyspace stands: which keys are in which of its two trees, and which way the border goes.
+//! The course of a migration: which keys are in which of its two trees, and the direction of the border.
 //!
 //! **Invariants**
 //! - Each key belongs to exactly one side.
@@ -11,37 +11,37 @@ use crate::Slot;
 /// One of the two trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The one that is left.
+    /// The source.
     From,
-    /// The one where the keyspace goes.
+    /// The destination.
     To,
 }
 
-/// Both, that which is left first.
+/// Both, the source first.
 pub(crate) const SIDES: [Side; 2] = [Side::From, Side::To];
 
 /// The border between the trees of a moving keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// Going up, keys before it have moved; going down, it and those behind it.
+    /// Going up, keys before it have moved; going down, keys from it on.
     pub(crate) border: Vec<u8>,
     pub(crate) heading: Heading,
-    /// Nothing counts in the tree where the keyspace goes but its own keys. After a turn it may still have
-    /// dead entries beyond the border, which go before anything is put there.
+    /// Only its own keys count in the destination tree. After a turn it may still have garbage beyond the
+    /// border, which is removed before any piece is added.
     pub(crate) is_cut: bool,
-    /// The objects of the tree that is left.
+    /// Slot of the source tree's objects.
     pub(crate) from: Slot,
-    /// The objects of the tree where the keyspace goes.
+    /// Slot of the destination tree's objects.
     pub(crate) to: Slot,
 }
 
 impl Course {
-    /// Nothing has moved yet out of the tree whose objects are in `from`.
+    /// Starts a migration of the tree whose objects are in `from`.
     pub fn beginning(from: Slot) -> Self {
         Self { border: Vec::new(), heading: Heading::Up, is_cut: true, from, to: from.other() }
     }
 
-    /// Back to where the keyspace comes from, from here.
+    /// Reverses the migration at the current border.
     #[must_use]
     pub fn turned(&self) -> Self {
         Self {
@@ -53,12 +53,12 @@ impl Course {
         }
     }
 
-    /// With another border.
+    /// Returns the course with another border.
     pub(crate) fn at(&self, border: Vec<u8>) -> Self {
         Self { border, ..self.clone() }
     }
 
-    /// The keys of a side.
+    /// Returns the keys of a side.
     pub(crate) fn keys_of(&self, side: Side) -> KeyBounds {
         let border = Some(self.border.clone());
         match (side, self.heading) {
@@ -67,14 +67,14 @@ impl Course {
         }
     }
 
-    /// The side that has `key`.
+    /// Returns the side that has `key`.
     #[inline]
     pub(crate) fn side_of(&self, key: &[u8]) -> Side {
         let is_before = key < self.border.as_slice();
         if is_before == (self.heading == Heading::Up) { Side::To } else { Side::From }
     }
 
-    /// The side that has the least keys, then the other.
+    /// Returns the side with the least keys, then the other.
     pub(crate) fn in_key_order(&self) -> [Side; 2] {
         match self.heading {
             Heading::Up => [Side::To, Side::From],
@@ -82,7 +82,8 @@ impl Course {
         }
     }
 
-    /// The keys between the border and `next`, which is where it goes; all that is left, if there is no next.
+    /// Returns the keys between the border and `next`, the border's next position; all remaining ones if
+    /// there is none.
     pub(crate) fn piece_up_to(&self, next: Option<&[u8]>) -> KeyBounds {
         let rest = self.keys_of(Side::From);
         let next = next.map(<[u8]>::to_vec);

@@ -1,11 +1,11 @@
-//! Bytes of the object that says where a moving keyspace stands. Only this file knows them.
+//! Encoding of the object with the course of a migration, known only to this file.
 //!
-//! format u8 = 1 · slot of the tree that is left u8 · slot of the tree where the keyspace goes u8 · flags
-//! u8, 1 if the border goes down + 2 if the tree where the keyspace goes has entries beyond the border that
-//! are to be cut off · border, u32 length and bytes.
+//! format u8 = 1 · slot of the source tree u8 · slot of the destination tree u8 · flags u8, 1 if the
+//! border goes down + 2 if the destination tree has entries beyond the border that must be cut off · border,
+//! u32 length and bytes.
 //!
 //! **Invariants**
-//! - What decodes has two slots of trees, and a border that can be one.
+//! - A decoded course has two slots of trees, and a valid border.
 
 use testudo_base::{
     MAX_KEY_BYTES,
@@ -20,7 +20,7 @@ const GOES_DOWN: u8 = 1;
 const IS_UNCUT: u8 = 2;
 
 impl Course {
-    /// Bytes for the manifest.
+    /// Encodes the course for the manifest.
     pub fn encode(&self) -> Vec<u8> {
         let down = if self.heading == Heading::Down { GOES_DOWN } else { 0 };
         let uncut = if self.is_cut { 0 } else { IS_UNCUT };
@@ -29,6 +29,8 @@ impl Course {
         out
     }
 
+    /// Decodes a course.
+    ///
     /// Errors: [`Damage`] if [`Course::encode`] cannot have written `bytes`.
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(bytes);

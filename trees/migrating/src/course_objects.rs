@@ -1,5 +1,4 @@
-//! The objects of a moving keyspace in the manifest: those of two trees, and the one that says where it
-//! stands.
+//! The objects of a moving keyspace in the manifest: those of two trees, and the one with the course.
 
 use testudo_base::{KeyspaceId, codec::Damage};
 use testudo_storage::Change;
@@ -10,8 +9,7 @@ use crate::{
 };
 
 impl Course {
-    /// Where a moving keyspace stands, and the objects of both trees: of the one that is left, and of the one
-    /// where it goes.
+    /// Returns the course of a moving keyspace, and the objects of the source and the destination tree.
     ///
     /// Errors: [`Damage`] if the objects contradict each other.
     pub fn divide(mut objects: Objects) -> Result<(Self, Objects, Objects), Damage> {
@@ -21,17 +19,17 @@ impl Course {
         if objects.is_empty() { Ok((course, from, to)) } else { Err(Damage("objects of no tree")) }
     }
 
-    /// Both trees as they change their objects.
+    /// Returns the slots of the source and destination objects.
     pub fn slots(&self) -> (Slot, Slot) {
         (self.from, self.to)
     }
 
-    /// The change that makes this durable.
+    /// Returns the change that makes the course durable.
     pub fn put(&self, keyspace: KeyspaceId) -> Change {
         Change::PutObject(keyspace, BORDER, self.encode())
     }
 
-    /// The change at the end.
+    /// Returns the change that deletes it at the end.
     pub(crate) fn delete(keyspace: KeyspaceId) -> Change {
         Change::DeleteObject(keyspace, BORDER)
     }

@@ -7,7 +7,7 @@ use testudo_contract::Tree;
 use testudo_run::{BoundedCursor, KeyBounds, ScanLimits};
 use testudo_sequence::Parts;
 
-/// Two trees, each with its keys; the one with the least keys first.
+/// Two trees with their ranges of keys; the lesser range first.
 pub(crate) struct Halves {
     pub(crate) trees: [(Arc<dyn Tree>, KeyBounds); 2],
     pub(crate) limits: ScanLimits,

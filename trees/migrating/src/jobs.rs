@@ -1,11 +1,11 @@
-//! What moves a keyspace: its jobs, in two halves (decision 0044).
+//! The jobs of a migration, in two halves (decision 0044).
 //!
-//! A piece is read from the tree that is left, and written as runs of the bottom of the other. A flush into
-//! what is left makes it worthless; it is then moved while nothing is flushed. Pieces are small for that.
+//! A piece is read from the source tree, and written as runs of the bottom of the destination. A flush into
+//! the source invalidates it; it is then moved while no flush runs. So pieces are small.
 //!
 //! **Invariants**
-//! - A piece is put into the tree only if that which it was read from is still what is left.
-//! - After a turn nothing is put before what is dead beyond the border was cut off.
+//! - A piece is installed only if the source is still the tree that it was read from.
+//! - After a turn, no piece is installed before garbage beyond the border was cut off.
 
 use std::sync::Arc;
 
@@ -20,22 +20,21 @@ use crate::{
     migrating::Last,
 };
 
-/// Full runs of a piece: enough that what it takes beside is little, few enough that it is done in some tens
-/// of milliseconds.
+/// Full runs per piece: enough to keep the overhead small, few enough to finish in some tens of milliseconds.
 const RUNS_OF_A_PIECE: u64 = 2;
 
-/// What is to be done.
+/// Action of a job.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// The tree where the keyspace goes is cut at the border.
+    /// Cuts the destination tree at the border.
     Cut,
-    /// The next piece moves.
+    /// Moves the next piece.
     Move,
     /// A job of one of the trees.
     Own(Side, Job),
 }
 
-/// What a job has written, and for which state.
+/// Output of a job, with the state it was prepared for.
 enum Done {
     Cut { to: Arc<dyn Tree>, edit: TreeEdit },
     Moved { from: Arc<dyn Tree>, course: Course, piece: Option<Piece>, next: Option<Vec<u8>> },
@@ -52,11 +51,10 @@ fn newest_seqno(tree: &Arc<dyn Tree>) -> Seqno {
 }
 
 impl Migrating {
-    /// The next job: pieces, and between them what the trees have to do by themselves, in turns. A tree that
-    /// flushes wait for comes first.
+    /// Picks the next job: pieces alternate with jobs of the trees. A tree that flushes wait for comes first.
     pub(crate) fn pick(&self) -> Job {
         if !self.course.is_cut {
-            let what = "cut a tree where its keyspace turned round";
+            let what = "cut a tree after a turn";
             return Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Cut) };
         }
         let is_behind = |side: Side| self.tree_of(side).behind_bytes() > 0;
@@ -76,7 +74,7 @@ impl Migrating {
         }
     }
 
-    /// What one of the trees has to do by itself.
+    /// Picks a job of one of the trees.
     fn own_job(&self, side: Side) -> Option<(Side, Job)> {
         let job = match side {
             Side::From => movable(&self.from).job_while_left(),
@@ -115,7 +113,7 @@ impl Migrating {
         if rest.is_empty() {
             return Ok(Done::Moved { from, course, piece: None, next: None });
         }
-        // Values that come back to their keys make a piece larger than what it is read from.
+        // Values that move back to their keys make a piece larger than its input.
         let parts =
             work.values.as_ref().map_or(1, |values| values.parts_with_values(from.stats().stored_bytes));
         let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes() / parts)?;
@@ -137,7 +135,7 @@ impl Migrating {
     }
 
     pub(crate) fn install_job(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
-        // What another tree has prepared is nothing to this one.
+        // Ignore jobs prepared by another tree.
         match prepared.into() {
             Some(Done::Cut { to, edit }) if Arc::ptr_eq(&to, &self.to) => {
                 let course = Course { is_cut: true, ..self.course.clone() };
@@ -165,12 +163,12 @@ impl Migrating {
         }
     }
 
-    /// Whether the trees are where they were.
+    /// Whether the border and heading are unchanged.
     fn keeps_place(&self, before: &Course) -> bool {
         (before.border.as_slice(), before.heading) == (self.course.border.as_slice(), self.course.heading)
     }
 
-    /// The state after a piece up to `next` has moved, which is the tree where the keyspace goes if all has.
+    /// Returns the state after a piece up to `next` has moved; the destination tree if it was the last.
     fn with_moved(&self, work: &Work, piece: Option<Piece>, next: Option<Vec<u8>>) -> Result<TreeEdit> {
         let mut changes = Vec::new();
         let mut to = Arc::clone(&self.to);

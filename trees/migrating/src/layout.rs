@@ -1,4 +1,4 @@
-//! Which runs count for which keys, for salvage, which opens no tree.
+//! The runs that count, with their ranges of keys, for salvage, which opens no tree.
 
 use testudo_contract::{PartUse, RunUse};
 use testudo_run::KeyBounds;
@@ -8,7 +8,7 @@ use crate::{
     course::{SIDES, Side},
 };
 
-/// The parts of a tree as far as they count inside `keys`.
+/// Clips the parts of a tree to `keys`.
 fn within(parts: Vec<PartUse>, keys: &KeyBounds) -> Vec<PartUse> {
     let clip = |PartUse::Run(RunUse { reference, mut counts_in })| {
         counts_in.iter_mut().for_each(|bounds| *bounds = bounds.intersection(keys));
@@ -19,7 +19,7 @@ fn within(parts: Vec<PartUse>, keys: &KeyBounds) -> Vec<PartUse> {
 }
 
 impl Course {
-    /// The parts of both trees, each as far as it counts for the keys of its tree.
+    /// Returns the parts of both trees, each clipped to the keys of its tree.
     pub fn layout(&self, from: Vec<PartUse>, to: Vec<PartUse>) -> Vec<PartUse> {
         let of_side = |side: Side, parts| within(parts, &self.keys_of(side));
         SIDES.into_iter().zip([from, to]).flat_map(|(side, parts)| of_side(side, parts)).collect()

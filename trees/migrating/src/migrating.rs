@@ -1,8 +1,8 @@
-//! The tree of a moving keyspace as the engine sees it.
+//! The tree of a moving keyspace, as the engine sees it.
 //!
 //! **Invariants**
-//! - It never changes; `apply` and `install` return the next one.
-//! - Neither tree is asked for a key of the other, or told of one.
+//! - It is immutable; `apply` and `install` return the next one.
+//! - No tree is queried for, or updated with, keys of the other.
 
 use std::sync::Arc;
 
@@ -22,30 +22,30 @@ use crate::{
     split_updates::UpdatesWithin,
 };
 
-/// Which job was done last.
+/// Kind of the last job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// One of the tree that is left.
+    /// A job of the source tree.
     #[default]
     OfFrom,
-    /// One of the tree where the keyspace goes.
+    /// A job of the destination tree.
     OfTo,
-    /// A piece has moved.
+    /// A piece was moved.
     Move,
 }
 
 /// Two trees and the border between them.
 #[derive(Clone, Debug)]
 pub struct Migrating {
-    /// The tree that is left.
+    /// The source tree.
     pub(crate) from: Arc<dyn Tree>,
-    /// The tree where the keyspace goes.
+    /// The destination tree.
     pub(crate) to: Arc<dyn Tree>,
     pub(crate) course: Course,
     pub(crate) last: Last,
 }
 
-/// What a step of reclaiming is about.
+/// Target of a reclaim step.
 #[derive(Clone, Debug)]
 struct OfSide {
     side: Side,
@@ -59,7 +59,7 @@ impl OfSide {
 }
 
 impl Migrating {
-    /// The tree of a keyspace that stands where `course` says.
+    /// Creates the tree of a keyspace at `course`.
     pub fn new(course: Course, from: Arc<dyn Tree>, to: Arc<dyn Tree>) -> Arc<Self> {
         Arc::new(Self { from, to, course, last: Last::default() })
     }
@@ -71,7 +71,7 @@ impl Migrating {
         }
     }
 
-    /// With another state of one of the trees.
+    /// Replaces the state of one of the trees.
     pub(crate) fn with(mut self, side: Side, tree: Arc<dyn Tree>) -> Self {
         match side {
             Side::From => self.from = tree,
@@ -80,7 +80,7 @@ impl Migrating {
         self
     }
 
-    /// Lets each tree take its part of the updates.
+    /// Applies to each tree its part of the updates.
     fn apply_by(
         &self,
         work: &Work,
@@ -98,7 +98,7 @@ impl Migrating {
         Ok(TreeEdit { tree: Arc::new(next), changes })
     }
 
-    /// Nothing counts in the tree where the keyspace goes that has not moved.
+    /// Checks that only keys that have moved count in the destination tree.
     fn check_cut(&self) -> Result<()> {
         let left = self.course.keys_of(Side::From);
         if !self.course.is_cut || left.is_empty() {
@@ -124,7 +124,7 @@ impl Tree for Migrating {
     }
 
     fn load_pages(&self, pages: &[PageAddress]) -> Result<()> {
-        // Each knows which of its own runs may be damaged.
+        // Each tree tracks damage of its own runs.
         self.to.load_pages(pages).or_else(|_| self.from.load_pages(pages))
     }
 
@@ -144,7 +144,7 @@ impl Tree for Migrating {
 
     fn on_top_bytes(&self, memory_bytes: u64) -> u64 {
         let most = SIDES.map(|side| self.tree_of(side).on_top_bytes(memory_bytes)).into_iter().max();
-        // Each has runs of its own.
+        // Each has its own runs.
         most.unwrap_or(0) + SIDES.map(|side| self.tree_of(side).on_top_bytes(0)).into_iter().sum::<u64>()
     }
 

@@ -1,8 +1,8 @@
-//! Slots: which of the objects of a keyspace belong to which of its trees.
+//! Slots: the assignment of a keyspace's objects to its trees.
 //!
-//! The top four bits of an object's id are a slot, 0 for trees that have never moved, from 8 on for what lies
-//! beside trees. A tree knows nothing of
-//! it: [`Slotted`] puts the slot into the changes of its edits. What has moved stays in its slot.
+//! The top four bits of an object's id are a slot: 0 for trees that have never migrated, from 8 on for
+//! objects outside trees. A tree is unaware of it: [`Slotted`] puts the slot into the changes of its edits.
+//! After a migration a tree keeps its slot.
 //!
 //! **Invariants**
 //! - Trees have slot 0 or 1; slot 7 has one object, the border.
@@ -17,22 +17,22 @@ use testudo_contract::{
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_storage::{Change, PageAddress};
 
-/// Where the slot is in an id.
+/// Position of the slot in an id.
 const SHIFT: u32 = 60;
-/// Slots of trees.
+/// Number of slots for trees.
 const TREES: u8 = 2;
-/// The object that says where a moving keyspace stands.
+/// The object with the course of a migration.
 pub(crate) const BORDER: ObjectId = ObjectId(7 << SHIFT);
 
 /// The objects of a tree.
 pub type Objects = BTreeMap<ObjectId, Arc<[u8]>>;
 
-/// Which objects are those of a tree.
+/// The slot of a tree's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(u8);
 
 impl Slot {
-    /// The slot with this number, if trees can have it.
+    /// Returns the slot with this number, if it is one for trees.
     pub(crate) fn of_tree(number: u8) -> Option<Self> {
         (number < TREES).then_some(Self(number))
     }
@@ -41,7 +41,7 @@ impl Slot {
         self.0
     }
 
-    /// The one for a tree beside one that has this.
+    /// Returns the slot for a second tree.
     #[must_use]
     pub(crate) fn other(self) -> Self {
         Self((self.0 + 1) % TREES)
@@ -52,7 +52,7 @@ impl Slot {
         ObjectId(u64::from(self.0) << SHIFT | inner.0)
     }
 
-    /// Takes the objects of this slot, with the ids that the tree knows.
+    /// Removes the objects of this slot from `objects`, and returns them with the tree's own ids.
     pub(crate) fn take(self, objects: &mut Objects) -> Objects {
         let is_inside = |id: &ObjectId| id.0 >> SHIFT == u64::from(self.0);
         let all = std::mem::take(objects).into_iter();
@@ -62,7 +62,7 @@ impl Slot {
         taken.into_iter().map(|(id, bytes)| (inner(id), bytes)).collect()
     }
 
-    /// The objects of a keyspace that is not on its way, and their slot.
+    /// Returns the objects of a keyspace that is not migrating, and their slot.
     ///
     /// Errors: [`Damage`] if they are in more than one.
     pub fn at_rest(mut objects: Objects) -> std::result::Result<(Self, Objects), Damage> {
@@ -73,7 +73,7 @@ impl Slot {
         if objects.is_empty() { Ok((slot, own)) } else { Err(Damage("a tree has objects in two slots")) }
     }
 
-    /// The tree whose objects are in this slot, as it changes those.
+    /// Wraps a tree so that its changes use this slot.
     pub fn with(self, tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
         if self == Self::default() { tree } else { Arc::new(Slotted { slot: self, tree }) }
     }

@@ -1,4 +1,4 @@
-//! Updates for one of the two trees: those whose keys are its own.
+//! The part of updates for one of the two trees.
 
 use std::{fmt, ops::Deref};
 
@@ -6,7 +6,7 @@ use testudo_base::{Cursor, Result, Seqno};
 use testudo_contract::Updates;
 use testudo_run::{BoundedCursor, KeyBounds};
 
-/// The updates with keys inside bounds, of which there are some.
+/// The updates with keys inside bounds; not empty.
 pub(crate) struct UpdatesWithin<U> {
     updates: U,
     keys: KeyBounds,
@@ -18,7 +18,7 @@ where
     U: Deref,
     U::Target: Updates,
 {
-    /// Those of `updates` with keys inside `keys`; `None` if there are none.
+    /// Restricts `updates` to `keys`; `None` if none remain.
     pub(crate) fn of(updates: U, keys: &KeyBounds) -> Result<Option<Self>> {
         if keys.is_empty() {
             return Ok(None);

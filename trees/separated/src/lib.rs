@@ -1,12 +1,12 @@
-//! A tree of any family that keeps large values in value segments beside it (decision 0045).
+//! A tree of any family with its large values in separate value segments (decision 0045).
 //!
-//! [`SeparatedTree`] stands between the engine and a tree: where the tree writes runs it puts values into
-//! segments and references in their place. Of what the tree answers to `get` it reads the values; cursors
-//! show references. The tree merges references as it merges values, and reports those that it drops.
+//! [`SeparatedTree`] wraps a tree. When the tree writes runs, the wrapper puts values into segments and
+//! writes references instead. For `get` it reads the values of returned references; cursors return the
+//! references. The tree merges references like values, and reports dropped ones.
 //!
 //! **Invariants**
-//! - A value is written before the reference to it, in one edit with it.
-//! - What an edit says of dead values is what the work of that very edit has dropped.
+//! - A value is written before the reference to it, in the same edit.
+//! - The garbage counts of an edit are exactly the drops of its own work.
 
 mod objects;
 mod placing;

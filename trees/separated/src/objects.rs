@@ -1,8 +1,8 @@
-//! The objects of value segments and value logs, beside those of the tree.
+//! The objects of value segments and value logs, in addition to those of the tree.
 //!
 //! **Invariants**
-//! - The highest bit of an object's id says that it is a segment's or, with the third highest, a value log's;
-//!   the others are the id of that.
+//! - The highest bit of an object's id marks a segment or, with the third highest, a value log; the other
+//!   bits are its id.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use testudo_run::{Run, RunRef};
 use testudo_storage::{Change, DataFile};
 use testudo_values::{Segment, SegmentRecord, SegmentSet, ValueLogRecord};
 
-/// Set in the ids of segments' objects.
+/// Set in the object ids of segments.
 const SEGMENT_BIT: u64 = 1 << 63;
 
 /// Objects of a keyspace, by id.
 pub(crate) type Objects = BTreeMap<ObjectId, Arc<[u8]>>;
 
-/// Set as well in those of value logs. Run ids never come so far: those of readers begin with the bit above
-/// it, and without this one.
+/// Also set in the object ids of value logs. Run ids never get that large: those of readers begin with the
+/// bit above it, and without this one.
 const VALUE_LOG_BIT: u64 = 1 << 61;
 
-/// The objects of the tree, and those of its segments. Those of value logs are in neither.
+/// Splits the objects of the tree from those of its segments. Those of value logs are in neither.
 pub fn split_objects(mut objects: Objects) -> (Objects, Objects) {
     let mut segments = objects.split_off(&ObjectId(SEGMENT_BIT));
     segments.retain(|id, _| !is_value_log(*id));
@@ -37,7 +37,7 @@ fn object_of_log(record: &ValueLogRecord) -> ObjectId {
     ObjectId(SEGMENT_BIT | VALUE_LOG_BIT | record.id.0)
 }
 
-/// The value logs of a keyspace.
+/// Returns the value logs of a keyspace.
 ///
 /// Errors: [`Damage`] if an object contradicts itself.
 pub fn value_logs(objects: &Objects) -> std::result::Result<Vec<ValueLogRecord>, Damage> {
@@ -45,19 +45,19 @@ pub fn value_logs(objects: &Objects) -> std::result::Result<Vec<ValueLogRecord>,
     let record_of = |(id, bytes): (&ObjectId, &Arc<[u8]>)| {
         let record = ValueLogRecord::decode(bytes)?;
         let is_its_own = object_of_log(&record) == *id;
-        is_its_own.then_some(record).ok_or(Damage("the object of a value log is another one's"))
+        is_its_own.then_some(record).ok_or(Damage("the object of a value log has another id"))
     };
     of_logs.map(record_of).collect()
 }
 
-/// The changes with which a value log becomes part of the durable state.
+/// Returns the changes that add a value log to the durable state.
 pub fn put_value_log(record: &ValueLogRecord) -> Vec<Change> {
     let mut changes = vec![Change::PutObject(record.keyspace, object_of_log(record), record.encode())];
     changes.extend(record.spans.iter().map(|span| Change::References(*span, 1)));
     changes
 }
 
-/// The changes with which it is no part of it any more.
+/// Returns the changes that remove it from the durable state.
 pub fn release_value_log(record: &ValueLogRecord) -> Vec<Change> {
     let mut changes: Vec<_> = record.spans.iter().map(|span| Change::References(*span, -1)).collect();
     changes.push(Change::DeleteObject(record.keyspace, object_of_log(record)));
@@ -71,10 +71,10 @@ fn object_of(segment: &Segment) -> ObjectId {
 fn record_of(id: ObjectId, bytes: &[u8]) -> std::result::Result<SegmentRecord, Damage> {
     let record = SegmentRecord::decode(bytes)?;
     let is_its_own = record.id.0 == id.0 & !SEGMENT_BIT;
-    is_its_own.then_some(record).ok_or(Damage("the object of a segment is another segment's"))
+    is_its_own.then_some(record).ok_or(Damage("the object of a segment has another id"))
 }
 
-/// The segments that `objects` describe. Reads no pages.
+/// Loads the segments that `objects` describe. Reads no pages.
 ///
 /// Errors: `Corruption` if they contradict themselves or the live extents.
 pub(crate) fn load(data: &Arc<DataFile>, keyspace: KeyspaceId, objects: &Objects) -> Result<SegmentSet> {
@@ -88,7 +88,7 @@ pub(crate) fn load(data: &Arc<DataFile>, keyspace: KeyspaceId, objects: &Objects
     Ok(segments)
 }
 
-/// Which runs the objects of segments name: all of each counts. For salvage.
+/// Returns the runs named by the objects of segments; each counts completely. For salvage.
 ///
 /// Errors: [`Damage`] if they contradict themselves.
 pub fn read_layout(objects: &Objects) -> std::result::Result<Vec<PartUse>, Damage> {
@@ -100,7 +100,7 @@ pub fn read_layout(objects: &Objects) -> std::result::Result<Vec<PartUse>, Damag
     objects.iter().map(part).collect()
 }
 
-/// The segments whose values lie under their numbers, and the runs that they are in. For salvage.
+/// Returns the segments whose values are addressed by numbers, with their runs. For salvage.
 ///
 /// Errors: [`Damage`] if an object contradicts itself.
 pub fn logged_runs(objects: &Objects) -> std::result::Result<Vec<(RunId, RunRef)>, Damage> {
@@ -110,7 +110,7 @@ pub fn logged_runs(objects: &Objects) -> std::result::Result<Vec<(RunId, RunRef)
     logged.map(|record| record.map(|record| (record.id, record.run))).collect()
 }
 
-/// The changes from the segments `old` to `new`: pages that are given back, and the rest.
+/// Returns the changes from the segments `old` to `new`: released pages, and the rest.
 pub(crate) fn changes_between(
     old: &SegmentSet,
     new: &SegmentSet,

@@ -1,16 +1,16 @@
-//! Puts values outside the runs of the tree while these are written, and back into them.
+//! Moves values out of the runs that a tree writes, and back into them.
 //!
-//! Values of large pairs go out wherever they are written. Those of medium pairs go out above the lowest
-//! levels of the tree, into transient segments; where a reference to one of these comes to there, its value
-//! takes its place. Each sequence of runs that is written has a [`Placer`]; they share the segments that are
-//! being written.
+//! Values of large pairs are moved outside wherever they are written. Those of medium pairs are moved outside
+//! above the lowest levels of the tree, into transient segments. When a reference to one of these reaches the
+//! lowest levels, its value replaces it. Each sequence of runs being written has a [`Placer`]; placers share
+//! the open segments.
 //!
-//! Where the thresholds of a keyspace move, what is written is counted for what it costs to have values of
-//! large pairs outside, or beside their keys (decision 0053).
+//! If the thresholds of a keyspace are adaptive, writes are counted for the cost of storing values of large
+//! pairs outside, or with their keys (decision 0053).
 //!
 //! **Invariants**
-//! - The keys of a segment ascend: a sequence takes an open segment only if all keys of that come before.
-//! - A value is written before the reference to it is shown to anybody.
+//! - The keys of a segment ascend: a sequence takes an open segment only if all its keys come before.
+//! - A value is written before the reference to it is visible to anyone.
 
 use std::collections::BTreeMap;
 
@@ -27,46 +27,46 @@ use testudo_values::{
 
 use crate::resolve::damaged;
 
-/// How values are separated.
+/// Settings of value separation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which values, where the thresholds are at present.
+    /// Classes of values, by the current thresholds.
     pub placement: Placement,
-    /// Bytes of values of a full segment.
+    /// Bytes of values in a full segment.
     pub segment_bytes: u64,
-    /// If the thresholds move.
+    /// Present if the thresholds are adaptive.
     pub watched: Option<Watched>,
 }
 
-/// What is counted of a keyspace whose thresholds move.
+/// Measurements of a keyspace with adaptive thresholds.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// By which pairs count as large.
+    /// Placement whose large class is measured.
     pub placement: Placement,
-    /// Where their values are.
+    /// Current location of their values.
     pub large_values: LargeValues,
-    /// What that costs, and what the other way would.
+    /// Cost of that location, and of the alternative.
     pub costs: Arc<ValueCosts>,
 }
 
-/// By thresholds that move, nothing goes outside in keyspaces of less than so many segments …
+/// With adaptive thresholds, minimum size in segments of a keyspace with values outside …
 const SEGMENTS_MIN: u64 = 2;
-/// … nor of updates of which less than this part of a segment would.
+/// … and inverse of the minimum fraction of a segment that an update must move outside.
 const SEGMENT_PARTS: u64 = 16;
 
-/// Whether values of a keyspace of so many bytes are not worth segments of their own. Where thresholds move,
-/// its tree does without a [`SeparatedTree`](crate::SeparatedTree) then.
+/// Whether the values of a keyspace with `keyspace_bytes` are too few for segments. With adaptive thresholds,
+/// its tree then has no [`SeparatedTree`](crate::SeparatedTree).
 pub fn is_too_small_for_segments(segment_bytes: u64, keyspace_bytes: u64) -> bool {
     keyspace_bytes < SEGMENTS_MIN * segment_bytes
 }
 
 impl Settings {
-    /// Whether so many bytes of values that come in together are.
+    /// Whether an update has enough values to move them outside.
     pub(crate) fn are_many(&self, outlying_bytes: u64) -> bool {
         self.watched.is_none() || outlying_bytes >= self.segment_bytes / SEGMENT_PARTS
     }
 
-    /// Whether values that lie outside come back to their keys where all of a range is written anew.
+    /// Whether values outside move back to their keys when a whole range is rewritten.
     pub(crate) fn brings_back(&self) -> bool {
         self.watched.as_ref().is_some_and(|watched| {
             watched.large_values == LargeValues::WithKeys && !watched.costs.is_paused()
@@ -74,7 +74,7 @@ impl Settings {
     }
 }
 
-/// The values of a state, and where those go that a piece of work writes.
+/// The values of a state, and the output of a unit of work.
 #[derive(Debug)]
 pub(crate) struct Values {
     segments: Arc<SegmentSet>,
@@ -84,16 +84,16 @@ pub(crate) struct Values {
     made: Arc<Made>,
 }
 
-/// The segments that a piece of work writes.
+/// The segments written by a unit of work.
 #[derive(Debug, Default)]
 struct Made {
     full: Mutex<Vec<Segment>>,
-    /// Those to which other sequences of runs may go on writing.
+    /// Those that other sequences of runs may continue.
     open: Mutex<Vec<SegmentWriter>>,
 }
 
 impl Values {
-    /// Of a state with these segments, for `work`, which takes about `outlying_bytes` outside.
+    /// Values of a state with these segments, for `work`, which moves about `outlying_bytes` outside.
     pub(crate) fn new(
         segments: SegmentSet,
         work: &Work,
@@ -121,7 +121,7 @@ impl Values {
         }
     }
 
-    /// The segments that the work has written. REQUIRES: it has ended well.
+    /// Returns the segments written by the work. REQUIRES: it has succeeded.
     pub(crate) fn take_made(&self) -> Result<Vec<Segment>> {
         let mut made = std::mem::take(&mut *self.made.full.lock());
         for open in std::mem::take(&mut *self.made.open.lock()) {
@@ -148,7 +148,7 @@ impl OutlyingValues for Values {
         let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged)?;
         Ok(reference.filter(|reference| {
             let segment = self.segments.get(reference.segment);
-            // Those of transient segments come back by themselves.
+            // Values of transient segments move back by themselves.
             reference.pieces().is_none() && segment.is_some_and(|segment| !segment.is_transient())
         }))
     }
@@ -188,14 +188,14 @@ impl OutlyingValues for Values {
     }
 
     fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues> {
-        // What comes to nothing is merged and counted after all.
+        // An abandoned page update is followed by a merge, which is counted.
         let mut placer = self.placer(Placement::inline(), newest_seqno, true);
         placer.settings.watched = None;
         Box::new(placer)
     }
 }
 
-/// What a new run of values says of itself. `newest_seqno`: none of its values is newer.
+/// Metadata of a new run of values. `newest_seqno`: upper bound of their seqnos.
 pub(crate) fn segment_origin(work: &Work, newest_seqno: Seqno) -> RunOrigin {
     RunOrigin {
         id: work.run_ids.take(),
@@ -205,37 +205,37 @@ pub(crate) fn segment_origin(work: &Work, newest_seqno: Seqno) -> RunOrigin {
     }
 }
 
-/// Which class the pair of an entry is of; `None` if it has no value.
+/// Returns the class of an entry's pair; `None` if it has no value.
 #[inline]
 pub(crate) fn class_of(placement: Placement, entry: &Entry<'_>) -> Option<PairClass> {
     (entry.kind == Kind::Value).then(|| placement.class_of(entry.key.len(), entry.value.len()))
 }
 
-/// Puts the values of one sequence of runs where they belong.
+/// Places the values of one sequence of runs.
 #[derive(Debug)]
 struct Placer {
     segments: Arc<SegmentSet>,
     work: Work,
     settings: Settings,
-    /// Bytes of values of large pairs that it has written with their keys, or would have.
+    /// Bytes of values of large pairs that were written with their keys, or would have been.
     merged_bytes: u64,
     newest_seqno: Seqno,
-    /// Values of medium pairs are with their keys.
+    /// Values of medium pairs stay with their keys.
     keeps_medium: bool,
     made: Arc<Made>,
-    /// Where its values of large pairs go, and those of medium ones.
+    /// Open segments for values of large pairs and of medium ones.
     large: Option<SegmentWriter>,
     medium: Option<SegmentWriter>,
-    /// Of sorted transient segments.
+    /// Readers of sorted transient segments.
     readers: BTreeMap<RunId, SegmentReader>,
-    /// The last value of one that is not sorted.
+    /// The last value read from an unsorted one.
     unsorted_value: Vec<u8>,
-    /// Kept for the next entry.
+    /// Buffer reused for each entry.
     reference: Vec<u8>,
 }
 
 impl Placer {
-    /// Writes a value into a segment; the reference to it is in `reference` then.
+    /// Writes a value into a segment, and sets `reference` to it.
     fn put_outside(&mut self, entry: &Entry<'_>, is_transient: bool) -> Result<()> {
         let open = if is_transient { &mut self.medium } else { &mut self.large };
         if let Some(full) = open.take_if(|open| open.stored_bytes() >= self.settings.segment_bytes) {
@@ -270,7 +270,7 @@ impl Placer {
         Ok(())
     }
 
-    /// Counts an entry for what it costs to have values of large pairs where they are.
+    /// Counts an entry for the cost of the current location of large values.
     #[inline]
     fn count(&mut self, entry: &Entry<'_>) {
         let Some(watched) = &self.settings.watched else { return };
@@ -287,7 +287,7 @@ impl Placer {
         }
     }
 
-    /// The value of a reference, if it is one to a transient segment.
+    /// Returns the value of a reference to a transient segment; `None` for other references.
     fn read_transient(&mut self, entry: &Entry<'_>) -> Result<Option<&[u8]>> {
         let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
         let Some(segment) = self.segments.get(reference.segment).filter(|segment| segment.is_transient())

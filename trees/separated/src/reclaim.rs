@@ -1,49 +1,49 @@
-//! Which segment is rewritten without its dead values, and when.
+//! Garbage collection of value segments: which segment is rewritten without its garbage, and when.
 //!
-//! The space that dead values take is bounded for all segments together: as long as it is within the bound,
-//! segments are left to die further, for the more of a segment is dead the less is written to win the same.
-//! A tree that is idle goes on for as long as a segment is worth it.
+//! Garbage is bounded for all segments together. Within the bound, segments are left to accumulate garbage,
+//! because the larger its fraction, the less is written to reclaim the same space. An idle tree continues as
+//! long as a segment is worth rewriting.
 //!
-//! Long values cost more to read and write again than their space is worth, and much of what is written to a
-//! store of them is their rewriting: there more of them may be dead.
+//! Rewriting long values costs more than their space is worth, and is a large part of all writes to a store
+//! of them: so more of them may be garbage.
 //!
-//! Transient segments die by themselves, as their values come to the bottom of the tree, and are freed whole.
-//! Only where keys are rewritten in such an order that a few values keep many segments alive is one of them
-//! rewritten: if their dead values would take more than a part of the whole store, and then the most dead.
+//! Values of transient segments become garbage by themselves when they reach the bottom of the tree, and
+//! these segments are freed whole. But if keys are overwritten in such an order that a few live values keep
+//! many segments, one of them is rewritten: if garbage in transient segments exceeds a fraction of the whole
+//! store, and then the one with most garbage.
 //!
 //! **Invariants**
-//! - Choosing reads numbers only. A segment without dead values is never chosen, so that rewriting ends.
+//! - Picking reads only counters. A segment without garbage is never picked, so that rewriting terminates.
 
 use testudo_base::{RunId, num::low64, sync::Arc};
 use testudo_values::{Segment, SegmentSet};
 
-/// While data comes in a segment is rewritten if more than one in so many bytes of all values is dead …
+/// While writes continue, a segment is rewritten if more than one in this many bytes of values is garbage …
 const DEAD_PART_OF_ALL: u64 = 11;
-/// … or, if values are at least so long on average, more than these parts of them.
+/// … or, if the mean value is at least this long, more than these parts.
 const LONG_VALUE_BYTES: u64 = 16 << 10;
 const DEAD_PARTS_OF_LONG: (u64, u64) = (2, 9);
-/// Writers wait for rewriting if more than one in so many bytes of all values is dead …
+/// Writers wait for rewriting if more than one in this many bytes of values is garbage …
 const DEAD_PART_TO_WAIT_FOR: u64 = 4;
-/// … or, of long ones, more than these parts.
+/// … or, of long values, more than these parts.
 const DEAD_PARTS_OF_LONG_TO_WAIT_FOR: (u64, u64) = (2, 7);
-/// They do not wait for more than this many bytes of segments to be read for each byte of values that comes
-/// in …
+/// They wait for at most this many bytes of segments read per incoming byte of values …
 const READ_FOR_EACH: u64 = 3;
-/// … unless more than one in so many bytes of all values is dead.
+/// … unless more than one in this many bytes of values is garbage.
 const DEAD_PART_AT_MOST: u64 = 2;
-/// A transient segment is rewritten if dead values of transient segments are more than one in so many bytes
-/// of the whole tree …
+/// A transient segment is rewritten if garbage in transient segments is more than one in this many bytes of
+/// the whole tree …
 const DEAD_TRANSIENT_PART: u64 = 6;
-/// … and if of its own values at least one in so many bytes is dead.
+/// … and at least one in this many bytes of its own values is garbage.
 const DEAD_PART_OF_TRANSIENT: u64 = 2;
-/// Of a segment that is rewritten at least one in so many bytes is dead (PAPERS P2).
+/// At least one in this many bytes of a segment to be rewritten is garbage (PAPERS P2).
 const DEAD_PART_OF_SEGMENT: u64 = 10;
 
-/// A segment that is to be rewritten.
+/// A segment to be rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) segment: RunId,
-    /// The run that it is in.
+    /// Its current run.
     pub(crate) run: RunId,
 }
 
@@ -52,14 +52,14 @@ impl Target {
         Self { segment: segment.id(), run: segment.run().reference().id }
     }
 
-    /// The segment, if it is in the same run still.
+    /// Returns the segment, if it is still in the same run.
     pub(crate) fn find<'s>(&self, segments: &'s SegmentSet) -> Option<&'s Arc<Segment>> {
         segments.get(self.segment).filter(|segment| segment.run().reference().id == self.run)
     }
 }
 
-/// The segment of which the greatest part is dead, if it is to be rewritten. `tree_bytes`: those of the runs
-/// of the tree.
+/// Picks the segment with the largest garbage fraction, if it should be rewritten. `tree_bytes`: bytes of the
+/// tree's runs.
 pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Option<&Arc<Segment>> {
     let of_class = |is_transient: bool| move |segment: &&Arc<Segment>| segment.is_transient() == is_transient;
     let lasting = || segments.iter().filter(of_class(false));
@@ -79,28 +79,28 @@ pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Opt
     most_dead.filter(|segment| is_worthwhile(segment, DEAD_PART_OF_TRANSIENT))
 }
 
-/// How fast segments are rewritten beside what comes in.
+/// Progress of rewriting segments relative to incoming values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Bytes of the values that came in last …
+    /// Bytes of the last incoming values …
     came_bytes: u64,
-    /// … and of the segments that were read since to be rewritten.
+    /// … and of the segments read for rewriting since then.
     read_bytes: u64,
 }
 
 impl Pace {
-    /// After so many bytes of values came in.
+    /// Returns the pace after `came_bytes` of incoming values.
     pub(crate) fn after(self, came_bytes: u64) -> Self {
         if came_bytes > 0 { Self { came_bytes, read_bytes: 0 } } else { self }
     }
 
-    /// After a segment with so many bytes was rewritten.
+    /// Returns the pace after rewriting a segment with `read_bytes`.
     pub(crate) fn after_rewriting(self, read_bytes: u64) -> Self {
         Self { read_bytes: self.read_bytes + read_bytes, ..self }
     }
 
-    /// About how many bytes are to be rewritten before more comes in. A merge can find many dead values at
-    /// once: these are made up for little by little, unless they are very many.
+    /// Approximate bytes to rewrite before more values come in. A merge can find much garbage at once: it is
+    /// collected gradually, unless it is very much.
     pub(crate) fn behind_bytes(&self, segments: &SegmentSet) -> u64 {
         let totals = segments.totals();
         let lasting_bytes = totals.value_bytes - totals.transient_bytes;
@@ -120,7 +120,7 @@ impl Pace {
     }
 }
 
-/// Whether values are so long that little space is worth rewriting them.
+/// Whether values are so long that rewriting them for little space does not pay.
 fn are_long(segments: &SegmentSet) -> bool {
     let lasting = || segments.iter().filter(|segment| !segment.is_transient());
     let bytes: u64 = lasting().map(|segment| segment.stored_bytes()).sum();
@@ -135,12 +135,12 @@ fn most_dead<'s>(segments: impl Iterator<Item = &'s Arc<Segment>>) -> Option<&'s
     })
 }
 
-/// Whether at least one in `parts` bytes of its values is dead.
+/// Whether at least `1 / parts` of its bytes are garbage.
 fn is_worthwhile(segment: &Segment, parts: u64) -> bool {
     segment.dead_bytes() > 0 && segment.dead_bytes() * parts >= segment.stored_bytes()
 }
 
-/// Bytes of pages that rewriting a segment wins, about.
+/// Approximate bytes of pages that rewriting a segment reclaims.
 pub(crate) fn gain_bytes(segment: &Segment) -> u64 {
     segment.run().reference().stored_bytes().saturating_sub(segment.rewritten_bytes())
 }

@@ -1,4 +1,4 @@
-//! Puts a value in the place of the reference to it.
+//! Replaces a reference with its value.
 
 use testudo_base::{
     Entry, Error, ErrorKind, Kind, Result, ValueReference, codec::Damage, operands_format::with_value_read,
@@ -7,8 +7,8 @@ use testudo_run::Access;
 use testudo_storage::Neighbours;
 use testudo_values::SegmentSet;
 
-/// The entry of the tree with the value that it refers to, and how many others of that value's page were
-/// asked for; `None` if a page is missing and was noted.
+/// Returns the tree's entry with the value that it refers to, and the number of other lookups of that value's
+/// page; `None` if a page is missing, which was noted.
 pub(crate) fn resolve(
     segments: &SegmentSet,
     entry: &Entry<'_>,
@@ -27,7 +27,7 @@ pub(crate) fn resolve(
     }))
 }
 
-/// `Corruption` of an entry.
+/// Converts damage of an entry to `Corruption`.
 pub(crate) fn damaged(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
 }

@@ -1,8 +1,8 @@
-//! The tree as the engine sees it: large values go out on the way in, and `get` reads them on the way out.
-//! Cursors show references: who scans reads the values that it looks at.
+//! The tree's interface to the engine: large values are moved outside when written, and `get` reads them.
+//! Cursors return references; the caller reads the values it needs.
 //!
 //! **Invariants**
-//! - A `SeparatedTree` never changes; `apply` and `install` return the next one.
+//! - A `SeparatedTree` is immutable; `apply` and `install` return the next one.
 //! - The segments of a state are those to which the entries of its tree refer.
 
 use testudo_base::{
@@ -25,7 +25,7 @@ use crate::{
     updates::{ReferringUpdates, SeparatedUpdates},
 };
 
-/// Values that a check reads together, and bytes of them.
+/// Batch size for reading values in a check: values, and bytes.
 const CHECKED_TOGETHER: usize = 64;
 const CHECKED_BYTES: u64 = 256 << 10;
 
@@ -35,36 +35,36 @@ pub struct SeparatedTree {
     tree: Arc<dyn Tree>,
     segments: SegmentSet,
     settings: Settings,
-    /// Since values came in last.
+    /// Pace since the last incoming values.
     pace: Pace,
 }
 
-/// What a job has done.
+/// Output of a job.
 enum Outcome {
     Rewritten(Rewritten),
     OfTree { prepared: Prepared, of_values: OfValues },
 }
 
-/// What a piece of work of the tree did to values.
+/// Changes of values by work of the inner tree.
 struct OfValues {
-    /// Segments that it wrote.
+    /// Segments written.
     made: Vec<Segment>,
     drops: ReferenceDrops,
 }
 
-/// A piece of work of the tree, and the values for it.
+/// Work for the inner tree, with its values.
 struct InnerWork {
     work: Work,
     values: Arc<Values>,
 }
 
 impl InnerWork {
-    /// What the work did to values, once it is done.
+    /// Returns the changes of values, once the work is done.
     fn end(&self) -> Result<OfValues> {
         self.end_with(None)
     }
 
-    /// The same for updates of which values lay in a segment already, which is the tree's from now on.
+    /// The same for updates with a segment of their own, which the tree takes over.
     fn end_with(&self, logged: Option<Segment>) -> Result<OfValues> {
         let mut made = self.values.take_made()?;
         made.extend(logged);
@@ -73,12 +73,12 @@ impl InnerWork {
 }
 
 impl SeparatedTree {
-    /// `tree`, which has no segments yet.
+    /// Wraps `tree`, which has no segments yet.
     pub fn empty(tree: Arc<dyn Tree>, settings: Settings) -> Arc<Self> {
         Arc::new(Self { tree, segments: SegmentSet::default(), settings, pace: Pace::default() })
     }
 
-    /// `tree` with the segments that `objects` describe. Reads no pages.
+    /// Opens `tree` with the segments that `objects` describe. Reads no pages.
     ///
     /// Errors: `Corruption` if the objects contradict themselves or the live extents.
     pub fn open(
@@ -92,13 +92,13 @@ impl SeparatedTree {
         Ok(Arc::new(Self { tree, segments, settings, pace: Pace::default() }))
     }
 
-    /// What the tree works with. What it writes is placed by `placement`, and about `outlying_bytes` of what
-    /// comes in go outside by that.
+    /// Returns the work of the inner tree. Its output is placed by `placement`, which moves about
+    /// `outlying_bytes` of the input outside.
     fn inner_work(&self, work: &Work, placement: Placement, outlying_bytes: u64) -> InnerWork {
         self.inner_work_with(None, work, placement, outlying_bytes)
     }
 
-    /// The same for updates of which values lie in a segment already.
+    /// The same for updates with a segment of their own.
     fn inner_work_with(
         &self,
         logged: Option<&Segment>,
@@ -106,7 +106,7 @@ impl SeparatedTree {
         placement: Placement,
         outlying_bytes: u64,
     ) -> InnerWork {
-        // What an attempt before this one has left is of merges that came to nothing.
+        // Discard drops of abandoned merges from an earlier attempt.
         let _ = work.progress.take_reference_drops();
         let settings = Settings { placement, ..self.settings.clone() };
         let mut segments = self.segments.clone();
@@ -116,22 +116,22 @@ impl SeparatedTree {
         InnerWork { work, values }
     }
 
-    /// Whether what lives of the segments is about to come back to its keys.
+    /// Whether all live values of segments are about to move back to their keys.
     fn dies_anyway(&self) -> bool {
         self.tree.is_moving() && self.settings.brings_back()
     }
 
-    /// The same where space is short: values stay where they are.
+    /// The same for use when space is short: values stay where they are.
     fn inner_work_sparing(&self, work: &Work) -> InnerWork {
         self.inner_work(work, Placement::inline(), 0)
     }
 
-    /// What the updates have in a segment already, if the tree takes it.
+    /// Returns the segment of the updates' values, if the tree accepts it.
     fn logged_of(&self, updates: &dyn Updates) -> Option<Segment> {
         updates.value_segment().filter(|_| self.settings.placement.uses_value_logs())
     }
 
-    /// The edit of the tree with what becomes of segments.
+    /// Combines the edit of the inner tree with the changes of segments.
     fn with_segments(&self, edit: TreeEdit, of_values: OfValues, keyspace: KeyspaceId) -> Result<TreeEdit> {
         let mut segments = self.segments.clone();
         let pace = self.pace.after(of_values.made.iter().map(Segment::stored_bytes).sum());
@@ -144,7 +144,7 @@ impl SeparatedTree {
         Ok(TreeEdit { tree, changes })
     }
 
-    /// The edit in which a rewritten segment has taken its place; `None` if the segment is gone.
+    /// Creates the edit that installs a rewritten segment; `None` if the segment is gone.
     fn with_rewritten(&self, rewritten: &Rewritten, keyspace: KeyspaceId) -> Option<TreeEdit> {
         let mut segments = self.segments.clone();
         let read_bytes = segments.get(rewritten.id).map_or(0, |segment| segment.stored_bytes());
@@ -192,7 +192,7 @@ impl SeparatedTree {
         segment.rewrite(segment_origin(work, newest_seqno)).map(Some)
     }
 
-    /// The segment whose rewriting wins most, within the limits.
+    /// Picks the segment whose rewriting reclaims most, within the limits.
     fn pick_segment(&self, limits: &ReclaimLimits<'_>) -> Option<Reclaim> {
         let is_excluded =
             |target: &Target| limits.but.iter().any(|reclaim| reclaim.target.of::<Target>() == Some(target));
@@ -221,7 +221,7 @@ impl Tree for SeparatedTree {
                 if !ValueReference::is_to_pieces(kind, &value) =>
             {
                 let entry = Entry { key, kind, value: &value };
-                // How far the query came in the tree stays: it is asked again if a page is missing.
+                // The query's progress in the tree is kept: it is repeated if a page is missing.
                 let progress = std::cell::Cell::new(LookupProgress::default());
                 let access = match access {
                     Access::Blocking => Access::Blocking,
@@ -229,7 +229,7 @@ impl Tree for SeparatedTree {
                 };
                 Ok(match resolve(&self.segments, &entry, access)? {
                     None => Lookup::Waiting,
-                    // Whether the value's page serves is what counts, not whether that of its reference does.
+                    // The neighbors of the value's page count, not those of its reference's page.
                     Some((kind, value, neighbours)) => Lookup::Found(kind, value, neighbours),
                 })
             }
@@ -238,7 +238,7 @@ impl Tree for SeparatedTree {
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        // One value at most lies below the operands of a key.
+        // At most one value is below the operands of a key.
         let longest = self.segments.iter().map(|segment| segment.stored_bytes()).max().unwrap_or_default();
         longest > bytes || self.tree.may_hold_more(key, bytes - longest)
     }
@@ -269,7 +269,7 @@ impl Tree for SeparatedTree {
         if !self.settings.are_many(outlying_bytes + logged_bytes) {
             return with_keys(plain);
         }
-        // The tree expects what stays.
+        // The inner tree expects the rest.
         work.progress.expect(outlying_bytes);
         let inner = self.inner_work_with(logged.as_ref(), work, placement, outlying_bytes);
         let edit = self.tree.apply(&inner.work, Arc::new(updates))?;
@@ -277,7 +277,7 @@ impl Tree for SeparatedTree {
     }
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
-        // What lies on top must take little more space than it does.
+        // Data on top must take little more space than its size.
         let Some(logged) = self.logged_of(&*updates) else {
             let inner = self.inner_work_sparing(work);
             let edit = self.tree.apply_on_top(&inner.work, updates)?;
@@ -293,7 +293,7 @@ impl Tree for SeparatedTree {
     }
 
     fn reclaim_bytes(&self) -> u64 {
-        // One that a commit's buffer has filled may be much longer than those that flushes fill.
+        // A segment filled by a commit's buffer may be much longer than those filled by flushes.
         let of_segments = self.segments.iter().map(|segment| match segment.rewritten_bytes() {
             bytes if segment.is_logged() => bytes,
             bytes => bytes.min(2 * self.settings.segment_bytes),
@@ -315,8 +315,8 @@ impl Tree for SeparatedTree {
             let edit = self.tree.reclaim(&inner.work, reclaim)?;
             return self.with_segments(edit, inner.end()?, work.keyspace);
         };
-        let rewritten = self.rewrite(work, *target)?.expect("it was picked of this very state");
-        Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked of this very state"))
+        let rewritten = self.rewrite(work, *target)?.expect("it was picked from this very state");
+        Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked from this very state"))
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
@@ -324,7 +324,7 @@ impl Tree for SeparatedTree {
             return self.tree.pick_job(is_idle);
         }
         let tree_bytes = self.tree.stats().stored_bytes;
-        // What a tree that is behind does comes first: without it nobody knows what is dead.
+        // Overdue work of the inner tree comes first: without it, garbage is unknown.
         let of_segments = pick(&self.segments, tree_bytes, is_idle)
             .filter(|segment| segment.is_transient() || !self.dies_anyway())
             .filter(|_| self.tree.behind_bytes() == 0)
@@ -350,7 +350,7 @@ impl Tree for SeparatedTree {
         let outcome = match job.target.of::<Target>() {
             Some(target) => {
                 let rewritten = self.rewrite(work, *target)?;
-                Outcome::Rewritten(rewritten.expect("it was picked of this very state"))
+                Outcome::Rewritten(rewritten.expect("it was picked from this very state"))
             }
             None => {
                 let inner = self.inner_work(work, self.settings.placement, 0);
@@ -400,7 +400,7 @@ impl Tree for SeparatedTree {
         let mut bytes = of_tree;
         for segment in self.segments.iter() {
             bytes += if segment.is_logged() {
-                // Its values have no order; it is taken to be spread over the tree as this is.
+                // Its values are unsorted; they are assumed to be distributed like the tree's bytes.
                 let (part, whole) = (u128::from(of_tree), u128::from(self.tree.stats().stored_bytes.max(1)));
                 low64(u128::from(segment.run().reference().stored_bytes()) * part.min(whole) / whole)
             } else {

@@ -1,10 +1,10 @@
-//! Updates as large as they are once their values lie outside.
+//! Updates whose size excludes values that will be stored outside.
 //!
-//! Trees decide by sizes where updates go before they look at them. How much of updates stays with the keys
-//! is estimated by a few hundred of their entries.
+//! Trees route updates by size before they read them. The fraction of the bytes that stays with the keys is
+//! estimated from a few hundred entries.
 //!
 //! **Invariants**
-//! - Cursors show what those over the plain updates show, or references to where that lies already.
+//! - Cursors return the same entries as over the plain updates, or references to values already outside.
 
 use testudo_base::{
     Cursor, Result, Seqno,
@@ -16,24 +16,24 @@ use testudo_values::{PairClass, Placement};
 
 use crate::placing::class_of;
 
-/// So many entries are looked at behind each border of the updates.
+/// Number of entries sampled after each border of the updates.
 const ENTRIES_AT_ONCE: usize = 32;
-/// About what a reference takes.
+/// Approximate size of a reference.
 const REFERENCE_BYTES: usize = 8;
 
-/// Updates of which a part stays with the keys.
+/// Updates whose values partly stay with the keys.
 #[derive(Debug)]
 pub(crate) struct SeparatedUpdates {
     plain: Arc<dyn Updates>,
-    /// References are shown to what lies in a segment already.
+    /// Cursors return references to values that are already in a segment.
     refers: bool,
-    /// Bytes of sampled entries, and what stays of them.
+    /// Bytes of sampled entries, and the part that stays.
     sampled_bytes: u64,
     staying_bytes: u64,
 }
 
 impl SeparatedUpdates {
-    /// `plain` under `placement`.
+    /// Wraps `plain` under `placement`.
     pub(crate) fn new(plain: Arc<dyn Updates>, placement: Placement) -> Result<Self> {
         let (mut sampled_bytes, mut staying_bytes) = (0, 0);
         let mut cursor = plain.cursor();
@@ -54,7 +54,7 @@ impl SeparatedUpdates {
         Ok(Self { plain, refers, sampled_bytes, staying_bytes })
     }
 
-    /// Bytes that go outside, but for those that lie there already.
+    /// Bytes that will be moved outside, except those already there.
     pub(crate) fn outlying_bytes(&self) -> u64 {
         let logged = self.plain.value_segment().filter(|_| self.refers);
         let logged_bytes = logged.map_or(0, |segment| segment.stored_bytes() - segment.dead_bytes());
@@ -67,7 +67,7 @@ impl SeparatedUpdates {
     }
 }
 
-/// Updates with references to the values that lie in a segment already, as large as they are.
+/// Updates with references to the values that are already in a segment, at their full size.
 #[derive(Debug)]
 pub(crate) struct ReferringUpdates(pub(crate) Arc<dyn Updates>);
 

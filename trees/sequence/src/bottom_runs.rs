@@ -1,9 +1,9 @@
-//! A range of keys, whole, as runs of the bottom of a tree that has nothing there yet.
+//! Writing a whole range of keys as runs of the bottom of a tree that has nothing there yet.
 //!
-//! Values that come back to their keys lie in any order: many are read together, ahead of the runs.
+//! Values that move back to their keys are scattered: many are read in one batch, ahead of the runs.
 //!
 //! **Invariants**
-//! - The runs cover the range from end to end, even if it has no key: a dead run may still have some.
+//! - The runs cover the whole range, even if it has no key: an obsolete run may still have some.
 
 use testudo_base::{Cursor, Entry, Kind, PAGE_BYTES, Result, Seqno, ValueReference, num::u64_of, planted};
 use testudo_contract::{Height, Work};
@@ -11,12 +11,12 @@ use testudo_run::{KeyBounds, RunLayout};
 
 use crate::{FencedRun, RunSequence, SequenceOrigin};
 
-/// Values that come back are read together up to so many bytes …
+/// Batch size for reading values that move back, in bytes …
 const AHEAD_BYTES: u64 = 256 << 10;
-/// … and so many entries.
+/// … and in entries.
 const AHEAD_ENTRIES: usize = 1024;
 
-/// The runs that are being written.
+/// The runs being written.
 struct Writing<'w> {
     runs: RunSequence<'w>,
     target: u64,
@@ -39,14 +39,14 @@ impl Writing<'_> {
     }
 }
 
-/// Entries that wait for values that come back, or behind such.
+/// Entries that wait for values to be read, or behind such entries.
 #[derive(Default)]
 struct Ahead {
     entries: Vec<Waiting>,
     value_bytes: u64,
 }
 
-/// One of them.
+/// A waiting entry.
 struct Waiting {
     key: Vec<u8>,
     kind: Kind,
@@ -66,7 +66,7 @@ impl Ahead {
         self.value_bytes >= AHEAD_BYTES || self.entries.len() >= AHEAD_ENTRIES
     }
 
-    /// Writes all of them.
+    /// Writes all waiting entries.
     fn write(&mut self, work: &Work, writing: &mut Writing<'_>) -> Result<()> {
         let Self { entries, .. } = std::mem::take(self);
         let wanted: Vec<(&[u8], ValueReference)> = entries
@@ -91,8 +91,8 @@ impl Ahead {
     }
 }
 
-/// Writes what the cursor has, all of it inside `bounds`, as runs of about `target` bytes that are as new as
-/// `newest_seqno`.
+/// Writes all entries of `cursor`, all of which are inside `bounds`, as runs of about `target` bytes with
+/// seqno `newest_seqno`.
 pub fn write_bottom(
     work: &Work,
     cursor: &mut dyn Cursor,

@@ -1,4 +1,4 @@
-//! A cursor over parts that follow each other in key order and are opened only when it gets there.
+//! A cursor over consecutive parts in key order, each opened when the cursor reaches it.
 //!
 //! **Invariants**
 //! - At most one part is open.
@@ -7,22 +7,22 @@ use testudo_base::{Cursor, Entry, Result};
 
 /// Parts with disjoint, increasing key ranges.
 pub trait Parts {
-    /// How many there are.
+    /// Number of parts.
     fn count(&self) -> usize;
-    /// The first part that may hold a key ≥ `key`; `count()` if none does.
+    /// Returns the first part that may hold a key ≥ `key`; `count()` if there is none.
     fn find(&self, key: &[u8]) -> usize;
-    /// A cursor over a part; `None` if it is empty.
+    /// Returns a cursor over a part; `None` if it is empty.
     fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>>;
 }
 
-/// The parts as one sequence.
+/// A cursor over the concatenated parts.
 pub struct ChainCursor<P> {
     parts: P,
     open: Option<(usize, Box<dyn Cursor + Send>)>,
 }
 
 impl<P: Parts> ChainCursor<P> {
-    /// A cursor that stands nowhere.
+    /// Creates an unpositioned cursor.
     pub fn new(parts: P) -> Self {
         Self { parts, open: None }
     }
@@ -40,7 +40,7 @@ impl<P: Parts> ChainCursor<P> {
         self.open.as_ref().is_some_and(|(_, cursor)| cursor.entry().is_some())
     }
 
-    /// To the first entry of `part` or of the nearest one after it.
+    /// Moves to the first entry of `part` or of the nearest non-empty one after it.
     fn first_from(&mut self, part: usize) -> Result<()> {
         for part in part..self.parts.count() {
             if self.ensure_open(part)?
@@ -56,7 +56,7 @@ impl<P: Parts> ChainCursor<P> {
         Ok(())
     }
 
-    /// To the last entry of the nearest part before `part`.
+    /// Moves to the last entry of the nearest non-empty part before `part`.
     fn last_before(&mut self, part: usize) -> Result<()> {
         for part in (0..part).rev() {
             if self.ensure_open(part)?

@@ -1,40 +1,38 @@
-//! The compaction buffer of a sequence: runs that were merged into it, or that a merge has replaced, and that
-//! queries still find in memory (LSbM §4: B of C).
+//! The compaction buffer of a sequence: runs that were merged into it, or replaced by a merge, and that
+//! queries can still use from memory (LSbM §4: B of C).
 //!
-//! A merge writes what queries use to other pages, which have to be read anew. So what was merged stays where
-//! it was, by a second reference to its extents: queries are answered out of the pages that they know, until
-//! those are not used any more. No data is written for it, and none is read.
+//! A merge writes cached data to new pages, which must be read again. So the merged runs are retained through
+//! a second reference to their extents. Queries keep using their cached pages until those are no longer hot.
+//! The buffer itself writes no data and reads none.
 //!
-//! It is a list of layers, newest first, each with pieces of runs that are disjoint. For a key, the pieces
-//! that cover it are asked from the newest on. The first one that has the key answers, but with a value or a
-//! tombstone only: operands were folded by the merge, and references may lead to values that were moved
-//! since. A piece that was given up leaves a *barrier* if older ones lie below: the search **stops** there,
-//! for the newest entry may have been in it.
+//! It is a list of layers, newest first, each with pieces of disjoint runs. A lookup searches the pieces that
+//! cover the key from newest to oldest. The first one that has the key answers, but only with a value or a
+//! tombstone: operands were folded by the merge, and references may point to values that have moved. A
+//! dropped piece leaves a *barrier* if older ones are below it. The search **stops** there, because the
+//! newest entry may have been in the dropped piece.
 //!
-//! Range queries need to know that nothing is missing. A *base* is a piece that, with what lies above it,
-//! says all that the sequence says of its keys: what the sequence had when that came, be it nothing. Where
-//! bases are reached for all keys of a range before a barrier is, their pieces can be read instead of the
-//! sequence ([`CompactionBuffer::all_within`]).
+//! Range queries need complete data. A *base* is a piece that, with everything above it, has everything that
+//! the sequence has of its keys: the contents of the sequence when the newer data arrived, possibly nothing.
+//! If every key of a range reaches a base before a barrier, the pieces can be read instead of the sequence
+//! ([`CompactionBuffer::all_within`]).
 //!
-//! **Why that is right.** The *law* is: of the pieces that cover a key, down to the first barrier, the
-//! first one that has an entry of the key has the sequence's own, if that entry is a value or a tombstone.
-//! A move keeps it. What comes down lies on top of the layers, newest first, all of it, as a piece or as a
-//! barrier; where it has no entry, the sequence still says what it said. What comes out of a write buffer
-//! is in no run: its place is taken by a piece that knows which keys came, by their hashes. The search
-//! stops there for those, and goes on for others. The runs of the sequence that the move replaces say just
-//! that, and lie between what comes down and the older layers. Giving up the oldest layers, or putting a
-//! barrier in the place of a piece, only makes the list say less. So it is with bases: what the move
-//! replaces is all that there was, and all that came since lies above it, or a barrier does. What lies
-//! below a base is never needed.
+//! **Correctness.** The *law*: among the pieces that cover a key, down to the first barrier, the first one
+//! with an entry of the key has the entry of the sequence, if that is a value or a tombstone. A merge into
+//! the sequence preserves it. All incoming data is put above the existing layers, newest first, as pieces or
+//! barriers. For keys without an incoming entry, the sequence is unchanged. Updates from a write buffer are
+//! in no run. A piece with the hashes of their keys takes their place; the search stops there for those keys
+//! and continues for others. The runs that the merge replaces hold the state before it; they go between the
+//! incoming data and the older layers. Dropping the oldest layers, or replacing a piece with a barrier, only
+//! makes the list less complete. The same holds for bases. The replaced runs were all of the range, and
+//! everything newer is above them, as pieces or barriers. Nothing below a base is ever needed.
 //!
 //! **Invariants**
-//! - The law, and that of bases. Whoever changes a sequence in another way than those above gives its
-//!   buffer up.
-//! - A sequence is asked first whether it covers the key, and whether its filter lets it pass.
+//! - The law, and its counterpart for bases. Any other change of a sequence drops its buffer.
+//! - Before the buffer, the sequence is checked: it must cover the key, and its filter must pass it.
 //! - No page of a filter or of an index is read for a buffer: where one is not in memory, the sequence itself
 //!   answers.
-//! - A run that was found damaged is asked no more, and the next edit gives it up.
-//! - A buffer does not change; a changed one has a new object id.
+//! - A run that was found damaged is not used again, and the next edit drops it.
+//! - A buffer is immutable; a changed one has a new object id.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
@@ -46,56 +44,56 @@ use testudo_storage::{DataFile, PageAddress};
 
 use crate::{Bounds, Fence, RunSlice, layer_cursor};
 
-/// A piece is in use while so many of a hundred of its data pages are in the page cache (LSbM §6.1).
+/// Minimum percentage of a piece's data pages in the page cache for it to be in use (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
-/// More layers than these would make queries slow.
+/// Maximum number of layers; more would make queries slow.
 const LAYERS_MAX: usize = 24;
 
-/// What a run says of some keys, or the place where one did.
+/// A piece of a run for a range of keys, or a placeholder for one.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Its least key.
+    /// Least key of the range.
     pub low: Fence,
-    /// The least key beyond.
+    /// Exclusive upper bound of the range.
     pub high: Option<Fence>,
-    /// `None` is a barrier or, if it is a base, the place where the sequence had nothing.
+    /// `None` for a barrier or, if `is_base`, for a range where the sequence had nothing.
     pub run: Option<Arc<Run>>,
-    /// With what lies above it, it says all that the sequence says of its keys.
+    /// With everything above it, has everything that the sequence has of its keys.
     pub is_base: bool,
-    /// If it is in the place of what came out of memory: short hashes of those keys, ascending.
+    /// For a placeholder of updates from memory: short hashes of their keys, ascending.
     pub from_memory: Option<Arc<[u32]>>,
 }
 
-/// As much of a key's hash as is kept of keys that came out of memory.
+/// Truncated key hash, as stored for keys that came from memory.
 pub fn short_hash(hash: u64) -> u32 {
     let [a, b, c, d, ..] = hash.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Pieces that are disjoint and in key order.
+/// Disjoint pieces in key order.
 pub type KeptLayer = Vec<Kept>;
 
 /// A compaction buffer.
 #[derive(Debug)]
 pub struct CompactionBuffer {
-    /// The object that it is.
+    /// Id of its object.
     pub id: ObjectId,
     /// Newest first; none is empty.
     pub layers: Vec<KeptLayer>,
 }
 
 impl Kept {
-    /// What came in its place was given up, or not kept.
+    /// Returns a placeholder for data that was dropped, or not retained.
     pub fn barrier(low: Fence, high: Option<Fence>) -> Self {
         Self { low, high, run: None, is_base: false, from_memory: None }
     }
 
-    /// In its place keys with these hashes came out of memory.
+    /// Returns a placeholder for updates from memory of keys with these hashes.
     pub fn from_memory(low: Fence, high: Option<Fence>, hashes: Arc<[u32]>) -> Self {
         Self { from_memory: Some(hashes), ..Self::barrier(low, high) }
     }
 
-    /// Of some or all keys nobody knows what it says.
+    /// Whether its data is unknown for some or all keys.
     fn is_stop(&self) -> bool {
         self.run.is_none() && !self.is_base
     }
@@ -104,7 +102,7 @@ impl Kept {
         self.is_stop() && self.from_memory.is_none()
     }
 
-    /// Whether a search for a key with this hash ends at a place without a run.
+    /// Whether a search for a key with this hash ends at a placeholder.
     fn stops(&self, hash: u64) -> bool {
         let is_in = |hashes: &[u32]| hashes.binary_search(&short_hash(hash)).is_ok();
         self.from_memory.as_deref().is_none_or(is_in) && !planted!("keys-from-memory-passed")
@@ -122,7 +120,7 @@ impl Kept {
         !self.bounds().intersection(bounds).is_empty()
     }
 
-    /// Whether all keys of `other` are inside.
+    /// Whether it contains all keys of `other`.
     fn surrounds(&self, other: &Self) -> bool {
         let ends_behind = match (&self.high, &other.high) {
             (None, _) => true,
@@ -132,7 +130,7 @@ impl Kept {
         self.low <= other.low && ends_behind
     }
 
-    /// Whether `next` goes on where it ends, with the same.
+    /// Whether `next` directly continues it, with the same run.
     fn goes_on_in(&self, next: &Self) -> bool {
         let id = |kept: &Self| kept.run.as_ref().map(|run| run.reference().id);
         let is_same = id(self) == id(next) && self.is_base == next.is_base;
@@ -142,7 +140,7 @@ impl Kept {
             && next.from_memory.is_none()
     }
 
-    /// About how many bytes of its run are its own.
+    /// Approximate bytes of its run inside its range.
     pub fn stored_bytes(&self) -> u64 {
         let Some(run) = &self.run else { return 0 };
         let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
@@ -157,14 +155,15 @@ impl Kept {
     pub fn is_resident(&self) -> bool {
         let Some(run) = &self.run else { return true };
         let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
-        // What cannot be found out without reading is not in memory.
+        // If this cannot be determined without reading, it is not in memory.
         let (resident, pages) = run.resident_pages(Some(&low), high.as_deref()).unwrap_or((0, 1));
         resident * 100 >= pages * RESIDENT_PERCENT
     }
 }
 
 impl Kept {
-    /// Whether queries get by its filter to a run of `older`, or scans need it beside a base there.
+    /// Whether queries pass its filter on the way to a run of `older`, or scans need it together with a base
+    /// there.
     fn is_on_the_way_to(&self, older: &[KeptLayer]) -> bool {
         let bounds = self.bounds();
         let below =
@@ -175,28 +174,28 @@ impl Kept {
     }
 }
 
-/// About how many bytes a compaction buffer has.
+/// Approximate bytes in a compaction buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retained {
-    /// Of what came down.
+    /// Bytes of merged (incoming) runs.
     pub came: u64,
-    /// Of bases: what was there when it came.
+    /// Bytes of bases: the data that they were merged into.
     pub bases: u64,
 }
 
-/// What is read of a run in the place of the sequence.
+/// A part of a run, read instead of the sequence.
 #[derive(Debug)]
 pub struct Share<'a> {
     /// The run.
     pub run: &'a Arc<Run>,
-    /// Keys that it is asked for.
+    /// Keys to read from it.
     pub bounds: Bounds,
-    /// With what is newer it says all of them.
+    /// With newer shares, has everything of these keys.
     pub is_base: bool,
 }
 
-/// What a run says of `key`, if that is known without a page of its filter or index. Where it is damaged the
-/// sequence itself answers, and nobody asks the run again.
+/// Returns the entry of `key` in a run, if no page of its filter or index must be read for it. If the run is
+/// damaged, the sequence itself answers, and the run is not used again.
 fn answer_of(run: &Run, is_base: bool, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
     if run.is_known_damaged() {
         return None;
@@ -207,15 +206,15 @@ fn answer_of(run: &Run, is_base: bool, key: &[u8], hash: u64, access: Access<'_>
     })
 }
 
-/// Notes that reading a page of a run has failed like this.
+/// Records that reading a page of the run failed with `error`.
 pub fn note_damage(run: &Run, error: &Error) {
     if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) {
         run.note_damage();
     }
 }
 
-/// Reads pages into the cache. One of a run of `retained` may fail: that run is asked no more, and whoever
-/// needs the page all the same reads it by itself.
+/// Reads pages into the cache. Those of runs in `retained` may fail: such a run is not used again, and
+/// callers that still need the page read it themselves.
 ///
 /// Errors: `Io` and `Corruption` of the other pages.
 #[cold]
@@ -241,13 +240,13 @@ pub fn load_sparing_damaged(
     data.load_pages(&needed)
 }
 
-/// The piece of a layer that covers `key`.
+/// Returns the piece of a layer that covers `key`.
 fn find_in<'a>(layer: &'a [Kept], key: &[u8]) -> Option<&'a Kept> {
     let behind = layer.partition_point(|kept| kept.low.is_at_most(key));
     layer.get(behind.checked_sub(1)?).filter(|kept| kept.covers(key))
 }
 
-/// The pieces of a layer that meet `bounds`.
+/// Returns the pieces of a layer that overlap `bounds`.
 fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item = &'a Kept> + use<'a, 'b> {
     let from = layer.partition_point(|kept| match (&kept.high, &bounds.low) {
         (Some(high), Some(low)) => high <= low,
@@ -256,7 +255,7 @@ fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item 
     layer[from..].iter().take_while(|kept| kept.meets(bounds))
 }
 
-/// Puts neighbours together that are one.
+/// Joins adjacent pieces of the same run.
 fn joined(layer: KeptLayer) -> KeptLayer {
     let mut pieces: KeptLayer = Vec::with_capacity(layer.len());
     for kept in layer {
@@ -268,8 +267,8 @@ fn joined(layer: KeptLayer) -> KeptLayer {
     pieces
 }
 
-/// The layers of `old` with those of `new` above them, both newest first. All pieces of `new` lie inside
-/// `range`; each lands in the lowest layer that it can have.
+/// Puts the layers of `new` above those of `old`, both newest first. All pieces of `new` are inside `range`;
+/// each goes into the lowest possible layer.
 pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<KeptLayer> {
     let mut layers = old.to_vec();
     let is_free = |layer: &&KeptLayer| meeting(layer, range).next().is_none();
@@ -288,11 +287,11 @@ pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<Ke
     layers
 }
 
-/// Without what can never answer: pieces that lie below one barrier or one base altogether, places where
-/// there was nothing, if nothing came and nothing lies below, and barriers with nothing below them.
+/// Removes pieces that can never answer: those completely below one barrier or base, empty bases with no run
+/// above or below, and barriers with nothing below them.
 ///
-/// What has no run goes only where no run lies below: such a run may reach beyond a piece that hid what
-/// removed its entries, and the search must end before it.
+/// A placeholder is removed only if no run is below. Such a run may extend beyond the piece that covered the
+/// deletions of its entries, and the search must end before it.
 fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
     let is_hidden = |above: &[KeptLayer], kept: &Kept| {
         let hides = |piece: &&Kept| piece.is_barrier() || piece.is_base;
@@ -319,7 +318,7 @@ fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
             match (&piece.run, piece.is_base) {
                 (Some(_), _) => true,
                 (None, true) => any(above, has_run) || any(below, has_run),
-                // A base below says all only with what is missing here.
+                // A base below is complete only with the data missing here.
                 (None, false) => any(below, |other| !other.is_stop()),
             }
         });
@@ -329,7 +328,7 @@ fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
 }
 
 impl CompactionBuffer {
-    /// The buffer of these layers; `None` if nothing is in them.
+    /// Creates the buffer of these layers; `None` if they have no run.
     pub fn of_layers(layers: Vec<KeptLayer>, next_object: &mut u64) -> Option<Arc<Self>> {
         let layers = tidied(layers);
         if layers.iter().flatten().all(|kept| kept.run.is_none()) {
@@ -340,7 +339,7 @@ impl CompactionBuffer {
         Some(Arc::new(Self { id, layers }))
     }
 
-    /// What the sequence says of `key`, if that is known here. REQUIRES: the sequence covers the key.
+    /// Returns the sequence's entry of `key`, if the buffer has it. REQUIRES: the sequence covers the key.
     pub fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Option<Lookup> {
         let ask = |run: &Run, is_base| Ok::<_, Infallible>(answer_of(run, is_base, key, hash, access));
         match self.search(key, hash, ask) {
@@ -349,7 +348,7 @@ impl CompactionBuffer {
         }
     }
 
-    /// The same by what `ask` knows of a run, which is a base or not; `None` ends the search.
+    /// Searches with `ask`, which gets a run and whether it is a base; `None` ends the search.
     fn search<E>(
         &self,
         key: &[u8],
@@ -365,8 +364,8 @@ impl CompactionBuffer {
             };
             let Some(found) = ask(run, kept.is_base)? else { return Ok(None) };
             match found {
-                // With what lies above it a base says all. Older pieces may be there that reach beyond it,
-                // while what removed their entries is not.
+                // With everything above it a base is complete. Older pieces may extend beyond it, without the
+                // deletions of their entries.
                 Lookup::Absent if kept.is_base && !planted!("search-passes-base") => return Ok(None),
                 Lookup::Absent => {}
                 Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(Some(found)),
@@ -379,9 +378,9 @@ impl CompactionBuffer {
         Ok(None)
     }
 
-    /// Reads all pieces; fails unless each value and tombstone that a search may find in them is what `own`
-    /// finds in the sequence. Where that finds nothing a tombstone is right; where it is `None` nobody asks
-    /// the buffer.
+    /// Reads all pieces; fails unless each value and tombstone that a search may find in them equals the
+    /// result of `own`, the lookup in the sequence. If that finds nothing, a tombstone is correct; if it is
+    /// `None`, the buffer is never used for the key.
     ///
     /// Errors: `Corruption` if the law does not hold, and those of reading.
     pub fn check_law(&self, own: impl Fn(&[u8], u64) -> Result<Option<Lookup>>) -> Result<()> {
@@ -398,7 +397,7 @@ impl CompactionBuffer {
                 let ask = |run: &Run, _| run.get(entry.key, hash, Access::Blocking).map(Some);
                 let is_right = match (self.search(entry.key, hash, ask)?, own(entry.key, hash)?) {
                     (Some(Lookup::Found(kind, value, _)), Some(Lookup::Found(own_kind, own_value, _))) => {
-                        // A value that has been put elsewhere since is the same.
+                        // A value that has moved since is the same.
                         let is_elsewhere =
                             !matches!(own_kind, Kind::Value | Kind::Tombstone | Kind::Operands);
                         is_elsewhere || (kind, value) == (own_kind, own_value)
@@ -407,7 +406,7 @@ impl CompactionBuffer {
                     _ => true,
                 };
                 if !is_right {
-                    let message = "a compaction buffer does not say what its sequence says";
+                    let message = "a compaction buffer disagrees with its sequence";
                     return Err(Error::new(ErrorKind::Corruption, message));
                 }
                 cursor.next()?;
@@ -416,9 +415,8 @@ impl CompactionBuffer {
         Ok(())
     }
 
-    /// Runs that together say all that the sequence says inside `bounds`, newest first, each with the keys of
-    /// which it is to be asked; `None` if it is not known that there is nothing more. REQUIRES: the sequence
-    /// covers the bounds.
+    /// Returns runs that together have everything of the sequence inside `bounds`, newest first, each with
+    /// its range of keys; `None` if completeness is unknown. REQUIRES: the sequence covers the bounds.
     pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
         let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
         for layer in &self.layers {
@@ -434,7 +432,7 @@ impl CompactionBuffer {
         planted!("base-not-complete").then_some(found).filter(|found| !found.is_empty())
     }
 
-    /// What a layer leaves open of `range`: where it has no base. `None` if a barrier is there.
+    /// Returns the parts of `range` in which a layer has no base. `None` if there is a barrier.
     fn below_bases<'a>(layer: &'a [Kept], range: Bounds, found: &mut Vec<Share<'a>>) -> Option<Vec<Bounds>> {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
@@ -455,18 +453,18 @@ impl CompactionBuffer {
         Some(open)
     }
 
-    /// The runs in it, each once.
+    /// Returns its runs, each once.
     pub fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
         let runs = self.layers.iter().flatten().filter_map(|kept| kept.run.as_ref());
         runs.map(|run| (run.reference().id, run)).collect()
     }
 
-    /// Bytes of its runs.
+    /// Total bytes of its runs.
     pub fn stored_bytes(&self) -> u64 {
         self.runs().values().map(|run| run.reference().stored_bytes()).sum()
     }
 
-    /// Bytes of its pieces.
+    /// Approximate bytes of its pieces.
     pub fn retained(&self) -> Retained {
         let mut retained = Retained::default();
         for kept in self.layers.iter().flatten() {
@@ -480,14 +478,14 @@ impl CompactionBuffer {
         self.layers.iter().map(|layer| u64_of(layer.len())).sum()
     }
 
-    /// Whether some of its runs were found damaged.
+    /// Whether some of its runs are known to be damaged.
     pub fn has_damage(&self) -> bool {
         self.layers.iter().flatten().any(Kept::is_damaged)
     }
 
-    /// Without what is damaged, and without what is not in use: pieces that are not in memory, unless queries
-    /// pass them on their way to older ones that are: by filters that are in memory, or to a base, without
-    /// which it would be of no use to scans. Much fewer pages are to be read of them than of the sequence.
+    /// Drops damaged pieces and pieces not in use: those not in memory, unless queries pass them on the way
+    /// to older ones in memory. That is through filters in memory, or to a base, which is useless to scans
+    /// without them. Far fewer pages are read of them than of the sequence.
     pub fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut older: Vec<KeptLayer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
@@ -509,7 +507,7 @@ impl CompactionBuffer {
         Self::of_layers(older, next_object)
     }
 
-    /// Without the last half of its oldest layer.
+    /// Drops the second half of its oldest layer.
     pub fn without_oldest(&self, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut layers = self.layers.clone();
         if let Some(oldest) = layers.last_mut() {
@@ -518,7 +516,7 @@ impl CompactionBuffer {
         Self::of_layers(layers, next_object)
     }
 
-    /// What is left of it when its sequence has nothing before `border` any more.
+    /// Returns what remains after the sequence has dropped all keys before `border`.
     pub fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
         let is_behind = |kept: &Kept| kept.high.as_ref().is_none_or(|high| border < high);
         if self.layers.iter().flatten().all(is_behind) {

@@ -1,14 +1,14 @@
-//! Bytes of compaction buffers, which are objects of their trees.
+//! Encoding of compaction buffers, which are objects of their trees.
 //!
-//! Encoded (little-endian; a `fence` shares with the fence before it what it can, see `fence_format.rs`):
-//! u8 format, 1, or 2 if there are bases, or 3 if there are places of what came out of memory · count u32
-//! of runs, each a run reference · count u32 of layers, newest first, each: count u32 of pieces in key
-//! order, each: fence · u8, 1 if it is of a run + 2 if it has a high end + 4 if it is a base + 8 if it came
-//! out of memory, with no other but 2 · number u32 of that run · that end, a fence after its own · of one
-//! that came out of memory: count u32 and short hashes u32 of its keys, ascending.
+//! Encoded (little-endian; a `fence` shares a prefix with the fence before it, see `fence_format.rs`): u8
+//! format: 1, 2 if there are bases, or 3 if there are placeholders of keys from memory · count u32 of runs,
+//! each a run reference · count u32 of layers, newest first, each: count u32 of pieces in key order, each:
+//! fence · u8: 1 if it has a run + 2 if it has a high end + 4 if it is a base + 8 if its keys came from
+//! memory, which excludes 1 and 4 · number u32 of the run, if any · high end, if any, a fence after its own
+//! · for keys from memory: count u32 and short hashes u32, ascending.
 //!
 //! **Invariants**
-//! - In what decodes the pieces of a layer are disjoint and in key order.
+//! - The pieces of a decoded layer are disjoint and in key order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
 const FORMAT: u8 = 1;
 /// With bases.
 const FORMAT_WITH_BASES: u8 = 2;
-/// With places of what came out of memory, and with bases or without.
+/// With placeholders of keys from memory, and with or without bases.
 const FORMAT_WITH_HASHES: u8 = 3;
 
 const PIECE_HAS_RUN: u8 = 1;
@@ -41,7 +41,7 @@ const PIECE_FROM_MEMORY: u8 = 8;
 /// A compaction buffer as it is stored.
 #[derive(Debug)]
 pub struct StoredBuffer {
-    /// Each once.
+    /// Its runs, each once.
     pub runs: Vec<RunRef>,
     /// Newest first.
     pub layers: Vec<Vec<StoredPiece>>,
@@ -50,21 +50,21 @@ pub struct StoredBuffer {
 /// A piece of a compaction buffer.
 #[derive(Debug)]
 pub struct StoredPiece {
-    /// As of [`Kept`].
+    /// See [`Kept::low`].
     pub low: Fence,
-    /// As of [`Kept`].
+    /// See [`Kept::high`].
     pub high: Option<Fence>,
-    /// Which of the buffer's runs.
+    /// Index into the buffer's runs.
     pub run: Option<usize>,
-    /// As of [`Kept`].
+    /// See [`Kept::is_base`].
     pub is_base: bool,
-    /// As of [`Kept`].
+    /// See [`Kept::from_memory`].
     pub from_memory: Option<Arc<[u32]>>,
 }
 
 impl StoredBuffer {
-    /// The buffer that it describes, object `id`. Runs that several have are opened once: `opened` has those
-    /// of others.
+    /// Opens the buffer as object `id`. Runs shared by several buffers are opened once: `opened` has those of
+    /// earlier ones.
     ///
     /// Errors: `Corruption` if a run cannot be one of this file.
     pub fn open(
@@ -91,7 +91,7 @@ impl StoredBuffer {
     }
 }
 
-/// The bytes of a buffer.
+/// Encodes a buffer.
 pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
     let has_any = |is_such: fn(&Kept) -> bool| buffer.layers.iter().flatten().any(is_such);
     let mut out = vec![match (has_any(|kept| kept.from_memory.is_some()), has_any(|kept| kept.is_base)) {
@@ -130,9 +130,9 @@ pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
     out
 }
 
-/// A buffer out of its bytes.
+/// Decodes a buffer.
 ///
-/// Errors: [`Damage`] if they are not those of one.
+/// Errors: [`Damage`] if the bytes are not a valid encoding.
 pub fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
     let mut reader = Reader::new(bytes);
     let flags_max = match reader.u8()? {
@@ -193,7 +193,7 @@ fn decode_hashes(reader: &mut Reader<'_>) -> Result<Arc<[u32]>, Damage> {
     }
 }
 
-/// A count of things that take so many bytes each, at least.
+/// Decodes a count of items of at least `least_bytes` each.
 fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
     let count = usize_of(u64::from(reader.u32()?));
     if count > reader.rest().len() / least_bytes {

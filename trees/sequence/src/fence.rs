@@ -1,23 +1,23 @@
-//! Separators that trees keep: what parts one run of a sequence from the next, and one child from the next.
+//! Separators that trees keep between the runs of a sequence and between the children of a node.
 //!
-//! They are exact, for they say where a key belongs, and so can be as long as keys. Long ones that stand
-//! together keep what they share only once ([`share_starts`]), and copies share all of it.
+//! They are exact, because they route keys, and so can be as long as keys. Adjacent long ones store their
+//! common prefix only once ([`share_starts`]), and copies share everything.
 //!
 //! **Invariants**
-//! - How a fence is put together never shows: order and equality are those of its bytes.
+//! - The representation of a fence is invisible: order and equality are those of its bytes.
 
 use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
 use testudo_base::key::common_prefix;
 use testudo_run::{KeyBounds, MAX_END_BYTES};
 
-/// Fewer bytes than these are not worth sharing.
+/// Minimum prefix worth sharing, in bytes.
 const SHARED_BYTES_MIN: usize = 768;
 
-/// A key.
+/// A separator key.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
-    /// It begins with as much of this as `start_bytes` says, which others may begin with, too.
+    /// Its first `start_bytes` bytes, which it may share with others.
     start: Option<Arc<[u8]>>,
     start_bytes: usize,
     rest: Arc<[u8]>,
@@ -42,10 +42,10 @@ impl From<Vec<u8>> for Fence {
 }
 
 impl Fence {
-    /// The first `shared` bytes of `before`, and `tail`.
+    /// Creates the fence of the first `shared` bytes of `before`, and `tail`.
     ///
-    /// Of many fences that are made so one after the other, each takes little more memory than its tail, or
-    /// than what it is the first one to share.
+    /// In a chain of fences made this way, each takes little more memory than its tail, or than the prefix
+    /// that it is the first one to share.
     pub fn after(before: &Self, shared: usize, tail: &[u8]) -> Self {
         debug_assert!(shared <= before.len(), "both have what they share");
         if shared <= before.start_bytes {
@@ -61,14 +61,14 @@ impl Fence {
         Self { start: before.start.clone(), start_bytes: before.start_bytes, rest }
     }
 
-    /// The fence `key`, which shares with `before` what is worth it.
+    /// Creates the fence `key`, which shares a prefix with `before` if that is worthwhile.
     pub fn beside(before: &Self, key: &[u8]) -> Self {
         if key.len() < SHARED_BYTES_MIN {
             return key.into();
         }
         let shared = common_prefix(&before.bytes(), key);
         let fence = Self::after(before, shared, &key[shared..]);
-        debug_assert!(fence.order_to(key) == Ordering::Equal, "how it is put together never shows");
+        debug_assert!(fence.order_to(key) == Ordering::Equal, "the representation is invisible");
         fence
     }
 
@@ -82,17 +82,17 @@ impl Fence {
         self.start_bytes + self.rest.len()
     }
 
-    /// All of it.
+    /// Returns all of its bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         [self.start(), &self.rest].concat()
     }
 
-    /// All of it, borrowed where nothing is shared.
+    /// Returns all of its bytes, borrowed if no prefix is shared.
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         if self.start_bytes == 0 { Cow::Borrowed(&self.rest) } else { Cow::Owned(self.to_vec()) }
     }
 
-    /// As much of it as the ends of a run can be compared with.
+    /// Returns a prefix that is long enough to compare with the ends of a run.
     pub fn head(&self) -> Cow<'_, [u8]> {
         match self.start().get(..=MAX_END_BYTES) {
             Some(head) => Cow::Borrowed(head),
@@ -100,7 +100,7 @@ impl Fence {
         }
     }
 
-    /// As a lower bound; none if it is the least key.
+    /// Returns it as a lower bound; `None` if it is the least key.
     pub fn as_low(&self) -> Option<Self> {
         (!self.is_empty()).then(|| self.clone())
     }
@@ -109,7 +109,7 @@ impl Fence {
         self.start.as_deref().map_or(&[], |start| &start[..self.start_bytes])
     }
 
-    /// Whether it is `key` or less.
+    /// Whether it is less than or equal to `key`.
     #[inline]
     pub fn is_at_most(&self, key: &[u8]) -> bool {
         match &self.start {
@@ -124,7 +124,7 @@ impl Fence {
         self.order_to(key) == Ordering::Less
     }
 
-    /// How it compares with `key`.
+    /// Compares it with `key`.
     #[inline]
     pub fn order_to(&self, key: &[u8]) -> Ordering {
         let start = self.start();
@@ -132,7 +132,7 @@ impl Fence {
         start.cmp(begin).then_with(|| (*self.rest).cmp(end))
     }
 
-    /// Whether they begin with the same bytes in the same place.
+    /// Whether both begin with the same shared prefix.
     fn begins_as(&self, other: &Self) -> bool {
         let is_one = match (&self.start, &other.start) {
             (None, None) => true,
@@ -166,12 +166,13 @@ impl Ord for Fence {
     }
 }
 
-/// The keys from `low` (included) to `high` (excluded), as [`KeyBounds`], of which a plan can hold many.
+/// The keys from `low` (inclusive) to `high` (exclusive), like [`KeyBounds`], but cheap to copy in large
+/// plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The least key inside.
+    /// Inclusive lower bound.
     pub low: Option<Fence>,
-    /// The least key beyond.
+    /// Exclusive upper bound.
     pub high: Option<Fence>,
 }
 
@@ -190,13 +191,13 @@ impl Bounds {
             && self.high.as_ref().is_none_or(|high| !high.is_at_most(key))
     }
 
-    /// Whether no key at all is inside.
+    /// Whether no key can be inside.
     pub fn is_empty(&self) -> bool {
         matches!((&self.low, &self.high), (Some(low), Some(high)) if low >= high)
             || self.high.as_ref().is_some_and(Fence::is_empty)
     }
 
-    /// The keys inside both.
+    /// Returns the keys inside both.
     pub fn intersection(&self, other: &Self) -> Self {
         let low = match (&self.low, &other.low) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -209,19 +210,19 @@ impl Bounds {
         Self { low: low.cloned(), high: high.cloned() }
     }
 
-    /// The keys before `key`, and those from there on.
+    /// Splits into the keys before `key` and those from `key` on.
     pub fn cut_at(self, key: &Fence) -> Vec<Self> {
         let (before, behind) = (Some(key.clone()), Some(key.clone()));
         vec![Self { low: self.low, high: before }, Self { low: behind, high: self.high }]
     }
 
-    /// With the whole keys.
+    /// Converts to owned keys.
     pub fn to_keys(&self) -> KeyBounds {
         KeyBounds { low: self.low.as_ref().map(Fence::to_vec), high: self.high.as_ref().map(Fence::to_vec) }
     }
 }
 
-/// Lets long fences that begin alike keep that only once.
+/// Makes long fences share their common prefixes.
 pub fn share_starts(mut fences: Vec<&mut Fence>) {
     fences.retain(|fence| fence.len() >= SHARED_BYTES_MIN);
     fences.sort_unstable();

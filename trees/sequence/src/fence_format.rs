@@ -1,9 +1,9 @@
-//! Bytes of fences that follow each other in an object of the manifest.
+//! Encoding of consecutive fences in an object of the manifest.
 //!
-//! Each is `u32` how many bytes it shares with the one before, and the rest of it as `str`.
+//! Each is the `u32` length of the prefix shared with the previous one, and the rest as `str`.
 //!
 //! **Invariants**
-//! - What decodes is no longer than a key can be, or a byte longer: the end behind a longest key.
+//! - A decoded fence is at most one byte longer than the longest key: the end after a key of that length.
 
 use testudo_base::{
     MAX_KEY_BYTES,
@@ -14,12 +14,12 @@ use testudo_base::{
 
 use crate::Fence;
 
-/// Appends fences, each by what it shares with the one before.
+/// Appends fences, each relative to the previous one.
 #[derive(Debug, Default)]
 pub struct FenceWriter(Vec<u8>);
 
 impl FenceWriter {
-    /// For fences that follow `before`.
+    /// Creates a writer for fences after `before`.
     pub fn after(before: &Fence) -> Self {
         Self(before.to_vec())
     }
@@ -32,7 +32,7 @@ impl FenceWriter {
     }
 }
 
-/// Reads a fence that [`FenceWriter`] wrote behind `before`.
+/// Reads a fence that [`FenceWriter`] wrote after `before`.
 pub fn decode_fence(reader: &mut Reader<'_>, before: &Fence) -> Result<Fence, Damage> {
     let shared = usize_of(u64::from(reader.u32()?));
     if shared > before.len() {

@@ -7,10 +7,10 @@ use testudo_run::Run;
 
 use crate::{Bounds, Fence};
 
-/// A run among others that are disjoint from it, and in order.
+/// One of several disjoint runs in key order.
 #[derive(Clone, Debug)]
 pub struct FencedRun {
-    /// Greater than all keys of the run before it; what the run holds before it does not count any more.
+    /// Greater than all keys of the preceding run; the run's own keys before it do not count any more.
     pub low: Fence,
     /// The run.
     pub run: Arc<Run>,
@@ -23,15 +23,15 @@ impl FencedRun {
         !self.low.is_empty() && !self.run.reference().keys.begin_at_or_after(&self.low.head())
     }
 
-    /// Whether `key`, one of the run, does not count any more.
+    /// Whether `key`, one of the run's, does not count any more.
     #[inline]
     pub fn has_given_away(&self, key: &[u8]) -> bool {
         self.is_clipped() && !self.low.is_at_most(key)
     }
 }
 
-/// Whether a run has keys outside its bounds. Its first and last key are read if its reference does not have
-/// them whole and leaves that open, or if `deep`.
+/// Whether a run has keys outside its bounds. Its first and last key are read if its reference has only
+/// truncated ones and they do not decide it, or if `deep`.
 pub fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
     let keys = &run.reference().keys;
     let (low, high) = (bounds.low.as_ref().map(Fence::head), bounds.high.as_ref().map(Fence::head));
@@ -49,7 +49,7 @@ pub fn is_outside(run: &Arc<Run>, bounds: &Bounds, deep: bool) -> Result<bool> {
     Ok(!bounds.contains(&first) || !bounds.contains(&last))
 }
 
-/// Reads a whole run: every page verifies, keys increase, counts agree, the filter knows every key.
+/// Reads a whole run: every page verifies, keys increase, counts match, and the filter has every key.
 pub fn check_run(run: &Arc<Run>) -> Result<()> {
     run.check_pages()?;
     run.check_entries().map(|_| ())

@@ -1,9 +1,9 @@
-//! Lazy flows of entries: which pieces of which sources, newest layer first, make up what moves through a
-//! tree.
+//! Lazy streams of entries: slices of sources, newest layer first, that together make up the data flowing
+//! through a tree.
 //!
 //! **Invariants**
 //! - Slices of one layer are disjoint and in key order; layers are ordered newest first.
-//! - Making, clipping and moving a flow reads no entries; sizes are estimates from indexes, and those of
+//! - Creating, clipping and moving a stream reads no entries. Sizes are estimates from indexes, and those of
 //!   entries from the first updates.
 
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use crate::{
     chained_cursor::{ChainCursor, Parts},
 };
 
-/// Pieces in which compactions read.
+/// Read size of compactions.
 const COMPACTION_READ_BYTES: usize = 256 << 10;
 
-/// So many updates of a slice say how long its entries are …
+/// Number of sampled updates from which the entry size of a slice is estimated …
 const SAMPLED_VALUES: u64 = 64;
-/// … if they are found among so many.
+/// … and maximum number of entries scanned for them.
 const LOOKED_AT: usize = 4096;
 
 /// Where the entries of a slice come from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// What comes into the tree.
+    /// Updates coming into the tree.
     Updates(Arc<dyn Updates>),
-    /// A run, all of it.
+    /// A whole run.
     Run(Arc<Run>),
-    /// A run of a sequence, from its fence on, and the low of the one that follows.
+    /// A run of a sequence from its fence on, and the fence of the next run.
     Fenced(FencedRun, Option<Fence>),
 }
 
 impl Source {
-    /// How new its newest operation may be.
+    /// Upper bound on the seqno of its newest operation.
     pub fn newest_seqno(&self) -> Seqno {
         match self {
             Self::Updates(updates) => updates.sealed_seqno(),
@@ -48,7 +48,7 @@ impl Source {
         }
     }
 
-    /// Whether it surely has no key before `key`.
+    /// Whether it certainly has no key before `key`.
     fn begins_at_or_after(&self, key: &Fence) -> bool {
         match self {
             Self::Updates(_) => false,
@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// Whether it surely has no key from `key` on.
+    /// Whether it certainly has no key from `key` on.
     fn ends_before(&self, key: &Fence) -> bool {
         match self {
             Self::Updates(_) => false,
@@ -70,8 +70,8 @@ impl Source {
         }
     }
 
-    /// Of bounds those that are not true of all its keys anyway; `None` if surely no key is inside. Long keys
-    /// would take much memory where a plan has many slices.
+    /// Keeps those bounds that do not hold for all its keys anyway; `None` if no key is inside. Long keys
+    /// would take much memory in plans with many slices.
     fn restricted_to(&self, bounds: &Bounds) -> Option<Bounds> {
         let (low, high) = (bounds.low.as_ref(), bounds.high.as_ref());
         if low.is_some_and(|low| self.ends_before(low))
@@ -89,9 +89,9 @@ impl Source {
 /// The entries of a source inside bounds.
 #[derive(Clone, Debug)]
 pub struct RunSlice {
-    /// Where they are.
+    /// Where the entries come from.
     pub source: Source,
-    /// Which of them.
+    /// Range of the entries.
     pub bounds: Bounds,
 }
 
@@ -99,12 +99,12 @@ pub struct RunSlice {
 pub type Layer = Vec<RunSlice>;
 
 impl RunSlice {
-    /// All of a run.
+    /// Returns a slice of a whole run.
     pub fn whole_run(run: &Arc<Run>) -> Self {
         Self { source: Source::Run(Arc::clone(run)), bounds: Bounds::default() }
     }
 
-    /// The part of the slice inside `bounds`, or `None` if surely nothing is there.
+    /// Returns the part of the slice inside `bounds`, or `None` if it is known to be empty.
     pub fn clipped(&self, bounds: &Bounds) -> Option<Self> {
         let inside = self.bounds.intersection(bounds);
         if inside.is_empty() {
@@ -114,7 +114,7 @@ impl RunSlice {
         Some(Self { source: self.source.clone(), bounds })
     }
 
-    /// About how many bytes of entries the slice holds inside `bounds`.
+    /// Approximate bytes of entries of the slice inside `bounds`.
     pub fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
         let inside = self.counted_bounds().intersection(bounds);
         if inside.is_empty() {
@@ -128,7 +128,7 @@ impl RunSlice {
         }
     }
 
-    /// Whether any key of the slice is inside `bounds`. Looks for it, other than estimates do.
+    /// Whether any key of the slice is inside `bounds`. Exact, unlike the estimates: it reads.
     pub fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
         let Some(inside) = self.clipped(bounds) else { return Ok(false) };
         let mut cursor = inside.cursor();
@@ -136,8 +136,8 @@ impl RunSlice {
         Ok(cursor.entry().is_some())
     }
 
-    /// Every key of the slice, as far as [`MAX_END_BYTES`], lies between these, both included; `None` if
-    /// there are no keys.
+    /// Returns inclusive bounds of all keys of the slice, truncated to [`MAX_END_BYTES`]; `None` if there are
+    /// no keys.
     fn ends(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let (first, last) = match &self.source {
             Source::Updates(updates) => updates.key_range()?,
@@ -149,13 +149,13 @@ impl RunSlice {
         let Bounds { low, high } = &self.bounds;
         let mut low = low.as_ref().filter(|low| !low.is_at_most(&first)).map_or(first, Fence::to_vec);
         let mut high = high.as_ref().filter(|high| high.is_less_than(&last)).map_or(last, Fence::to_vec);
-        // Ends of long keys are cut; all must be, to be compared with them.
+        // Ends of long keys are truncated; all must be, to be comparable.
         low.truncate(MAX_END_BYTES);
         high.truncate(MAX_END_BYTES);
         Some((low, high))
     }
 
-    /// The bounds, and the fence of a run that has keys before it.
+    /// Returns the bounds, intersected with the fence of a run that has keys before it.
     fn counted_bounds(&self) -> Bounds {
         match &self.source {
             Source::Fenced(fenced, _) if fenced.is_clipped() => {
@@ -177,13 +177,13 @@ impl RunSlice {
     }
 }
 
-/// The part of a layer inside `bounds`.
+/// Returns the part of a layer inside `bounds`.
 pub fn clip_layer(layer: &[RunSlice], bounds: &Bounds) -> Layer {
     layer.iter().filter_map(|slice| slice.clipped(bounds)).collect()
 }
 
-/// How many bytes all keys of the layers share, as far as [`MAX_END_BYTES`]: those that the least and the
-/// greatest key share that there can be.
+/// Length of the common prefix of all keys of the layers, up to [`MAX_END_BYTES`]: that of their least and
+/// greatest possible keys.
 pub fn shared_prefix(layers: &[Layer]) -> usize {
     let ends = layers.iter().flatten().filter_map(RunSlice::ends);
     let widest =
@@ -191,7 +191,7 @@ pub fn shared_prefix(layers: &[Layer]) -> usize {
     widest.map_or(0, |(low, high)| key::common_prefix(&low, &high))
 }
 
-/// Runs of a sequence that may hold keys inside `bounds`, each with its place.
+/// Returns the runs of a sequence that may hold keys inside `bounds`, each with its index.
 pub fn runs_within<'a>(
     runs: &'a [FencedRun],
     bounds: &Bounds,
@@ -211,12 +211,12 @@ pub fn runs_within<'a>(
     (from..to).filter_map(|at| Some((at, runs.get(at)?)))
 }
 
-/// All of a sequence, as slices.
+/// Returns a whole sequence as slices.
 pub fn slices_of(runs: &[FencedRun]) -> Layer {
     clip_runs(runs, &Bounds::default())
 }
 
-/// What the runs of a sequence may hold inside `bounds`, as slices.
+/// Returns the slices of a sequence inside `bounds`.
 pub fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
     runs_within(runs, bounds)
         .filter_map(|(at, fenced)| {
@@ -228,17 +228,17 @@ pub fn clip_runs(runs: &[FencedRun], bounds: &Bounds) -> Layer {
         .collect()
 }
 
-/// How new the newest operation of the layers may be.
+/// Upper bound on the newest seqno of the layers.
 pub fn newest_of(layers: &[Layer]) -> Seqno {
     layers.iter().flatten().map(|slice| slice.source.newest_seqno()).max().unwrap_or_default()
 }
 
-/// About how many bytes `runs` hold inside `bounds`.
+/// Approximate bytes of `runs` inside `bounds`.
 pub fn bytes_of_runs(runs: &[FencedRun], bounds: &Bounds) -> Result<u64> {
     clip_runs(runs, bounds).iter().map(|slice| slice.bytes_within(bounds)).sum()
 }
 
-/// The slices of a layer, one after the other.
+/// The slices of a layer, concatenated.
 #[derive(Debug)]
 struct LayerParts(Layer);
 
@@ -256,8 +256,8 @@ impl Parts for LayerParts {
     }
 }
 
-/// About how many bytes an entry of these layers has that is no tombstone, by the runs that they are of and
-/// the first updates of each slice; 0 if there is none.
+/// Approximate size of an entry of these layers that is not a tombstone, estimated from the metadata of whole
+/// runs and the first updates of each slice; 0 if there is none.
 pub fn mean_entry_bytes(layers: &[Layer]) -> Result<u64> {
     let (mut bytes, mut entries) = (0_u128, 0_u128);
     for slice in layers.iter().flatten() {
@@ -279,7 +279,7 @@ pub fn mean_entry_bytes(layers: &[Layer]) -> Result<u64> {
     Ok(low64(bytes / entries.max(1)))
 }
 
-/// Bytes and number of the first few entries of a slice that are no tombstones.
+/// Returns the bytes and number of the first few entries of a slice that are not tombstones.
 fn first_values(slice: &RunSlice) -> Result<(u64, u64)> {
     let mut cursor = slice.cursor();
     cursor.seek_first()?;
@@ -294,7 +294,7 @@ fn first_values(slice: &RunSlice) -> Result<(u64, u64)> {
     Ok((bytes, entries))
 }
 
-/// A cursor over a layer, for a compaction.
+/// Returns a cursor over a layer for a compaction.
 pub fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
     debug_assert!(
         layer.is_sorted_by(|a, b| match (&a.bounds.high, &b.bounds.low) {

@@ -1,10 +1,10 @@
-//! Sorted sequences of runs, of which trees are made: a tier of a Bε-tree, a level of an LSM-tree.
+//! Sorted sequences of runs, the building block of trees: a tier of a Bε-tree, a level of an LSM-tree.
 //!
 //! The runs of a sequence are disjoint and in key order, and each has a [`Fence`] before it. A sequence is
 //! read by one cursor ([`SequenceCursor`]), merged as a [`Layer`] of slices, and written by [`RunSequence`].
 //!
 //! **Invariants**
-//! - Nothing here chooses what is merged, knows a node or a level, or keeps anything in the manifest.
+//! - This crate chooses no merges, has no nodes or levels, and stores nothing in the manifest.
 
 mod bottom_runs;
 mod chained_cursor;

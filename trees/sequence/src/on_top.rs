@@ -1,27 +1,26 @@
-//! Updates that are put on top of a tree, merged with nothing: cheap to write, for want of space.
+//! Writing updates on top of a tree without a merge: cheap, for use when space is short.
 
 use testudo_base::{Result, key};
 use testudo_contract::{Updates, Work};
 
 use crate::{Fence, FencedRun, run_sequence::new_writer};
 
-/// A run has so many bytes of index, filter and footer at least, and takes space in pieces of about this
-/// size.
+/// Minimum size of a run's index, filter and footer, and about the granularity in which it takes space.
 pub const RUN_OVERHEAD_BYTES: u64 = 64 << 10;
-/// A run with a single small entry takes as much.
+/// Size of a run with a single small entry.
 pub const LEAST_RUN_BYTES: u64 = 8 << 10;
-/// Where space is short runs are no smaller: what a run has beside its data is not to be most of it.
+/// Minimum run size when space is short, so that overhead does not dominate the data.
 pub const SPARING_RUN_BYTES: u64 = 64 << 10;
 
-/// The most space that so many bytes of memory of a write buffer take as runs of about `run_bytes`.
+/// Upper bound on the space of `memory_bytes` of a write buffer, written as runs of about `run_bytes`.
 pub fn on_top_bytes(memory_bytes: u64, run_bytes: u64) -> u64 {
-    // Entries of half a page and a little more leave pages half empty.
+    // Entries slightly larger than half a page leave pages half empty.
     let data = memory_bytes * 2;
     let runs = memory_bytes / run_bytes + 1;
     data + (runs - 1) * (32 << 10) + 2 * RUN_OVERHEAD_BYTES
 }
 
-/// The updates as runs of about `run_bytes`, in key order.
+/// Writes the updates as runs of about `run_bytes`, in key order.
 pub fn write_updates(work: &Work, updates: &dyn Updates, run_bytes: u64) -> Result<Vec<FencedRun>> {
     let expected = updates.bytes().min(run_bytes);
     let (mut runs, mut open): (Vec<FencedRun>, _) = (Vec::new(), None);

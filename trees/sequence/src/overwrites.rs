@@ -1,22 +1,23 @@
-//! How much of what comes in replaces something, as the last merges have shown.
+//! The fraction of incoming data that overwrites existing entries, as measured by recent merges.
 //!
 //! **Invariants**
-//! - It is advice, kept in memory only: losing it costs time or space, never an answer.
+//! - It is a hint, in memory only: losing it costs time or space, never an answer.
 
 use testudo_base::num::low64;
 
-/// A share in 256ths.
+/// A fraction in 256ths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overwrites(Option<u64>);
 
-/// All of it.
+/// The fraction 1.
 const ALL: u64 = 256;
 
 impl Overwrites {
-    /// Nothing was seen yet.
+    /// No merge was measured yet.
     pub const UNKNOWN: Self = Self(None);
 
-    /// After `incoming` bytes, or entries, of which `replacing` replaced something.
+    /// Returns the estimate after a merge of `incoming` bytes, or entries, of which `replacing` were
+    /// overwrites.
     pub fn after(self, incoming: u64, replacing: u64) -> Self {
         if incoming == 0 {
             return self;
@@ -26,19 +27,18 @@ impl Overwrites {
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
-    /// What is sure of it: none up to a half, from there on more and more, all if it is all. What waits for a
-    /// leaf is known by estimate only, and an estimate that is too high looks as if something was replaced.
+    /// Returns a conservative estimate: 0 up to one half, then rising linearly to 1. The bytes that wait for
+    /// a leaf are only estimated, and an overestimate looks like overwrites.
     pub fn surely(self) -> Self {
         Self(Some((self.0.unwrap_or(0) * 2).saturating_sub(ALL)))
     }
 
-    /// Whether at least half replaced something.
+    /// Whether at least half were overwrites.
     pub fn is_half(self) -> bool {
         self.0.is_some_and(|share| share >= ALL / 2)
     }
 
-    /// What lies between `if_none` and `if_all` as the share lies between none and all; the middle of them if
-    /// it is not known.
+    /// Interpolates between `if_none` and `if_all` by the fraction; the midpoint if it is unknown.
     pub fn between(self, if_none: u64, if_all: u64) -> u64 {
         let share = self.0.unwrap_or(ALL / 2);
         let sum = u128::from(if_none) * u128::from(ALL - share) + u128::from(if_all) * u128::from(share);

@@ -1,10 +1,9 @@
-//! Entries that go into pages of a run, each page written once for all of its entries (TreeLine §4.1; T1).
+//! Updates of single pages of a run, each page written once for all of its entries (TreeLine §4.1; T1).
 //!
 //! **Invariants**
-//! - The run is one of the bottom: nothing older lies below, tombstones end.
-//! - Nothing is put outside for pages, which may not be written after all: it would be dead without being
-//!   counted.
-//! - If it comes to nothing, no drop was told and no page that anybody uses was written.
+//! - The run is at the bottom: nothing older is below, and tombstones are dropped.
+//! - No value is moved outside for page updates, which may be abandoned: it would be uncounted garbage.
+//! - An abandoned update reports no drop and writes no page in use.
 
 use testudo_base::{
     Cursor, DropSink, Entry, Kind, MergeDrops, PAGE_BYTES, Result, Seqno, num::u64_of, sync::Arc,
@@ -14,26 +13,26 @@ use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
 
 use crate::resolver::Resolver;
 
-/// Up to which cost pages are written anew instead of the run.
+/// Cost limits up to which pages are rewritten instead of the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageUpdateLimits {
-    /// One in so many pages of the run may be written; one always may.
+    /// At most one in `parts` pages of the run may be written; one always may.
     pub parts: u64,
-    /// Pages beyond those that it was written to may be one in so many.
+    /// At most one in `extra_parts` pages may be beyond the originally written ones.
     pub extra_parts: u64,
 }
 
-/// What has become of the entries.
+/// Outcome of the update.
 #[derive(Debug)]
 pub struct PagesUpdated {
-    /// The version of the run that has them.
+    /// The version of the run with the entries.
     pub run: Arc<Run>,
-    /// How many of them had no older entry there.
+    /// Number of entries that had no older entry in the run.
     pub inserted: u64,
 }
 
-/// Puts the entries of `incoming`, newest first, into the pages of `run`; `None` if that would cost more than
-/// `limits`, or cannot be. `may_end`: whether a tombstone of this key may end without a trace.
+/// Applies the entries of `incoming`, newest first, to the pages of `run`; `None` if the cost exceeds
+/// `limits`, or it is impossible. `may_end`: whether a tombstone of this key may be dropped.
 pub fn update_pages<C: Cursor>(
     work: &Work,
     run: &Arc<Run>,
@@ -51,7 +50,7 @@ pub fn update_pages<C: Cursor>(
     let mut merge = MergeCursor::with_sink(incoming, 0, MergeDrops::default());
     let mut list = EntryList::default();
     let mut shares: Vec<(usize, usize)> = Vec::new();
-    // Each page may get an overflow page, no more.
+    // Each page may get one overflow page.
     let mut room = most * 2 * PAGE_BYTES;
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
@@ -93,7 +92,7 @@ pub fn update_pages<C: Cursor>(
     Ok(Some(PagesUpdated { run, inserted }))
 }
 
-/// Merges what comes to a page with what it has, newest first, into `new`.
+/// Merges the incoming entries of a page with its contents, newest first, into `new`.
 fn merge_page<C: Cursor>(sources: Vec<C>, resolver: &mut Resolver<'_>, new: &mut EntryList) -> Result<()> {
     let mut merge = MergeCursor::with_sink(sources, 0, MergeDrops::default());
     merge.seek_first()?;

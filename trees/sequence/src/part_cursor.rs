@@ -1,13 +1,12 @@
-//! A cursor over a whole tree, part by part: one merge of everything that may hold keys of the part where it
-//! is.
+//! A cursor over a whole tree, part by part: one merge of all sources that may hold keys of the current part.
 //!
 //! A *part* is the range of keys of one run of the lowest level, the leaf. Every other sequence of the tree
-//! contributes what it holds for that part, newest first; so a step compares as many sources as there are
-//! sequences, however many runs those have. At the border of a part the next one is entered, and the runs
-//! that reach into it stay open.
+//! contributes its data for that part, newest first. So a step compares as many sources as there are
+//! sequences, however many runs they have. At the border of a part the cursor enters the next one, and runs
+//! that extend into it stay open.
 //!
 //! **Invariants**
-//! - A source is bounded by the part, or holds nothing beyond it.
+//! - A source is bounded by the part, or holds nothing outside it.
 
 use std::sync::Arc;
 
@@ -17,48 +16,48 @@ use testudo_storage::DataFile;
 
 use crate::{FencedRun, SequenceCursor, read_forecast::forecast_reads};
 
-/// Which part to enter.
+/// Selects the part to enter.
 #[derive(Clone, Copy, Debug)]
 pub enum Entrance<'a> {
-    /// The one that has this key.
+    /// The part that contains this key.
     At(&'a [u8]),
-    /// The one that has the keys right before this one.
+    /// The part that contains the keys right before this one.
     Before(&'a [u8]),
-    /// The one with the greatest keys.
+    /// The part with the greatest keys.
     Last,
 }
 
 /// A range of keys of a tree.
 #[derive(Clone, Debug, Default)]
 pub struct PartRange {
-    /// The least key inside.
+    /// Inclusive lower bound.
     pub low: Option<Arc<[u8]>>,
-    /// The least key beyond.
+    /// Exclusive upper bound.
     pub high: Option<Arc<[u8]>>,
 }
 
-/// What a tree holds for a part.
+/// The sources of a part.
 #[derive(Debug)]
 pub struct PartSources {
-    /// Which keys.
+    /// Range of the part.
     pub range: PartRange,
-    /// One cursor for each sequence that may hold some of them, newest first; the leaf last.
+    /// One cursor for each sequence that may hold its keys, newest first; the leaf last.
     pub cursors: Vec<SequenceCursor>,
-    /// About how many bytes of entries each of them has for the part.
+    /// Approximate bytes of entries in the part, for each cursor.
     pub waiting_bytes: Vec<u64>,
 }
 
 /// The parts of a tree.
 pub trait ScanParts: Send {
-    /// The part where `entrance` leads. `goes_on`: a scan comes from the part beside it.
+    /// Enters the part at `entrance`. `goes_on`: a scan continues from the adjacent part.
     fn enter(&mut self, entrance: Entrance<'_>, goes_on: bool) -> PartSources;
-    /// The sources of that part stand where they should, and know what was read for it.
+    /// Called when the sources of that part are positioned and have recorded their reads.
     fn on_positioned(&mut self, _sources: &[SequenceCursor]) {}
-    /// The leaf of the part that begins at `border`, if it has one.
+    /// Returns the leaf of the part that begins at `border`, if it has one.
     fn leaf_at(&self, border: &[u8]) -> Option<FencedRun>;
 }
 
-/// A cursor over all parts, which tells `S` of the entries that it leaves out.
+/// A cursor over all parts, which reports skipped entries to `S`.
 #[derive(Debug)]
 pub struct PartCursor<P, S = ()> {
     parts: P,
@@ -66,21 +65,21 @@ pub struct PartCursor<P, S = ()> {
     part: PartRange,
     merge: MergeCursor<SequenceCursor, S>,
     sink: S,
-    /// The next part's leaf, during a long scan.
+    /// Leaf of the next part, during a long scan.
     prepared: Option<SequenceCursor>,
-    /// How far it is to go and has come.
+    /// Limits and progress of the scan.
     progress: Arc<ScanProgress>,
 }
 
 impl<P: ScanParts> PartCursor<P> {
-    /// A cursor that stands nowhere, for a scan within `limits`: advice by which it reads ahead.
+    /// Creates an unpositioned cursor for a scan within `limits`, which only size the read-ahead.
     pub fn new(parts: P, data: &Arc<DataFile>, limits: &ScanLimits) -> Self {
         Self::with_sink(parts, data, limits, ())
     }
 }
 
 impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
-    /// As [`PartCursor::new`]; tells `sink` what [`MergeCursor::with_sink`] does, part by part.
+    /// Like [`PartCursor::new`]; `sink` is used as in [`MergeCursor::with_sink`], part by part.
     pub fn with_sink(parts: P, data: &Arc<DataFile>, limits: &ScanLimits, sink: S) -> Self {
         Self {
             parts,
@@ -93,7 +92,7 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         }
     }
 
-    /// Opens the part where `entrance` leads and positions its sources.
+    /// Opens the part at `entrance` and positions its sources.
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let PartSources { range, cursors: mut sources, waiting_bytes } = self.parts.enter(entrance, goes_on);
         self.part = range;
@@ -142,7 +141,7 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         })
     }
 
-    /// Whether a scan may be for more than its present part, which has these sources.
+    /// Whether a scan may extend beyond the current part, which has these sources.
     fn goes_beyond(&self, sources: &[SequenceCursor]) -> bool {
         let leaf = sources.last().filter(|source| source.is_leaf());
         let entries = leaf.map_or(0, |leaf| leaf.first_run().reference().entries);
@@ -151,7 +150,7 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         self.progress.entries_left().is_none_or(|left| left > entries) && !ends_within
     }
 
-    /// While the part has ended: on to the next one.
+    /// While the part is exhausted, moves to the next one.
     fn go_on_forward(&mut self) -> Result<()> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.high.clone() else { return Ok(()) };
@@ -160,7 +159,7 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         Ok(())
     }
 
-    /// While the part has ended: back to the one before it.
+    /// While the part is exhausted, moves to the previous one.
     fn go_on_backward(&mut self) -> Result<()> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.low.clone() else { return Ok(()) };

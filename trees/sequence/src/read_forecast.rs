@@ -1,10 +1,10 @@
-//! How much of a scan each source of a part is expected to give, so that it reads that and no more.
+//! Forecast of how much of a scan each source of a part will return, so that it reads that and no more.
 //!
-//! Entries that wait in buffers and those of the leaf are taken to be spread alike over the keys of the part.
-//! So each source gives of a scan what it has of all bytes around there.
+//! Entries in buffers and in the leaf are assumed to be distributed uniformly over the keys of the part. So
+//! each source contributes to a scan in proportion to its bytes in the part.
 //!
 //! **Invariants**
-//! - Advice only, computed from what is in memory.
+//! - Hints only, computed from data in memory.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use testudo_run::{ScanForecast, ScanProgress};
 
 use crate::SequenceCursor;
 
-/// Tells each source what a scan is expected to need of it; `waiting_bytes` are what each has for the part.
+/// Gives each source its forecast for a scan; `waiting_bytes` are the bytes of each source in the part.
 pub(crate) fn forecast_reads(
     progress: &Arc<ScanProgress>,
     sources: &mut [SequenceCursor],

@@ -1,7 +1,7 @@
-//! What is written of an entry: operands become values where that can be, values go to where they belong.
+//! Conversion of entries as they are written: operands become values where possible, and values are placed.
 //!
 //! **Invariants**
-//! - Of what ends, and of what is made of others, the drops are told once.
+//! - Drops are reported once for entries that end, and for those that others are made of.
 
 use testudo_base::{
     DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, Result, Seqno, ValueReference, codec::Damage,
@@ -9,32 +9,33 @@ use testudo_base::{
 };
 use testudo_contract::{Height, PlaceValues, Work};
 
-/// Decides it for the entries of one piece of work, in the order of their keys.
+/// Converts the entries of one unit of work, in key order.
 pub(crate) struct Resolver<'w> {
     work: &'w Work,
-    /// Nothing older lies below what is written.
+    /// Nothing older is below the output.
     is_leaf: bool,
     pub(crate) drops: MergeDrops,
-    /// Puts values outside the runs, or back into them.
+    /// Moves values out of the runs, or back into them.
     placing: Option<Box<dyn PlaceValues>>,
 }
 
 impl<'w> Resolver<'w> {
-    /// For what is as new as `newest_seqno`.
+    /// Creates a resolver for output with seqno `newest_seqno`.
     pub(crate) fn new(work: &'w Work, newest_seqno: Seqno, height: Height) -> Self {
         let placing = work.values.as_ref().map(|values| values.placing(newest_seqno, height));
         Self { work, is_leaf: height == Height::Bottom, drops: MergeDrops::default(), placing }
     }
 
-    /// For pages of a run of the bottom, which are written or not: values go nowhere.
+    /// Creates a resolver for page updates of a bottom run, which may be abandoned: no value is moved
+    /// outside.
     pub(crate) fn in_pages(work: &'w Work, newest_seqno: Seqno) -> Self {
         let placing = work.values.as_ref().map(|values| values.placing_in_pages(newest_seqno));
         Self { work, is_leaf: true, drops: MergeDrops::default(), placing }
     }
 
-    /// What is written in the place of operands, if it is not they.
+    /// Returns the replacement of operands; `None` if they are written as they are.
     ///
-    /// Errors: those of reading a value that operands change.
+    /// Errors: those of reading a value that operands apply to.
     pub(crate) fn resolve_operands(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, Vec<u8>)>> {
         let resolved = match entry.kind {
             Kind::Value | Kind::Tombstone | Kind::Reference | Kind::Referred => None,
@@ -52,7 +53,8 @@ impl<'w> Resolver<'w> {
         Ok(resolved)
     }
 
-    /// Operands and the value that they refer to, if somebody can merge them. One in pieces is never read.
+    /// Reads the value that operands refer to, if there is an operator to merge them. Never reads values in
+    /// pieces.
     fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
         let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
             return Ok(None);
@@ -66,7 +68,7 @@ impl<'w> Resolver<'w> {
         with_value_read(entry.value, &value).map(Some).map_err(damaged)
     }
 
-    /// Lets `write` have what is to stand there for an entry.
+    /// Calls `write` with the entry to write for `entry`.
     pub(crate) fn write(
         &mut self,
         entry: &Entry<'_>,
@@ -80,7 +82,7 @@ impl<'w> Resolver<'w> {
         write(&written)
     }
 
-    /// The value of this entry, which is a reference, is written with its key.
+    /// Records that the value of this reference entry is written with its key.
     pub(crate) fn note_came_back(&mut self, entry: &Entry<'_>) {
         note_came_back(&mut self.drops, entry);
     }

@@ -1,9 +1,9 @@
-//! The runs of one destination while they are written, and what the covered ranges of leaves say.
+//! Writing the runs of one destination, and the covered ranges of leaves.
 //!
 //! **Invariants**
-//! - The covered ranges of a leaf's runs follow each other without gaps, from end to end of the leaf.
-//! - Of entries that end here, and of those that become another one, the work's progress is told at the end.
-//! - A run that stays keeps its bytes and its covered range; others are put on either side of it.
+//! - The covered ranges of a leaf's runs are contiguous and fill the leaf.
+//! - Dropped and converted entries are reported to the work's progress at the end.
+//! - A staying run keeps its bytes and its covered range; new runs are put before and after it.
 
 use testudo_base::{DropSink, Entry, Kind, Result, Seqno, key, num::u64_of, planted, sync::Arc};
 use testudo_contract::{Height, Work};
@@ -11,41 +11,41 @@ use testudo_run::{KeyBounds, Run, RunLayout, RunOrigin, RunWriter};
 
 use crate::{Fence, FencedRun, resolver::Resolver};
 
-/// What the runs of a destination have in common.
+/// Common properties of the runs of a destination.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceOrigin {
-    /// How new they are.
+    /// Their newest seqno.
     pub newest_seqno: Seqno,
-    /// About how many bytes each of them will have.
+    /// Approximate target size of each in bytes.
     pub target: u64,
-    /// How high above the bottom they lie.
+    /// Their height above the bottom.
     pub height: Height,
-    /// Tombstones stay, although nothing older lies below.
+    /// Tombstones are kept, although nothing older is below.
     pub keeps_tombstones: bool,
-    /// How their pages are laid out.
+    /// Layout of their pages.
     pub layout: RunLayout,
 }
 
 impl SequenceOrigin {
-    /// They are leaves: nothing older lies below.
+    /// Whether they are leaves: nothing older is below.
     fn is_leaf(&self) -> bool {
         self.height == Height::Bottom
     }
 }
 
-/// What has become of an entry.
+/// Outcome of pushing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It was written.
     Written,
-    /// It was written as the first one behind the run that stays.
+    /// It was written as the first one after the staying run.
     BehindStaying,
-    /// It is a tombstone that ends here.
+    /// It is a tombstone that was dropped.
     Ended,
 }
 
-/// The runs of one destination in the making. A full run is finished when the next one begins, because only
-/// then it is known how far it covers keys.
+/// The runs of one destination while they are written. A full run is finished when the next one begins,
+/// because only then the end of its covered range is known.
 pub struct RunSequence<'w> {
     work: &'w Work,
     origin: SequenceOrigin,
@@ -55,19 +55,19 @@ pub struct RunSequence<'w> {
     /// The open run gets no more entries.
     is_full: bool,
     runs: Vec<FencedRun>,
-    /// The run that the leaf held, if it stays: it is put in its place among the others.
+    /// The leaf's existing run, if it stays: it is put in order among the others.
     staying: Option<Staying>,
-    /// The first tombstone of a leaf, or of what lies on one side of the run that stays, for as long as
-    /// nothing else was written there.
+    /// The first tombstone of a leaf, or of one side of the staying run, while nothing else was written
+    /// there.
     first_tombstone: Option<Vec<u8>>,
     resolver: Resolver<'w>,
-    /// Bytes by which what was pushed is more than what was written in its place.
+    /// Bytes of entries pushed in excess of bytes written for them.
     outlying_bytes: u64,
-    /// Bytes of the entry that was written last.
+    /// Bytes of the last entry written.
     written_bytes: u64,
 }
 
-/// A run that stays, and its first and last key.
+/// A staying run, with its first and last key.
 struct Staying {
     run: Arc<Run>,
     first: Vec<u8>,
@@ -75,7 +75,8 @@ struct Staying {
 }
 
 impl<'w> RunSequence<'w> {
-    /// For the keys of `rest`, as far as they are the tree's. `staying`: a run that the leaf held, and keeps.
+    /// Creates a sequence for the keys of `rest` within the tree's range. `staying`: an existing run that
+    /// stays.
     pub fn new(
         work: &'w Work,
         origin: SequenceOrigin,
@@ -110,7 +111,7 @@ impl<'w> RunSequence<'w> {
         let staying = self.staying.take_if(|staying| entry.key > staying.first.as_slice());
         let is_behind_staying = staying.is_some();
         if let Some(staying) = staying {
-            debug_assert!(entry.key > staying.last.as_slice(), "nothing flows in between its keys");
+            debug_assert!(entry.key > staying.last.as_slice(), "no incoming key is between its keys");
             self.put(staying, Some(entry.key))?;
         }
         let drops_tombstones = self.origin.is_leaf() && !self.origin.keeps_tombstones;
@@ -129,7 +130,8 @@ impl<'w> RunSequence<'w> {
         Ok(if is_behind_staying { Pushed::BehindStaying } else { Pushed::Written })
     }
 
-    /// What was pushed last is warm ([`testudo_base::Cursor::is_warm`]). REQUIRES: it was written.
+    /// Records that the last pushed entry is warm ([`testudo_base::Cursor::is_warm`]). REQUIRES: it was
+    /// written.
     #[inline]
     pub fn note_warm(&mut self) {
         if let Some(open) = &mut self.open {
@@ -137,7 +139,7 @@ impl<'w> RunSequence<'w> {
         }
     }
 
-    /// Adds to the open run what is to stand there for an entry.
+    /// Adds the converted entry to the open run.
     fn write(&mut self, entry: &Entry<'_>) -> Result<()> {
         let Self { work, origin, open, resolver, .. } = self;
         let mut written_bytes = 0;
@@ -150,34 +152,34 @@ impl<'w> RunSequence<'w> {
         Ok(())
     }
 
-    /// Bytes by which values that were put outside the runs have made entries shorter.
+    /// Bytes by which moving values outside the runs has shortened entries.
     pub fn outlying_bytes(&self) -> u64 {
         self.outlying_bytes
     }
 
-    /// Bytes of the entry that was written last, as it was written.
+    /// Bytes of the last entry written, as it was written.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// What is written in the place of operands, if it is not they.
+    /// Returns the replacement of operands; `None` if they are written as they are.
     ///
-    /// Errors: those of reading a value that operands change.
+    /// Errors: those of reading a value that operands apply to.
     pub fn resolve_operands(&mut self, entry: &Entry<'_>) -> Result<Option<(Kind, Vec<u8>)>> {
         self.resolver.resolve_operands(entry)
     }
 
-    /// The value of this entry, which is a reference, is pushed next.
+    /// Records that the value of this reference entry is pushed next.
     pub fn note_came_back(&mut self, entry: &Entry<'_>) {
         self.resolver.note_came_back(entry);
     }
 
-    /// Bytes that flow in were passed.
+    /// Reports `bytes` of input as done.
     pub fn report(&self, bytes: u64) {
         self.work.progress.advance(bytes);
     }
 
-    /// The open run gets no more entries.
+    /// Closes the open run to more entries.
     pub fn cut(&mut self) {
         self.is_full = true;
     }
@@ -187,13 +189,13 @@ impl<'w> RunSequence<'w> {
         self.open.as_ref().map_or(0, RunWriter::data_bytes)
     }
 
-    /// The fence before the next run: many can be written before anybody shares what they begin with.
+    /// Returns the fence before the next run, sharing its prefix with the previous one: there may be many.
     fn fence(&self, low: Option<&[u8]>) -> Fence {
         let key = low.unwrap_or_default();
         self.runs.last().map_or_else(|| key.into(), |last| Fence::beside(&last.low, key))
     }
 
-    /// Finishes the open run; `next` is the first key of the one that follows.
+    /// Finishes the open run; `next` is the first key of the following one.
     fn finish_open(&mut self, next: Option<&[u8]>) -> Result<()> {
         let Some(writer) = self.open.take() else { return Ok(()) };
         let border = next.map(|next| key::separator(writer.last_key(), next));
@@ -205,12 +207,12 @@ impl<'w> RunSequence<'w> {
         Ok(())
     }
 
-    /// Puts the run that stays behind what was written; `next` is the first key of what follows.
+    /// Puts the staying run after those written; `next` is the first key that follows.
     fn put(&mut self, staying: Staying, next: Option<&[u8]>) -> Result<()> {
         let Staying { run, first, last } = staying;
         let behind = next.map(|next| key::separator(&last, next));
-        // The covered range reaches up to the run that stays: tombstones that have ended may lie behind what
-        // was written.
+        // The covered range extends up to the staying run: dropped tombstones may have been after the last
+        // key written.
         let high = self.rest.high.replace(first.clone());
         self.take_tombstone()?;
         let low = match &self.open {
@@ -225,8 +227,8 @@ impl<'w> RunSequence<'w> {
         Ok(())
     }
 
-    /// If all that lies at the start of the leaf, or behind the run that stays, are tombstones: writes the
-    /// first of them.
+    /// Writes the first tombstone if there are only tombstones at the start of the leaf, or after the staying
+    /// run.
     fn take_tombstone(&mut self) -> Result<()> {
         let Some(key) = self.first_tombstone.take() else { return Ok(()) };
         let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
@@ -238,7 +240,7 @@ impl<'w> RunSequence<'w> {
         Ok(())
     }
 
-    /// Ends the last run; all of them, in key order.
+    /// Finishes the last run; returns all of them, in key order.
     pub fn finish(mut self) -> Result<Vec<FencedRun>> {
         match self.staying.take() {
             Some(staying) => self.put(staying, None)?,
@@ -252,7 +254,7 @@ impl<'w> RunSequence<'w> {
     }
 }
 
-/// The open run, which begins here if there is none.
+/// Returns the open run; opens one if there is none.
 fn opened<'o>(
     open: &'o mut Option<RunWriter>,
     work: &Work,
@@ -265,7 +267,7 @@ fn opened<'o>(
     }
 }
 
-/// A writer of the next run.
+/// Creates a writer of the next run.
 pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Result<RunWriter> {
     let origin = RunOrigin {
         id: work.run_ids.take(),

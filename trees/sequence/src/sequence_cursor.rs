@@ -1,8 +1,8 @@
-//! What a sequence of runs, or a leaf, holds inside a part of the key space.
+//! A cursor over a sequence of runs, or a leaf, inside a range of keys.
 //!
 //! **Invariants**
-//! - What a run holds before its fence does not count.
-//! - It stands on an entry inside the bounds, or nowhere; at most one run is open.
+//! - A run's entries before its fence do not count.
+//! - The cursor is on an entry inside the bounds, or unpositioned; at most one run is open.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use testudo_run::{BatchedSeek, Direction, Missing, ReadAhead, Run, RunCursor, Sc
 
 use crate::{Bounds, Fence, FencedRun};
 
-/// Pages that the first read of a leaf takes where nothing is known: a scan that gets there goes on in it.
+/// Pages of the first read of a leaf without a forecast: a scan that gets there continues in it.
 const LEAF_PAGES_AT_ONCE: u32 = 4;
 
 /// A cursor over a sequence of runs, or over a part of it.
@@ -22,21 +22,21 @@ pub struct SequenceCursor {
     low: Option<Arc<[u8]>>,
     high: Option<Arc<[u8]>>,
     is_leaf: bool,
-    /// Others of the same part lie beside it: seeks may be for keys outside.
+    /// Other sources cover the rest of the part: seeks may be for keys outside.
     is_piece: bool,
-    /// What a scan is expected to need of it.
+    /// Expected reads of a scan from this source.
     forecast: Option<ScanForecast>,
     at: usize,
     cursor: Option<RunCursor>,
-    /// Which way it is being positioned.
+    /// Direction of the current positioning.
     direction: Direction,
     stands: bool,
-    /// A page was read since that began.
+    /// Whether a page was read during the current positioning.
     has_read: bool,
 }
 
 impl SequenceCursor {
-    /// The entries of `runs` with keys from `low` up to `high`.
+    /// Creates a cursor over the entries of `runs` with keys in `[low, high)`.
     pub fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
         debug_assert!(!runs.is_empty(), "a source has runs");
         let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
@@ -57,20 +57,19 @@ impl SequenceCursor {
         }
     }
 
-    /// The entries of a leaf.
+    /// Creates a cursor over a leaf.
     pub fn leaf(leaf: &FencedRun) -> Self {
         Self { is_leaf: true, ..Self::new(vec![leaf.clone()], None, None) }
     }
 
-    /// The entries of a run with keys inside `bounds`, beside which a part has others.
+    /// Creates a cursor over the entries of a run inside `bounds`; other sources cover the rest of the part.
     pub fn piece(run: &Arc<Run>, bounds: &Bounds) -> Self {
         let low = bounds.low.clone().unwrap_or_default();
         let (runs, keys) = (vec![FencedRun { low, run: Arc::clone(run) }], bounds.to_keys());
         Self { is_piece: true, ..Self::new(runs, keys.low.map(Arc::from), keys.high.map(Arc::from)) }
     }
 
-    /// Takes over the open run of the cursor that came before in the order of the scan, if it is one of
-    /// this cursor's.
+    /// Takes over the open run of the previous cursor in scan order, if this cursor has that run.
     pub fn take_over(&mut self, earlier: &mut Self) -> bool {
         let Some(cursor) = &earlier.cursor else { return false };
         let Some(at) = self.runs.iter().position(|fenced| Arc::ptr_eq(&fenced.run, cursor.run())) else {
@@ -86,12 +85,12 @@ impl SequenceCursor {
         self.is_leaf
     }
 
-    /// The run with its first keys: others of a tier are alike.
+    /// Returns the run with the first keys; the others of a tier are similar.
     pub fn first_run(&self) -> &Run {
         &self.runs[0].run
     }
 
-    /// Lets it read what a scan is expected to need, and no more.
+    /// Limits its reads to the forecast of a scan.
     pub fn set_forecast(&mut self, forecast: ScanForecast) {
         if let Some(cursor) = &mut self.cursor {
             cursor.set_forecast(forecast.clone());
@@ -99,33 +98,33 @@ impl SequenceCursor {
         self.forecast = Some(forecast);
     }
 
-    /// Pages of a leaf, and of those before it, that a scan has passed.
+    /// Number of pages of this leaf and earlier ones that a scan has passed.
     pub fn passed_leaf_pages(&self) -> u32 {
         self.cursor.as_ref().filter(|_| self.is_leaf).map_or(0, RunCursor::passed_pages)
     }
 
-    /// For a leaf to which a scan goes on that has passed so many pages of others.
+    /// Continues a scan in a leaf, after `passed_pages` of others.
     pub fn go_on_after(&mut self, passed_pages: u32) {
         if self.is_leaf {
             self.open(0).go_on_after(passed_pages);
         }
     }
 
-    /// A leaf to which a scan will come that has passed so many pages.
+    /// Creates a cursor for a leaf that a scan will reach after `passed_pages`.
     pub fn prepared_leaf(leaf: &FencedRun, passed_pages: u32) -> Self {
         let mut prepared = Self::leaf(leaf);
         prepared.open(0).prepare_after(passed_pages);
         prepared
     }
 
-    /// What comes is not known to be a long scan any more.
+    /// Resets the read-ahead: the next scan is not known to be long.
     pub fn begin_anew(&mut self) {
         if let Some(cursor) = &mut self.cursor {
             cursor.begin_anew();
         }
     }
 
-    /// Starts to position it; [`BatchedSeek::progress`] ends that.
+    /// Starts to position it; [`BatchedSeek::progress`] completes that.
     pub fn begin(&mut self, target: Target<'_>) {
         (self.stands, self.has_read) = (false, false);
         self.direction = match target {
@@ -158,12 +157,12 @@ impl SequenceCursor {
         }
     }
 
-    /// Whether a page had to be read to position it.
+    /// Whether positioning it had to read a page.
     pub fn has_read(&self) -> bool {
         self.has_read
     }
 
-    /// Starts to position the run at `at`, none of whose entries before its fence is looked for.
+    /// Starts to position the run at `at`, skipping its entries before its fence.
     fn begin_in(&mut self, at: usize, target: Target<'_>) {
         let low = self.runs[at].is_clipped().then(|| self.runs[at].low.clone());
         let low = low.as_ref().map(Fence::bytes);
@@ -175,19 +174,19 @@ impl SequenceCursor {
         self.open(at).begin(target);
     }
 
-    /// The run that would have `key`.
+    /// Returns the run whose range contains `key`.
     fn run_of(&self, key: &[u8]) -> usize {
         self.runs.partition_point(|fenced| fenced.low.is_at_most(key)).saturating_sub(1)
     }
 
-    /// Where to look for the first entry from `key` on.
+    /// Returns the run in which to search for the first entry from `key` on.
     fn run_from(&self, key: &[u8]) -> Option<usize> {
         let at = self.run_of(key);
         let is_behind = self.runs[at].run.reference().keys.end_before(key);
         Some(at + usize::from(is_behind)).filter(|at| *at < self.runs.len())
     }
 
-    /// Where to look for the last entry before `key`.
+    /// Returns the run in which to search for the last entry before `key`.
     fn run_before(&self, key: &[u8]) -> Option<usize> {
         let at = self.run_of(key);
         if self.runs[at].run.reference().keys.begin_at_or_after(key) { at.checked_sub(1) } else { Some(at) }
@@ -211,8 +210,8 @@ impl SequenceCursor {
         })
     }
 
-    /// After the open run has moved: where that leaves the cursor. `false` if the search goes on in the
-    /// next run.
+    /// Updates the position after the open run has moved. Returns `false` if the search continues in the next
+    /// run.
     fn look(&mut self) -> bool {
         self.stands = false;
         let entry = self.cursor.as_ref().and_then(Cursor::entry);
@@ -242,7 +241,7 @@ impl SequenceCursor {
         true
     }
 
-    /// Completes a seek alone, and waits for every page.
+    /// Completes a seek of this cursor alone, blocking on every page.
     fn complete_seek(&mut self) -> Result<()> {
         let data = Arc::clone(self.runs[0].run.data());
         testudo_run::seek_together(std::slice::from_mut(self), &data)

@@ -1,11 +1,11 @@
 //! A simulation of the policies over byte counts: no records, no runs, no files, but the same decisions.
 //!
-//! Keys are spread evenly, so a flow of bytes divides among the children of a node as their ranges do. Only
-//! leaves drop what was replaced: merges of tiers drop nothing. It costs microseconds for each
-//! checkpoint, so trees can be far larger than any machine.
+//! Keys are distributed uniformly, so a flow of bytes is divided among the children of a node by their
+//! ranges. Only leaves drop overwritten entries; merges of tiers drop nothing. A checkpoint costs
+//! microseconds, so trees can be far larger than any machine.
 //!
 //! **Invariants**
-//! - Every decision is one of [`BeTreeOptions`]; nothing here chooses by itself.
+//! - Every decision is one of [`BeTreeOptions`]; this file makes none of its own.
 
 use testudo_base::{ObjectId, num::u64_of};
 
@@ -16,51 +16,50 @@ use crate::{
     policy::{NodeLoad, NodeWork},
 };
 
-/// What is written into a simulated tree.
+/// Writes into a simulated tree.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedLoad {
-    /// Bytes of keys and values that come in, one checkpoint after the other.
+    /// Incoming bytes of keys and values, one checkpoint after the other.
     pub incoming_bytes: u64,
     /// Bytes of one checkpoint (χ in the paper).
     pub flush_bytes: u64,
-    /// Of a hundred bytes, those that replace what is there.
+    /// Percentage of bytes that overwrite.
     pub overwrite_percent: u64,
-    /// It comes as fast as it can: jobs do no more before the next checkpoint than that has to wait for.
+    /// Writes arrive at full speed: before a checkpoint, jobs do only the work that it has to wait for.
     pub is_pressed: bool,
 }
 
-/// What it has cost.
+/// Costs of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatedCosts {
-    /// Bytes written for each byte that came in, at the leaves, in the nodes above them, in those above them
-    /// …
+    /// Write amplification by level: at the leaves, in the nodes above them, and so on.
     pub written_by_level: Vec<f64>,
-    /// Bytes written in the dearest checkpoint, for each byte of it.
+    /// Bytes written in the most expensive checkpoint, per byte of it.
     pub dearest_flush: f64,
-    /// Tiers that a node has, on average at the end.
+    /// Mean number of tiers per node at the end.
     pub mean_tiers: f64,
-    /// The most tiers that a node had at the end.
+    /// Maximum number of tiers of a node at the end.
     pub max_tiers: usize,
-    /// Bytes stored at the end for each byte that counts.
+    /// Space amplification at the end: bytes stored per live byte.
     pub space: f64,
 }
 
 impl SimulatedCosts {
-    /// Bytes written for each byte that came in.
+    /// Total write amplification.
     pub fn write_amplification(&self) -> f64 {
         self.written_by_level.iter().sum()
     }
 }
 
-/// A tree of byte counts; it goes on where the load before has left it.
+/// A tree of byte counts; each load continues from the state after the previous one.
 #[derive(Debug)]
 pub struct SimulatedTree {
     options: BeTreeOptions,
     root: SimNode,
     next_id: u64,
-    /// By level, of the present load.
+    /// Bytes written by the current load, by level.
     written: Vec<u64>,
-    /// Bytes that came in as new.
+    /// Bytes of new data.
     live_bytes: u64,
 }
 
@@ -72,26 +71,26 @@ enum SimChild {
 
 #[derive(Debug)]
 struct SimPivot {
-    /// Share of all keys.
+    /// Fraction of all keys.
     width: f64,
     child: SimChild,
 }
 
 #[derive(Debug)]
 struct SimTier {
-    /// By pivot.
+    /// Bytes by pivot.
     bytes: Vec<u64>,
-    /// How much of them replaces nothing.
+    /// Fraction of them that overwrites nothing.
     new_share: f64,
-    /// It has yet to be written.
+    /// It is not written yet.
     is_new: bool,
 }
 
-/// What goes down for one pivot.
+/// Data flushed for one pivot.
 struct SimFlow {
     bytes: u64,
     new_share: f64,
-    /// Of the newest part of it alone.
+    /// New fraction of its newest part alone.
     newest_share: f64,
 }
 
@@ -102,12 +101,12 @@ struct SimNode {
     pivots: Vec<SimPivot>,
     tiers: Vec<SimTier>,
     overwrites: Overwrites,
-    /// Since what is due in it was looked for.
+    /// Changed since the last check for due work.
     is_changed: bool,
 }
 
 impl SimulatedTree {
-    /// An empty tree.
+    /// Creates an empty tree.
     pub fn new(options: BeTreeOptions) -> Self {
         let pivots = vec![SimPivot { width: 1.0, child: SimChild::Leaf(0) }];
         let (tiers, overwrites) = (Vec::new(), Overwrites::UNKNOWN);
@@ -115,12 +114,12 @@ impl SimulatedTree {
         Self { options, root, next_id: 2, written: Vec::new(), live_bytes: 0 }
     }
 
-    /// Goes on with other settings.
+    /// Changes the settings.
     pub fn set_options(&mut self, options: BeTreeOptions) {
         self.options = options;
     }
 
-    /// Lets a load in; what it has cost.
+    /// Applies a load; returns its costs.
     pub fn apply(&mut self, load: &SimulatedLoad) -> SimulatedCosts {
         self.written = Vec::new();
         let new_share = 1.0 - load.overwrite_percent as f64 / 100.0;
@@ -147,7 +146,7 @@ impl SimulatedTree {
         self.change_root(|tree, root| tree.push(root, bytes, new_share));
     }
 
-    /// Does what is due in a node and below it, or only what is pressing.
+    /// Does the work due in a node and below it, or only the pressing part.
     fn run_jobs(&mut self, node: &mut SimNode, is_pressed: bool) {
         while std::mem::take(&mut node.is_changed) {
             let due = node.with_load(0, |load| self.options.due_work(node.id, &node.tier_bytes(), load));
@@ -194,7 +193,7 @@ impl SimulatedTree {
         self.written[level] += bytes;
     }
 
-    /// As a plan lets a flow into a node.
+    /// Adds a flow to a node, as a plan does.
     fn push(&mut self, node: &mut SimNode, incoming: u64, new_share: f64) {
         node.tiers.insert(0, SimTier { bytes: node.divided(incoming), new_share, is_new: true });
         if self.options.compacts_later() {
@@ -209,7 +208,7 @@ impl SimulatedTree {
         self.settle(node);
     }
 
-    /// Whether what has come in for a pivot goes on at once.
+    /// Whether the incoming data of a pivot is passed on at once.
     fn passes_on(&self, node: &SimNode, pivot: usize) -> bool {
         let newest = node.tiers[0].bytes[pivot];
         newest > 0
@@ -234,7 +233,7 @@ impl SimulatedTree {
         node.tiers.retain(|tier| tier.total() > 0);
     }
 
-    /// Writes what is new, and cuts what has become too large.
+    /// Writes new tiers, and splits oversized children.
     fn settle(&mut self, node: &mut SimNode) {
         node.is_changed = true;
         for tier in node.tiers.iter_mut().filter(|tier| tier.is_new) {
@@ -272,7 +271,7 @@ impl SimulatedTree {
         }
     }
 
-    /// Makes as many pivots of one as its leaf or node has become.
+    /// Splits a pivot whose leaf or node has become too large.
     fn divide(&mut self, node: &mut SimNode, pivot: usize) {
         let count = match &node.pivots[pivot].child {
             SimChild::Leaf(bytes) => bytes.div_ceil(self.options.leaf_bytes).max(1),
@@ -297,7 +296,7 @@ impl SimulatedTree {
         node.pivots.splice(pivot..pivot, pieces);
     }
 
-    /// Cuts a node that has too many children.
+    /// Splits a node that has too many children.
     fn split(&mut self, mut node: SimNode) -> Vec<SimNode> {
         let count = node.pivots.len();
         let pieces = self.options.node_pieces(count);
@@ -337,7 +336,7 @@ impl SimTier {
     }
 }
 
-/// Sums over a tree.
+/// Totals over a tree.
 #[derive(Default)]
 struct Totals {
     nodes: usize,
@@ -347,7 +346,7 @@ struct Totals {
 }
 
 impl SimNode {
-    /// The node without what it holds.
+    /// Returns the node without its contents.
     fn copy_of_head(&self) -> Self {
         let (id, height, overwrites) = (self.id, self.height, self.overwrites);
         Self { id, height, pivots: Vec::new(), tiers: Vec::new(), overwrites, is_changed: true }
@@ -368,7 +367,7 @@ impl SimNode {
         decide(&NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
     }
 
-    /// Bytes for each pivot, by its share of the keys.
+    /// Divides bytes among the pivots by their fractions of the keys.
     fn divided(&self, bytes: u64) -> Vec<u64> {
         let width: f64 = self.pivots.iter().map(|pivot| pivot.width).sum();
         self.pivots.iter().map(|pivot| part_of(bytes, pivot.width / width)).collect()
@@ -399,7 +398,7 @@ impl SimNode {
     }
 }
 
-/// A share of some bytes.
+/// Returns a fraction of `bytes`.
 #[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
 fn part_of(bytes: u64, share: f64) -> u64 {
     (bytes as f64 * share.clamp(0.0, 1.0)) as u64

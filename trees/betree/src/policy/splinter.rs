@@ -1,21 +1,21 @@
 //! The splinter policy: size-tiered and lazy (SplinterDB §2.3, §3).
 //!
 //! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to
-//! eight at once, so that a byte is rewritten about once for each eightfold growth of its tier. Which ones:
-//! those neighbours of which the largest is least for each tier that is saved, so many of about one size. (To
-//! look at all bytes instead of the largest tier's writes up to twice as much.) Every node of every tree has
-//! its own idea of too many, because nodes that get equal flows would otherwise merge in the same round
-//! (decision 0024).
+//! eight at once. So a byte is rewritten about once for each eightfold growth of its tier. The merged tiers
+//! are the adjacent ones whose largest is smallest per tier saved, so many of about equal size. Using total
+//! bytes instead of the largest tier writes up to twice as much. The limit differs between nodes and trees,
+//! because nodes with equal flows would otherwise merge in the same round (decision 0024).
 //!
-//! A leaf is rewritten for as much as its space allows. What waits for it may be several times what it holds
-//! as long as it is new; where it replaces what the leaf holds, the leaf's entries are dead until then, so it
-//! has to be less.
+//! A leaf is rewritten as often as its space limit requires. Its buffered entries may be several times its
+//! size if they are new. If they overwrite the leaf's entries, those are garbage until the flush, so the
+//! limit is lower.
 //!
-//! Updates only add tiers, unless that would be in vain; what they make due is done by jobs, the node under
-//! most pressure first (SplinterDB §3.2: flush-then-compact).
+//! Updates only add tiers, unless that would be wasted work. Jobs do the work this makes due, starting with
+//! the node under most pressure (SplinterDB §3.2: flush-then-compact).
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is between three sixteenths and all of what its leaves hold.
+//! - The bound on a node's buffer is between three sixteenths and all of the bytes in its leaves, or less
+//!   with values outside the tree.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 
@@ -27,37 +27,36 @@ use testudo_base::{
 use super::{BeTreeOptions, DueWork, NodeLoad, NodeWork, turtle};
 use testudo_sequence::Overwrites;
 
-/// Tiers that are merged at once (F in the paper).
+/// Number of tiers merged at once (F in the paper).
 const FAN_IN: usize = 8;
 /// A record is rewritten about once for each eightfold growth of its tier.
 pub(super) const REWRITES_PER_DOUBLING: f64 = 1.0 / 3.0;
-/// The least of what nodes take for too many tiers.
+/// Minimum limit on the number of tiers of a node.
 const MAX_TIERS: u64 = 12;
-/// What is flushed at once is about as much as has come in last, but no more than this.
+/// Maximum bytes flushed at once; up to that, about as much as came in last.
 const DUE_BYTES_MAX: u64 = 16 << 20;
-/// Shares of a leaf are counted in these.
+/// Denominator of fractions of a leaf.
 const SIXTEENTHS: u64 = 16;
-/// A node buffers as much as its leaves hold on average if everything in it is new; so many sixteenths of
-/// that if everything in it replaces something …
+/// A node buffers the average size of its leaves if all entries are new, and this many sixteenths of it if
+/// all are overwrites …
 const BUFFERED_IF_OVERWRITING: u64 = 3;
-/// … and no less than this part of them, however little of its pairs the tree has.
+/// … but at least one in this many bytes of it, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
-/// An idle tree leaves at most this part of a leaf to wait for it if it overwrites; a whole leaf if it is
-/// new.
+/// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a
+/// whole leaf if entries are new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
-/// About the most bytes that one piece of idle work writes, unless a single leaf has more.
+/// Approximate maximum of bytes written by one idle job, unless a single leaf is larger.
 const IDLE_BYTES_MAX: u64 = 16 << 20;
-/// Leaves of bytes that one piece of idle work writes.
+/// Leaves of bytes written by one idle job.
 const IDLE_LEAVES: u64 = 4;
 
-/// The most tiers that a node should have.
+/// Maximum number of tiers that a node should have.
 fn most_tiers(stagger: u64) -> u64 {
     MAX_TIERS + stagger % u64_of(FAN_IN)
 }
 
-/// Those neighbours of which the largest is least for each tier that is saved. `stagger`: a number of the
-/// node's own.
+/// Returns the adjacent tiers whose largest is smallest per tier saved. `stagger`: the node's own offset.
 pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
     let count = tier_bytes.len();
     if u64_of(count) <= most_tiers(stagger) {
@@ -72,8 +71,8 @@ pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeIn
     windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))))
 }
 
-/// A leaf is due when twice as much waits for it as for all of them on average, and anything else when a leaf
-/// of bytes does.
+/// A leaf is due when twice the average over all leaves is buffered for it; other children are due at a leaf
+/// of bytes.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let waiting_bytes = |leaf_bytes: u64| {
         let if_new = options.tree_share.waiting_if_new(leaf_bytes);
@@ -94,7 +93,7 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
     (thresholds, bound)
 }
 
-/// Most bytes that a node may buffer if all of it is new: as much as its leaves hold.
+/// Maximum buffer size of a node if all entries are new: the bytes of its leaves.
 pub(super) fn max_buffered_bytes(options: &BeTreeOptions, leaf_bytes: &[Option<u64>]) -> u64 {
     let of = |leaf_bytes: &Option<u64>| {
         leaf_bytes.map_or(options.leaf_bytes, |bytes| bytes.max(options.unit_bytes()))
@@ -102,7 +101,7 @@ pub(super) fn max_buffered_bytes(options: &BeTreeOptions, leaf_bytes: &[Option<u
     leaf_bytes.iter().map(of).sum()
 }
 
-/// What is due in a node, many tiers first: every query looks into them.
+/// Work due in a node; merging too many tiers comes first, since every query searches them.
 pub(super) fn due_work(
     options: &BeTreeOptions,
     node: ObjectId,
@@ -122,8 +121,8 @@ pub(super) fn due_work(
     Some(DueWork { work, pressure: of_tiers.max(part_of(load.pending.iter().sum(), bound)) })
 }
 
-/// What makes of the node what the turtle policy would have: first fewer bytes that wait, above all those
-/// that overwrite, then fewer tiers. A piece of it writes about as much as four leaves hold.
+/// Work that turns the node into what the turtle policy would have: first fewer buffered bytes, above all
+/// overwrites, then fewer tiers. Each job writes about four leaves of bytes.
 pub(super) fn idle_work(
     options: &BeTreeOptions,
     tier_bytes: &[u64],
@@ -140,7 +139,7 @@ pub(super) fn idle_work(
     let bytes_max = (options.leaf_bytes * IDLE_LEAVES).min(IDLE_BYTES_MAX);
     let has_room = |pivot: &usize| {
         let has_room = written < bytes_max;
-        // What goes on below a node is not known: it is taken alone.
+        // The cost below a node is unknown: it is flushed alone.
         let below = load.leaf_bytes[*pivot].unwrap_or(bytes_max);
         written += load.pending[*pivot] + below;
         has_room

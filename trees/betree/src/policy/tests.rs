@@ -4,7 +4,7 @@ const OPTIONS: BeTreeOptions =
     BeTreeOptions { leaf_bytes: 3200, max_pivots: 8, ..BeTreeOptions::new(Policy::Turtle) };
 
 #[test]
-fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny_or_a_turtle_tree_grows() {
+fn tier_runs_are_parts_of_a_leaf_unless_tiny_or_all_new_in_turtle() {
     let of_leaf = |policy, leaf_bytes, replacing| {
         let overwrites = Overwrites::UNKNOWN.after(100, replacing);
         BeTreeOptions { policy, leaf_bytes, ..OPTIONS }.tier_run_bytes(overwrites)
@@ -17,34 +17,34 @@ fn runs_of_tiers_are_parts_of_a_leaf_unless_that_is_tiny_or_a_turtle_tree_grows(
 }
 
 #[test]
-fn what_scans_look_into_is_flushed_when_the_looks_cost_as_much_as_the_flush() {
+fn scanned_buffers_are_flushed_once_scans_cost_as_much() {
     let options = BeTreeOptions::new(Policy::Turtle);
-    assert!(!options.scans_are_worth_a_flush(1023, 1), "a few scans say nothing");
+    assert!(!options.scans_are_worth_a_flush(1023, 1), "a few scans are no evidence");
     assert!(options.scans_are_worth_a_flush(1024, 1 << 20));
     assert!(!options.scans_are_worth_a_flush(4095, 4 << 20));
     assert!(options.scans_are_worth_a_flush(4096, 4 << 20));
 }
 
 #[test]
-fn tiers_that_scans_look_into_are_merged_when_that_costs_no_more_than_the_looks_it_saves() {
+fn scanned_tiers_are_merged_once_the_savings_cover_the_cost() {
     let is_worth = |charged_kib, tiers: &[u64]| {
         BeTreeOptions::new(Policy::Turtle).scans_are_worth_a_merge(charged_kib, tiers)
     };
     let equal = [4 << 20; 4];
-    // Three of four looks are saved.
+    // Reads of three of four tiers are saved.
     let price_kib = (16 << 10) * 4 / 3;
     assert!(!is_worth(price_kib, &equal));
     assert!(is_worth(price_kib + 1, &equal));
     assert!(!is_worth(u64::from(u32::MAX), &equal[..1]), "one tier stays one");
     assert!(!is_worth(u64::from(u32::MAX), &[]));
-    assert!(!is_worth(1023, &[1, 1]), "a few scans say nothing");
+    assert!(!is_worth(1023, &[1, 1]), "a few scans are no evidence");
     assert!(is_worth(1024, &[1, 1]));
-    // A small tier beside a large one costs scans little.
+    // A small tier next to a large one costs scans little.
     assert!(!is_worth(price_kib * 10, &[1 << 16, 16 << 20]));
 }
 
 #[test]
-fn what_another_policy_has_left_beyond_the_bound_goes_down_little_by_little() {
+fn excess_after_a_policy_change_is_flushed_gradually() {
     let mut pending = [20_000u64; 8];
     let leaf_bytes = [Some(100_000); 8];
     let mut rounds = 0;
@@ -62,7 +62,7 @@ fn what_another_policy_has_left_beyond_the_bound_goes_down_little_by_little() {
 }
 
 #[test]
-fn under_even_load_pivots_are_flushed_one_after_the_other() {
+fn under_even_load_adjacent_pivots_are_flushed_in_turn() {
     let leaf_bytes = [Some(3200u64); 32];
     let mut random = testudo_env::SplitMix::new(5);
     for policy in [Policy::Turtle, Policy::Splinter] {

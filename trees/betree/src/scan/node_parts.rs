@@ -1,10 +1,10 @@
-//! What a trunk holds for the range of one leaf: the part that a scan goes through at a time.
+//! The sources of a trunk for the range of one leaf, the part that a scan reads at a time.
 //!
-//! On the way from the root to the leaf every node contributes what its tiers hold for that part, newest
-//! first, then comes the leaf itself; so a scan compares a dozen sources at most, however deep the tree is.
+//! On the path from the root to the leaf every node contributes the data of its tiers for that part, newest
+//! first; then comes the leaf itself. So a scan compares at most a dozen sources, however deep the tree is.
 //!
 //! **Invariants**
-//! - A tier's cursor sees only what its shares leave.
+//! - A tier's cursor sees only entries inside the tier's shares.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::{
     trunk::node::{Child, Node},
 };
 
-/// The leaves at and below a root, each with what waits for it.
+/// The leaves at and below a root, each with its buffered data.
 #[derive(Debug)]
 pub(crate) struct NodeParts {
     root: Arc<Node>,
-    /// Whom the scan will be charged to, on the way to where it begins.
+    /// Nodes to charge for the scan, on the path to its start.
     looks: Vec<Look>,
 }
 
-/// What a scan looks into of one node.
+/// Tiers that a scan reads in one node.
 #[derive(Debug)]
 struct Look {
     node: Arc<Node>,
     pivot: usize,
-    /// How many sources that are.
+    /// Number of such tiers.
     tiers: usize,
 }
 
-/// The child of `node` where an entrance leads.
+/// Returns the child of `node` at an entrance.
 fn pivot_at(entrance: Entrance<'_>, node: &Node) -> usize {
     match entrance {
         Entrance::At(key) => node.pivot_of(key),
@@ -47,7 +47,7 @@ fn pivot_at(entrance: Entrance<'_>, node: &Node) -> usize {
     }
 }
 
-/// A leaf has no keys before its pivot.
+/// Wraps a leaf, which has no keys before its pivot.
 fn leaf_of(run: &Arc<Run>) -> FencedRun {
     FencedRun { low: Fence::default(), run: Arc::clone(run) }
 }
@@ -57,7 +57,7 @@ impl NodeParts {
         Self { root: Arc::clone(root), looks: Vec::new() }
     }
 
-    /// The nodes down to the leaf, each with the child that is taken; and the part.
+    /// Returns the nodes down to the leaf, each with the pivot taken; and the part.
     fn path(&self, entrance: Entrance<'_>) -> (Vec<(Arc<Node>, usize)>, PartRange) {
         let mut path = Vec::with_capacity(4);
         let mut node = Arc::clone(&self.root);
@@ -85,7 +85,7 @@ impl ScanParts for NodeParts {
         let mut cursors = Vec::with_capacity(16);
         let mut waiting_bytes = Vec::with_capacity(16);
         for (depth, (node, pivot)) in path.iter().enumerate() {
-            // Of what waits for a child, one leaf below it gets about so much.
+            // Approximate share of one leaf in the entries buffered for a child.
             let leaves =
                 path[depth + 1..].iter().map(|(below, _)| u64_of(below.pivots.len())).product::<u64>();
             let before = cursors.len();
@@ -115,7 +115,7 @@ impl ScanParts for NodeParts {
         PartSources { range, cursors, waiting_bytes }
     }
 
-    /// Where a scan begins, it is charged for what it had to look into.
+    /// Charges the nodes that the scan had to read at its start.
     fn on_positioned(&mut self, sources: &[SequenceCursor]) {
         let mut sources = sources.iter();
         for Look { node, pivot, tiers } in self.looks.drain(..) {

@@ -1,14 +1,13 @@
-//! How often scans had to look into the buffers on the way to a child, and so what flushing them would save.
+//! Charges for buffers that scans had to read on the way to a child, which estimate the savings of a flush.
 //!
-//! A point query is spared most sources by their filters; a scan looks into every tier that holds anything
-//! for the part where it begins. Each such look is charged to the child, more if a page had to be read for
-//! it. When the charges of a child amount to the price of writing its waiting entries further down, that is
-//! done, as a job, while nothing more urgent is to do; before that, tiers above leaves become one, as that
-//! costs less. (LevelDB compacts a file after so many seeks that
-//! missed in it, by the same reckoning.)
+//! A point query skips most sources by their filters; a scan reads every tier with data in the part where it
+//! begins. Each such read is charged to the child, more if it caused page I/O. Once the charges of a child
+//! reach the cost of flushing its buffered entries, a job does that while nothing more urgent is pending.
+//! Before that, tiers above leaves are merged into one, which costs less. (LevelDB compacts a file after a
+//! number of seeks that missed in it, by the same reasoning.)
 //!
 //! **Invariants**
-//! - Charges are advice: losing them costs time, never an answer.
+//! - Charges are hints: losing them costs time, never an answer.
 
 use std::sync::{
     OnceLock,
@@ -19,11 +18,11 @@ use std::sync::{
 #[derive(Debug, Default)]
 pub(crate) struct ScanCharges {
     by_pivot: OnceLock<Box<[AtomicU32]>>,
-    /// Something was charged since somebody asked. Of the root, for the whole tree.
+    /// Something was charged since the last check. Used in the root, for the whole tree.
     is_charged: AtomicBool,
 }
 
-/// A copy of a node begins with nothing charged.
+/// A copy of a node starts without charges.
 impl Clone for ScanCharges {
     fn clone(&self) -> Self {
         Self::default()
@@ -31,8 +30,8 @@ impl Clone for ScanCharges {
 }
 
 impl ScanCharges {
-    /// A scan looked into the node, which has `pivots` children, on its way to `pivot`; that cost as much as
-    /// merging so many KiB.
+    /// Charges a scan through the node, which has `pivots` children, to `pivot`, with the cost of merging
+    /// `kib`.
     pub(crate) fn charge(&self, pivot: usize, pivots: usize, kib: u32) {
         debug_assert!(pivot < pivots, "a child of the node");
         let charges = self.by_pivot.get_or_init(|| (0..pivots).map(|_| AtomicU32::new(0)).collect());
@@ -41,19 +40,19 @@ impl ScanCharges {
         }
     }
 
-    /// KiB that were charged for `pivot`.
+    /// Returns the charge of `pivot`, in KiB.
     pub(crate) fn of(&self, pivot: usize) -> u32 {
         self.by_pivot.get().and_then(|charges| charges.get(pivot)).map_or(0, |charge| charge.load(Relaxed))
     }
 
-    /// Notes on the root that there are new charges below it.
+    /// Records in the root that there are new charges below it.
     pub(crate) fn note(&self) {
         if !self.is_charged.load(Relaxed) {
             self.is_charged.store(true, Relaxed);
         }
     }
 
-    /// Whether anything was noted since the last time.
+    /// Whether anything was recorded since the last call.
     pub(crate) fn take_note(&self) -> bool {
         self.is_charged.load(Relaxed) && self.is_charged.swap(false, Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What a tree holds, in numbers: bytes of a range of keys, and the outline.
+//! Measurements of a tree: bytes of a range of keys, and the outline.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     update::plan::active_bounds,
 };
 
-/// About how many bytes the entries inside `bounds` take, below `node` and in its tiers.
+/// Approximate bytes of the entries inside `bounds`, below `node` and in its tiers.
 pub(super) fn node_bytes(node: &Arc<Node>, bounds: &Bounds) -> Result<u64> {
     let mut bytes = 0;
     for (index, pivot) in node.pivots.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn node_bytes(node: &Arc<Node>, bounds: &Bounds) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Adds the lines of `node` and of what is below it.
+/// Adds the lines of `node` and of its descendants.
 pub(super) fn outline_node(node: &Arc<Node>, depth: u32, lines: &mut Vec<OutlineLine>) {
     let entries = |runs: &[FencedRun]| runs.iter().map(|fenced| fenced.run.reference().entries).sum();
     let buffered = node.tiers.iter().map(Tier::active_bytes).sum();

@@ -17,7 +17,7 @@ use super::*;
 use crate::Policy;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(3);
-/// After so many jobs the tree is checked, and after so many all of its runs are read.
+/// Intervals, in jobs, of checking the tree and of reading all of its runs.
 const CHECK_EVERY: u32 = 16;
 const READ_EVERY: u32 = 64;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -141,7 +141,7 @@ impl Bed {
         self.tree.check_invariants(deep).unwrap();
     }
 
-    /// Does what the edit says, and checks what it counts.
+    /// Applies the changes of the edit, and checks its reference counts.
     fn publish(&mut self, edit: TreeEdit) {
         for change in &edit.changes {
             match change {
@@ -162,7 +162,7 @@ impl Bed {
         self.tree = edit.tree;
         let is_wide =
             |line: &OutlineLine| line.what == "node" && line.count > u64_of(self.options.max_pivots);
-        assert!(!self.tree.outline().iter().any(is_wide), "a node that has changed has too many pivots");
+        assert!(!self.tree.outline().iter().any(is_wide), "a changed node has too many pivots");
         let mut recount: BTreeMap<ExtentSpan, i32> = BTreeMap::new();
         for span in self.tree.references() {
             *recount.entry(span).or_default() += 1;
@@ -175,18 +175,18 @@ impl Bed {
         self.catch_up();
     }
 
-    /// Lets updates in whether or not the tree is behind with its jobs.
+    /// Applies updates even if the tree's jobs are behind.
     fn apply_only(&mut self, updates: BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
         self.apply_with(updates, |tree, work, updates| tree.apply(work, updates));
     }
 
-    /// Does the jobs that another update has to wait for.
+    /// Does the jobs that the next update has to wait for.
     fn catch_up(&mut self) {
         while self.tree.behind_bytes() > 0 {
             let job = self.tree.pick_job(false).expect("there is something to do");
             let prepared = self.tree.prepare(&self.work, &job).unwrap();
             let edit = self.tree.install(&self.work, prepared).unwrap();
-            self.publish(edit.expect("nothing came in between"));
+            self.publish(edit.expect("no update in between"));
         }
     }
 
@@ -226,9 +226,9 @@ impl Bed {
             };
             let prepared = self.tree.prepare(&self.work, &job).unwrap();
             let edit = self.tree.install(&self.work, prepared).unwrap();
-            self.publish(edit.expect("nothing came in between"));
-            // Nodes and runs do not change, and a job replaces a few of them: a check after every one would
-            // mostly read the same again.
+            self.publish(edit.expect("no update in between"));
+            // Nodes and runs are immutable, and a job replaces a few of them: a check after every one would
+            // mostly reread the same.
             if count % CHECK_EVERY == 0 {
                 self.tree.check_invariants(count % READ_EVERY == 0).unwrap();
             }
@@ -241,7 +241,7 @@ impl Bed {
         self.tree = BeTree::open(self.options, &self.work.data, KEYSPACE, objects).unwrap();
     }
 
-    /// Opens the file and the tree anew, with nothing in memory.
+    /// Reopens the file and the tree, with empty caches.
     fn cool(&mut self, cache_bytes: u64) {
         self.env.set_plan(None);
         let options = OpenOptions { mode: OpenMode::Write, direct: true };
@@ -362,7 +362,7 @@ fn random_run(seed: u64, options: BeTreeOptions, rounds: u64, switch_percent: u8
 }
 
 #[test]
-fn a_tree_of_tiny_leaves_answers_as_a_map_does() {
+fn a_tree_of_tiny_leaves_matches_a_map() {
     for seed in some_of(0..4, 4, 0) {
         random_run(seed, turtle(4096, 4), 60, 0);
         random_run(seed, splinter(4096, 4), 60, 0);
@@ -370,7 +370,7 @@ fn a_tree_of_tiny_leaves_answers_as_a_map_does() {
 }
 
 #[test]
-fn a_tree_of_small_leaves_answers_as_a_map_does() {
+fn a_tree_of_small_leaves_matches_a_map() {
     for seed in some_of(10..13, 3, 0) {
         random_run(seed, turtle(20_000, 8), 60, 0);
         random_run(seed, splinter(20_000, 8), 60, 0);
@@ -378,7 +378,7 @@ fn a_tree_of_small_leaves_answers_as_a_map_does() {
 }
 
 #[test]
-fn a_tree_that_changes_its_policy_answers_as_a_map_does() {
+fn a_tree_that_changes_its_policy_matches_a_map() {
     for seed in some_of(20..23, 3, 0) {
         random_run(seed, turtle(20_000, 8), 60, 50);
     }
@@ -420,10 +420,10 @@ fn delete_everything(options: BeTreeOptions) {
 }
 
 #[test]
-fn a_leaf_of_few_bytes_in_many_pages_is_not_cut_and_joined_for_ever() {
+fn a_small_leaf_in_many_pages_is_not_cut_and_joined_endlessly() {
     for options in [turtle(8192, 6), splinter(8192, 6)] {
         let mut bed = Bed::new(options);
-        // Pages of their own for what stands beside a large value: four for less than five kilobytes.
+        // Entries next to a large value get their own pages: four pages for less than five kilobytes.
         let value = |key: &[u8], bytes| (key.to_vec(), Some(vec![1; bytes]));
         bed.apply([value(b"a", 80), value(b"b", 4200), value(b"c", 80), value(b"d", 80)].into());
         bed.run_jobs();

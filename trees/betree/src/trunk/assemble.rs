@@ -1,9 +1,9 @@
-//! From a written plan to the next trunk: changed nodes are rebuilt bottom-up, joined, split, and the root
-//! grows or shrinks.
+//! Assembly of the next trunk from a written plan: changed nodes are rebuilt bottom-up, joined, split, and
+//! the root grows or shrinks.
 //!
 //! **Invariants**
-//! - A node that changes keeps its object id if one node takes its place; further pieces get fresh ids.
-//! - Two pivots become one only where every tier holds either nothing or everything for both.
+//! - A changed node keeps its object id if one node replaces it; additional pieces get fresh ids.
+//! - Two pivots are joined only if every tier has either nothing or everything for both.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,23 +24,23 @@ use crate::{
     },
 };
 
-/// Collects what an edit changes while the next trunk is built.
+/// Collects the changes of an edit while the next trunk is built.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     options: BeTreeOptions,
     outputs: Outputs,
     pub(crate) next_object: u64,
-    /// The charges of scans outlive the change.
+    /// Scan charges survive the change.
     pub(crate) keeps_scan_charges: bool,
-    /// Nodes of the new trunk that the old one did not have.
+    /// Nodes of the new trunk that are not in the old one.
     pub(crate) put: BTreeMap<ObjectId, Arc<Node>>,
-    /// Nodes of the old trunk that the new one does not have.
+    /// Nodes of the old trunk that are not in the new one.
     pub(crate) replaced: Vec<Arc<Node>>,
-    /// What leaves leave in the compaction buffer.
+    /// Additions to the compaction buffer from rewritten leaves.
     pub(crate) came: Vec<Came>,
 }
 
-/// A pivot of the new node and the pivot of the old one that it came from.
+/// A pivot of the new node and the index of the old pivot it came from.
 struct NewPivot {
     pivot: Pivot,
     old: usize,
@@ -59,7 +59,7 @@ impl Assembly {
         }
     }
 
-    /// Builds the next root out of the plan of the old one.
+    /// Builds the next root from the plan of the old one.
     pub(crate) fn build_root(&mut self, plan: PlanNode) -> Result<Arc<Node>> {
         let mut pieces = self.build(plan)?;
         while pieces.len() > 1 {
@@ -92,7 +92,7 @@ impl Assembly {
         id
     }
 
-    /// The node is not part of the new trunk.
+    /// Removes the node from the new trunk.
     fn forget(&mut self, node: &Arc<Node>) {
         if self.put.remove(&node.id).is_none() {
             self.replaced.push(Arc::clone(node));
@@ -116,7 +116,7 @@ impl Assembly {
         };
         let mut node = self.join_nodes(node);
         if self.keeps_scan_charges && node.pivots.len() == olds.len() {
-            // What was charged for tiers that were merged is paid.
+            // Charges for merged tiers are settled.
             let is_same = |(new, old): (&Pivot, &usize)| new.is_same(&base.pivots[*old]);
             let (left, before) = match node.pivots.iter().zip(&olds).all(is_same) {
                 true => (u32_of(node.tiers.len()), u32_of(base.tiers.len()).max(1)),
@@ -195,7 +195,7 @@ impl Assembly {
         Ok(built)
     }
 
-    /// Joins neighbouring child nodes that have few children.
+    /// Joins adjacent child nodes that have few children.
     fn join_nodes(&mut self, mut node: Node) -> Node {
         let mut left = 0;
         while left + 1 < node.pivots.len() {
@@ -222,7 +222,7 @@ impl Assembly {
         node
     }
 
-    /// Cuts a node that has too many children into pieces, and registers what is left.
+    /// Splits a node that has too many children, and registers the pieces.
     fn split(&mut self, mut node: Node) -> Result<Vec<Arc<Node>>> {
         let count = node.pivots.len();
         let pieces = self.options.node_pieces(count);
@@ -242,7 +242,7 @@ impl Assembly {
                 }
             }
             tiers.shrink_to_fit();
-            // Those of a node that is cut are given up.
+            // A split node loses its charges.
             let charges = std::mem::take(&mut node.scan_charges);
             let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
             let (height, overwrites) = (node.height, node.overwrites);
@@ -259,7 +259,7 @@ fn child_pivot(node: Arc<Node>) -> Pivot {
     Pivot { low: node.pivots[0].low.clone(), child: Child::Node(node) }
 }
 
-/// Pivots for the runs that a leaf has become, the first of them at `low`; an empty leaf stays as a pivot
+/// Returns pivots for the runs that replace a leaf, the first at `low`; an empty leaf stays as a pivot
 /// without a run.
 fn leaf_pivots(low: Fence, runs: Vec<FencedRun>) -> Vec<Pivot> {
     let leaf = |fenced: FencedRun| Pivot { low: fenced.low, child: Child::Leaf(Some(fenced.run)) };
@@ -271,7 +271,7 @@ fn leaf_pivots(low: Fence, runs: Vec<FencedRun>) -> Vec<Pivot> {
     pivots
 }
 
-/// The shares of a tier after its node's pivots were replaced.
+/// Returns the shares of a tier after its node's pivots were replaced.
 fn new_shares(
     base: &Node,
     runs: &[FencedRun],
@@ -300,7 +300,7 @@ fn new_shares(
     Ok(shares)
 }
 
-/// Drops the runs of a tier from which nothing is left for any pivot, and shares that no run covers.
+/// Drops the runs of a tier that have no data for any pivot, and shares that no run covers.
 pub(crate) fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
     let mut needed = vec![false; tier.runs.len()];
     for (pivot, share) in tier.shares.iter_mut().enumerate() {
@@ -319,7 +319,7 @@ pub(crate) fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
     tier.runs.retain(|_| needed.next().unwrap_or(false));
 }
 
-/// Whether a tier's shares for pivots `left` and `left + 1` can become one share.
+/// Whether a tier's shares for pivots `left` and `left + 1` can be united.
 fn can_unite(tier: &Tier, left: usize) -> bool {
     match (&tier.shares[left], &tier.shares[left + 1]) {
         (None, None) => true,

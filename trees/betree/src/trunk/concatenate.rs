@@ -1,11 +1,11 @@
-//! Two neighbouring nodes as one.
+//! Concatenation of two adjacent nodes.
 //!
-//! What their tiers hold is disjoint, so tiers of equal age stand side by side, unless a run on one side
-//! reaches beyond what is left of it into the other; then they stay two tiers.
+//! The data of their tiers is disjoint, so tiers of equal age become one. If a run on one side extends beyond
+//! its remaining share into the other side, they stay two tiers.
 //!
 //! **Invariants**
-//! - Tiers follow each other by age: a merge of neighbours takes the age of the newest, and no run may say
-//!   that it is newer than what shadows it.
+//! - Tiers are ordered by age: a merge of adjacent ones takes the age of the newest, and no run may claim to
+//!   be newer than a run that shadows it.
 
 use std::cmp::Ordering;
 use testudo_sequence::FencedRun;
@@ -15,7 +15,7 @@ use crate::{
     trunk::node::{Node, Tier},
 };
 
-/// `right` follows `left`. The node keeps the id of `left`.
+/// Concatenates two nodes; `right` follows `left`. The result keeps the id of `left`.
 pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
     debug_assert_eq!(left.height, right.height, "children of one node");
     debug_assert!(left.high.as_ref() == Some(&right.pivots[0].low), "neighbours");
@@ -35,10 +35,10 @@ pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
     }
 }
 
-/// A tier of the left node and one of the right node, as old as each other; one of them may be missing.
+/// Tiers of equal age of the left and the right node; one of them may be missing.
 type Pair<'n> = (Option<&'n Tier>, Option<&'n Tier>);
 
-/// The tiers of both nodes, newest first.
+/// Pairs up the tiers of both nodes, newest first.
 fn tiers_by_age<'n>(left: &'n Node, right: &'n Node) -> impl Iterator<Item = Pair<'n>> {
     let (mut lefts, mut rights) = (left.tiers.iter().peekable(), right.tiers.iter().peekable());
     std::iter::from_fn(move || {
@@ -52,18 +52,18 @@ fn tiers_by_age<'n>(left: &'n Node, right: &'n Node) -> impl Iterator<Item = Pai
     })
 }
 
-/// Where the two nodes meet.
+/// The border between the two nodes.
 struct Border<'n> {
     left: &'n Node,
     right: &'n Node,
 }
 
 impl Border<'_> {
-    /// Two tiers of equal age as one tier of the node, or as two where they do not fit beside each other.
+    /// Returns two tiers of equal age as one tier of the node, or as two if they conflict.
     fn put_beside(&self, (tier, beside): Pair<'_>) -> Vec<Tier> {
         let mut tier = tier.cloned().unwrap_or_else(|| empty_tier(self.left));
         let mut beside = beside.cloned().unwrap_or_else(|| empty_tier(self.right));
-        // A run that reached into both nodes is one run again.
+        // A run that is in both nodes becomes one run again.
         let is_shared = is_same_run(tier.runs.last(), beside.runs.first());
         if is_shared {
             beside.runs.remove(0);
@@ -73,7 +73,7 @@ impl Border<'_> {
             beside.shares.extend(shares);
             return vec![tier, beside];
         } else if let Some(first) = beside.runs.first_mut() {
-            // Where nothing reaches over the border, that is a fence as good as any.
+            // If no run crosses the border, the border is a valid fence.
             first.low = self.right.pivots[0].low.clone().max(first.low.clone());
         }
         tier.runs.extend(beside.runs);
@@ -93,7 +93,7 @@ impl Border<'_> {
     }
 }
 
-/// A tier of the node that holds nothing.
+/// Returns an empty tier of the node.
 fn empty_tier(node: &Node) -> Tier {
     Tier { runs: Vec::new(), shares: vec![None; node.pivots.len()] }
 }

@@ -1,4 +1,4 @@
-//! Checks of a trunk and, when asked for, of everything it refers to: what holds under every policy and every
+//! Checks of a trunk and, optionally, of everything it refers to: rules that hold under every policy and
 //! setting.
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// Most children that settings can allow a node.
+/// Maximum number of children of a node under any settings.
 const MAX_PIVOTS: usize = 1024;
 
-/// Fails with `Corruption` that says which rule is broken, where.
+/// Checks the trunk. Fails with `Corruption` that names the violated rule and the node.
 pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
     if !root.pivots[0].low.is_empty() || root.high.is_some() {
         return broken(root, "the root does not cover all keys");
@@ -35,7 +35,7 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
         return broken(node, "the tree is too deep");
     }
     if node.pivots.is_empty() || node.pivots.len() > MAX_PIVOTS {
-        return broken(node, "has no pivots, or more than any tree has");
+        return broken(node, "has an impossible number of pivots");
     }
     if !node.pivots.windows(2).all(|pair| pair[0].low < pair[1].low) {
         return broken(node, "pivots do not increase");
@@ -76,7 +76,7 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
                     let mut waiting = above(&bounds);
                     waiting.extend(waiting_for(node, index, &bounds));
                     if is_any_as_old(&waiting, &bounds, run)? {
-                        return broken(node, "a leaf is as new as what waits for it");
+                        return broken(node, "a leaf is as new as its buffered entries");
                     }
                 }
             }
@@ -85,7 +85,7 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
     Ok(())
 }
 
-/// Whether something waits for a leaf that is no newer than it.
+/// Whether any entry buffered for a leaf is no newer than it.
 fn is_any_as_old(waiting: &[Layer], bounds: &Bounds, leaf: &Run) -> Result<bool> {
     for slice in waiting.iter().flatten() {
         if slice.source.newest_seqno() <= leaf.reference().newest_seqno && slice.holds_any(bounds)? {
@@ -100,7 +100,7 @@ fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {
         return broken(node, "a tier's shares do not match the pivots");
     }
     if !tier.is_active() || tier.runs.is_empty() {
-        return broken(node, "a tier from which nothing is left");
+        return broken(node, "a tier without active shares");
     }
     if !tier.runs.windows(2).all(|pair| pair[0].low < pair[1].low) {
         return broken(node, "fences of a tier do not increase");

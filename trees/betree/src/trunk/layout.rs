@@ -1,9 +1,9 @@
-//! What a tree's objects say of its runs, without opening any: which keys of which run count.
+//! The runs in a tree's objects, without opening any: which keys of which run count.
 //!
-//! For salvage: it reads the runs by itself and needs nothing of them to be valid.
+//! For salvage, which reads the runs itself and does not require them to be valid.
 //!
 //! **Invariants**
-//! - Of two runs that count for a key, the one with the greater newest seqno (then id) has the newer entry.
+//! - Of two runs that count for a key, the one with the greater newest seqno, then id, has the newer entry.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     update::plan::MAX_HEIGHT,
 };
 
-/// The runs of the tree that `objects` describe.
+/// Returns the runs of the tree that `objects` describe.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<PartUse>, Damage> {
@@ -27,7 +27,7 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
     if let Some(pointer) = objects.remove(&ROOT_POINTER) {
         let RootPointer { root, buffer, .. } = decode_root_pointer(&pointer)?;
         collect(&mut objects, root, 0, &mut uses)?;
-        // What the compaction buffer has, the leaves have as well, and what counts is there.
+        // Entries of the compaction buffer are in the leaves as well, and count there.
         if let Some(id) = buffer {
             let bytes = objects.remove(&id).ok_or(Damage("a compaction buffer is missing"))?;
             for reference in decode_buffer(&bytes)?.runs {
@@ -39,7 +39,7 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
     if objects.is_empty() {
         Ok(uses.into_values().map(PartUse::Run).collect())
     } else {
-        Err(Damage("a node is not reached"))
+        Err(Damage("a node is unreachable"))
     }
 }
 
@@ -50,9 +50,9 @@ fn collect(
     uses: &mut BTreeMap<RunId, RunUse>,
 ) -> Result<(), Damage> {
     if depth > MAX_HEIGHT {
-        return Err(Damage("a tree is deeper than any tree can be"));
+        return Err(Damage("a tree is impossibly deep"));
     }
-    // Taking the object out makes a node that is its own descendant a missing one.
+    // Objects are removed, so a node that is its own descendant is reported as missing.
     let bytes = objects.remove(&id).ok_or(Damage("a node is missing"))?;
     let node = decode_node(&bytes)?;
     let bounds: Vec<KeyBounds> = (0..node.pivots.len()).map(|pivot| bounds_of(&node, pivot)).collect();
@@ -87,7 +87,7 @@ fn bounds_of(node: &StoredNode, pivot: usize) -> KeyBounds {
     KeyBounds { low: node.pivots[pivot].0.as_low().map(|low| low.to_vec()), high: high.map(Fence::to_vec) }
 }
 
-/// Notes that a run counts in `bounds`, if it has keys there.
+/// Records that a run counts in `bounds`, if it has keys there.
 fn note(uses: &mut BTreeMap<RunId, RunUse>, run: &RunRef, bounds: &KeyBounds) {
     let before = bounds.high.as_deref().is_some_and(|high| run.keys.begin_at_or_after(high));
     let after = bounds.low.as_deref().is_some_and(|low| run.keys.end_before(low));

@@ -1,7 +1,7 @@
-//! A tree's nodes out of their objects in the manifest. No page is read.
+//! Loading a tree's nodes from their objects in the manifest. No page is read.
 //!
 //! **Invariants**
-//! - Objects that contradict each other or the live extents are `Corruption`, never a tree.
+//! - Objects that contradict each other or the live extents are reported as `Corruption`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(crate) fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Erro
     Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
 }
 
-/// The node `id` with everything below it, taken out of `objects`.
+/// Loads the node `id` with all descendants, and removes them from `objects`.
 pub(crate) fn load_node(
     data: &Arc<DataFile>,
     keyspace: KeyspaceId,
@@ -31,7 +31,7 @@ pub(crate) fn load_node(
     id: ObjectId,
     depth: u32,
 ) -> Result<Arc<Node>> {
-    // Taking the object out makes a node that is its own descendant a missing object.
+    // Objects are removed, so a node that is its own descendant is reported as missing.
     let bytes = objects.remove(&id).ok_or_else(|| damaged(keyspace, id, "is missing"))?;
     let stored = decode_node(&bytes).map_err(|Damage(why)| damaged(keyspace, id, why))?;
     if depth > MAX_HEIGHT || stored.height == 0 {
@@ -62,7 +62,7 @@ pub(crate) fn load_node(
     }
     let mut tiers = Vec::with_capacity(stored.tiers.len());
     for tier in stored.tiers {
-        // Collected, they would keep the memory of the references, which is three times as much.
+        // `collect` would reuse the allocation of the references, which is three times as large.
         let mut runs = Vec::with_capacity(tier.runs.len());
         for (low, reference) in tier.runs {
             runs.push(FencedRun { low, run: open(reference)? });

@@ -14,11 +14,11 @@ use testudo_sequence::{Bounds, Fence, FencedRun, Overwrites, share_starts};
 
 use crate::scan::scan_charges::ScanCharges;
 
-/// What hangs below a pivot.
+/// The child of a pivot.
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
     Node(Arc<Node>),
-    /// A leaf; `None` while it holds nothing.
+    /// A leaf; `None` while it is empty.
     Leaf(Option<Arc<Run>>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Pivot {
 }
 
 impl Pivot {
-    /// Whether it has the very child that the other has.
+    /// Whether it has the same child, by identity.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let is_same_child = match (&self.child, &other.child) {
             (Child::Node(one), Child::Node(other)) => Arc::ptr_eq(one, other),
@@ -52,13 +52,13 @@ impl Pivot {
     }
 }
 
-/// What a tier still holds for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending
+/// Remaining entries of a tier for one pivot (TurtleKV §3.1.2: active pivots, flushed upper bounds, pending
 /// bytes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Entries before this key were flushed; `None`: nothing was.
+    /// Entries before this key were flushed; `None`: none were.
     pub(crate) from: Option<Vec<u8>>,
-    /// About how many bytes of entries wait for the pivot.
+    /// Approximate bytes of entries buffered for the pivot.
     pub(crate) bytes: u64,
 }
 
@@ -75,12 +75,12 @@ impl Tier {
         self.shares.iter().flatten().map(|share| share.bytes).sum()
     }
 
-    /// How new the newest of its entries may be; all of its runs say the same.
+    /// Upper bound on the seqno of its entries; all of its runs have the same.
     pub(crate) fn newest_seqno(&self) -> Seqno {
         self.runs.iter().map(|fenced| fenced.run.reference().newest_seqno).max().unwrap_or_default()
     }
 
-    /// Whether it has the very runs that the other has, and as much is left of them.
+    /// Whether it has the same runs, by identity, and the same shares.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let are_same = |(one, other): (&FencedRun, &FencedRun)| Arc::ptr_eq(&one.run, &other.run);
         self.runs.len() == other.runs.len()
@@ -96,19 +96,19 @@ impl Tier {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) id: ObjectId,
-    /// One above the leaves.
+    /// Distance from the leaves; at least 1.
     pub(crate) height: u32,
     pub(crate) pivots: Vec<Pivot>,
-    /// Least key beyond the node; `None` at the right edge of the tree.
+    /// Exclusive upper bound of the node's keys; `None` at the right edge of the tree.
     pub(crate) high: Option<Fence>,
-    /// Newest first, also by what their runs say of their age.
+    /// Newest first, also by the seqnos of their runs.
     pub(crate) tiers: Vec<Tier>,
     pub(crate) scan_charges: ScanCharges,
     pub(crate) overwrites: Overwrites,
 }
 
 impl Node {
-    /// The same node, whose long fences keep only once what they share.
+    /// Returns the node with common prefixes of long fences shared.
     pub(crate) fn with_shared_starts(mut self) -> Self {
         debug_assert!(!self.pivots.is_empty(), "a node has children");
         debug_assert!(self.pivots.is_sorted_by(|a, b| a.low < b.low), "pivots ascend strictly");
@@ -126,18 +126,18 @@ impl Node {
         self
     }
 
-    /// Bytes that wait in the buffer for a child.
+    /// Bytes buffered for a child.
     pub(crate) fn pending_of(&self, pivot: usize) -> u64 {
         self.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
     }
 
-    /// The pivot that `key` belongs to. REQUIRES: the key is in the node's range.
+    /// Returns the pivot of `key`. REQUIRES: the key is in the node's range.
     pub(crate) fn pivot_of(&self, key: &[u8]) -> usize {
         debug_assert!(self.pivots[0].low.is_at_most(key), "the key is in the node's range");
         self.pivots.partition_point(|pivot| pivot.low.is_at_most(key)).saturating_sub(1)
     }
 
-    /// Bytes of entries in the runs, from here down, that may have something of `key`.
+    /// Total bytes of the runs, from here down, that may have entries of `key`.
     pub(crate) fn user_bytes_beside(&self, key: &[u8]) -> u64 {
         let (mut node, mut bytes) = (self, 0);
         loop {
@@ -153,12 +153,12 @@ impl Node {
         }
     }
 
-    /// The range of keys of a pivot.
+    /// Returns the range of keys of a pivot.
     pub(crate) fn bounds_of(&self, pivot: usize) -> Bounds {
         bounds_among(&self.pivots, self.high.as_ref(), pivot)
     }
 
-    /// All runs that the node refers to, leaves included, once per reference.
+    /// Returns all runs that the node refers to, leaves included, once per reference.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         let leaves = self.pivots.iter().filter_map(|pivot| match &pivot.child {
             Child::Leaf(run) => run.as_ref(),
@@ -167,7 +167,7 @@ impl Node {
         self.tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| &fenced.run).chain(leaves)
     }
 
-    /// The leaf below the node that has `key`, if there is any entry in it.
+    /// Returns the leaf below the node whose range contains `key`, unless it is empty.
     pub(crate) fn leaf_of(&self, key: &[u8]) -> Option<&Arc<Run>> {
         match &self.pivots[self.pivot_of(key)].child {
             Child::Node(child) => child.leaf_of(key),
@@ -183,7 +183,7 @@ impl Node {
     }
 }
 
-/// The range of keys of a pivot among others.
+/// Returns the range of keys of a pivot among others.
 pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&Fence>, pivot: usize) -> Bounds {
     let high = pivots.get(pivot + 1).map(|next| &next.low).or(high);
     Bounds { low: pivots[pivot].low.as_low(), high: high.cloned() }

@@ -1,16 +1,16 @@
-//! Bytes of the trunk's objects. Only this file knows them.
+//! Encoding of the trunk's objects, known only to this file.
 //!
 //! Object 0, the root pointer: format u8 = 2 · id of the root u64 · next object id u64. If the leaves have
-//! a compaction buffer: format u8 = 3 · the same · object id of the buffer u64, which is one as sequences
-//! have. Any other object, a node (`str` = u32 length and bytes, `run` = the encoding of a run reference,
-//! `fence` = how many bytes it shares with the fence before it u32, the rest str): format u8 = 2 · height
-//! u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf), or 2 and run · high:
-//! u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per pivot a share: u8 0,
-//! or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares nothing, the first of
-//! a tier shares with the last low of the pivots.
+//! a compaction buffer: format u8 = 3 · the same · object id of the buffer u64 (for its format see the
+//! sequence crate). Any other object is a node (`str` = u32 length and bytes, `run` = the encoding of a run
+//! reference, `fence` = u32 length of the prefix shared with the fence before it, the rest str): format u8 =
+//! 2 · height u32 · pivots u32, each: low fence, child: u8 0 and node id u64, or 1 (empty leaf), or 2 and
+//! run · high: u8 0, or 1 and fence · tiers u32, each: runs u32, each: low fence and run, then per pivot a
+//! share: u8 0, or 1 and bytes u64, or 2, bytes u64 and from str. The first fence of a node shares nothing,
+//! the first of a tier shares a prefix with the last low of the pivots.
 //!
 //! **Invariants**
-//! - What decodes has the shape of a node: pivots increase, shares match pivots, runs of a tier are disjoint.
+//! - A decoded node has valid structure: pivots increase, shares match pivots, runs of a tier are disjoint.
 
 use testudo_base::{
     MAX_KEY_BYTES, ObjectId,
@@ -23,7 +23,7 @@ use testudo_sequence::{Fence, FenceWriter, decode_fence};
 use crate::trunk::node::{Child, Node, Share};
 
 const FORMAT: u8 = 2;
-/// Of a root pointer that names a compaction buffer.
+/// Format of a root pointer that names a compaction buffer.
 const FORMAT_WITH_BUFFER: u8 = 3;
 /// The root pointer's object id.
 pub(crate) const ROOT_POINTER: ObjectId = ObjectId(0);
@@ -38,7 +38,7 @@ pub(crate) enum StoredChild {
 /// A tier as it is stored.
 #[derive(Debug)]
 pub(crate) struct StoredTier {
-    /// Each with its least possible key.
+    /// Each with its fence.
     pub(crate) runs: Vec<(Fence, RunRef)>,
     pub(crate) shares: Vec<Option<Share>>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct StoredNode {
     pub(crate) tiers: Vec<StoredTier>,
 }
 
-/// What the root pointer says.
+/// Contents of the root pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RootPointer {
     pub(crate) root: ObjectId,

@@ -1,4 +1,4 @@
-//! How the references to spans change between two trunks, and the objects of an edit.
+//! Changes of span references between two trunks, and the objects of an edit.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ fn count_node(deltas: &mut BTreeMap<ExtentSpan, i32>, node: &Node, by: i32) {
     node.runs().for_each(|run| count_run(deltas, run, by));
 }
 
-/// The same for the runs of a compaction buffer, each once, beside what other references there are to them.
+/// The same for the runs of a compaction buffer, each once, in addition to other references to them.
 fn count_buffer(deltas: &mut BTreeMap<ExtentSpan, i32>, buffer: Option<&CompactionBuffer>, by: i32) {
     let runs = buffer.map(CompactionBuffer::runs).unwrap_or_default();
     runs.into_values().for_each(|run| count_run(deltas, run, by));
@@ -30,14 +30,14 @@ fn count_run(deltas: &mut BTreeMap<ExtentSpan, i32>, run: &Arc<Run>, by: i32) {
     }
 }
 
-/// The compaction buffers of the leaves, before an edit, as far as the manifest knows it, and after it.
+/// The compaction buffers of the leaves before an edit, as persisted in the manifest, and after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffers<'a> {
     pub(crate) old: Option<&'a CompactionBuffer>,
     pub(crate) new: Option<&'a CompactionBuffer>,
 }
 
-/// The manifest changes that lead from the old trunk to the new one.
+/// Returns the manifest changes from the old trunk to the new one.
 pub(crate) fn changes_of(
     assembly: &Assembly,
     keyspace: KeyspaceId,
@@ -54,7 +54,7 @@ pub(crate) fn changes_of(
     for node in assembly.put.values() {
         count_node(&mut deltas, node, 1);
     }
-    // Spans given back come first: a new, shorter span may start where an old one did.
+    // Releases come first: a new, shorter span may start at the page of an old one.
     let mut changes = Vec::new();
     let (back, taken): (Vec<_>, Vec<_>) =
         deltas.into_iter().filter(|(_, delta)| *delta != 0).partition(|(_, delta)| *delta < 0);
@@ -67,7 +67,7 @@ pub(crate) fn changes_of(
     for node in assembly.put.values() {
         changes.push(Change::PutObject(keyspace, node.id, encode_node(node)));
     }
-    // Buffers do not change: the id tells whether it is another one.
+    // Buffers are immutable: a different id means a different buffer.
     let (old_id, new_id) = (old.map(|buffer| buffer.id), new.map(|buffer| buffer.id));
     if old_id != new_id {
         changes.extend(old_id.map(|id| Change::DeleteObject(keyspace, id)));
@@ -78,7 +78,7 @@ pub(crate) fn changes_of(
     changes
 }
 
-/// The changes that give back all runs below `root` and of `buffer`, and delete all objects.
+/// Returns the changes that release all runs below `root` and of `buffer`, and delete all objects.
 pub(crate) fn deletions_of(
     root: &Arc<Node>,
     buffer: Option<&CompactionBuffer>,
@@ -100,7 +100,7 @@ fn visit(node: &Arc<Node>, act: &mut dyn FnMut(&Node)) {
     node.child_nodes().for_each(|child| visit(child, act));
 }
 
-/// Every run below `node`, once per reference.
+/// Collects every run below `node`, once per reference.
 pub(crate) fn all_runs(node: &Arc<Node>, out: &mut Vec<Arc<Run>>) {
     out.extend(node.runs().cloned());
     for child in node.child_nodes() {

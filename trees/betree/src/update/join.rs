@@ -1,14 +1,14 @@
-//! Joining neighbours that are small together: which leaves may become one, and what has to go down with
-//! them.
+//! Joining adjacent small children: which leaves may become one, and which buffered entries must be flushed
+//! with them.
 //!
-//! A leaf's run says that no older run knows anything of its keys; salvage, which has runs alone, goes by
-//! that. It is true because what waits above a leaf is newer than what the leaf holds. Reclaiming empties
-//! shares leaf by leaf, so that what is newer may have reached a leaf and not yet its neighbour: one leaf of
-//! both would be as new as what still waits for the one.
+//! A leaf's run claims that no older run has entries of its keys; salvage, which has only runs, relies on
+//! that. It holds because entries buffered above a leaf are newer than the leaf. Reclaiming empties shares
+//! leaf by leaf, so newer entries may have reached one leaf but not yet its neighbor. A join of both would be
+//! as new as the entries still buffered for the neighbor.
 //!
 //! **Invariants**
-//! - What waits above a leaf is newer than the leaf says of itself.
-//! - Neighbours are found worth joining ([`find_join`]) only if a job can join them.
+//! - Entries buffered above a leaf are newer than the leaf's seqno.
+//! - [`find_join`] only returns neighbors that a job can join.
 
 use std::sync::Arc;
 
@@ -21,28 +21,28 @@ use crate::{
     update::plan::{PlanChild, PlanNode, PlanTier, active_bounds},
 };
 
-/// What waits above a node for keys within bounds, newest first.
+/// Returns the entries buffered above a node within bounds, newest first.
 pub(crate) type Above<'a> = dyn Fn(&Bounds) -> Vec<Layer> + 'a;
 
-/// Above the root nothing waits.
+/// Nothing is buffered above the root.
 pub(crate) fn nothing_above(_: &Bounds) -> Vec<Layer> {
     Vec::new()
 }
 
-/// What of a tier waits for a pivot, within bounds.
+/// Returns a tier's entries for a pivot, within bounds.
 fn waiting_in(tier: &Tier, pivot: usize, bounds: &Bounds) -> Layer {
     tier.shares[pivot]
         .as_ref()
         .map_or_else(Layer::new, |share| clip_runs(&tier.runs, &active_bounds(bounds, share)))
 }
 
-/// What waits in a node for one of its pivots, within bounds; newest first.
+/// Returns the entries buffered in a node for one of its pivots, within bounds; newest first.
 pub(crate) fn waiting_for(node: &Node, pivot: usize, bounds: &Bounds) -> Vec<Layer> {
     let bounds = node.bounds_of(pivot).intersection(bounds);
     node.tiers.iter().map(|tier| waiting_in(tier, pivot, &bounds)).collect()
 }
 
-/// As [`waiting_for`], of a node under planning.
+/// Like [`waiting_for`], for a node under planning.
 fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize, bounds: &Bounds) -> Vec<Layer> {
     let bounds = base.bounds_of(pivot).intersection(bounds);
     let mut layers = Vec::new();
@@ -63,12 +63,12 @@ fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize, bounds: &Bound
     layers
 }
 
-/// The keys of neighbouring children.
+/// Returns the keys of adjacent children.
 pub(crate) fn range_of(node: &Node, first: usize, last: usize) -> Bounds {
     Bounds { low: node.bounds_of(first).low, high: node.bounds_of(last).high }
 }
 
-/// How new neighbouring leaves and what waits for them in their node are: as new would one leaf of all be.
+/// Newest seqno of adjacent leaves and their entries buffered in the node: that of one leaf joined from all.
 pub(crate) fn newest_in(node: &Node, first: usize, last: usize) -> Seqno {
     let leaf = |pivot: usize| match &node.pivots[pivot].child {
         Child::Leaf(Some(run)) => run.reference().newest_seqno,
@@ -79,7 +79,7 @@ pub(crate) fn newest_in(node: &Node, first: usize, last: usize) -> Seqno {
     waiting.chain(pivots.map(leaf)).max().unwrap_or_default()
 }
 
-/// What above is no newer than `newest`.
+/// Slices of `above` that are no newer than `newest`.
 fn as_old<'a>(
     above: &'a Above<'_>,
     bounds: &Bounds,
@@ -93,18 +93,18 @@ fn is_any_as_old(above: &Above<'_>, bounds: &Bounds, newest: Seqno) -> bool {
     as_old(above, bounds, newest).next().is_some()
 }
 
-/// Neighbouring leaves that would be one.
+/// Adjacent leaves that can be joined.
 pub(crate) struct Joinable {
-    /// The way to the first.
+    /// Path to the first.
     pub(crate) path: Vec<usize>,
     pub(crate) count: usize,
-    /// Bytes of their entries and of all that goes into them.
+    /// Bytes of their entries and of everything flushed into them.
     pub(crate) bytes: u64,
-    /// What they take.
+    /// Their stored bytes.
     pub(crate) stored_bytes: u64,
 }
 
-/// Tells `act` of neighbouring leaves that would be one, with what has to go down with them.
+/// Calls `act` with groups of leaves that can be joined, including the entries flushed with them.
 pub(crate) fn each_joinable(
     node: &Node,
     options: &BeTreeOptions,
@@ -137,7 +137,7 @@ pub(crate) fn each_joinable(
     Ok(())
 }
 
-/// As many leaves of a node as can be one, from `first` on.
+/// Returns the longest group of leaves of a node, from `first` on, that can be joined.
 fn joinable_from(node: &Node, first: usize, options: &BeTreeOptions, above: &Above<'_>) -> Result<Joinable> {
     let size = |pivot: usize| node.pivots[pivot].child.leaf_bytes().unwrap_or(0) + node.pending_of(pivot);
     let stored = |pivot: usize| match &node.pivots[pivot].child {
@@ -161,8 +161,8 @@ fn joinable_from(node: &Node, first: usize, options: &BeTreeOptions, above: &Abo
     })
 }
 
-/// Bytes of what waits above for neighbouring leaves and is as old as one leaf of all would be; `None` if
-/// something before them would have to go down first.
+/// Bytes buffered above adjacent leaves that are no newer than the joined leaf would be; `None` if entries
+/// before them would have to be flushed first.
 fn bytes_as_old(node: &Node, first: usize, last: usize, above: &Above<'_>) -> Result<Option<u64>> {
     let (bounds, newest) = (range_of(node, first, last), newest_in(node, first, last));
     if bounds.low.is_some() && is_any_as_old(above, &Bounds { low: None, high: bounds.low.clone() }, newest) {
@@ -175,17 +175,17 @@ fn bytes_as_old(node: &Node, first: usize, last: usize, above: &Above<'_>) -> Re
     Ok(Some(bytes))
 }
 
-/// Leaves that are to be one.
+/// A join of leaves.
 struct Joining<'a> {
     count: usize,
-    /// Where they end.
+    /// Their exclusive upper bound.
     high: Option<Fence>,
-    /// How new they are together: what is newer stays where it is.
+    /// Newest seqno of the joined leaf: newer entries stay where they are.
     newest: Seqno,
     options: &'a BeTreeOptions,
 }
 
-/// A node with children that are worth joining.
+/// Finds a node with children that are worth joining.
 pub(crate) fn find_join<'a>(
     node: &'a Arc<Node>,
     options: &BeTreeOptions,
@@ -216,7 +216,7 @@ pub(crate) fn find_join<'a>(
     })
 }
 
-/// The node of the leaf at the end of a path, and which of its pivots that is.
+/// Returns the parent node and pivot of the leaf at the end of a path.
 fn leaf_parent<'a>(node: &'a Node, path: &[usize]) -> (&'a Node, usize) {
     match &node.pivots[path[0]].child {
         Child::Node(child) => leaf_parent(child, &path[1..]),
@@ -225,8 +225,8 @@ fn leaf_parent<'a>(node: &'a Node, path: &[usize]) -> (&'a Node, usize) {
 }
 
 impl PlanNode {
-    /// Joins neighbouring leaves that are small together, and prepares the joining of nodes that have few
-    /// children: what waits for either is flushed, so that their pivots can become one.
+    /// Joins adjacent small leaves, and prepares joins of nodes that have few children: the entries buffered
+    /// for both are flushed, so that their pivots can become one.
     pub(crate) fn join_children(
         &mut self,
         options: &BeTreeOptions,
@@ -300,7 +300,7 @@ impl PlanNode {
         Ok(())
     }
 
-    /// How new two leaves and what waits for them here are.
+    /// Newest seqno of two leaves and their entries buffered here.
     fn newest_of_leaves(&self, left: usize, right: usize) -> Seqno {
         let leaf = |pivot: usize| match &self.children[pivot] {
             PlanChild::Untouched(Child::Leaf(Some(run))) => run.reference().newest_seqno,
@@ -311,8 +311,8 @@ impl PlanNode {
         newest(left).max(newest(right))
     }
 
-    /// Makes one leaf of `count` neighbouring ones, the first at the end of `path`, with what waits for them
-    /// in their node, and above it as far as that is not newer.
+    /// Joins `count` adjacent leaves, the first at the end of `path`, with the entries buffered for them in
+    /// their node, and with those above it that are no newer.
     pub(crate) fn join_into_leaf(
         &mut self,
         path: &[usize],
@@ -326,7 +326,7 @@ impl PlanNode {
         self.join_below(Vec::new(), path, &Joining { count, high, newest, options })
     }
 
-    /// `incoming`: from above, newest first.
+    /// `incoming`: entries from above, newest first.
     fn join_below(&mut self, incoming: Vec<Layer>, path: &[usize], joining: &Joining<'_>) -> Result<()> {
         let pivot = path[0];
         if self.base.height > 1 {
@@ -357,8 +357,8 @@ impl PlanNode {
         self.flush(pivot, bytes, options, depth)
     }
 
-    /// Puts the leaf `right` behind the leaf `left`: their keys are disjoint, so oldest layers can stand side
-    /// by side.
+    /// Appends the leaf `right` to the leaf `left`: their keys are disjoint, so their oldest layers can be
+    /// concatenated.
     fn join_pair(&mut self, left: usize, right: usize) {
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
         let PlanChild::Leaf {

@@ -1,11 +1,11 @@
-//! Cutting what flows into one leaf into parts, which several workers merge at once: keys in order put
+//! Cutting the flow into one leaf into parts, which several workers merge in parallel. Keys in order put
 //! nearly all of a flush into a few leaves, and the first flush into an empty tree puts all of it into one.
 //!
 //! **Invariants**
 //! - The parts are disjoint, in key order, and together the whole.
-//! - Each part has an entry: a part without any could not state that older ones of its keys are gone. So
-//!   every part but the first begins with a key that flows in, and the first has one, too.
-//! - A run that may stay as it is lies in one part: between its keys nothing flows in.
+//! - Each part has an entry: an empty part could not record that older entries of its keys are deleted. So
+//!   every part but the first begins with an incoming key, and the first has one, too.
+//! - A run that may stay is inside one part: no incoming key is between its keys.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source, clip_layer, layer
 
 use crate::update::subcompaction::{Boundary, Part, cut};
 
-/// Leaves that a part becomes, at least: each part ends with one that may be small.
+/// Minimum size of a part, in leaves: each part ends with one that may be small.
 pub(crate) const PART_LEAVES_MIN: u64 = 4;
-/// Keys that are looked at, at most: each costs an estimate of every source.
+/// Maximum number of candidate keys: each costs an estimate in every source.
 const CANDIDATES_MAX: usize = 64;
 
-/// Cuts a leaf of the keys of `bounds`, into which about so many bytes flow from `layers`, into parts of
-/// about `bytes_max`. Reads a few pages for each part.
+/// Cuts a leaf with the keys of `bounds`, into which about `bytes` flow from `layers`, into parts of about
+/// `bytes_max`. Reads a few pages for each part.
 pub(crate) fn cut_leaf(layers: &[Layer], bounds: &Bounds, bytes: u64, bytes_max: u64) -> Result<Vec<Part>> {
     if bytes <= bytes_max {
         return Ok(Vec::new());
@@ -36,7 +36,7 @@ pub(crate) fn cut_leaf(layers: &[Layer], bounds: &Bounds, bytes: u64, bytes_max:
         before += part.bytes;
         let Some(due) = part.bounds.high else { break };
         let Some(border) = first_from(flows, &due, bounds)? else { break };
-        // The part that ends here begins with a key of its own, unless it is the first.
+        // The part that ends here begins with an incoming key, unless it is the first.
         let has_entries = match &low {
             Some(low) if !parts.is_empty() => *low < border,
             _ => holds_any_before(layers, bounds, &border)?,
@@ -52,12 +52,12 @@ pub(crate) fn cut_leaf(layers: &[Layer], bounds: &Bounds, bytes: u64, bytes_max:
     Ok(parts)
 }
 
-/// Whether a layer is what the leaf held.
+/// Whether a layer is the old contents of the leaf.
 fn is_held(layer: &[RunSlice]) -> bool {
     matches!(layer, [RunSlice { source: Source::Run(_), .. }])
 }
 
-/// Where the leaf may be cut: at keys from which on about known shares of what flows in lie.
+/// Returns the keys at which the leaf may be cut, with estimates of the incoming bytes before them.
 fn boundaries_of(layers: &[Layer], flows: &[Layer], bounds: &Bounds) -> Result<Vec<Boundary>> {
     let mut keys = BTreeSet::new();
     for slice in flows.iter().flatten() {
@@ -85,7 +85,7 @@ fn boundaries_of(layers: &[Layer], flows: &[Layer], bounds: &Bounds) -> Result<V
     Ok(boundaries)
 }
 
-/// The first key of the layers that lies in `bounds` and is not before `low`.
+/// Returns the first key of the layers in `bounds` that is not less than `low`.
 fn first_from(layers: &[Layer], low: &Fence, bounds: &Bounds) -> Result<Option<Fence>> {
     let behind = bounds.intersection(&Bounds { low: Some(low.clone()), high: None });
     let mut first: Option<Fence> = None;

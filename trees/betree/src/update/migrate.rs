@@ -1,12 +1,12 @@
-//! What a keyspace needs that moves to another tree, or comes from there: where pieces end, a piece among
-//! the leaves, and a trunk without what lies outside a range (decision 0042).
+//! Operations for a keyspace that migrates to or from another tree: the ends of pieces, inserting a piece
+//! among the leaves, and restricting a trunk to a range (decision 0042).
 //!
-//! A trunk is cut exactly: at every height a pivot begins where the range ends, so that shares say what is
-//! left. Leaves cannot be cut. So pieces that go out end where leaves begin.
+//! A trunk is cut exactly: at every height a pivot begins where the range ends, so that shares remain
+//! correct. Leaves cannot be cut. So outgoing pieces end at leaf boundaries.
 //!
 //! **Invariants**
 //! - No run is read or written here.
-//! - The part of the key space where a piece is put belongs to one leaf, which has no key in it.
+//! - The key range in which a piece is inserted belongs to one leaf, which has no key in it.
 
 use std::sync::Arc;
 
@@ -24,23 +24,23 @@ use crate::{
     update::plan::{PlanChild, PlanNode},
 };
 
-/// Where a piece of about so many bytes ends, at one end of `rest`; `None` if that is all of it.
+/// Returns the end of a piece of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
 pub(crate) fn next_border(root: &Node, rest: &KeyBounds, heading: Heading, bytes: u64) -> Option<Vec<u8>> {
     let mut search = Search { rest: Bounds::from(rest), heading, wanted: bytes, found: 0 };
     search.visit(root, 0).map(|border| border.to_vec())
 }
 
-/// The search for the end of a piece, leaf by leaf.
+/// A search for the end of a piece, leaf by leaf.
 struct Search {
     rest: Bounds,
     heading: Heading,
     wanted: u64,
-    /// Bytes of the leaves that were passed, and of what waits for them.
+    /// Bytes of the leaves passed, and of the entries buffered for them.
     found: u64,
 }
 
 impl Search {
-    /// `waiting`: about how many bytes wait above the node.
+    /// `waiting`: approximate bytes buffered above the node.
     fn visit(&mut self, node: &Node, waiting: u64) -> Option<Fence> {
         let count = node.pivots.len();
         (0..count).find_map(|step| {
@@ -61,7 +61,7 @@ impl Search {
         })
     }
 
-    /// Passes a leaf that begins at `low`; `low` itself, if the piece ends there.
+    /// Passes a leaf that begins at `low`; returns `low` if the piece ends there.
     fn pass(&mut self, low: &Fence, bytes: u64) -> Option<Fence> {
         let before = self.found;
         self.found += bytes;
@@ -73,7 +73,7 @@ impl Search {
     }
 }
 
-/// The plan of `node` and what is below it with a piece among its leaves.
+/// Returns the plan of `node` and its descendants with a piece among the leaves.
 pub(crate) fn plan_with_piece(node: &Arc<Node>, piece: &Piece) -> Result<PlanNode> {
     let mut plan = PlanNode::new(node);
     let low = piece.bounds.low.as_deref().unwrap_or_default();
@@ -85,11 +85,11 @@ pub(crate) fn plan_with_piece(node: &Arc<Node>, piece: &Piece) -> Result<PlanNod
     Ok(plan)
 }
 
-/// The leaves that stand in the place of one that has `run`: before the piece, the piece, behind it.
+/// Returns the leaves that replace the one with `run`: before the piece, the piece, and after it.
 fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, piece: &Piece) -> Result<Vec<Pivot>> {
     let inside = Bounds::from(&piece.bounds);
     if inside.intersection(leaf) != inside {
-        return Err(contradiction("leaves begin where keys are still to be put"));
+        return Err(contradiction("leaves begin in a range still to be filled"));
     }
     let within = |bounds: &Bounds| -> Result<Option<Arc<Run>>> {
         let Some(run) = run else { return Ok(None) };
@@ -112,15 +112,15 @@ fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, piece: &Piece) -> Result
         kept |= behind.is_some();
         leaves.push(Pivot { low: high, child: Child::Leaf(behind) });
     }
-    if kept { Ok(leaves) } else { Err(contradiction("a leaf has keys where others are still to be put")) }
+    if kept { Ok(leaves) } else { Err(contradiction("a leaf has keys in a range still to be filled")) }
 }
 
-/// What was stored of a moving keyspace cannot have been written so.
+/// Error for stored state that no migration can have written.
 fn contradiction(what: &str) -> Error {
     Error::new(ErrorKind::Corruption, format!("a tree of a moving keyspace: {what}"))
 }
 
-/// The trunk below `root` in which only what lies inside `keep` is left.
+/// Restricts the trunk below `root` to `keep`.
 pub(crate) fn restricted_root(
     assembly: &mut Assembly,
     root: &Arc<Node>,
@@ -143,7 +143,7 @@ pub(crate) fn restricted_root(
     Ok(put(assembly, node))
 }
 
-/// A child of a node of this height that holds nothing.
+/// Returns an empty child of a node of this height.
 fn empty_child(assembly: &mut Assembly, height: u32, low: Fence, high: Option<Fence>) -> Child {
     if height == 1 {
         return Child::Leaf(None);
@@ -167,7 +167,7 @@ fn put(assembly: &mut Assembly, node: Node) -> Arc<Node> {
     node
 }
 
-/// A node without what lies outside `keep`, which begins and ends with that.
+/// Returns a node restricted to `keep`, which is also its range.
 fn restricted(assembly: &mut Assembly, node: &Arc<Node>, keep: &Bounds) -> Result<Node> {
     assembly.replaced.push(Arc::clone(node));
     let mut kept = Vec::new();
@@ -188,7 +188,7 @@ fn restricted(assembly: &mut Assembly, node: &Arc<Node>, keep: &Bounds) -> Resul
             }
             Child::Leaf(Some(run)) => {
                 if inside != bounds && is_outside(run, &inside, false)? {
-                    return Err(contradiction("a leaf reaches over the border"));
+                    return Err(contradiction("a leaf crosses the border"));
                 }
                 Child::Leaf(Some(Arc::clone(run)))
             }
@@ -218,7 +218,7 @@ fn restricted(assembly: &mut Assembly, node: &Arc<Node>, keep: &Bounds) -> Resul
     })
 }
 
-/// Nothing below the node is part of the new trunk.
+/// Removes the node and all descendants from the new trunk.
 fn forget(assembly: &mut Assembly, node: &Arc<Node>) {
     assembly.replaced.push(Arc::clone(node));
     node.child_nodes().for_each(|child| forget(assembly, child));

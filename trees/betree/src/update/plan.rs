@@ -1,17 +1,17 @@
-//! Planning an update: incoming flows go down the trunk, and what stays where is decided, without reading an
-//! entry.
+//! Planning an update: incoming flows are routed down the trunk, and destinations are decided, without
+//! reading an entry.
 //!
-//! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier; pivots that have enough
-//! waiting for them are flushed, which clips pieces out of every tier; what then is left of the new tier is
-//! merged with the tiers of its class or below, and where there are too many tiers, light neighbours are
-//! merged. Flows that reach a leaf are merged with its run.
+//! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier. Pivots with enough buffered
+//! bytes are flushed, which clips pieces out of every tier. The rest of the new tier is merged with the tiers
+//! of its class or below. If there are too many tiers, small adjacent ones are merged. Flows that reach a
+//! leaf are merged with its run.
 //!
-//! Where the policy leaves compaction to jobs, a flow that arrives only goes on where to write it first would
-//! be in vain; the rest of it becomes a tier.
+//! Where the policy leaves compaction to jobs, an arriving flow is only passed on if writing it here would be
+//! wasted; the rest of it becomes a tier.
 //!
 //! **Invariants**
-//! - Shares say what is left; slices are clipped by them only when a flow leaves or is written.
-//! - A pivot's entries move down all together, so that order by age is kept.
+//! - Shares record the remaining data; slices are clipped by them only when a flow leaves or is written.
+//! - A pivot's entries are flushed all together, which preserves their order by age.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -26,24 +26,24 @@ use crate::{
     update::trivial_move::may_be_trivial_move,
 };
 
-/// Recursion deeper than this is not a tree of ours.
+/// Maximum height of a valid tree.
 pub(crate) const MAX_HEIGHT: u32 = 32;
-/// Merges of tiers for each flow that comes into a node, which brings one more tier.
+/// Maximum number of tier merges for each incoming flow, which adds one tier.
 pub(crate) const MERGES_AT_ONCE: usize = 2;
 
-/// A tier under planning: what is left of an existing one, or a flow that has just come in.
+/// A tier under planning: the rest of an existing one, or an incoming flow.
 #[derive(Debug)]
 pub(crate) enum PlanTier {
     Existing(Tier),
     /// Sources newest first, each with its own shares; to be written as one tier.
     Merge(Vec<MergeInput>),
-    /// Being written; the number of the output, and for which pivots it holds entries, of bytes unknown yet.
+    /// Being written: index of the output, and the pivots for which it has entries; their bytes are not known
+    /// yet.
     Output {
         output: usize,
         shares: Vec<Option<Share>>,
     },
-    /// An existing one, of which run `at` is written anew without what is dead of it; then the number of the
-    /// output.
+    /// An existing one, whose run `at` is rewritten without its garbage; then with the index of the output.
     Trimmed {
         tier: Tier,
         at: usize,
@@ -51,7 +51,7 @@ pub(crate) enum PlanTier {
     },
 }
 
-/// One of the sequences that make up a new tier.
+/// One of the inputs of a new tier.
 #[derive(Debug)]
 pub(crate) struct MergeInput {
     pub(crate) slices: Layer,
@@ -61,31 +61,31 @@ pub(crate) struct MergeInput {
 /// A child under planning.
 #[derive(Debug)]
 pub(crate) enum PlanChild {
-    /// Nothing flows into it.
+    /// It receives no flow.
     Untouched(Child),
     Node(Box<PlanNode>),
-    /// A leaf to be written anew from these layers, newest first; the last one is what the leaf held.
+    /// A leaf to rewrite from these layers, newest first; the last one is its old contents.
     Leaf {
         layers: Vec<Layer>,
         bytes: u64,
-        /// How much of them the leaf held.
+        /// Bytes of its old contents among them.
         held_bytes: u64,
-        /// What flows in ends before this key. What the leaf held from there on becomes a leaf of its own: it
-        /// is older. Also if that is nothing: older than what still waits for it.
+        /// Incoming entries end before this key. The old contents from there on become a separate, older
+        /// leaf, even if empty: it must be older than the entries still buffered for it.
         cut: Option<Fence>,
     },
-    /// Being written; the number of the output.
+    /// Being written; the index of the output.
     Output {
         output: usize,
         cut: Option<Fence>,
     },
-    /// In the place of a leaf stand these, all of them written before.
+    /// Replaced by these leaves, all written before.
     Cut(Vec<Pivot>),
     /// Joined into the nearest written leaf on its left.
     Joined,
 }
 
-/// A node that the update changes.
+/// A node changed by the update.
 #[derive(Debug)]
 pub(crate) struct PlanNode {
     pub(crate) base: Arc<Node>,
@@ -102,7 +102,7 @@ impl PlanNode {
         }
     }
 
-    /// Lets a flow of about `bytes` into the node. `layers` is newest first and inside the node's range.
+    /// Adds a flow of about `bytes` to the node. `layers` is newest first and inside the node's range.
     pub(crate) fn push(
         &mut self,
         layers: Vec<Layer>,
@@ -111,7 +111,7 @@ impl PlanNode {
         depth: u32,
     ) -> Result<()> {
         if depth > MAX_HEIGHT {
-            return Err(Error::new(ErrorKind::Corruption, "a tree is deeper than any tree can be"));
+            return Err(Error::new(ErrorKind::Corruption, "a tree is impossibly deep"));
         }
         let mut inputs = Vec::with_capacity(layers.len());
         for slices in layers {
@@ -130,8 +130,8 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Flushes what has come in where to write it here first would be in vain: most of what waits for the
-    /// pivot, and half a leaf of it.
+    /// Flushes incoming data if writing it here first would be wasted: it is most of the data buffered for
+    /// the pivot, and at least half a leaf.
     fn pass_on(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
         for (pivot, waiting) in self.pending().into_iter().enumerate() {
             let newest = self.newest_bytes(pivot);
@@ -155,14 +155,14 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Puts a layer on top of all tiers, to be written as one, and nothing else.
+    /// Adds a layer above all tiers, to be written as one.
     pub(crate) fn put_on_top(&mut self, slices: Layer) -> Result<()> {
         let shares = self.shares_of(&slices)?;
         self.tiers.insert(0, PlanTier::Merge(vec![MergeInput { slices, shares }]));
         Ok(())
     }
 
-    /// How many bytes of a layer wait for each pivot.
+    /// Bytes of a layer for each pivot.
     fn shares_of(&self, slices: &[RunSlice]) -> Result<Vec<Option<Share>>> {
         let mut shares = Vec::with_capacity(self.children.len());
         for pivot in 0..self.children.len() {
@@ -173,13 +173,13 @@ impl PlanNode {
                 any = true;
                 bytes += slice.bytes_within(&bounds)?;
             }
-            // Estimates may be zero where there are a few entries; those must not be forgotten.
+            // Estimates may be zero for a few entries; those must not be lost.
             shares.push(any.then(|| Share { from: None, bytes: bytes.max(1) }));
         }
         Ok(shares)
     }
 
-    /// Bytes that wait for each pivot.
+    /// Bytes buffered for each pivot.
     pub(crate) fn pending(&self) -> Vec<u64> {
         let mut pending = vec![0u64; self.children.len()];
         let mut add = |shares: &[Option<Share>]| {
@@ -197,7 +197,7 @@ impl PlanNode {
         pending
     }
 
-    /// Bytes that wait for `pivot` in the newest tier.
+    /// Bytes for `pivot` in the newest tier.
     fn newest_bytes(&self, pivot: usize) -> u64 {
         match self.tiers.first() {
             Some(PlanTier::Merge(inputs)) => {
@@ -207,8 +207,8 @@ impl PlanNode {
         }
     }
 
-    /// Flushes what has come in, half a leaf of it or more, beside a leaf that can stay as it is: a tier
-    /// would be written in vain. The bytes that have flowed out.
+    /// Flushes incoming data of half a leaf or more into leaves whose runs can stay as they are, where
+    /// writing a tier would be wasted. Returns the bytes flushed.
     fn flush_beside_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<u64> {
         let mut flushed = 0;
         for pivot in 0..self.children.len() {
@@ -237,7 +237,7 @@ impl PlanNode {
         let load = NodeLoad { incoming, pending: &pending, leaf_bytes: &leaf_bytes, overwrites };
         let mut chosen = options.pivots_to_flush(&load);
         if self.base.height > 1 && self.children.len() == 1 && pending[0] > 0 {
-            // A root with one node below it is on its way out: everything goes down.
+            // A root with one child node is about to be removed: everything is flushed.
             chosen = vec![0];
         }
         for pivot in chosen {
@@ -246,7 +246,7 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Does what was found due, or worth doing while nothing comes in.
+    /// Does work that is due, or worthwhile while idle.
     pub(crate) fn do_work(&mut self, work: NodeWork, options: &BeTreeOptions, depth: u32) -> Result<()> {
         match work {
             NodeWork::Merge(which) => self.merge_tiers(which),
@@ -260,7 +260,7 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Moves everything that waits for `pivot` into its child.
+    /// Flushes everything buffered for `pivot` into its child.
     pub(crate) fn flush(
         &mut self,
         pivot: usize,
@@ -291,7 +291,7 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Takes everything that waits for `pivot` out of the tiers, newest first.
+    /// Removes everything buffered for `pivot` from the tiers; returns it, newest first.
     pub(crate) fn extract(&mut self, pivot: usize) -> Vec<Layer> {
         let mut layers = self.layers_of(pivot);
         if planted!("flush-forgets-a-tier") && layers.len() > 2 {
@@ -307,7 +307,7 @@ impl PlanNode {
         layers
     }
 
-    /// What waits for `pivot`, newest first.
+    /// Returns everything buffered for `pivot`, newest first.
     pub(crate) fn layers_of(&self, pivot: usize) -> Vec<Layer> {
         let bounds = self.base.bounds_of(pivot);
         let mut layers = Vec::new();
@@ -336,7 +336,7 @@ impl PlanNode {
         layers
     }
 
-    /// Merges what is left of the newest tier with those older ones that are no larger.
+    /// Merges the rest of the newest tier with older ones that are no larger.
     fn settle_new_tier(&mut self, options: &BeTreeOptions) {
         self.tiers.retain(PlanTier::is_active);
         if !matches!(self.tiers.first(), Some(PlanTier::Merge(_))) {
@@ -347,8 +347,8 @@ impl PlanNode {
         self.merge_tiers(0..=count);
     }
 
-    /// Merges neighbouring tiers if there are too many. A policy that finds more of them than it would have
-    /// made gets rid of them over the next updates.
+    /// Merges adjacent tiers if there are too many. After a change of policy, the excess is reduced over the
+    /// next updates.
     fn bound_tiers(&mut self, options: &BeTreeOptions) {
         for _ in 0..MERGES_AT_ONCE {
             let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
@@ -357,7 +357,7 @@ impl PlanNode {
         }
     }
 
-    /// Makes one tier, to be written, of neighbouring ones.
+    /// Replaces adjacent tiers with one to be written.
     pub(crate) fn merge_tiers(&mut self, which: RangeInclusive<usize>) {
         let first = if planted!("merged-tiers-on-top") { 0 } else { *which.start() };
         let mut merged = Vec::new();
@@ -382,7 +382,7 @@ pub(crate) fn leaf_with(mut layers: Vec<Layer>, bytes: u64, run: Option<&Arc<Run
     PlanChild::Leaf { layers, bytes: bytes + held_bytes, held_bytes, cut: None }
 }
 
-/// What of a pivot's range a share still covers.
+/// Returns the part of a pivot's range that a share still covers.
 pub(crate) fn active_bounds(bounds: &Bounds, share: &Share) -> Bounds {
     match &share.from {
         Some(from) => bounds.intersection(&Bounds { low: Some(from.as_slice().into()), high: None }),

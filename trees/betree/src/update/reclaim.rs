@@ -1,14 +1,14 @@
-//! Winning space in small steps, for a device that is full: one leaf is merged with all that waits for it,
-//! small ones become one, or one run of a buffer is written anew without what is dead of it (decision 0032).
+//! Reclaiming space in small steps on a full device: a leaf is merged with its buffered entries, small leaves
+//! are joined, or a run of a buffer is rewritten without its garbage (decision 0032).
 //!
-//! A flush by the policy's rules writes many leaves before it gives any of the old ones back. Here each step
-//! needs the space of what it writes, a leaf or a run, and then gives back more than that where something was
-//! removed or overwritten. A share is emptied from its low end on, leaf by leaf; and where more waits for a
-//! leaf than fits, the leaf is cut behind what does.
+//! A regular flush writes many leaves before it releases any of the old ones. Here each step needs space for
+//! one leaf or run, and then releases more than that if entries were removed or overwritten. A share is
+//! emptied from its low end on, leaf by leaf. If more entries are buffered for a leaf than fit, the leaf is
+//! cut after those that do.
 //!
 //! **Invariants**
-//! - Each step leaves less waiting, or less of what is dead: going on comes to an end.
-//! - Of what waits for a key nothing goes down before something older.
+//! - Each step reduces the buffered entries, or the garbage: repeating it terminates.
+//! - No buffered entry of a key is flushed before an older one.
 
 pub(crate) mod partly_dead;
 mod target;
@@ -41,24 +41,24 @@ use crate::{
 
 pub(crate) use target::{Target, target_of};
 
-/// A step that wins less than this part of what it writes is not worth it.
+/// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
 const GAIN_PARTS: u64 = 32;
-/// Nor is one that wins less than this, or than a sixteenth of a leaf.
+/// Minimum gain of a step in bytes; for small leaves, a sixteenth of a leaf.
 const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// A run of which less than this part is dead is not written anew; and if it is about a removal.
+/// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
 const DEAD_PARTS: u64 = 8;
 const DEAD_PARTS_ANY: u64 = 32;
-/// Of what waits for a leaf at least this part of a leaf should go there at once.
+/// Inverse of the fraction of a leaf that should at least be flushed into it at once.
 const PARTS_OF_A_LEAF: u64 = 2;
-/// Less than this is no step.
+/// Minimum bytes of a step.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// What a step leaves after which a leaf takes more than before: enough to write runs anew that are then
-/// partly dead.
+/// Space left by a step after which a leaf is larger than before: enough to rewrite runs that then contain
+/// garbage.
 const REST_BYTES_MAX: u64 = 256 << 10;
-/// What a tombstone takes itself, about.
+/// Approximate size of a tombstone itself.
 const TOMBSTONE_BYTES: u64 = 24;
 
-/// About the most space that a step needs that does as little as is worth it.
+/// Approximate upper bound on the space of a minimal worthwhile step.
 pub(crate) fn bytes_max(root: &Node, options: &BeTreeOptions) -> u64 {
     let mut most = 0;
     let part_bytes = options.sparing().leaf_bytes / PARTS_OF_A_LEAF;
@@ -72,16 +72,16 @@ fn largest_run(node: &Node) -> u64 {
     own.chain(node.child_nodes().map(|child| largest_run(child))).max().unwrap_or(0)
 }
 
-/// A leaf that could be written anew.
+/// A leaf that could be rewritten.
 struct Candidate {
     path: Vec<usize>,
-    /// Bytes that the leaf takes.
+    /// Stored bytes of the leaf.
     held_bytes: u64,
-    /// Bytes that one of its entries takes.
+    /// Approximate bytes per entry.
     entry_bytes: u64,
-    /// What waits for it, about.
+    /// Entries buffered for it.
     waiting: Waiting,
-    /// How much of it replaces something, in bytes.
+    /// Bytes of overwrites among them.
     replacing_bytes: u64,
 }
 
@@ -94,12 +94,12 @@ struct Step {
 }
 
 impl Candidate {
-    /// What is written, if nothing is won, when about so many bytes of what waits go down.
+    /// Bytes written, without any gain, when about `waiting_max` of the buffered bytes are flushed.
     fn written_bytes(&self, waiting_max: u64) -> u64 {
         self.held_bytes + self.waiting.part_of(self.waiting.page_bytes, waiting_max)
     }
 
-    /// The step in which about so many bytes of what waits go down.
+    /// Returns the step in which about `waiting_max` of the buffered bytes are flushed.
     fn step(&self, waiting_max: u64) -> Step {
         let removed_bytes = self.waiting.tombstones * (self.entry_bytes + TOMBSTONE_BYTES);
         let gain_bytes = self.waiting.part_of(removed_bytes + self.replacing_bytes, waiting_max);
@@ -109,9 +109,9 @@ impl Candidate {
         Step { waiting_max, space_bytes, gain_bytes }
     }
 
-    /// The largest step that fits, and that is half at most of what was tried in vain. One after which the
-    /// leaf takes more than before leaves `rest_bytes`: what it wins in runs of tiers is won when those are
-    /// dead or written anew.
+    /// Returns the largest step that fits, and that is at most half of any failed attempt. A step after which
+    /// the leaf is larger than before leaves `rest_bytes`: its gain in runs of tiers is realized only when
+    /// those are garbage or rewritten.
     fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<Step> {
         let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
         let tried = limits.but.iter().filter_map(|tried| match target_of(tried) {
@@ -135,17 +135,17 @@ impl Candidate {
     }
 }
 
-/// What waits for a leaf, about.
+/// Approximate totals of the entries buffered for a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     bytes: u64,
-    /// What that takes in pages.
+    /// Their size in pages.
     page_bytes: u64,
     tombstones: u64,
 }
 
 impl Waiting {
-    /// With a part of `other`.
+    /// Adds a fraction `1 / parts` of `other`.
     fn and(self, other: Self, parts: u64) -> Self {
         Self {
             bytes: self.bytes + other.bytes.div_ceil(parts),
@@ -154,20 +154,20 @@ impl Waiting {
         }
     }
 
-    /// The part of `whole` that belongs to at most so many of the bytes.
+    /// Scales `whole` to at most `bytes_max` of the bytes.
     fn part_of(&self, whole: u64, bytes_max: u64) -> u64 {
         let (part, of) = (bytes_max.min(self.bytes), self.bytes.max(1));
         low64(u128::from(whole) * u128::from(part) / u128::from(of))
     }
 }
 
-/// What the entries of a run take in pages: tombstones do not last.
+/// Bytes of a run's entries in pages; plain bytes if all are tombstones, which a leaf drops.
 fn page_bytes_of(run: &RunRef) -> u64 {
     let is_lasting = run.tombstones < run.entries;
     if is_lasting { u64::from(run.data_pages) * PAGE_BYTES } else { run.user_bytes }
 }
 
-/// What waits in a node for one of its pivots.
+/// Returns the entries buffered in a node for one of its pivots.
 fn waiting_of(node: &Node, pivot: usize) -> Waiting {
     let bounds = node.bounds_of(pivot);
     let mut waiting = Waiting::default();
@@ -180,8 +180,8 @@ fn waiting_of(node: &Node, pivot: usize) -> Waiting {
             page_bytes += page_bytes_of(run);
             tombstones += run.tombstones;
         }
-        // Shares are counted in pages of runs: what is in a page of many pivots may count for one of them
-        // alone.
+        // Shares are counted in pages of runs: a page shared by many pivots may be counted for only one of
+        // them.
         let least = bytes.min(PAGE_BYTES) / u64_of(node.pivots.len());
         let share_bytes = share.bytes.max(least);
         waiting.bytes += share_bytes;
@@ -191,7 +191,7 @@ fn waiting_of(node: &Node, pivot: usize) -> Waiting {
     waiting
 }
 
-/// The first key of what waits in a node for one of its pivots.
+/// Returns the first key buffered in a node for one of its pivots.
 fn start_of(node: &Node, pivot: usize) -> Option<Fence> {
     let low = &node.pivots[pivot].low;
     let from = |share: &Share| match &share.from {
@@ -208,25 +208,25 @@ fn leaves_of(node: &Node) -> u64 {
     node.child_nodes().map(|child| leaves_of(child)).sum()
 }
 
-/// Tells `act` of all leaves for which something waits, and to which it can go now.
+/// Calls `act` with all leaves that have buffered entries which can be flushed now.
 fn each_candidate(root: &Node, act: &mut impl FnMut(Candidate)) {
     visit(root, &mut Vec::new(), (Order::LowestFirst, None), Waiting::default(), act);
 }
 
-/// Tells `act` of all leaves for which something waits, whatever has to go before it.
+/// Calls `act` with all leaves that have buffered entries, whether or not others must be flushed first.
 fn each_awaiting(root: &Node, act: &mut impl FnMut(Candidate)) {
     visit(root, &mut Vec::new(), (Order::Any, None), Waiting::default(), act);
 }
 
-/// Which leaves are visited.
+/// Leaves to visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Those to which something can go now.
+    /// Those into which entries can be flushed now.
     LowestFirst,
     Any,
 }
 
-/// `from`: the first key of what waits above the node, which has to go first.
+/// `from`: the first key buffered above the node, which must be flushed first.
 fn visit(
     node: &Node,
     path: &mut Vec<usize>,
@@ -269,21 +269,21 @@ fn visit(
     }
 }
 
-/// The best of the steps that were offered.
+/// The best of the steps offered.
 struct Choice<'a> {
     limits: &'a ReclaimLimits<'a>,
     gain_min: u64,
     best: Option<Chosen>,
 }
 
-/// The step that is best so far.
+/// The best step so far.
 struct Chosen {
     target: Target,
     space_bytes: u64,
     gain_bytes: u64,
 }
 
-/// The step that gives up what only the compaction buffer has, which takes so many bytes.
+/// Returns the step that drops the data only in the compaction buffer, which takes `retained_bytes`.
 pub(crate) fn giving_up(retained_bytes: u64) -> Reclaim {
     Reclaim {
         is_merge: false,
@@ -316,7 +316,7 @@ impl Choice<'_> {
         }
     }
 
-    /// The first that is possible is taken, whatever it wins.
+    /// Takes the first possible step, regardless of its gain.
     fn offer_next(&mut self, target: Target, space_bytes: u64) {
         if self.best.is_none() && self.is_possible(&target, space_bytes) {
             self.best = Some(Chosen { target, space_bytes, gain_bytes: 0 });
@@ -329,7 +329,7 @@ impl Choice<'_> {
     }
 }
 
-/// What would be won and written below each pivot of the root if all that waits went down.
+/// Returns gain and bytes written below each pivot of the root if all buffered entries were flushed.
 fn gains_of_pivots(root: &Node) -> Vec<(u64, u64)> {
     let mut of_pivots = vec![(0, 0); root.pivots.len()];
     each_awaiting(root, &mut |candidate| {
@@ -341,7 +341,7 @@ fn gains_of_pivots(root: &Node) -> Vec<(u64, u64)> {
     of_pivots
 }
 
-/// The pivots below which enough is won, for itself and for what is written; those with most first.
+/// Returns the pivots with enough gain, absolute and relative to the bytes written, in descending order.
 fn promising(of_pivots: &[(u64, u64)], gain_min: u64) -> Vec<usize> {
     let is_enough = |pivot: &usize| {
         let (gain, written) = of_pivots[*pivot];
@@ -352,7 +352,7 @@ fn promising(of_pivots: &[(u64, u64)], gain_min: u64) -> Vec<usize> {
     promising
 }
 
-/// The step that wins most.
+/// Picks the step with the largest gain.
 pub(crate) fn pick(
     root: &Node,
     options: &BeTreeOptions,
@@ -370,7 +370,7 @@ pub(crate) fn pick(
         let gain = joinable.stored_bytes.saturating_sub(space);
         choice.offer(Target::Leaves(joinable.path, joinable.count), space, gain);
     })?;
-    // A run that is partly dead may be dead altogether once more leaves are written.
+    // A run that is partly garbage may become all garbage once more leaves are written.
     if choice.best.is_none() {
         let parts = match limits.least_gain {
             LeastGain::Worthwhile => DEAD_PARTS,
@@ -378,7 +378,7 @@ pub(crate) fn pick(
         };
         let mut places = Places::new();
         find_places(root, &mut places);
-        // For removals alone: what writes fill to the last leaves nothing for what removals need.
+        // Only for deletes: space that writes fill up leaves nothing for deletes.
         if limits.least_gain > LeastGain::Worthwhile {
             each_mergeable(root, &places, options.tier_run_bytes(root.overwrites), &mut |merge| {
                 let (nodes, newest, oldest) = (merge.nodes, merge.newest, merge.oldest);
@@ -391,7 +391,7 @@ pub(crate) fn pick(
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;
     }
-    // What could be won may wait behind a leaf at which nothing can.
+    // Gain may be blocked by a leaf without any.
     if limits.least_gain == LeastGain::Worthwhile && choice.best.is_none() {
         for pivot in promising(&gains_of_pivots(root), choice.gain_min) {
             each_candidate(root, &mut |candidate| {
@@ -410,14 +410,14 @@ pub(crate) fn pick(
     Ok(choice.best.map(Chosen::into_reclaim))
 }
 
-/// `part` of `of`, as a part of `whole`.
+/// Scales `whole` by `part / of`.
 pub(crate) fn low64_of(part: u64, whole: u64, of: u64) -> u64 {
     low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
 }
 
 impl PlanNode {
-    /// Merges the leaf at the end of `path` with what waits for it: all of it, or the first bytes of it, at
-    /// most about so many.
+    /// Merges the leaf at the end of `path` with its buffered entries: all of them, or the first ones, up to
+    /// about `waiting_max` bytes.
     pub(crate) fn flush_into_leaf(&mut self, path: &[usize], waiting_max: u64) -> Result<()> {
         let leaf_high = leaf_at(&self.base, path);
         let mut cut = None;
@@ -430,8 +430,8 @@ impl PlanNode {
         self.flush_below(Vec::new(), path, high.as_ref(), cut)
     }
 
-    /// Moves what waits below `high` for the leaf at the end of `path`, here and below, and `incoming` from
-    /// above, newest first, into the leaf.
+    /// Flushes the entries below `high` that are buffered for the leaf at the end of `path`, here and below,
+    /// together with `incoming` from above, newest first, into the leaf.
     fn flush_below(
         &mut self,
         incoming: Vec<Layer>,
@@ -464,8 +464,8 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Takes what waits for `pivot` below `high`, and is no newer than `newest_max`, out of the tiers, newest
-    /// first.
+    /// Removes the entries buffered for `pivot` below `high`, and no newer than `newest_max`, from the tiers;
+    /// returns them newest first.
     pub(crate) fn extract_below(
         &mut self,
         pivot: usize,
@@ -504,7 +504,7 @@ impl PlanNode {
     }
 }
 
-/// Where the leaf at the end of a path ends.
+/// Returns the exclusive upper bound of the leaf at the end of a path.
 fn leaf_at(node: &Node, path: &[usize]) -> Option<Fence> {
     match &node.pivots[path[0]].child {
         Child::Node(child) => leaf_at(child, &path[1..]),
@@ -512,7 +512,7 @@ fn leaf_at(node: &Node, path: &[usize]) -> Option<Fence> {
     }
 }
 
-/// Adds what waits below `high` for the leaf at the end of `path`, newest first.
+/// Adds the entries below `high` that are buffered for the leaf at the end of `path`, newest first.
 fn add_waiting(node: &Node, path: &[usize], high: Option<&Fence>, layers: &mut Vec<Layer>) {
     let bounds = node.bounds_of(path[0]).intersection(&Bounds { low: None, high: high.cloned() });
     for tier in &node.tiers {
@@ -525,7 +525,7 @@ fn add_waiting(node: &Node, path: &[usize], high: Option<&Fence>, layers: &mut V
     }
 }
 
-/// The first key behind about so many bytes of what the layers hold, and behind one key at least.
+/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
 fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
     let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
     merge.seek_first()?;

@@ -1,15 +1,15 @@
-//! What a leaf leaves in the compaction buffer of the leaves when it is written anew (decision 0046).
+//! Additions to the compaction buffer of the leaves when a leaf is rewritten (decision 0046).
 //!
-//! LSbM (§4.1) does this for levels. All leaves of a Bε-tree are one sequence in the order of keys, so one
-//! buffer serves them all. A leaf most of whose pages are in memory stays readable beside the one that is
-//! written in its place: it is the base, and the runs of node buffers that came down with it lie above.
-//! What came out of a write buffer at once is in no run; the hashes of its keys take its place, so that the
-//! others are still found in memory. A leaf of which less is in memory leaves a barrier.
+//! LSbM (§4.1) does this for levels. All leaves of a Bε-tree are one sequence in key order, so one buffer
+//! serves them all. If most pages of a leaf are in memory, it stays readable alongside its replacement: it is
+//! the base, and the runs of node buffers that were merged into it are above. Updates straight from a write
+//! buffer are in no run; the hashes of their keys take their place, so that other keys can still be read from
+//! memory. A leaf with fewer cached pages leaves a barrier.
 //!
-//! Only point reads ask the buffer. Scans read what the leaves say.
+//! Only point reads use the buffer. Scans read the leaves.
 //!
 //! **Invariants**
-//! - Whatever changes what a leaf says goes through [`Came::of`], or gives the buffer up.
+//! - Any change of a leaf's contents goes through [`Came::of`], or drops the buffer.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,23 +22,24 @@ use testudo_sequence::{
 
 use crate::trunk::node::{Child, Node};
 
-/// What came into a leaf, upon what it was.
+/// Entries merged into a leaf, with its old contents.
 #[derive(Debug)]
 pub(crate) struct Came {
-    /// The keys of the leaf.
+    /// Range of the leaf.
     range: Bounds,
     /// Newest first.
     layers: Vec<KeptLayer>,
 }
 
 impl Came {
-    /// What `layers` leave that are merged into the leaf at `pivot` of `base`, which has the keys `bounds`.
+    /// Returns the pieces left by `layers`, merged into the leaf at `pivot` of `base`, whose keys are
+    /// `bounds`.
     pub(crate) fn of(base: &Node, pivot: usize, bounds: &Bounds, layers: &[Layer]) -> Result<Self> {
         let held = match &base.pivots[pivot].child {
             Child::Leaf(held) => held.as_ref(),
             Child::Node(_) => None,
         };
-        // Leaves that are joined are cold, and rare.
+        // Joined leaves are cold, and rare.
         let is_alone = base.bounds_of(pivot) == *bounds;
         if let (Some(held), true) = (held, is_alone)
             && let Some((oldest, newer)) = layers.split_last()
@@ -61,7 +62,7 @@ impl Came {
     }
 }
 
-/// Whether a layer is all of a run.
+/// Whether a layer is a whole run.
 fn is_whole(layer: &Layer, run: &Arc<Run>) -> bool {
     matches!(&layer[..], [RunSlice { source: Source::Run(whole), .. }] if Arc::ptr_eq(whole, run))
 }
@@ -70,7 +71,7 @@ fn barrier(bounds: &Bounds) -> Kept {
     Kept::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
 }
 
-/// What a slice, which is of `run`, has within `bounds`.
+/// Returns the piece of `run` in a slice, within `bounds`.
 fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> Kept {
     let mut inside = bounds.intersection(&slice.bounds);
     if let Source::Fenced(FencedRun { low, .. }, next) = &slice.source {
@@ -80,7 +81,7 @@ fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> Kept {
     Kept { run: Some(Arc::clone(run)), ..Kept::barrier(low, high) }
 }
 
-/// The layers as a buffer has them; `None` if they cannot be told apart by keys.
+/// Converts the layers to those of a buffer; `None` if their pieces overlap.
 fn kept_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<KeptLayer>>> {
     let mut kept = Vec::with_capacity(layers.len() + 1);
     for layer in layers {
@@ -104,7 +105,7 @@ fn kept_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<KeptLayer
     Ok(Some(kept))
 }
 
-/// What comes out of memory within `bounds`.
+/// Returns the placeholder for updates from memory within `bounds`.
 fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<Kept> {
     let inside = bounds.intersection(&slice.bounds);
     let mut hashes = Vec::new();
@@ -124,8 +125,8 @@ fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<Kept> {
 /// Bytes on the device of each run of the nodes.
 pub(crate) type LiveRuns = BTreeMap<RunId, u64>;
 
-/// The buffer of the leaves after `came`, in a tree of these runs; at most so many hundredths of their
-/// bytes are kept beside them.
+/// Returns the buffer of the leaves after `came`, in a tree with these runs. Retained bytes are limited to
+/// `retained_percent` of theirs.
 pub(crate) fn buffer_after(
     before: Option<&Arc<CompactionBuffer>>,
     came: Vec<Came>,
@@ -151,7 +152,7 @@ pub(crate) fn buffer_after(
     buffer
 }
 
-/// Bytes on the device of runs that only the buffer has.
+/// Bytes on the device of runs that are only in the buffer.
 pub(crate) fn retained_only_bytes(buffer: Option<&CompactionBuffer>, live: &LiveRuns) -> u64 {
     let runs = buffer.map(CompactionBuffer::runs).unwrap_or_default();
     let only = runs.iter().filter(|(id, _)| !live.contains_key(id));

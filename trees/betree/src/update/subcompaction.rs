@@ -1,8 +1,7 @@
-//! Cutting a large tier that is to be written into parts, which several workers merge at once (fork/join,
-//! TurtleKV §4).
+//! Cutting a large output tier into parts, which several workers merge in parallel (fork/join, TurtleKV §4).
 //!
-//! A tier is cut where the pivots of its node are: what waits for each of them is known, so nothing has to be
-//! read. Where a leaf is cut `leaf_parts.rs` says.
+//! A tier is cut at the pivots of its node: the bytes for each of them are known, so nothing has to be read.
+//! For leaves, see `leaf_parts.rs`.
 //!
 //! **Invariants**
 //! - The parts of a destination are disjoint, in key order, and together the whole.
@@ -10,15 +9,15 @@ use testudo_sequence::{Bounds, Fence};
 
 use crate::{BeTreeOptions, trunk::node::Node, update::plan::MergeInput};
 
-/// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
+/// Parts per worker: slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
 
-/// Where a destination may be cut.
+/// A key at which a destination may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
-    /// First key of what follows.
+    /// First key after the cut.
     pub(crate) key: Fence,
-    /// About how many bytes lie before it.
+    /// Approximate bytes before it.
     pub(crate) bytes_before: u64,
 }
 
@@ -26,11 +25,11 @@ pub(crate) struct Boundary {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) bounds: Bounds,
-    /// About how many bytes of entries are in it.
+    /// Approximate bytes of entries in it.
     pub(crate) bytes: u64,
 }
 
-/// The boundaries of a tier that `inputs` are merged into: the borders of pivots.
+/// Returns the boundaries of a tier merged from `inputs`: the lower bounds of pivots.
 pub(crate) fn boundaries_of(node: &Node, inputs: &[MergeInput]) -> Vec<Boundary> {
     debug_assert!(
         inputs.iter().all(|input| input.shares.len() == node.pivots.len()),
@@ -48,13 +47,13 @@ pub(crate) fn boundaries_of(node: &Node, inputs: &[MergeInput]) -> Vec<Boundary>
     boundaries
 }
 
-/// Bytes beyond which a destination is cut, when `total` bytes are to be written by so many workers.
+/// Maximum size of a part, when `total` bytes are to be written by `workers`.
 pub(crate) fn part_bytes_max(total: u64, workers: u64, options: &BeTreeOptions) -> u64 {
-    // A single hand cuts too, so that tests which do everything in one thread see what the others see.
+    // A single worker cuts too, so that single-threaded tests exercise the same code.
     total.div_ceil(workers.max(2) * PARTS_PER_WORKER).max(options.leaf_bytes * 2)
 }
 
-/// Cuts `bytes` into parts of about equal size, about `bytes_max` at most, as far as the boundaries allow it.
+/// Cuts `bytes` into parts of about equal size, up to about `bytes_max`, as far as the boundaries permit.
 pub(crate) fn cut(bytes: u64, boundaries: &[Boundary], bytes_max: u64) -> Vec<Part> {
     debug_assert!(
         boundaries.is_sorted_by(|a, b| a.key < b.key && a.bytes_before <= b.bytes_before),

@@ -1,14 +1,14 @@
-//! Leaves beside which everything falls that flows into them, as when keys arrive in order: their runs stay
-//! as they are.
+//! Leaves whose keys do not overlap those flowing in, as with sequential inserts: their runs stay as they
+//! are.
 //!
-//! What arrives in order is so written once, however full the leaf is that it comes behind (SplinterDB §5.3
-//! has bytes written fall to those of the user under sequential insertion; rewriting the last leaf for each
-//! batch costs half a leaf on average).
+//! So sequential inserts are written once, however full the preceding leaf is (SplinterDB §5.3: under
+//! sequential insertion, bytes written fall to user bytes; rewriting the last leaf for each batch costs half
+//! a leaf on average).
 //!
 //! **Invariants**
-//! - A run that stays has no key in common with what flows in, nor lies any of that between its keys.
-//! - It is half a leaf or more, and so is what becomes leaves on either side of it: staying does not make the
-//!   leaves small.
+//! - No incoming key is between the first and last key of a staying run.
+//! - It is at least half a leaf, and so are the new leaves on either side: staying does not create small
+//!   leaves.
 
 use testudo_base::{Result, sync::Arc};
 use testudo_run::Run;
@@ -16,12 +16,12 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
 use crate::BeTreeOptions;
 
-/// More than this part of a leaf, or than the bytes below, among the keys of a run means that there is
-/// something: sizes are right to a few pages.
+/// Estimated incoming bytes inside a run, as the inverse of a fraction of a leaf or absolute, above which
+/// some certainly are: estimates are accurate to a few pages.
 const SURELY_INSIDE_PARTS: u64 = 32;
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
 
-/// If the oldest of a leaf's layers is a run that nothing newer touches: takes it out.
+/// Removes the oldest of a leaf's layers if it is a run that no newer entry overlaps.
 pub(crate) fn take_trivial_move(
     layers: &mut Vec<Layer>,
     options: &BeTreeOptions,
@@ -39,7 +39,7 @@ pub(crate) fn take_trivial_move(
     Ok(Some(run))
 }
 
-/// Whether it looks as if the run may stay where `newer` flows in. Makes do with estimates.
+/// Whether the run may stay where `newer` flows in, judged by estimates.
 pub(crate) fn may_be_trivial_move(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
     let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
     if !is_large(run.reference().user_bytes) {
@@ -75,7 +75,7 @@ fn stays(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<boo
     if holds_any(&inside)? {
         return Ok(false);
     }
-    // A few entries may count as nothing, but would be a leaf all the same.
+    // A few entries may be estimated as zero, but would still become a leaf.
     for side in [left, right] {
         let bytes = newer.iter().flatten().map(|slice| slice.bytes_within(&side)).sum::<Result<u64>>()?;
         if bytes == 0 && holds_any(&side)? {
@@ -85,7 +85,7 @@ fn stays(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<boo
     Ok(true)
 }
 
-/// What lies before the first key of the run, from there to its last key, and behind that.
+/// Returns the ranges before the first key of the run, from there to its last key, and after that.
 fn around(run: &Arc<Run>) -> Result<[Bounds; 3]> {
     let (first, last) = run.exact_ends()?;
     let (first, behind) = (Some(first.into()), Some([last.as_slice(), &[0]].concat().into()));

@@ -1,14 +1,13 @@
-//! Writing what a plan decided: each destination by one streaming merge of everything that flows into it.
+//! Executing a plan: each destination is written by one streaming merge of all its inputs.
 //!
-//! Destinations are independent of each other, so the executor does several at once; a large tier, or a leaf
-//! into which much flows, is cut into parts, which are as independent.
+//! Destinations are independent of each other, so the executor writes several in parallel. A large tier, or a
+//! leaf with large inputs, is cut into parts, which are independent as well.
 //!
 //! **Invariants**
-//! - Tombstones are dropped when, and only when, a leaf is written: nothing older lies below it. A leaf that
-//!   would be left empty by that keeps the first of them: its run says that the rest is gone.
-//! - Operands are merged where the merge operator is known and what they change is among the sources, or
-//!   cannot be anywhere: in a leaf. Else they are kept; in a leaf, as an entry that says everything about its
-//!   key.
+//! - Tombstones are dropped if and only if a leaf is written: nothing older is below it. A leaf that would
+//!   become empty keeps the first of them: its run records that the rest is gone.
+//! - Operands are merged if the merge operator is known and their base is among the sources, or cannot exist
+//!   anywhere: in a leaf. Otherwise they are kept; in a leaf, as an entry that is complete for its key.
 //! - A written run is as new as the newest of its sources; a leaf's runs cover all of its keys.
 //! - Outputs of one destination are disjoint runs in key order.
 
@@ -37,24 +36,24 @@ use crate::{
     },
 };
 
-/// What was written for each destination.
+/// Output of each destination.
 pub(crate) type Outputs = Vec<Output>;
 
-/// What was written for one destination.
+/// Output of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) runs: Vec<FencedRun>,
     pub(crate) arrivals: Arrivals,
-    /// For a leaf, where such is kept: what it leaves in the compaction buffer.
+    /// For a leaf, if runs are retained: its addition to the compaction buffer.
     pub(crate) came: Option<Came>,
 }
 
-/// Of what has come into a leaf, the newest part: what is coming in now. The older ones say what came long
-/// ago.
+/// Counts of the newest part of a leaf's input, which reflects current writes. Older parts reflect earlier
+/// ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrivals {
     pub(crate) entries: u64,
-    /// Those that replace something older, wherever it was.
+    /// Those that overwrite an older entry, in any source.
     pub(crate) replacing: u64,
 }
 
@@ -65,48 +64,48 @@ impl std::ops::AddAssign for Arrivals {
     }
 }
 
-/// Where what was written of a part is put.
+/// Slot for the output of a part.
 type PartResult = Arc<Mutex<Option<Result<Output>>>>;
 
-/// One destination: a tier or a leaf.
+/// A destination: a tier or a leaf.
 #[derive(Debug)]
 struct Destination {
     layers: Vec<Layer>,
-    /// About how many bytes of entries flow into it, shadowed ones included.
+    /// Approximate bytes of entries flowing into it, shadowed ones included.
     bytes: u64,
-    /// For a leaf: the keys that belong to it, in one range or two that become leaves of different age.
+    /// For a leaf: its keys, in one range, or in two that become leaves of different age.
     leaf_bounds: Vec<Bounds>,
     what: What,
-    /// Where a tier may be cut.
+    /// Keys at which a tier may be cut.
     boundaries: Vec<Boundary>,
     came: Option<Came>,
 }
 
-/// What a destination is, and so are its pieces.
+/// Properties shared by a destination and its pieces.
 #[derive(Clone, Copy, Debug)]
 struct What {
     height: Height,
-    /// About the most bytes of a run.
+    /// Approximate maximum bytes of a run.
     run_bytes: u64,
-    /// It is a leaf, and not only made of others.
+    /// It is a leaf, and not only joined from others.
     has_arrivals: bool,
 }
 
-/// What one worker writes: a destination, or a part of one.
+/// Output of one worker: a destination, or a part of one.
 #[derive(Debug)]
 struct Piece {
     layers: Vec<Layer>,
     bytes: u64,
-    /// The keys that can be in it; for a leaf, those that belong to it.
+    /// Range of keys; for a leaf, exactly its own.
     bounds: Bounds,
     what: What,
-    /// If it is a part of a leaf: about how many bytes flow into all of it.
+    /// For a part of a leaf: approximate bytes flowing into the whole leaf.
     leaf_bytes: Option<u64>,
-    /// Of all sources of the destination: its runs are equally new, wherever it was cut.
+    /// Newest seqno of all sources of the destination, which all its parts share.
     newest_seqno: Seqno,
 }
 
-/// Writes every new tier and leaf of the plan; the plan then names outputs instead of flows.
+/// Writes every new tier and leaf of the plan; replaces flows in the plan with output indexes.
 pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptions) -> Result<Outputs> {
     let mut destinations = Vec::new();
     collect(plan, options, work.data.retained_percent() > 0, &mut destinations)?;
@@ -131,13 +130,13 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
         }
         results.push(parts);
     }
-    // The longest first, so that the workers end together.
+    // Longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
     results.into_iter().zip(came).map(|(parts, came)| Ok(Output { came, ..joined(parts)? })).collect()
 }
 
-/// What was written for one destination, out of its parts.
+/// Joins the outputs of a destination's parts.
 fn joined(parts: Vec<PartResult>) -> Result<Output> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut whole = Output::default();
@@ -149,7 +148,7 @@ fn joined(parts: Vec<PartResult>) -> Result<Output> {
     Ok(whole)
 }
 
-/// The pieces of a destination of a tree that has `keys`, in key order.
+/// Returns the pieces of a destination, in a tree with `keys`, in key order.
 fn cut_destination(
     destination: Destination,
     bytes_max: u64,
@@ -181,7 +180,7 @@ fn cut_destination(
     Ok(parts.into_iter().map(piece).collect())
 }
 
-/// What of the layers of a leaf is within `bounds`, as a leaf that is no newer than that.
+/// Clips the layers of a leaf to `bounds`, as a leaf with its own newest seqno.
 fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
     let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
     layers.retain(|layer| !layer.is_empty());
@@ -250,13 +249,13 @@ fn collect(
     Ok(())
 }
 
-/// The share for a pivot of what is merged: from where the first of the inputs has something.
+/// Returns the share of merged inputs for a pivot, beginning at the lowest key of any.
 fn merged_share(inputs: &[MergeInput], pivot: usize) -> Option<Share> {
     let froms = inputs.iter().filter_map(|input| input.shares[pivot].as_ref()).map(|share| &share.from);
     froms.min().map(|from| Share { from: from.clone(), bytes: 0 })
 }
 
-/// The keys of the leaf at `pivot`, those of leaves that were joined into it included.
+/// Returns the keys of the leaf at `pivot`, including those of leaves joined into it.
 fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
     let joined =
         plan.children[pivot + 1..].iter().take_while(|child| matches!(child, PlanChild::Joined)).count();
@@ -264,7 +263,7 @@ fn leaf_bounds(plan: &PlanNode, pivot: usize) -> Bounds {
     Bounds { low: first.low, high: last.high }
 }
 
-/// What the shares leave of a run of a tier.
+/// Returns the live slices of a run of a tier.
 pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     let next = tier.runs.get(at + 1).map(|next| next.low.clone());
     let source = Source::Fenced(tier.runs[at].clone(), next);
@@ -272,7 +271,7 @@ pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
 
-/// What the shares leave of an input, with neighbouring pieces of one source put together again.
+/// Returns the live slices of an input, with adjacent pieces of one source united.
 fn active_layer(node: &Node, input: &MergeInput) -> Layer {
     let mut layer: Layer = Vec::new();
     for (pivot, share) in input.shares.iter().enumerate() {
@@ -335,15 +334,15 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Out
     Ok(Output { runs, arrivals, came: None })
 }
 
-/// What goes into a merge.
+/// Properties of a merge's input.
 struct Entering<'a> {
-    /// Its oldest source is the leaf as it was.
+    /// Its oldest source is the old leaf.
     rewrites_leaf: bool,
-    /// Where what the newest source brings is counted, if it is.
+    /// Counters for the entries of the newest source, if they are counted.
     counted: Option<&'a mut Arrivals>,
 }
 
-/// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
+/// Writes all entries of a merge; returns the number of passed bytes that were reported as progress.
 fn write_entries<C: Cursor>(
     merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,

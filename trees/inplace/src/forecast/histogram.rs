@@ -1,24 +1,24 @@
-//! Counts of inserts by ranges of keys, each of which about as many inserts came to before.
+//! Counts of inserts by ranges of keys with about equally many earlier inserts.
 //!
 //! **Invariants**
-//! - The first part begins with the least key that was counted, the last one ends with the greatest.
+//! - The first part begins with the least key counted, the last one ends with the greatest.
 
 use testudo_base::key;
 
-/// A least and a greatest key.
+/// The least and the greatest key.
 type Ends = (Box<[u8]>, Box<[u8]>);
 
 #[derive(Debug)]
 pub(crate) struct Histogram {
-    /// First keys of all parts but the first; ascending.
+    /// First keys of all parts except the first; ascending.
     borders: Vec<Box<[u8]>>,
     counts: Vec<u32>,
-    /// The least and the greatest key that was counted.
+    /// The least and the greatest key counted.
     ends: Option<Ends>,
 }
 
 impl Histogram {
-    /// With parts of about equally many keys of a sorted sample.
+    /// Creates parts with about equally many keys of a sorted sample.
     pub(crate) fn of_sample(sample: Vec<Box<[u8]>>, parts: usize) -> Self {
         let parts = parts.clamp(1, sample.len().max(1));
         let mut borders: Vec<Box<[u8]>> =
@@ -43,15 +43,15 @@ impl Histogram {
         self.borders.partition_point(|border| **border <= *key)
     }
 
-    /// About how many were counted from `low` on, before `high` if that is there. Of a part that is only
-    /// partly inside as much as of its keys, between its borders.
+    /// Estimated count in `[low, high)`, unbounded without `high`. Parts that are partly inside count by the
+    /// fraction of their range.
     pub(crate) fn between(&self, low: &[u8], high: Option<&[u8]>) -> f64 {
         let first = self.part_of(low);
         let last = high.map_or(self.borders.len(), |high| self.part_of(high));
         (first..=last).map(|part| f64::from(self.counts[part]) * self.share(part, low, high)).sum()
     }
 
-    /// How much of a part lies between two keys.
+    /// Fraction of a part between two keys.
     fn share(&self, part: usize, low: &[u8], high: Option<&[u8]>) -> f64 {
         let Some((least, greatest)) = &self.ends else { return 0.0 };
         let begin = part.checked_sub(1).map_or(&**least, |before| &*self.borders[before]);

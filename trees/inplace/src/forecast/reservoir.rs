@@ -1,9 +1,9 @@
-//! A uniform random sample of all keys that were offered (Vitter, algorithm R).
+//! A uniform random sample of all keys offered (Vitter, algorithm R).
 //!
 //! **Invariants**
-//! - Every key so far is in the sample with the same probability. The choices are the same in every run.
+//! - Every key so far is in the sample with the same probability. Choices are deterministic.
 
-/// Keys longer than this are cut: they only make borders of a histogram.
+/// Longer keys are truncated: they are only borders of a histogram.
 const KEY_BYTES_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Reservoir {
 }
 
 impl Reservoir {
-    /// For so many keys.
+    /// Creates a sample of `size` keys.
     pub(crate) fn new(size: usize) -> Self {
         Self { size: size.max(1), offered: 0, keys: Vec::new(), random: 0x9E37_79B9_7F4A_7C15 }
     }
@@ -32,14 +32,14 @@ impl Reservoir {
         }
     }
 
-    /// Keys of the sample, ascending.
+    /// Returns the keys of the sample, ascending.
     pub(crate) fn sorted(&self) -> Vec<Box<[u8]>> {
         let mut keys = self.keys.clone();
         keys.sort_unstable();
         keys
     }
 
-    /// Xorshift (Marsaglia).
+    /// Xorshift generator (Marsaglia).
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -5,10 +5,10 @@ fn options() -> ForecastOptions {
 }
 
 #[test]
-fn what_came_is_expected_again_where_it_came() {
+fn inserts_are_expected_where_they_were_before() {
     let mut forecast = InsertForecast::new(options());
     assert_eq!(forecast.expected(b"", None), None);
-    // Nine of ten come to the upper half.
+    // Nine of ten inserts are in the upper half.
     let key = |at: u64| if at.is_multiple_of(10) { at % 500 } else { 500 + at * 7 % 500 };
     for at in 0..2_000 {
         forecast.note_insert(&key(at).to_be_bytes());
@@ -33,7 +33,7 @@ fn only_the_last_epoch_counts() {
 }
 
 #[test]
-fn room_is_left_for_what_is_expected_but_pages_do_not_stay_empty() {
+fn space_is_left_for_expected_inserts_but_pages_are_not_empty() {
     let fill = PageFill::new(3_000, 300, 3_996);
     assert_eq!(fill_for(&fill, 100.0, 0.0, 400).goal_bytes, 3_000);
     assert_eq!(fill_for(&fill, 100.0, 100.0, 400).goal_bytes, 1_500);

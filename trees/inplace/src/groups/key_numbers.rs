@@ -1,20 +1,20 @@
-//! Keys as numbers, so that a line can be laid through them (T7: any keys, not only integers).
+//! Numbers for keys, so that a line can be fitted to them (T7: any keys, not only integers).
 //!
-//! What all keys of a group begin with says nothing. Behind that, each byte is a digit of a number of mixed
-//! radix: a position at which only so many bytes occur counts no others. So decimal digits in a text are as
-//! regular as an integer of eight bytes is.
+//! The common prefix of a group's keys is ignored. After it, each byte is a digit of a mixed-radix number:
+//! its radix covers only the range of bytes that occur at that position. So decimal digits in a text are as
+//! regular as an integer of eight bytes.
 //!
 //! **Invariants**
-//! - A greater key never has a lesser number, whatever keys the numbers were made for.
+//! - A greater key never has a lesser number, even for keys other than those the numbers were made for.
 
 use testudo_base::key;
 
-/// Numbers stay below this: they are multiplied by slopes.
+/// Upper bound of numbers, which are multiplied by slopes.
 const NUMBERS_MAX: u64 = 1 << 62;
-/// Each position at which more than one byte occurs at least doubles the numbers; others cost memory alone.
+/// Each position with more than one byte at least doubles the numbers; others cost only memory.
 const POSITIONS_MAX: usize = 64;
 
-/// The bytes that occur at one position, and what a step of one of them is worth.
+/// The range of bytes at one position, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digit {
     least: u8,
@@ -22,7 +22,7 @@ struct Digit {
     weight: u64,
 }
 
-/// How the keys of a group become numbers.
+/// A mapping of a group's keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyNumbers {
     prefix: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct KeyNumbers {
 }
 
 impl KeyNumbers {
-    /// For sorted keys. Others get numbers, too.
+    /// Creates a mapping for sorted keys. Other keys get numbers, too.
     pub fn of<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let first = keys.clone().next().unwrap_or_default();
         let last = keys.clone().last().unwrap_or_default();
@@ -62,7 +62,7 @@ impl KeyNumbers {
         Self { prefix: first[..shared].to_vec(), digits, greatest: weight - 1 }
     }
 
-    /// The number of a key.
+    /// Returns the number of a key.
     pub fn number(&self, key: &[u8]) -> u64 {
         let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
             return if key < self.prefix.as_slice() { 0 } else { self.greatest };
@@ -73,7 +73,7 @@ impl KeyNumbers {
                 return number;
             }
             if byte > digit.most {
-                // All that can follow, and this digit, at their most.
+                // The maximum of this digit and all following ones.
                 let whole = u64::from(digit.most - digit.least) * digit.weight;
                 return number + whole + (digit.weight - 1);
             }
@@ -82,12 +82,12 @@ impl KeyNumbers {
         number
     }
 
-    /// The greatest number.
+    /// Returns the greatest number.
     pub fn greatest(&self) -> u64 {
         self.greatest
     }
 
-    /// About how much memory it takes beside itself.
+    /// Approximate heap memory.
     pub fn heap_bytes(&self) -> usize {
         self.prefix.len() + self.digits.len() * size_of::<Digit>()
     }

@@ -1,29 +1,29 @@
 //! A line that passes all points within a distance, if there is one: O'Rourke's algorithm (An On-Line
 //! Algorithm for Fitting Straight Lines Between Data Ranges, 1981), which the PGM-index and TreeLine (§4.5)
-//! use. One pass, and no other algorithm finds a line where this one does not.
+//! use. It needs one pass, and finds a line if and only if one exists.
 //!
-//! Each point is a range that the line has to meet: from its bottom to its top. Of all lines that meet the
-//! ranges so far the *steepest* goes through a bottom and a later top, the *flattest* through a top and a
-//! later bottom. A new range rules lines out at either end. Where the new ends come from is found on the
-//! convex hulls of bottoms and tops.
+//! Each point is a vertical range, from bottom to top, that the line must intersect. Of all lines through the
+//! ranges so far, the *steepest* goes through a bottom and a later top, the *flattest* through a top and a
+//! later bottom. A new range excludes lines at either end. The new extremes are found on the convex hulls of
+//! bottoms and tops.
 //!
 //! **Invariants**
-//! - Positions ascend. Distances are compared as whole numbers, without rounding.
+//! - Positions ascend. Distances are compared as integers, without rounding.
 
-/// A place in the plane: position and offset.
+/// A point in the plane: position and offset.
 type Place = (i128, i128);
 
-/// Lines through ranges.
+/// The set of lines through all ranges.
 #[derive(Debug, Default)]
 pub(crate) struct LineFit {
-    /// Hull of the tops from below, and of the bottoms from above.
+    /// Lower hull of the tops, and upper hull of the bottoms.
     tops: Vec<Place>,
     bottoms: Vec<Place>,
     steepest: Option<(Place, Place)>,
     flattest: Option<(Place, Place)>,
 }
 
-/// A line through the plane: at `position` it has `offset`.
+/// A line through the point (`position`, `offset`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
     pub(crate) position: f64,
@@ -31,12 +31,12 @@ pub(crate) struct Line {
     pub(crate) slope: f64,
 }
 
-/// How far `to` lies left of the way from `from` through `over`: positive if the way turns up there.
+/// Cross product: positive if the path `from`, `over`, `to` turns left, that is, upwards.
 fn turn(from: Place, over: Place, to: Place) -> i128 {
     (over.0 - from.0) * (to.1 - from.1) - (over.1 - from.1) * (to.0 - from.0)
 }
 
-/// Adds a place to a hull; `keeps` says which turns are the hull's.
+/// Adds a point to a hull; `keeps` decides which turns belong to the hull.
 fn extend(hull: &mut Vec<Place>, place: Place, keeps: impl Fn(i128) -> bool) {
     while let [.., before, last] = hull[..]
         && !keeps(turn(before, last, place))
@@ -47,7 +47,7 @@ fn extend(hull: &mut Vec<Place>, place: Place, keeps: impl Fn(i128) -> bool) {
 }
 
 impl LineFit {
-    /// Takes a range in; `false` if no line meets it and those before. Then it is as if it had not come.
+    /// Adds a range. Returns `false`, without effect, if no line intersects it and all earlier ones.
     /// REQUIRES: its position is greater than those before, and its bottom is not above its top.
     pub(crate) fn add(&mut self, position: i128, bottom: i128, top: i128) -> bool {
         let (bottom, top) = ((position, bottom), (position, top));
@@ -70,7 +70,7 @@ impl LineFit {
         true
     }
 
-    /// The line to `top` that stays above all bottoms.
+    /// Returns the line to `top` that stays above all bottoms.
     fn least_steep_to(&self, top: Place) -> Option<(Place, Place)> {
         let from = self.bottoms.iter().copied().reduce(|one, other| {
             let is_above = turn(one, top, other) > 0;
@@ -79,7 +79,7 @@ impl LineFit {
         from.map(|from| (from, top))
     }
 
-    /// The line to `bottom` that stays below all tops.
+    /// Returns the line to `bottom` that stays below all tops.
     fn least_flat_to(&self, bottom: Place) -> Option<(Place, Place)> {
         let from = self.tops.iter().copied().reduce(|one, other| {
             let is_below = turn(one, bottom, other) < 0;
@@ -88,7 +88,7 @@ impl LineFit {
         from.map(|from| (from, bottom))
     }
 
-    /// The line in the middle between the steepest and the flattest; `None` without points.
+    /// Returns the mean of the steepest and the flattest line; `None` without points.
     #[expect(clippy::cast_precision_loss, reason = "who uses the line checks what it gives")]
     pub(crate) fn line(&self) -> Option<Line> {
         let (Some(steepest), Some(flattest)) = (self.steepest, self.flattest) else {
@@ -96,7 +96,7 @@ impl LineFit {
             let offset = i128::midpoint(bottom.1, top.1) as f64;
             return Some(Line { position: bottom.0 as f64, offset, slope: 0.0 });
         };
-        // Positions are large and close together: all is measured from the first.
+        // Positions are large and close together: they are measured from the first.
         let origin = steepest.0.0;
         let slope = |(from, to): (Place, Place)| (to.1 - from.1) as f64 / (to.0 - from.0) as f64;
         let at_origin = |line: (Place, Place)| line.0.1 as f64 - slope(line) * (line.0.0 - origin) as f64;

@@ -1,30 +1,30 @@
-//! From a key to its page within a group: the line of the group, in whole numbers.
+//! The mapping from a key to its page within a group: the group's line in integer arithmetic.
 //!
 //! **Invariants**
-//! - Pages ascend with keys, whatever the line: where a record lies is decided by this very computation when
-//!   it is written and when it is looked for, so that rounding cannot misplace it.
+//! - Pages ascend with keys, whatever the line. Writes and reads compute the page of a record in exactly the
+//!   same way, so that rounding cannot misplace it.
 
 use crate::groups::{key_numbers::KeyNumbers, line_fit::Line};
 
-/// Parts of a page that places are computed in.
+/// Fractional bits of a page position.
 const PAGE_PARTS: u32 = 16;
 /// Bits of a slope.
 const SLOPE_BITS: i32 = 40;
 
-/// Which page of a group has a key.
+/// The model of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     numbers: KeyNumbers,
-    /// In parts of a page for each step of a number, shifted by `shift`.
+    /// Fixed-point pages per step of a number, shifted by `shift`.
     slope: u64,
     shift: u32,
-    /// Where the number 0 would lie, in parts of a page.
+    /// Fixed-point position of the number 0.
     intercept: i64,
     pages: u32,
 }
 
 impl Model {
-    /// That of a group of so many pages. `line`: where records begin, in bytes, by number.
+    /// Creates the model of a group with `pages`. `line`: the byte offset of records by number.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "what is out of range ends at the first or last page"
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// The page that has the key, or would have it.
+    /// Returns the page that has the key, or would have it.
     #[inline]
     pub fn page_of(&self, key: &[u8]) -> u32 {
         let parts = (u128::from(self.numbers.number(key)) * u128::from(self.slope)) >> self.shift;
@@ -52,12 +52,12 @@ impl Model {
         u32::try_from((place >> PAGE_PARTS).max(0)).unwrap_or(u32::MAX).min(self.pages - 1)
     }
 
-    /// Pages of the group.
+    /// Number of pages in the group.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.numbers.heap_bytes()
     }

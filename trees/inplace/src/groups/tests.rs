@@ -22,7 +22,7 @@ fn random(state: &mut u64) -> u64 {
 
 const FILL: PageFill = PageFill { goal_bytes: 3_256, epsilon_bytes: 370, capacity_bytes: 3_996 };
 
-/// Every record is in one group, pages are in order, and none has too much.
+/// Checks that every record is in one group, pages are in order, and none exceeds its capacity.
 fn check(records: &[Record], fill: &PageFill) -> Vec<PageGroup> {
     let groups = cut_groups(records, fill);
     let mut rest = records;
@@ -47,18 +47,18 @@ fn check(records: &[Record], fill: &PageFill) -> Vec<PageGroup> {
 }
 
 #[test]
-fn keys_in_equal_steps_make_groups_of_sixteen_pages() {
+fn equidistant_keys_make_groups_of_sixteen_pages() {
     let records: Vec<Record> =
         (0..10_000u64).map(|at| Record { key: (at * 7).to_be_bytes().to_vec(), bytes: 74 }).collect();
     let groups = check(&records, &FILL);
     let pages: u32 = groups.iter().map(PageGroup::pages).sum();
     assert!(groups.len() <= 18, "{} groups, {pages} pages", groups.len());
-    // 44 records of 74 bytes for each page.
+    // 44 records of 74 bytes per page.
     assert!((225..=232).contains(&pages), "{pages}");
 }
 
 #[test]
-fn keys_of_any_shape_and_records_of_any_size_have_their_place() {
+fn keys_of_any_shape_and_records_of_any_size_are_placed() {
     let mut state = 3;
     for round in 0..60u64 {
         let mut records: Vec<Record> = (0..600)
@@ -104,7 +104,7 @@ fn a_larger_epsilon_makes_larger_groups_of_random_keys() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_looked_for_where_it_would_lie() {
+fn absent_keys_map_to_the_page_they_would_be_on() {
     let records: Vec<Record> =
         (0..704u64).map(|at| Record { key: (at * 1_000).to_be_bytes().to_vec(), bytes: 74 }).collect();
     let groups = check(&records, &FILL);

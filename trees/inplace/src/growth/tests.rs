@@ -12,7 +12,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 32
 }
 
-/// All keys, in order, page by page.
+/// Returns all keys, in order, page by page.
 fn keys_of(pages: &GrowingPages) -> Vec<Vec<u8>> {
     pages.groups.values().flat_map(|group| group.pages.iter().flatten()).cloned().collect()
 }
@@ -41,9 +41,9 @@ fn grows_from_nothing_in_any_order() {
 }
 
 #[test]
-fn forecasts_save_reorganisations_of_bursts_and_perfect_ones_more() {
+fn forecasts_save_reorganizations_and_perfect_ones_save_more() {
     let mut state = 21;
-    // Most inserts come to a few places, which move.
+    // Most inserts are at a few places, which move.
     let key = |at: u64, state: &mut u64| {
         let place = at / 20_000 * 3 + random(state) % 4;
         (place << 40) | (random(state) % (1 << 30))

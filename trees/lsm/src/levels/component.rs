@@ -3,9 +3,9 @@
 //!
 //! **Invariants**
 //! - Runs are disjoint and in key order: the fence of each is greater than all keys of the run before it.
-//! - Segments do not change; a changed one has a new object id.
+//! - Segments are immutable; a changed one has a new object id.
 //! - No segment is empty, and none has more than [`SEGMENT_RUNS_MAX`] runs.
-//! - A sequence that was made out of another one has no compaction buffer, unless it only begins later.
+//! - A sequence derived from another one has no compaction buffer, unless only its beginning was removed.
 
 use std::{ops::Range, sync::Arc};
 
@@ -13,27 +13,26 @@ use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno};
 use testudo_run::Run;
 use testudo_sequence::{Bounds, CompactionBuffer, Fence, FencedRun, RunSlice, Source};
 
-/// Most runs of a segment.
+/// Maximum number of runs in a segment.
 pub(crate) const SEGMENT_RUNS_MAX: usize = 64;
-/// A segment with fewer runs is joined with a neighbour when it changes.
+/// A changed segment with fewer runs is joined with a neighbor.
 const SEGMENT_RUNS_MIN: usize = 16;
 
 /// A run of a component.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) fenced: FencedRun,
-    /// About how many bytes of its entries count.
+    /// Approximate bytes of its entries that count.
     pub(crate) bytes: u64,
-    /// Keys of which it says everything that is as old as it is: what an older run has of them does not
-    /// count.
+    /// Keys for which it has all entries of its age or older: older runs do not count for them.
     pub(crate) cover: Option<Bounds>,
 }
 
-/// A range of keys that is bounded on both sides.
+/// A range of keys with both bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) low: Fence,
-    /// The least key beyond.
+    /// Exclusive upper bound.
     pub(crate) high: Fence,
 }
 
@@ -42,7 +41,7 @@ impl Extent {
         Bounds { low: self.low.as_low(), high: Some(self.high.clone()) }
     }
 
-    /// Whether some of it may be inside the bounds.
+    /// Whether it overlaps the bounds.
     pub(crate) fn meets(&self, bounds: &Bounds) -> bool {
         bounds.low.as_ref().is_none_or(|low| *low < self.high)
             && bounds.high.as_ref().is_none_or(|high| self.low < *high)
@@ -58,7 +57,7 @@ impl Held {
         &self.fenced.run
     }
 
-    /// From its first to its last key that counts. Reads only if those are too long to be in its reference.
+    /// Returns the range of its keys that count. Reads only if those are too long to be in its reference.
     pub(crate) fn extent(&self) -> Result<Extent> {
         let (first, mut last) = self.fenced.run.exact_ends()?;
         last.push(0);
@@ -66,12 +65,12 @@ impl Held {
         Ok(Extent { low, high: last.into() })
     }
 
-    /// All of it that counts.
+    /// Returns a slice of everything in it that counts.
     pub(crate) fn slice(&self) -> RunSlice {
         RunSlice { source: Source::Fenced(self.fenced.clone(), None), bounds: Bounds::default() }
     }
 
-    /// What of it counts from `low` on; `None` if that is surely nothing. Reads an index page.
+    /// Returns its part from `low` on; `None` if that is certainly empty. Reads an index page.
     pub(crate) fn clipped_at(&self, low: &Fence) -> Result<Option<Self>> {
         if self.fenced.run.reference().keys.end_before(&low.head()) {
             return Ok(None);
@@ -83,29 +82,29 @@ impl Held {
     }
 }
 
-/// Some of the runs of a component, as one object of the manifest.
+/// Some of the runs of a component, stored as one object of the manifest.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: ObjectId,
     pub(crate) runs: Vec<Held>,
 }
 
-/// A sorted sequence of runs, and what queries may ask instead of it.
+/// A sorted sequence of runs, with its compaction buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Component {
     segments: Vec<Arc<Segment>>,
-    /// Number of the first run of each segment.
+    /// Index of the first run of each segment.
     firsts: Vec<usize>,
     count: usize,
     bytes: u64,
-    /// Entries of its runs that have a value, and bytes of keys and values, whether they count or not.
+    /// Value entries of its runs, and bytes of keys and values, whether they count or not.
     entries: u64,
     user_bytes: u64,
     buffer: Option<Arc<CompactionBuffer>>,
 }
 
 impl Component {
-    /// Without a compaction buffer.
+    /// Creates a component without a compaction buffer.
     pub(crate) fn of_segments(segments: Vec<Arc<Segment>>) -> Self {
         debug_assert!(segments.iter().all(|segment| !segment.runs.is_empty()), "no segment is empty");
         let mut firsts = Vec::with_capacity(segments.len());
@@ -114,8 +113,8 @@ impl Component {
         for segment in &segments {
             firsts.push(count);
             count += segment.runs.len();
-            // The removal of the empty key has none, and of a part of a run it is an estimate. Whether there
-            // is something must not depend on either.
+            // A tombstone of the empty key has zero bytes, and the bytes of a part of a run are an estimate.
+            // Whether the component is empty must not depend on either.
             bytes += segment.runs.iter().map(|held| held.bytes.max(1)).sum::<u64>();
             for reference in segment.runs.iter().map(|held| held.run().reference()) {
                 entries += reference.values();
@@ -125,13 +124,13 @@ impl Component {
         Self { segments, firsts, count, bytes, entries, user_bytes, buffer: None }
     }
 
-    /// Its compaction buffer.
+    /// Returns its compaction buffer.
     #[inline]
     pub(crate) fn buffer(&self) -> Option<&Arc<CompactionBuffer>> {
         self.buffer.as_ref()
     }
 
-    /// Gives it another compaction buffer. REQUIRES: of that its law holds for this very sequence.
+    /// Replaces its compaction buffer. REQUIRES: the law of the buffer holds for exactly this sequence.
     pub(crate) fn set_buffer(&mut self, buffer: Option<Arc<CompactionBuffer>>) {
         self.buffer = buffer;
     }
@@ -144,7 +143,7 @@ impl Component {
         self.count == 0
     }
 
-    /// Whether it is the very same, not only one with the same runs.
+    /// Whether it is identical, not just one with equal runs.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let pairs = || self.segments.iter().zip(&other.segments);
         self.segments.len() == other.segments.len() && pairs().all(|(one, other)| Arc::ptr_eq(one, other))
@@ -155,12 +154,12 @@ impl Component {
         self.count
     }
 
-    /// About how many bytes of entries count; 0 only if it is empty.
+    /// Approximate bytes of entries that count; 0 only if it is empty.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of an entry's key and value, on average; 0 if it has none.
+    /// Mean bytes of an entry's key and value; 0 if it has none.
     pub(crate) fn mean_entry_bytes(&self) -> u64 {
         self.user_bytes.checked_div(self.entries).unwrap_or(0)
     }
@@ -178,14 +177,14 @@ impl Component {
         range.filter_map(|index| self.get(index))
     }
 
-    /// Number of runs of which `is_before` holds, which are the first ones.
+    /// Number of leading runs for which `is_before` holds.
     fn partition_point(&self, is_before: impl Fn(&Held) -> bool) -> usize {
         let segment = self.segments.partition_point(|segment| is_before(&segment.runs[0]));
         let Some(segment) = segment.checked_sub(1) else { return 0 };
         self.firsts[segment] + self.segments[segment].runs.partition_point(&is_before)
     }
 
-    /// The run that would have `key`.
+    /// Returns the run whose range contains `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&FencedRun> {
         let is_before = |held: &Held| held.fenced.low.is_at_most(key);
@@ -195,7 +194,7 @@ impl Component {
         Some(&runs[run].fenced)
     }
 
-    /// Number of runs whose fence is no greater than `key`.
+    /// Number of runs whose fence is not greater than `key`.
     pub(crate) fn runs_up_to(&self, key: &[u8]) -> usize {
         self.partition_point(|held| held.fenced.low.is_at_most(key))
     }
@@ -205,7 +204,7 @@ impl Component {
         self.partition_point(|held| held.fenced.low.is_less_than(key))
     }
 
-    /// The runs that may hold keys inside `bounds`.
+    /// Returns the runs that may hold keys inside `bounds`.
     pub(crate) fn within(&self, bounds: &Bounds) -> Range<usize> {
         let from = bounds.low.as_ref().map_or(0, |low| {
             let at = self.partition_point(|held| held.fenced.low <= *low).saturating_sub(1);
@@ -221,7 +220,7 @@ impl Component {
         from.min(to)..to
     }
 
-    /// What it may hold inside `bounds`, as slices.
+    /// Returns its slices inside `bounds`.
     pub(crate) fn slices(&self, bounds: &Bounds) -> Vec<RunSlice> {
         let slice = |at: usize| {
             let next = self.get(at + 1).map(|next| next.fenced.low.clone());
@@ -231,7 +230,7 @@ impl Component {
         self.within(bounds).filter_map(slice).collect()
     }
 
-    /// About how many bytes it holds inside `bounds`. Reads index pages.
+    /// Approximate bytes inside `bounds`. Reads index pages.
     pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
         let mut bytes = 0;
         for held in self.range(self.within(bounds)) {
@@ -244,9 +243,9 @@ impl Component {
         Ok(bytes)
     }
 
-    /// The component in which `runs` stand in the place of those in `range`. Segments that change get ids
-    /// from `next_object` on. `Corruption` if its fences do not ascend, which those of damaged objects may
-    /// not, although each object alone is right.
+    /// Returns the component with the runs in `range` replaced by `runs`. Changed segments get ids from
+    /// `next_object` on. Returns `Corruption` if its fences do not ascend, which is possible with damaged
+    /// objects, even if each object is valid by itself.
     pub(crate) fn splice(&self, range: Range<usize>, runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
         if range.is_empty() && runs.is_empty() {
             return Ok(self.clone());
@@ -276,7 +275,7 @@ impl Component {
         let behind = self.segments.get(to).and_then(|segment| segment.runs.first());
         if !before.into_iter().chain(&changed).chain(behind).is_sorted_by(|a, b| a.fenced.low < b.fenced.low)
         {
-            let message = "the fences of a level do not ascend where runs of it were written anew";
+            let message = "the fences of a level do not ascend around rewritten runs";
             return Err(Error::new(ErrorKind::Corruption, message));
         }
         segments.extend(cut_into_segments(changed, next_object));
@@ -284,12 +283,12 @@ impl Component {
         Ok(Self::of_segments(segments))
     }
 
-    /// A component of these runs.
+    /// Creates a component of these runs.
     pub(crate) fn of_runs(runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
         Self::default().splice(0..0, runs, next_object)
     }
 
-    /// Without what it holds before `low`, all of it if that is `None`. Reads index pages.
+    /// Returns its part from `low` on; nothing if `low` is `None`. Reads index pages.
     pub(crate) fn from(&self, low: Option<&Fence>, next_object: &mut u64) -> Result<Self> {
         let Some(low) = low else { return Ok(Self::default()) };
         let behind = self.partition_point(|held| held.fenced.low <= *low);
@@ -305,7 +304,7 @@ impl Component {
     }
 }
 
-/// Segments of about equal size.
+/// Divides runs into segments of about equal size.
 fn cut_into_segments(runs: Vec<Held>, next_object: &mut u64) -> Vec<Arc<Segment>> {
     let pieces = runs.len().div_ceil(SEGMENT_RUNS_MAX);
     let count = runs.len();

@@ -1,9 +1,8 @@
-//! What an edit changes in the manifest: objects, and references to spans.
+//! The manifest changes of an edit: objects, and references to spans.
 //!
 //! **Invariants**
-//! - Segments and compaction buffers do not change: those that both states have are told apart by their ids
-//!   alone.
-//! - A run of compaction buffers is referred to once, beside what other references there are to it.
+//! - Segments and compaction buffers are immutable: their ids alone identify those that both states have.
+//! - A run of compaction buffers has one reference for them, in addition to its other references.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +38,7 @@ fn count_each<'a>(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: impl Iterator<It
     }
 }
 
-/// The manifest changes that lead from `old` to `new`. `is_stored`: the manifest knows the old state.
+/// Returns the manifest changes from `old` to `new`. `is_stored`: the old state is persisted in the manifest.
 pub(crate) fn changes_between(
     old: &Levels,
     new: &Levels,
@@ -65,7 +64,7 @@ pub(crate) fn changes_between(
     if !planted!("retained-extent-freed") {
         count_each(&mut deltas, new.retained_runs().into_values(), 1);
     }
-    // Spans given back come first: a new, shorter span may start where an old one did.
+    // Releases come first: a new, shorter span may start at the page of an old one.
     let (back, taken): (Vec<_>, Vec<_>) =
         deltas.into_iter().filter(|(_, delta)| *delta != 0).partition(|(_, delta)| *delta < 0);
     let references = back.into_iter().chain(taken);
@@ -79,7 +78,7 @@ pub(crate) fn changes_between(
     changes
 }
 
-/// The changes that give back all runs of the levels and delete their objects.
+/// Returns the changes that release all runs of the levels and delete their objects.
 pub(crate) fn deletions_of(levels: &Levels, keyspace: KeyspaceId) -> Vec<Change> {
     let mut deltas = BTreeMap::new();
     segments(levels).for_each(|segment| count(&mut deltas, &segment.runs, -1));

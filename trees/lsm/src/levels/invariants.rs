@@ -1,4 +1,4 @@
-//! Checks of the levels and, when asked for, of everything they refer to: what holds under every setting.
+//! Checks of the levels and, optionally, of everything they refer to: rules that hold under every setting.
 
 use testudo_base::{Error, ErrorKind, Result};
 use testudo_sequence::{Bounds, check_run};
@@ -8,7 +8,7 @@ use crate::levels::{
     component::{Component, Extent, Held, SEGMENT_RUNS_MAX},
 };
 
-/// Fails with `Corruption` that says which rule is broken, where.
+/// Checks the levels. Fails with `Corruption` that names the violated rule and the sequence.
 pub(crate) fn check(levels: &Levels, deep: bool) -> Result<()> {
     for (number, level) in levels.levels.iter().enumerate() {
         if number > 0 && level.filling.len() > 1 {
@@ -35,7 +35,7 @@ fn broken<T>(sequence: usize, what: &str) -> Result<T> {
     Err(Error::new(ErrorKind::Corruption, format!("sequence {sequence} of the levels: {what}")))
 }
 
-/// Fences ascend, and lie between the keys of the runs.
+/// Checks that fences ascend, and are between the keys of adjacent runs.
 fn check_component(number: usize, component: &Component, deep: bool) -> Result<()> {
     if component
         .segments()
@@ -66,32 +66,31 @@ fn check_component(number: usize, component: &Component, deep: bool) -> Result<(
     Ok(())
 }
 
-/// Whether the last key of a run is at the fence of the next one or behind it.
+/// Whether the last key of a run is at or after the fence of the next one.
 fn keys_reach(held: &Held, next: &Held) -> Result<bool> {
     let (_, last) = held.run().exact_ends()?;
     Ok(next.fenced.low.is_at_most(&last))
 }
 
-/// What salvage goes by.
+/// Order of runs used by salvage.
 fn order(held: &Held) -> (testudo_base::Seqno, testudo_base::RunId) {
     let run = held.run().reference();
     (run.newest_seqno, run.version())
 }
 
-/// What lies above is newer: every run than those below among whose keys, or among the keys that those say
-/// they know, it has any.
-/// And what a run of the bottom says it knows, no older run of the bottom has.
+/// Checks that each run is newer than any run below whose keys or covered range contain any of its keys. No
+/// older run of the bottom may have keys in the covered range of a run of the bottom.
 fn check_ages(components: &[&Component]) -> Result<()> {
     for (number, component) in components.iter().enumerate() {
         for held in component.iter() {
             let known = known_keys(held)?;
             for (above, other) in components[..=number].iter().enumerate() {
-                // A cover may reach beyond the fences next to it.
+                // A cover may extend beyond the fences next to it.
                 for upper in other.range(other.within(&known)) {
                     let is_itself = upper.run().reference().id == held.run().reference().id;
-                    // A run may reach across keys that a step of reclaiming has brought down.
+                    // A run may span keys that a reclaim step has moved down.
                     if !is_itself && order(upper) < order(held) && holds_any(upper, &known)? {
-                        return broken(above, "a run is older than one below that has or knows its keys");
+                        return broken(above, "a run is older than one below that has or covers its keys");
                     }
                 }
             }
@@ -104,7 +103,7 @@ fn holds_any(held: &Held, bounds: &Bounds) -> Result<bool> {
     held.slice().clipped(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
 }
 
-/// The keys of a run and those that it covers.
+/// Returns the range of a run's keys and its covered range, united.
 fn known_keys(held: &Held) -> Result<Bounds> {
     let Extent { low, high } = held.extent()?;
     let Some(cover) = &held.cover else { return Ok(Bounds { low: low.as_low(), high: Some(high) }) };

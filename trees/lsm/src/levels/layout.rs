@@ -1,9 +1,9 @@
-//! What a tree's objects say of its runs, without opening any: which keys of which run count.
+//! The runs in a tree's objects, without opening any: which keys of which run count.
 //!
-//! For salvage: it reads the runs by itself and needs nothing of them to be valid.
+//! For salvage, which reads the runs itself and does not require them to be valid.
 //!
 //! **Invariants**
-//! - Of two runs that count for a key, the one with the greater newest seqno (then id) has the newer entry.
+//! - Of two runs that count for a key, the one with the greater newest seqno, then id, has the newer entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use testudo_sequence::{Fence, decode_buffer};
 
 use crate::levels::levels_format::{ROOT, StoredRun, decode_root, decode_segment};
 
-/// The runs of the tree that `objects` describe.
+/// Returns the runs of the tree that `objects` describe.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<PartUse>, Damage> {
@@ -32,7 +32,7 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
         }
         let unread = |reference: RunRef| RunUse { reference, counts_in: Vec::new() };
         uses.extend(root.witnesses.into_iter().map(|run| unread(run.reference)));
-        // What a compaction buffer has, its sequence has as well, and what counts is there.
+        // Entries of a compaction buffer are in its sequence as well, and count there.
         let mut known: BTreeSet<RunId> = uses.iter().map(|run| run.reference.id).collect();
         for (_, id) in root.buffers {
             let bytes = objects.remove(&id).ok_or(Damage("a compaction buffer is missing"))?;
@@ -43,11 +43,11 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
     if objects.is_empty() {
         Ok(uses.into_iter().map(PartUse::Run).collect())
     } else {
-        Err(Damage("a segment is not reached"))
+        Err(Damage("a segment is unreachable"))
     }
 }
 
-/// Each run of a sequence counts from its fence to the next one.
+/// Adds the runs of a sequence; each counts from its fence to the next one.
 fn add_uses(runs: Vec<StoredRun>, uses: &mut Vec<RunUse>) -> Result<(), Damage> {
     if !runs.is_sorted_by(|a, b| a.low < b.low) {
         return Err(Damage("the fences of a level do not ascend"));

@@ -1,24 +1,24 @@
-//! Bytes of the objects of a leveled tree.
+//! Encoding of the objects of a leveled tree.
 //!
-//! Encoded (little-endian; `str` = u32 length and bytes; a `fence` shares with the fence before it what it
-//! can, see `fence_format.rs`):
+//! Encoded (little-endian; `str` = u32 length and bytes; a `fence` shares a prefix with the fence before it,
+//! see `fence_format.rs`):
 //!
 //! - object 0: u8 0x4C (`L`) · u8 format, 1 · next object u64 · bytes of a flush u64 · count u32 of
-//!   levels without the bottom, each: bytes that were there to empty u64 · sequences that fill it ·
-//!   sequences that are emptied · then the bottom, a sequence · count u32 of witnesses, runs as below.
-//!   Sequences: count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order.
-//!   If there are compaction buffers the format is 2, and behind all that comes: count u32 of buffers,
-//!   each: number u32 of its sequence (in the order above: level by level, what fills before what is
-//!   emptied, the bottom last) · its object u64. If moves have shown how much of what comes repeats keys,
-//!   the format is 3, and behind the buffers, whose count may be 0, comes for each level and for the bottom:
-//!   keys that came u64 · those of them that were there u64 · u8, 1 if the buffer gets nothing more.
+//!   levels without the bottom, each: bytes to empty at the start u64 · sequences that fill it · sequences
+//!   that are emptied · then the bottom, a sequence · count u32 of witnesses, runs as below. Sequences:
+//!   count u32, newest first. A sequence: count u32 and objects u64 of its segments, in key order. If there
+//!   are compaction buffers the format is 2, followed by: count u32 of buffers, each: number u32 of its
+//!   sequence (in the order above: level by level, filling before emptying, the bottom last) · its object
+//!   u64. If repeated keys were measured, the format is 3, and after the buffers, whose count may be 0,
+//!   follows for each level and for the bottom: incoming keys u64 · repeated ones among them u64 · u8, 1 if
+//!   the buffer is frozen.
 //! - a compaction buffer: see `compaction_buffer_format.rs` of sequences.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
 //!   after its own.
 //!
 //! **Invariants**
-//! - What decodes has segments that are not empty and whose fences ascend.
+//! - Decoded segments are not empty, and their fences ascend.
 
 use testudo_base::{
     ObjectId,
@@ -34,20 +34,20 @@ use crate::levels::{
     repeats::{Inflow, Repeats},
 };
 
-/// What object 0 of a leveled tree begins with; no tree of another family begins so.
+/// First byte of object 0 of a leveled tree; no tree of another family has it.
 pub const ROOT_TAG: u8 = 0x4C;
 const FORMAT: u8 = 1;
-/// Of an object 0 that names compaction buffers.
+/// Format of an object 0 that names compaction buffers.
 const FORMAT_WITH_BUFFERS: u8 = 2;
-/// Of an object 0 that says how much of what comes repeats keys; it names buffers as well.
+/// Format of an object 0 with measured fractions of repeated keys; it names buffers as well.
 const FORMAT_WITH_REPEATS: u8 = 3;
-/// The object that all others are found from.
+/// The root object, which names all others.
 pub(crate) const ROOT: ObjectId = ObjectId(0);
-/// No tree has more levels.
+/// Maximum number of levels.
 const LEVELS_MAX: u32 = 64;
-/// More bytes than a flush, a run or a level of any store has: what is counted with them does not overflow.
+/// Upper limit on the bytes of a flush, a run or a level, so that sums do not overflow.
 const BYTES_MAX: u64 = 1 << 48;
-/// More keys than moves bring.
+/// Upper limit on counted keys of moves.
 const ENTRIES_MAX: u64 = 1 << 48;
 
 const COVERS: u8 = 1;
@@ -63,7 +63,7 @@ pub(crate) struct StoredRun {
     pub(crate) cover: Option<Bounds>,
 }
 
-/// Segments of a sequence.
+/// Ids of the segments of a sequence.
 pub(crate) type StoredComponent = Vec<ObjectId>;
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(crate) struct StoredLevels {
     pub(crate) levels: Vec<StoredLevel>,
     pub(crate) bottom: StoredComponent,
     pub(crate) witnesses: Vec<StoredRun>,
-    /// Number of the sequence, and the object of its compaction buffer.
+    /// Index of the sequence, and the object of its compaction buffer.
     pub(crate) buffers: Vec<(usize, ObjectId)>,
     pub(crate) bottom_repeats: Repeats,
 }
@@ -187,7 +187,7 @@ pub(crate) fn decode_root(bytes: &[u8]) -> Result<StoredLevels, Damage> {
     let sequences: usize = levels.iter().map(|level| level.filling.len() + level.emptying.len()).sum();
     let are_in_order = buffers.is_sorted_by(|a, b| a.0 < b.0);
     if !are_in_order || buffers.last().is_some_and(|(number, _)| *number > sequences) {
-        return Err(Damage("a compaction buffer is that of no sequence"));
+        return Err(Damage("a compaction buffer belongs to no sequence"));
     }
     Ok(StoredLevels { next_object, flush_bytes, levels, bottom, witnesses, buffers, bottom_repeats })
 }
@@ -196,18 +196,14 @@ fn decode_repeats(reader: &mut Reader<'_>) -> Result<Repeats, Damage> {
     let seen = Inflow { entries: reader.u64()?, repeated: reader.u64()? };
     let flags = reader.u8()?;
     if seen.entries > ENTRIES_MAX || seen.repeated > seen.entries || flags > 1 {
-        return Err(Damage("moves into a level cannot have shown that"));
+        return Err(Damage("impossible counts of repeated keys"));
     }
     Ok(Repeats { seen, is_frozen: flags == 1 })
 }
 
 fn decode_bytes(reader: &mut Reader<'_>) -> Result<u64, Damage> {
     let bytes = reader.u64()?;
-    if bytes > BYTES_MAX {
-        Err(Damage("more bytes than a flush, a run or a level can have"))
-    } else {
-        Ok(bytes)
-    }
+    if bytes > BYTES_MAX { Err(Damage("an impossible number of bytes")) } else { Ok(bytes) }
 }
 
 fn decode_components(reader: &mut Reader<'_>) -> Result<Vec<StoredComponent>, Damage> {
@@ -220,7 +216,7 @@ fn decode_component(reader: &mut Reader<'_>) -> Result<StoredComponent, Damage> 
     (0..count).map(|_| Ok(ObjectId(reader.u64()?))).collect()
 }
 
-/// A count of things that take so many bytes each, at least.
+/// Decodes a count of items of at least `least_bytes` each.
 fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage> {
     let count = usize_of(u64::from(reader.u32()?));
     if count > reader.rest().len() / least_bytes {

@@ -1,7 +1,7 @@
-//! The levels of a tree out of their objects in the manifest. No page is read.
+//! Loading the levels of a tree from their objects in the manifest. No page is read.
 //!
 //! **Invariants**
-//! - Objects that contradict each other or the live extents are `Corruption`, never a tree.
+//! - Objects that contradict each other or the live extents are reported as `Corruption`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,21 +16,21 @@ use crate::levels::{
     levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
 };
 
-/// No tree will ever have had so many objects.
+/// Exclusive upper bound of object ids, which no tree reaches.
 const MAX_OBJECT: u64 = 1 << 60;
 
 fn damaged(keyspace: KeyspaceId, object: ObjectId, why: &str) -> Error {
     Error::corruption("manifest", 0, format!("object {object} of keyspace {keyspace}: {why}"))
 }
 
-/// Opens sequences out of what is left of the objects.
+/// Opens sequences from the remaining objects.
 struct Loader<'a> {
     data: &'a Arc<DataFile>,
     keyspace: KeyspaceId,
     objects: BTreeMap<ObjectId, Arc<[u8]>>,
 }
 
-/// The levels that `objects` describe; `None` if there are no objects.
+/// Loads the levels that `objects` describe; `None` if there are no objects.
 pub(crate) fn load_levels(
     data: &Arc<DataFile>,
     keyspace: KeyspaceId,
@@ -42,7 +42,7 @@ pub(crate) fn load_levels(
     let stored = decode_root(&root).map_err(|Damage(why)| damaged(keyspace, ROOT, why))?;
     let StoredLevels { next_object, flush_bytes, .. } = stored;
     if objects.keys().next_back().is_some_and(|last| last.0 >= next_object) || next_object > MAX_OBJECT {
-        return Err(damaged(keyspace, ROOT, "the next object is there already"));
+        return Err(damaged(keyspace, ROOT, "the next object id is already in use"));
     }
     let mut loader = Loader { data, keyspace, objects };
     let mut levels = Vec::with_capacity(stored.levels.len());
@@ -63,7 +63,7 @@ pub(crate) fn load_levels(
         }
     }
     if !loader.objects.is_empty() {
-        return Err(damaged(keyspace, ROOT, "the tree does not reach all of its segments"));
+        return Err(damaged(keyspace, ROOT, "some segments are unreachable"));
     }
     Ok(Some(levels))
 }
@@ -75,7 +75,7 @@ fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<Held> {
 }
 
 impl Loader<'_> {
-    /// A compaction buffer. Runs that are in several are opened once.
+    /// Opens a compaction buffer. Runs that are in several are opened once.
     fn buffer(
         &mut self,
         id: ObjectId,
@@ -94,7 +94,7 @@ impl Loader<'_> {
         let mut segments = Vec::with_capacity(stored.len());
         let mut before: Option<Fence> = None;
         for id in stored {
-            // Taking the object out makes a segment that is named twice a missing one.
+            // Objects are removed, so a segment that is named twice is reported as missing.
             let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
             let runs = decode_segment(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
             let mut runs: Vec<Held> =

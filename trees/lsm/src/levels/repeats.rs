@@ -1,36 +1,36 @@
-//! How much of what comes into a sequence repeats keys that it has, as the last moves have shown.
+//! The fraction of repeated keys in the flow into a sequence, as measured by recent moves.
 //!
-//! Where that is most of it, what a compaction buffer retains becomes obsolete: it takes memory and space
-//! from what queries use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until what
-//! comes in is mostly new again, or nothing is left in the buffer. Other than in the paper it is frozen only
-//! once what came takes as much as the bases below: until then obsolete entries are the smaller part, and
-//! without the bases queries would read all anew.
+//! If most keys are repeated, the contents of a compaction buffer become obsolete: they take memory and space
+//! from data in use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until most
+//! incoming keys are new again, or the buffer is empty. Unlike in the paper, it is frozen only once the
+//! incoming pieces are as large as the bases below. Until then obsolete entries are the smaller part, and
+//! without the bases queries would have to reread everything.
 //!
 //! **Invariants**
-//! - Advice: no answer depends on it. It is stored with the levels, so that an opened tree goes on with it.
-//! - A sequence that begins anew is not frozen.
+//! - A hint: no answer depends on it. It is stored with the levels, and survives reopening.
+//! - A sequence that starts again from empty is not frozen.
 
 use testudo_sequence::Retained;
 
-/// Keys that came into a sequence.
+/// Counts of keys that came into a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inflow {
     pub(crate) entries: u64,
-    /// Of them, those of keys that the sequence had.
+    /// Those of keys that the sequence already had.
     pub(crate) repeated: u64,
 }
 
-/// What the last moves into a sequence have shown.
+/// Measurements of recent moves into a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeats {
-    /// Of the last moves, older ones counting less.
+    /// Counts of recent moves, with decaying weights.
     pub(crate) seen: Inflow,
     pub(crate) is_frozen: bool,
 }
 
-/// Frozen from so many repeated keys of a hundred on…
+/// Percentage of repeated keys from which a sequence is frozen…
 const FROZEN_FROM_PERCENT: u64 = 50;
-/// …and no more below so many. Between them it stays as it is, so that it does not change all the time.
+/// …and below which it is thawed. In between it keeps its state, as hysteresis.
 const THAWED_BELOW_PERCENT: u64 = 35;
 
 impl Inflow {
@@ -45,13 +45,13 @@ impl Inflow {
 }
 
 impl Repeats {
-    /// After a move has brought this; `retained`: before it.
+    /// Returns the state after a move with `inflow`; `retained`: bytes retained before it.
     #[must_use]
     pub(crate) fn after(self, inflow: Inflow, retained: Retained) -> Self {
-        debug_assert!(inflow.repeated <= inflow.entries, "only what came in repeats something");
+        debug_assert!(inflow.repeated <= inflow.entries, "only incoming keys repeat others");
         let Inflow { entries, repeated } = self.seen;
         let Retained { came, bases } = retained;
-        // A move counts for half as much two moves later.
+        // The weight of a move is halved after two more moves.
         let mut seen = Inflow { entries: entries / 10 * 7, repeated: repeated / 10 * 7 };
         seen.add(inflow);
         let is_frozen = match seen.percent() {
@@ -62,7 +62,7 @@ impl Repeats {
         Self { seen, is_frozen }
     }
 
-    /// Whether nothing was seen yet.
+    /// Whether nothing was measured yet.
     pub(crate) fn is_new(self) -> bool {
         self == Self::default()
     }

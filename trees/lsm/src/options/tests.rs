@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn pages_are_updated_where_entries_fill_them_by_themselves() {
+fn pages_are_updated_if_whole_entries_fill_them() {
     let treeline = LsmOptions { updates_pages: true, ..LsmOptions::new() };
     for (entry_bytes, are_updated) in
         [(0, true), (64, true), (124, true), (700, true), (900, true), (1_024, false), (1_500, false)]

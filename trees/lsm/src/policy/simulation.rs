@@ -1,75 +1,75 @@
 //! A simulation of the policy over byte counts: no records, no runs, no files, but the same decisions.
 //!
-//! Keys are spread evenly, so a move rewrites as large a part of the level below as it takes of the level
-//! above, and of what overwrites as large a part meets its like there as that has of all keys.
+//! Keys are distributed uniformly. So a move rewrites the same fraction of the level below as it takes of the
+//! level above. Overwrites meet their old entries there in proportion to that level's fraction of all keys.
 //!
 //! **Invariants**
-//! - Every decision is one of [`LsmOptions`]; nothing here chooses by itself.
+//! - Every decision is one of [`LsmOptions`]; this file makes none of its own.
 
 use crate::{
     LsmOptions,
     policy::{LevelBytes, TreeBytes, part_of, usual_flush},
 };
 
-/// What is written into a simulated tree.
+/// Writes into a simulated tree.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedLoad {
-    /// Bytes of keys and values that come in, one flush after the other.
+    /// Incoming bytes of keys and values, one flush after the other.
     pub incoming_bytes: u64,
     /// Bytes of one flush.
     pub flush_bytes: u64,
-    /// Of a hundred bytes, those that replace what is there.
+    /// Percentage of bytes that overwrite.
     pub overwrite_percent: u64,
-    /// Flushes come as fast as they can: moves are done only where one waits for them.
+    /// Flushes arrive at full speed: moves are done only when a flush waits for them.
     pub is_pressed: bool,
 }
 
-/// What it has cost.
+/// Costs of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulatedCosts {
-    /// Bytes written for each byte that came in, at the bottom, in level 1, in level 2 …
+    /// Write amplification by level: at the bottom, in level 1, in level 2 …
     pub written_by_level: Vec<f64>,
-    /// The most bytes written from one flush to the next, for each byte of one.
+    /// Maximum bytes written between two flushes, per byte of one.
     pub dearest_flush: f64,
-    /// Sorted sequences, on average over the flushes.
+    /// Mean number of sorted sequences over the flushes.
     pub mean_sequences: f64,
-    /// The most sorted sequences that there were.
+    /// Maximum number of sorted sequences.
     pub max_sequences: usize,
-    /// Bytes stored at the end for each byte that counts.
+    /// Space amplification at the end: bytes stored per live byte.
     pub space: f64,
 }
 
 impl SimulatedCosts {
-    /// Bytes written for each byte that came in.
+    /// Total write amplification.
     pub fn write_amplification(&self) -> f64 {
         self.written_by_level.iter().sum()
     }
 }
 
-/// Bytes of a level that replace nothing.
+/// Bytes of a level that overwrite nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct NewBytes {
     filling: u64,
     emptying: u64,
 }
 
-/// Levels of byte counts; they go on where the load before has left them.
+/// Levels of byte counts; each load continues from the state after the previous one.
 #[derive(Debug)]
 pub struct SimulatedLevels {
     options: LsmOptions,
     tree: TreeBytes,
-    /// Sequences that fill level 1, and that are emptied out of it.
+    /// Number of sequences that fill level 1, and that are emptied out of it.
     flushes: (usize, usize),
-    /// Of what each level has, the bytes that replace nothing.
+    /// Bytes of each level that overwrite nothing.
     new: Vec<NewBytes>,
-    /// By level, the bottom first, of the present load.
+    /// Bytes written by the current load, by level, the bottom first.
     written: Vec<u64>,
-    /// Bytes that came in as new.
+    /// Bytes of new data.
     live_bytes: u64,
 }
 
 impl SimulatedLevels {
-    /// An empty tree.
+    /// Creates an empty tree.
     pub fn new(options: LsmOptions) -> Self {
         let tree = TreeBytes::default();
         Self {
@@ -82,7 +82,7 @@ impl SimulatedLevels {
         }
     }
 
-    /// Lets a load in; what it has cost.
+    /// Applies a load; returns its costs.
     pub fn apply(&mut self, load: &SimulatedLoad) -> SimulatedCosts {
         self.written = Vec::new();
         let new_share = 1.0 - load.overwrite_percent as f64 / 100.0;
@@ -119,7 +119,7 @@ impl SimulatedLevels {
         self.written[level] += bytes;
     }
 
-    /// As an update of a tree.
+    /// Applies a flush, as an update of a tree does.
     fn flush(&mut self, bytes: u64, new_share: f64) {
         self.live_bytes += part_of(bytes, new_share);
         self.tree.flush = usual_flush(self.tree.flush, bytes);
@@ -137,7 +137,7 @@ impl SimulatedLevels {
         self.hand_over();
     }
 
-    /// As the jobs of a tree.
+    /// Does the jobs of a tree.
     fn do_jobs(&mut self, is_pressed: bool) {
         loop {
             let capacities = self.options.capacities(&self.tree);
@@ -181,7 +181,7 @@ impl SimulatedLevels {
         if level == 0 && self.tree.levels[0].emptying == 0 {
             self.flushes.1 = 0;
         }
-        // Of the destination the part that lies below what goes down; what went before lies before it.
+        // The part of the destination below the moved range; earlier moves are before it.
         if level + 1 == self.tree.levels.len() {
             let touched = part_of(self.tree.bottom, ratio(moved, began.max(1)));
             self.merge_into_bottom(moved, moved_new, touched);
@@ -190,7 +190,7 @@ impl SimulatedLevels {
         let gone = began.saturating_sub(emptying);
         let LevelBytes { filling, .. } = self.tree.levels[level + 1];
         let touched = part_of(filling.saturating_sub(gone), ratio(moved, began));
-        // What is left of two that meet replaces something only if the older one did.
+        // The result of a merge of two entries is an overwrite only if the older one was.
         let met = part_of(touched, ratio(moved - moved_new, moved) * ratio(began, self.live_bytes));
         self.record_written(level + 2, moved + touched - met);
         self.tree.levels[level + 1].filling += moved - met;

@@ -1,14 +1,14 @@
-//! Which pieces of compaction buffers a scan goes through in the place of sequences, part by part
-//! (LSbM §5, algorithm 4).
+//! Selection of compaction buffer pieces that a scan reads instead of sequences, part by part (LSbM §5,
+//! algorithm 4).
 //!
-//! Only those will do that together say all that the sequence says of the part. The page of the base where
-//! the scan enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Of what
-//! came since some may be missing, for other scans will find it there. A scan that goes on from part to part
-//! is a long one, for which the sequence is better anyway.
+//! They must together have everything that the sequence has of the part. The page of the base where the scan
+//! enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Pages of newer
+//! pieces may be missing, because other scans will find them there. A scan that continues over several parts
+//! is long, and reads the sequence anyway.
 //!
 //! **Invariants**
 //! - A sequence is replaced for a whole part, from its first run on, or not at all.
-//! - Once it is turned off nothing is chosen any more.
+//! - Once turned off, no pieces are selected any more.
 
 use std::sync::Arc;
 
@@ -24,26 +24,26 @@ use testudo_sequence::{Bounds, Entrance, Share, note_damage};
 
 use crate::levels::component::Component;
 
-/// More pieces than these are more work to merge than a few pages are to read.
+/// Maximum number of pieces: merging more costs more than reading a few pages.
 const PIECES_MAX: usize = 12;
-/// So many pages that a scan would have to read where it enters are too many.
+/// Number of missing pages at the entry of a scan from which the pieces are rejected.
 const MISSING_MAX: usize = 2;
-/// A scan that has gone on into so many parts in a row is long.
+/// Number of consecutive parts from which a scan is long.
 const PARTS_MAX: u32 = 2;
 
-/// What a scan has chosen; shared by its cursor and its parts. Only one thread at a time uses it.
+/// Selection of a scan, shared by its cursor and its parts. Only one thread at a time uses it.
 #[derive(Debug, Default)]
 pub(crate) struct BufferedPieces {
     is_off: AtomicBool,
-    /// Parts that the scan has gone on into.
+    /// Consecutive parts that the scan has continued into.
     parts: AtomicU32,
-    /// Whether any are read in the present part.
+    /// Whether pieces are read in the current part.
     are_in_use: AtomicBool,
     runs: Mutex<Vec<Arc<Run>>>,
 }
 
 impl BufferedPieces {
-    /// A scan comes to another part; `goes_on`: from the one beside it.
+    /// Starts another part; `goes_on`: the scan comes from the adjacent one.
     pub(crate) fn enter_part(&self, goes_on: bool) {
         self.parts.store(if goes_on { self.parts.load(Relaxed) + 1 } else { 0 }, Relaxed);
         if self.are_in_use() {
@@ -52,8 +52,8 @@ impl BufferedPieces {
         }
     }
 
-    /// What the buffer of `component` has in its place for the keys of a part, newest first; `None` if the
-    /// sequence itself is to be read. REQUIRES: the sequence has runs there.
+    /// Returns the pieces of the buffer of `component` for the keys of a part, newest first; `None` if the
+    /// sequence itself must be read. REQUIRES: the sequence has runs there.
     pub(crate) fn choose(
         &self,
         component: &Component,
@@ -64,7 +64,7 @@ impl BufferedPieces {
         if self.is_off.load(Relaxed) || self.parts.load(Relaxed) > PARTS_MAX {
             return None;
         }
-        // What is retained of keys before the sequence is not said of those any more.
+        // Retained entries before the start of the sequence do not count any more.
         let covered = Bounds { low: component.get(0)?.fenced.low.as_low(), high: None };
         let covered = covered.intersection(part);
         if covered.is_empty() {
@@ -84,19 +84,19 @@ impl BufferedPieces {
         Some(pieces.into_iter().map(|share| (Arc::clone(share.run), share.bounds)).collect())
     }
 
-    /// Whether pieces are read where the scan is.
+    /// Whether pieces are read at the scan's position.
     #[inline]
     pub(crate) fn are_in_use(&self) -> bool {
         self.are_in_use.load(Relaxed)
     }
 
-    /// From here on sequences are read.
+    /// Reads only sequences from now on.
     pub(crate) fn turn_off(&self) {
         self.is_off.store(true, Relaxed);
         self.enter_part(false);
     }
 
-    /// Notes which of the runs in use cannot be read as `read` does it.
+    /// Records which of the runs in use `read` cannot read.
     pub(crate) fn note_damaged(&self, read: impl Fn(&Arc<Run>) -> Result<()>) {
         let runs = self.runs.lock().clone();
         for run in runs {
@@ -107,7 +107,7 @@ impl BufferedPieces {
     }
 }
 
-/// Whether the page is in memory where a scan enters a piece; nothing is asked of those beside it.
+/// Whether the page where a scan enters a piece is in memory; pieces without the entrance key always pass.
 fn is_there(share: &Share<'_>, entrance: Entrance<'_>) -> bool {
     let Share { run, bounds, .. } = share;
     let (key, is_inside) = match entrance {

@@ -1,12 +1,12 @@
-//! A cursor that reads what compaction buffers have, and goes back to the sequences where that does not do.
+//! A cursor that reads compaction buffers, and falls back to the sequences where those do not suffice.
 //!
-//! It goes back for good, to where it stands: if a page of a retained run cannot be read, which costs no
-//! answer, and at entries that are not values or tombstones. Operands were folded by the merge, and
-//! references may lead to values that were moved since.
+//! The fallback is permanent, from the current position on. It happens if a page of a retained run cannot be
+//! read, which costs no answer, and at entries that are not values or tombstones. Operands were folded by the
+//! merge, and references may point to values that have moved.
 //!
 //! **Invariants**
-//! - What it returns out of compaction buffers is what the sequences say.
-//! - The key that it stood on last is known, so that a step can be done again.
+//! - Entries returned from compaction buffers equal those of the sequences.
+//! - The key of the previous position is kept, so that a step can be repeated.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use crate::{
 pub(crate) struct BufferedScan {
     cursor: PartCursor<LevelParts>,
     pieces: Arc<BufferedPieces>,
-    /// Of the entry before the last step.
+    /// Key of the entry before the last step.
     key: Vec<u8>,
 }
 
-/// What a cursor is asked to do.
+/// A cursor operation.
 #[derive(Clone, Copy, Debug)]
 enum Step<'a> {
     First,
@@ -52,7 +52,7 @@ impl Step<'_> {
         }
     }
 
-    /// The same by a cursor that does not stand on `key`, from where the step is taken.
+    /// Performs the step from `key` with a cursor that is not positioned there.
     fn take_from(self, key: &[u8], cursor: &mut impl Cursor) -> Result<()> {
         match self {
             Self::Next => {
@@ -66,7 +66,7 @@ impl Step<'_> {
 }
 
 impl BufferedScan {
-    /// A cursor that stands nowhere.
+    /// Creates an unpositioned cursor.
     pub(crate) fn new(
         levels: &Arc<Levels>,
         charges: &Arc<ScanCharges>,
@@ -78,7 +78,7 @@ impl BufferedScan {
         Self { cursor: PartCursor::new(parts, data, limits), pieces, key: Vec::new() }
     }
 
-    /// Whether it reads what compaction buffers have, where it stands.
+    /// Whether it reads compaction buffers at its position.
     #[cfg(test)]
     pub(crate) fn reads_pieces(&self) -> bool {
         self.pieces.are_in_use()
@@ -103,7 +103,7 @@ impl BufferedScan {
         self.step_without(step, done.is_err())
     }
 
-    /// Does a step again without compaction buffers.
+    /// Repeats a step without compaction buffers.
     #[cold]
     fn step_without(&mut self, step: Step<'_>, has_failed: bool) -> Result<()> {
         if has_failed {

@@ -1,13 +1,13 @@
-//! How often scans had to look into sequences above the bottom, and so what emptying those would save.
+//! Charges for sequences above the bottom that scans had to read, which estimate the savings of emptying
+//! them.
 //!
-//! A point query is spared most sequences by their filters; a scan reads a page of every one that holds
-//! anything for the part where it begins. Each such look is charged, as the bytes of a page. Whenever the
-//! charges amount to what the next move down would write, that is done, as a job, and paid from them. So a
-//! tree that is only written keeps its levels, and one that is scanned does without, at no more than twice
-//! what scans spend anyway.
+//! A point query skips most sequences by their filters; a scan reads a page of every one with data in the
+//! part where it begins. Each such read is charged with the bytes of a page. Once the charges reach the bytes
+//! that the next move down would write, a job does that move and deducts its cost. So a write-only tree keeps
+//! its levels, and a scanned one does without them, at no more than twice the cost of its scans.
 //!
 //! **Invariants**
-//! - Charges are advice: losing them costs time, never an answer.
+//! - Charges are hints: losing them costs time, never an answer.
 
 use testudo_base::{
     PAGE_BYTES,
@@ -15,16 +15,16 @@ use testudo_base::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-/// Charges of a tree, whatever state it is in.
+/// Charges of a tree, shared by all of its states.
 #[derive(Debug, Default)]
 pub(crate) struct ScanCharges {
     bytes: AtomicU64,
-    /// Something was charged since somebody asked.
+    /// Something was charged since the last check.
     is_charged: AtomicBool,
 }
 
 impl ScanCharges {
-    /// A scan looked into so many sequences above the bottom.
+    /// Charges a scan that read `sequences` above the bottom.
     pub(crate) fn charge(&self, sequences: usize) {
         if sequences == 0 {
             return;
@@ -39,12 +39,12 @@ impl ScanCharges {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes what a move has cost.
+    /// Deducts the cost of a move.
     pub(crate) fn pay(&self, bytes: u64) {
         let _ = self.bytes.fetch_update(Relaxed, Relaxed, |charged| Some(charged.saturating_sub(bytes)));
     }
 
-    /// Whether anything was charged since the last time.
+    /// Whether anything was charged since the last call.
     pub(crate) fn take_note(&self) -> bool {
         self.is_charged.load(Relaxed) && self.is_charged.swap(false, Relaxed)
     }

@@ -42,12 +42,12 @@ fn options(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOption
     LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() }
 }
 
-/// The same with pages of the bottom that are updated.
+/// The same settings with page updates at the bottom.
 fn updating(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOptions {
     LsmOptions { updates_pages: true, ..options(run_bytes, growth_factor, level1_flushes) }
 }
 
-/// Does the last task first, and counts what comes at once.
+/// Runs the last task first, and records the maximum number of tasks at once.
 #[derive(Debug, Default)]
 struct Backwards {
     tasks_max: AtomicUsize,
@@ -126,7 +126,7 @@ impl Cursor for VecCursor {
 
 type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// A tree, what the manifest has of it, and what it should hold.
+/// A tree, its objects in the manifest, and its expected contents.
 struct Bed {
     env: Arc<FaultyEnv>,
     work: Work,
@@ -161,7 +161,7 @@ impl Bed {
         Self { env, work, tree, objects, references, options, model, sealed: Seqno(0) }
     }
 
-    /// Does what the edit says, and checks what it counts.
+    /// Applies the changes of the edit, and checks its reference counts.
     fn publish(&mut self, edit: TreeEdit) {
         for change in &edit.changes {
             match change {
@@ -218,18 +218,18 @@ impl Bed {
         }
     }
 
-    /// As [`Bed::apply`], and all jobs that are due after it.
+    /// Like [`Bed::apply`], followed by all jobs that are due.
     fn apply_and_move(&mut self, updates: Batch) {
         self.apply(updates);
         assert!(self.run_jobs_up_to(500, false) < 500, "jobs never end: {:?}", self.tree.pick_job(false));
     }
 
-    /// Does all jobs that there are for an idle tree.
+    /// Does all jobs of an idle tree.
     fn run_jobs(&mut self) {
         assert!(self.run_jobs_up_to(2000, true) < 2000, "jobs never end: {:?}", self.tree.pick_job(true));
     }
 
-    /// Does no more than so many jobs; how many there were.
+    /// Does at most `count_max` jobs; returns their number.
     fn run_jobs_up_to(&mut self, count_max: u64, is_idle: bool) -> u64 {
         let mut count = 0;
         while count < count_max
@@ -237,7 +237,7 @@ impl Bed {
         {
             let prepared = self.tree.prepare(&self.work, &job).unwrap();
             let edit = self.tree.install(&self.work, prepared).unwrap();
-            self.publish(edit.expect("nothing came in between"));
+            self.publish(edit.expect("no update in between"));
             count += 1;
             self.tree.check_invariants(count % 16 == 0).unwrap();
         }
@@ -249,7 +249,7 @@ impl Bed {
         self.tree.parts().into_iter().map(|Part::Run(run)| run).collect()
     }
 
-    /// As a salvage without a manifest goes by all runs that there are or ever were.
+    /// Checks like a salvage without a manifest, with all runs, obsolete ones included.
     fn check_runs(&self, found: &mut RunsByAge) {
         found.check(&self.runs(), &self.model);
     }
@@ -259,7 +259,7 @@ impl Bed {
         self.tree = LsmTree::open(self.options, &self.work.data, KEYSPACE, objects).unwrap();
     }
 
-    /// Opens the file and the tree anew, with nothing in memory.
+    /// Reopens the file and the tree, with empty caches.
     fn cool(&mut self, cache_bytes: u64) {
         self.env.set_plan(None);
         let options = OpenOptions { mode: OpenMode::Write, direct: true };
@@ -319,12 +319,12 @@ impl Bed {
         }
     }
 
-    /// Bytes in runs that were written since `before`, as the data file counts them.
+    /// Bytes in runs written so far, as the data file counts them.
     fn written_bytes(&self) -> u64 {
         self.work.data.io_stats().written_bytes
     }
 
-    /// Lines of the outline of a kind.
+    /// Lines of one kind in the outline.
     fn lines(&self, what: &str) -> Vec<OutlineLine> {
         self.tree.outline().into_iter().filter(|line| line.what == what).collect()
     }
@@ -354,7 +354,7 @@ fn random_value(random: &mut SplitMix) -> Vec<u8> {
     vec![u8::try_from(random.below(256)).unwrap(); usize::try_from(length).unwrap()]
 }
 
-/// Updates of keys that lie everywhere, or close to each other.
+/// Updates of keys that are scattered, or close together.
 fn random_batch(random: &mut SplitMix, count_max: u64, delete_percent: u8) -> Batch {
     let (first, width, is_narrow) = (random.below(2500), 1 + random.below(500), random.percent(50));
     let mut updates = Batch::new();
@@ -415,7 +415,7 @@ fn random_run(seed: u64, options: LsmOptions, rounds: u64) {
 }
 
 #[test]
-fn a_tree_of_tiny_runs_answers_as_a_map_does() {
+fn a_tree_of_tiny_runs_matches_a_map() {
     for seed in 0..4 {
         random_run(seed, options(4096, 3, 2), 60);
         random_run(seed, updating(4096, 3, 2), 60);
@@ -423,7 +423,7 @@ fn a_tree_of_tiny_runs_answers_as_a_map_does() {
 }
 
 #[test]
-fn a_tree_of_small_runs_answers_as_a_map_does() {
+fn a_tree_of_small_runs_matches_a_map() {
     for seed in 10..13 {
         random_run(seed, options(20_000, 10, 4), 60);
         random_run(seed, options(20_000, 2, 1), 60);
@@ -432,7 +432,7 @@ fn a_tree_of_small_runs_answers_as_a_map_does() {
 }
 
 #[test]
-fn deleting_everything_leaves_next_to_nothing() {
+fn deleting_everything_leaves_almost_nothing() {
     let mut bed = Bed::new(options(8192, 4, 4));
     let keys: Vec<Vec<u8>> = (0..5000).map(|n| format!("k{n:06}").into_bytes()).collect();
     for part in keys.chunks(700) {

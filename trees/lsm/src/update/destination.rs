@@ -1,9 +1,9 @@
-//! Where merged runs go, what they state of the keys there, and how they take their place.
+//! Destinations of merges: the ranges that their runs cover, and their installation.
 //!
 //! **Invariants**
-//! - What a run states it covers is free of keys that other runs of its sequence hold.
-//! - What a run of the bottom said of keys that are gone is said by a run of the bottom that is no older, or
-//!   the run is kept for that.
+//! - The covered range of a run has no keys in other runs of its sequence.
+//! - The covered range of a merged run of the bottom is covered by runs of the bottom that are no older, or
+//!   the run is kept as a witness.
 
 use std::ops::Range;
 
@@ -19,10 +19,10 @@ use crate::{
     update::plan::{Cell, Floor, Merge},
 };
 
-/// Where a merge goes.
+/// Place of a merge's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Into level 1, as one of the sequences that fill it, in the place of so many that are there.
+    /// Into level 1, as one of the sequences that fill it, replacing `count` existing ones.
     Parts {
         from: usize,
         count: usize,
@@ -32,28 +32,27 @@ pub(crate) enum Place {
     Bottom,
 }
 
-/// A part of a sequence that is written anew.
+/// A part of a sequence to rewrite.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) place: Place,
-    /// The runs of the sequence in whose place the cells stand.
+    /// The runs of the sequence that the cells replace.
     pub(crate) range: Range<usize>,
     pub(crate) cells: Vec<Cell>,
-    /// Nothing before this is merged, although it may wait above.
+    /// Entries before this are not merged, even if they are buffered above.
     pub(crate) start: Option<Fence>,
-    /// Nothing from here on is merged.
+    /// Entries from here on are not merged.
     pub(crate) border: Option<Fence>,
-    /// About how many bytes come from above.
+    /// Approximate bytes from above.
     pub(crate) incoming: u64,
-    /// The level whose emptying part has gone down up to the border.
+    /// The level whose emptying part was moved down up to the border.
     pub(crate) emptied: Option<usize>,
-    /// What comes from above into what is written, and how much of it repeats keys: once it is written, and
-    /// where compaction buffers are kept.
+    /// Counts of incoming and repeated keys; set after writing, and only if compaction buffers are kept.
     pub(crate) inflow: Inflow,
 }
 
 impl Destination {
-    /// Lets merges that nothing lies below state what they cover. `own`: the sequence that is changed.
+    /// Sets the covered ranges of merges at the bottom. `own`: the sequence that is changed.
     pub(crate) fn state_covers(&mut self, own: &Component) -> Result<()> {
         let end_of = |held: &Held| held.extent().map(|extent| extent.high);
         let before = self.range.start.checked_sub(1).and_then(|before| own.get(before));
@@ -81,7 +80,7 @@ impl Destination {
         Ok(())
     }
 
-    /// For merges below which nothing lies in `below`: they state that.
+    /// Sets floor and covered range of merges with nothing below them in `below`.
     pub(crate) fn state_floors(&mut self, below: &[&Component]) -> Result<()> {
         for at in 0..self.cells.len() {
             let neighbour = |cell: Option<&Cell>| -> Result<Option<Extent>> {
@@ -113,7 +112,7 @@ impl Destination {
     }
 }
 
-/// The keys of a merge, and those that its runs of the bottom cover, as far as its neighbours leave them.
+/// Returns the keys of a merge and those covered by its runs of the bottom, clipped by its neighbors.
 fn cover_of(merge: &Merge, end: Option<&Fence>, next: Option<&Fence>) -> Bounds {
     let covers = || merge.consumed.iter().filter_map(|held| held.cover.as_ref());
     let mut low = merge.bounds.low.clone();
@@ -136,8 +135,8 @@ fn cover_of(merge: &Merge, end: Option<&Fence>, next: Option<&Fence>) -> Bounds 
     Bounds { low, high }
 }
 
-/// `own` with `runs` in the place of those in `range`. `border`: what the last of those holds from there on
-/// stays.
+/// Replaces the runs of `own` in `range` with `runs`. `border`: entries of the last replaced run from there
+/// on stay.
 pub(crate) fn put_in_place(
     own: &Component,
     range: Range<usize>,
@@ -153,7 +152,7 @@ pub(crate) fn put_in_place(
             runs.extend(last.clipped_at(border)?);
         }
     }
-    // A fence that what has come in reaches beyond moves up to the first key behind it.
+    // If the new keys extend beyond the next fence, that moves up to the run's first key.
     if let (Some(new), Some(next)) = (runs.last(), own.get(range.end))
         && next.fenced.low < new.extent()?.high
         && !planted!("level-overlap")
@@ -166,7 +165,7 @@ pub(crate) fn put_in_place(
     own.splice(range, runs, next_object)
 }
 
-/// Whether runs of the bottom say of all keys of `cover` what a run as old as `age` said.
+/// Whether runs of the bottom no older than `age` together cover all keys of `cover`.
 pub(crate) fn is_stated(bottom: &Component, cover: &Bounds, age: Seqno) -> bool {
     let within = bottom.within(cover);
     let near = within.start.saturating_sub(1)..(within.end + 1).min(bottom.len());
@@ -194,8 +193,8 @@ pub(crate) fn is_stated(bottom: &Component, cover: &Bounds, age: Seqno) -> bool 
 }
 
 impl Levels {
-    /// Keeps those of `consumed`, runs that the bottom had, that say something which no run of the bottom
-    /// says; and gives up those that were kept and are not needed any more.
+    /// Keeps those of `consumed`, former runs of the bottom, whose covered range no run of the bottom covers;
+    /// drops witnesses that are no longer needed.
     pub(crate) fn keep_witnesses(&mut self, consumed: Vec<Held>) {
         let bottom = &self.bottom;
         let is_needed = |held: &Held| {

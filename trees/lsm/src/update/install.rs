@@ -1,10 +1,10 @@
-//! What a job has written becomes part of the levels as they are by then.
+//! Installing the output of a job in the current levels.
 //!
-//! Flushes that came meanwhile have put sequences before those that fill level 1, or have handed that level
-//! over. A job is overtaken if anything that it read or replaces has changed.
+//! Flushes in the meantime may have added sequences before those that fill level 1, or handed that level
+//! over. A job is overtaken if any of its inputs or replaced runs has changed.
 //!
 //! **Invariants**
-//! - What is installed is what would be, had the job been planned on the levels as they are now.
+//! - The result is the same as if the job had been planned on the current levels.
 
 use testudo_base::{Result, planted};
 
@@ -18,21 +18,21 @@ use crate::{
     update::destination::{Destination, Place},
 };
 
-/// What a job has written.
+/// Output of a job.
 pub(crate) struct Done {
     /// The levels that it was planned on.
     pub(crate) planned: Levels,
-    /// The level that it has handed over for that.
+    /// The level that it has handed over.
     pub(crate) handed_over: Option<usize>,
-    /// What it changes, and the runs for it.
+    /// Its destination, with the runs written.
     pub(crate) written: Option<(Destination, Vec<Held>)>,
-    /// What scans pay for it.
+    /// Scan charges that it deducts.
     pub(crate) price: u64,
 }
 
 impl Done {
-    /// `now` with it; `None` if it was overtaken.
-    /// What it has merged stays in compaction buffers, as far as `options` say so.
+    /// Returns `now` with the job installed; `None` if it was overtaken. Merged runs stay in compaction
+    /// buffers, as `options` permit.
     pub(crate) fn put_into(self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
         let Self { planned, handed_over, written, .. } = self;
         let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
@@ -57,7 +57,7 @@ fn are_same(some: &[Component], others: &[Component]) -> bool {
     some.len() == others.len() && some.iter().zip(others).all(|(one, other)| one.is_same(other))
 }
 
-/// Hands over what the job has handed over, unless that was done meanwhile; `false` if it is not there.
+/// Hands over the level of the job, unless that was done already; returns `false` if it no longer exists.
 fn hand_over_as_in(planned: &Levels, level: usize, levels: &mut Levels) -> bool {
     let (Some(planned), Some(level)) = (planned.levels.get(level), levels.levels.get_mut(level)) else {
         return false;
@@ -75,7 +75,7 @@ fn hand_over_as_in(planned: &Levels, level: usize, levels: &mut Levels) -> bool 
     are_same(&level.emptying, &planned.emptying)
 }
 
-/// Where the destination is now, if it is what it was, and what goes there, too.
+/// Returns the current place of the destination, if it and its inputs are unchanged.
 fn place_in(planned: &Levels, destination: &Destination, levels: &Levels) -> Option<Place> {
     if let Some(emptied) = destination.emptied {
         let of = |levels: &Levels| levels.levels.get(emptied).map(|level| level.emptying.clone());
@@ -96,7 +96,7 @@ fn place_in(planned: &Levels, destination: &Destination, levels: &Levels) -> Opt
             (is_there && planned.component_at(place).is_same(&levels.component_at(place))).then_some(place)
         }
         Place::Bottom => {
-            // A level that has come since has nothing yet.
+            // A level created since then is empty.
             let from = destination.emptied.map_or(levels.levels.len(), |emptied| emptied + 1);
             let is_next = levels.levels[from..].iter().all(Level::is_empty);
             (is_next && planned.bottom.is_same(&levels.bottom)).then_some(Place::Bottom)

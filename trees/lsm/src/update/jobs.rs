@@ -1,9 +1,9 @@
-//! What a tree does of its own accord: levels that should have been emptied further go down, tombstones do,
-//! small runs of the bottom become one, and while nothing comes in, what waits above the bottom goes there.
+//! Jobs of a leveled tree: overdue moves between levels, moves of tombstones, joins of small bottom runs,
+//! and, while idle, moves of the remaining data above the bottom.
 //!
 //! **Invariants**
-//! - Each job brings bytes nearer to the bottom, makes fewer runs or sequences of them, or gives damaged runs
-//!   up: jobs come to an end.
+//! - Each job moves bytes towards the bottom, reduces the number of runs or sequences, or drops damaged runs:
+//!   jobs terminate.
 
 use std::ops::Range;
 
@@ -27,34 +27,34 @@ use crate::{
     },
 };
 
-/// What is to be done.
+/// Action of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// About so many bytes of what this level has go down.
+    /// Moves about `bytes` of this level down.
     Move {
         level: usize,
         bytes: u64,
-        /// It ends where about so many are written, those of the destination included.
+        /// The move ends when about this many bytes are written, those of the destination included.
         written_max: u64,
-        /// What scans pay for it.
+        /// Scan charges that it deducts.
         price: u64,
     },
-    /// These runs of the bottom become one.
+    /// Joins these runs of the bottom.
     Join(Range<usize>),
-    /// These sequences of those that fill level 1 become one.
+    /// Merges these sequences of those that fill level 1.
     MergeFlushes(Range<usize>),
-    /// What compaction buffers have of damaged runs is given up.
+    /// Drops damaged runs from compaction buffers.
     GiveUpDamaged,
 }
 
-/// What a job is called that is done for the sake of tombstones.
+/// Description of a job that moves tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "empty a level of tombstones";
 
-/// So many small runs side by side are joined.
+/// Minimum number of adjacent small runs to join.
 const JOINED_RUNS_MIN: usize = 4;
 
-/// The job that is most due, if any.
-/// `scanned_bytes`: what scans have read above the bottom, and no move was paid from yet.
+/// Picks the most urgent job, if any. `scanned_bytes`: scan charges above the bottom that no move has
+/// deducted yet.
 pub(crate) fn pick_job(
     levels: &Levels,
     options: &LsmOptions,
@@ -70,7 +70,7 @@ pub(crate) fn pick_job(
         job(what, debt, Action::Move { level, bytes: piece, written_max: u64::MAX, price })
     };
     if levels.has_damaged_retained() {
-        return job("give up damaged runs that were retained", 0, Action::GiveUpDamaged);
+        return job("drop damaged retained runs", 0, Action::GiveUpDamaged);
     }
     let tree = levels.to_bytes();
     if let Some((level, bytes)) = options.next_move(&tree, &options.capacities(&tree)) {
@@ -86,7 +86,7 @@ pub(crate) fn pick_job(
     if let Some(level) = next {
         let price = tree.move_bytes(level, piece);
         if price <= scanned_bytes {
-            return empty("empty a level that is scanned", level, price);
+            return empty("empty a scanned level", level, price);
         }
     }
     let parts = || levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
@@ -112,7 +112,7 @@ pub(crate) fn pick_job(
         .flatten()
 }
 
-/// What a job writes, and the level that it hands over for that: `levels` are changed so far.
+/// Plans the output of a job, and returns the level that it hands over: `levels` are changed accordingly.
 pub(crate) fn plan_job(
     levels: &mut Levels,
     options: &LsmOptions,
@@ -135,7 +135,7 @@ pub(crate) fn plan_job(
     }
 }
 
-/// What scans pay for a job.
+/// Scan charges that a job deducts.
 pub(crate) fn price_of(job: &Job) -> u64 {
     match job.target.of::<Action>() {
         Some(Action::Move { price, .. }) => *price,
@@ -143,15 +143,15 @@ pub(crate) fn price_of(job: &Job) -> u64 {
     }
 }
 
-/// The level to be emptied next where all are to be: the lowest of those that are being emptied, and then
-/// from the top down, so that what waits above meets the bottom all at once.
+/// Returns the level to empty next if all are to be emptied: the lowest that is being emptied, otherwise the
+/// uppermost, so that all data above meets the bottom at once.
 fn next_to_empty(levels: &Levels) -> Option<usize> {
     let levels = &levels.levels;
     let emptying = levels.iter().rposition(Level::is_emptying);
     emptying.or_else(|| levels.iter().position(|level| !level.is_empty()))
 }
 
-/// Neighbouring runs of the bottom that are worth being one.
+/// Returns adjacent runs of the bottom that are worth joining.
 fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
     let mut from = 0;
     let mut bytes = 0;
@@ -168,7 +168,7 @@ fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
     None
 }
 
-/// Whether what lies above the runs is newer than the newest of them.
+/// Whether all data above the runs is newer than the newest of them.
 pub(crate) fn can_join(levels: &Levels, range: Range<usize>) -> bool {
     let runs = || levels.bottom.range(range.clone());
     let newest = runs().map(Held::newest_seqno).max().unwrap_or_default();
@@ -186,9 +186,9 @@ pub(crate) fn can_join(levels: &Levels, range: Range<usize>) -> bool {
         .all(|component| component.range(component.within(&bounds)).all(|held| held.newest_seqno() > newest))
 }
 
-/// Makes one of neighbouring runs of the bottom.
+/// Plans a join of adjacent runs of the bottom.
 pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptions) -> Result<Destination> {
-    // Each a layer of its own: what is one layer stays as it is.
+    // Each is a layer of its own: a single layer would stay as it is.
     let runs: Vec<Held> = levels.bottom.range(range.clone()).cloned().collect();
     let mut layers: Vec<MergeLayer> = runs.into_iter().map(|held| MergeLayer::Runs(vec![held])).collect();
     layers.push(MergeLayer::Runs(Vec::new()));
@@ -207,7 +207,7 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
     Ok(destination)
 }
 
-/// Makes one of neighbouring sequences that fill level 1.
+/// Plans a merge of adjacent sequences that fill level 1.
 pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOptions) -> Result<Destination> {
     let filling = &levels.levels[0].filling;
     let own = filling[parts.end - 1].clone();

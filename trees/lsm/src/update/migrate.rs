@@ -1,10 +1,10 @@
-//! What a keyspace needs that moves to another tree, or comes from there: where pieces end, a piece in the
-//! bottom, and levels without what lies outside a range (decision 0042).
+//! Operations for a keyspace that migrates to or from another tree: the ends of pieces, a piece in the
+//! bottom, and restricting levels to a range (decision 0042).
 //!
-//! At its lower end a sequence is cut exactly, by the fence of its first run. At its upper end runs reach
-//! over the border, and what they have there is dead: it is never merged
-//! ([`testudo_contract::Work::keys`]), and goes when the border has passed it, or when the tree is cut
-//! because it takes pieces in again.
+//! At its lower end a sequence is cut exactly, by the fence of its first run. At its upper end runs extend
+//! over the border, and their entries there are garbage: they are never merged
+//! ([`testudo_contract::Work::keys`]). They disappear when the border has passed them, or when the tree is
+//! cut because it accepts pieces again.
 //!
 //! **Invariants**
 //! - Only [`cut_to`] writes runs.
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Where a piece of about so many bytes ends, at one end of `rest`; `None` if that is all of it.
+/// Returns the end of a piece of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
 pub(crate) fn next_border(
     levels: &Levels,
     rest: &KeyBounds,
@@ -68,7 +68,7 @@ pub(crate) fn next_border(
     Ok(None)
 }
 
-/// The levels with a piece in the bottom.
+/// Returns the levels with a piece in the bottom.
 pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
     let mut next = levels.clone();
     next.forget_retained();
@@ -87,14 +87,14 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
     let at = next.bottom.runs_below(&low.bytes());
     let before = at.checked_sub(1).and_then(|before| next.bottom.get(before));
     if before.map(Held::extent).transpose()?.is_some_and(|extent| extent.high > low) {
-        let message = "a tree of a moving keyspace: a run has keys where others are still to be put";
+        let message = "a tree of a moving keyspace: a run has keys in a range still to be filled";
         return Err(Error::new(ErrorKind::Corruption, message));
     }
     next.bottom = put_in_place(&next.bottom, at..at, runs, None, &mut next.next_object)?;
     Ok(next)
 }
 
-/// The levels without runs that have nothing inside `keep`.
+/// Returns the levels without runs that have nothing inside `keep`.
 pub(crate) fn without_outside(levels: &Levels, keep: &KeyBounds) -> Result<Levels> {
     let (mut next, keep) = (levels.clone(), Bounds::from(keep));
     next.forget_retained();
@@ -115,13 +115,13 @@ fn restricted(component: &Component, keep: &Bounds, next_object: &mut u64) -> Re
     let kept = component.splice(behind, Vec::new(), next_object)?;
     let Some(low) = &keep.low else { return Ok(kept) };
     let kept = kept.from(Some(low), next_object)?;
-    // Of long keys it is known only now that the first run ends before its fence.
+    // With long keys, only now is it known that the first run ends before its fence.
     let extent = kept.get(0).map(Held::extent).transpose()?;
     let is_nothing = extent.is_some_and(|Extent { low, high }| high <= low);
     kept.splice(0..usize::from(is_nothing), Vec::new(), next_object)
 }
 
-/// The levels in which nothing outside `keep` counts.
+/// Returns the levels in which nothing outside `keep` counts.
 pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &KeyBounds) -> Result<Levels> {
     let mut next = without_outside(levels, keep)?;
     let Some(high) = Bounds::from(keep).high else { return Ok(next) };

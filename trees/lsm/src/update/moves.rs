@@ -1,12 +1,12 @@
-//! What goes down: how far a level is emptied, and flushes that come in.
+//! Moves: how far a level is emptied, and where flushes go.
 //!
-//! A level is emptied in the order of keys. A move takes everything before a border, out of all sequences
-//! that are emptied. The border is where a run of the destination begins, so that none of those is written
-//! twice; a run of the upper level that it cuts keeps what lies behind it. Only where so much would go into
-//! one run of the destination that the update would take far longer than others, is that one cut too.
+//! A level is emptied in key order. A move takes everything before a border, out of all sequences being
+//! emptied. The border is the start of a run of the destination, so that no run is written twice; an upper
+//! run that crosses it keeps its entries after it. A run of the destination is only cut if so much would go
+//! into it that the update would take far longer than others.
 //!
 //! **Invariants**
-//! - What is written ends at the border: behind it the sources are older than what is yet to come down.
+//! - The output ends at the border: the sources behind it are older than data yet to be moved down.
 
 use std::{ops::Range, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// A merge of updates is cut at no more places than this.
+/// Maximum number of places at which a merge of updates may be cut.
 const CUTS_MAX: usize = 32;
 
 impl Levels {
@@ -47,12 +47,12 @@ impl Levels {
         }
     }
 
-    /// How high above the bottom a level is.
+    /// Height of a level above the bottom.
     pub(crate) fn height_of(&self, level: usize) -> Height {
         if level + 1 < self.levels.len() { Height::Upper } else { Height::Next }
     }
 
-    /// The sequence that changes.
+    /// Returns the sequence that changes.
     pub(crate) fn component_at(&self, place: Place) -> Component {
         let first = |level: usize| self.levels.get(level).and_then(|level| level.filling.first());
         match place {
@@ -66,8 +66,8 @@ impl Levels {
         }
     }
 
-    /// Makes as many levels as there should be, and hands over those that are full; the lowest first, because
-    /// it is only after that that the one above it can be emptied into it.
+    /// Creates missing levels, and hands over those that are full. The lowest comes first, because only then
+    /// can the one above it be emptied into it.
     pub(crate) fn hand_over(&mut self, options: &LsmOptions) {
         self.drop_empty();
         let capacities = &options.capacities(&self.to_bytes());
@@ -81,7 +81,7 @@ impl Levels {
         }
     }
 
-    /// Where the entries of an update go.
+    /// Plans where the entries of an update go.
     pub(crate) fn plan_update(
         &mut self,
         updates: &Arc<dyn Updates>,
@@ -100,7 +100,7 @@ impl Levels {
         self.plan_newest(updates, joined, options)
     }
 
-    /// The merge of updates with the bottom.
+    /// Plans a merge of updates with the bottom.
     fn plan_into_bottom(&self, updates: &Arc<dyn Updates>, options: &LsmOptions) -> Result<Destination> {
         let range = 0..self.bottom.len();
         let layers = vec![MergeLayer::Updates(Arc::clone(updates)), own_layer(&self.bottom, range.clone())];
@@ -119,7 +119,7 @@ impl Levels {
         Ok(destination)
     }
 
-    /// The merge of updates with the newest so many sequences of level 1.
+    /// Plans a merge of updates with the newest `joined` sequences of level 1.
     fn plan_newest(
         &self,
         updates: &Arc<dyn Updates>,
@@ -142,8 +142,8 @@ impl Levels {
         Ok(destination)
     }
 
-    /// A flush alone has no borders of runs where it could be cut for several workers: those of the bottom
-    /// say about where its keys are, and where these are few it says so itself.
+    /// Adds cuts for several workers. A flush alone has no run borders: those of the bottom show about where
+    /// its keys are; if they are few, the updates' own borders are used.
     fn add_cuts(&self, cells: &mut [Cell], updates: &Arc<dyn Updates>) {
         for cell in cells {
             let Cell::Merge(merge) = cell else { continue };
@@ -170,7 +170,7 @@ impl Levels {
         }
     }
 
-    /// Moves about so much of what a level empties into the next one; `None` if there is nothing to move.
+    /// Plans a move of about `amount` from a level into the next one; `None` if there is nothing to move.
     pub(crate) fn plan_move(
         &self,
         level: usize,
@@ -203,7 +203,7 @@ impl Levels {
         Ok(Some(destination))
     }
 
-    /// The levels once the runs of a destination are written.
+    /// Installs the written runs of a destination.
     pub(crate) fn install(&mut self, destination: Destination, runs: Vec<Held>) -> Result<()> {
         let Destination { place, range, cells, border, incoming, emptied, .. } = destination;
         let own = self.component_at(place);
@@ -230,7 +230,7 @@ impl Levels {
         Ok(())
     }
 
-    /// Learns how much of what has come into the bottom has replaced something.
+    /// Measures the fraction of overwrites among entries that came into the bottom.
     fn note_bottom(&mut self, cells: &[Cell], own: &Component, changed: &Component, incoming: u64) {
         let is_merge = cells.iter().any(|cell| matches!(cell, Cell::Merge(_) | Cell::Pages(..)));
         let dropped = (own.bytes() + incoming).saturating_sub(changed.bytes());
@@ -253,7 +253,7 @@ fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {
     consumed.flatten().collect()
 }
 
-/// The first key that the sequences may hold.
+/// Returns the lower bound of the sequences' first key.
 fn first_key(components: &[Component]) -> Result<Option<Fence>> {
     let mut first: Option<Fence> = None;
     for held in components.iter().filter_map(|component| component.get(0)) {
@@ -263,16 +263,16 @@ fn first_key(components: &[Component]) -> Result<Option<Fence>> {
     Ok(first)
 }
 
-/// How much a move takes.
+/// Size of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Amount {
-    /// About so many bytes go down.
+    /// Approximate bytes to move down.
     pub(crate) bytes: u64,
-    /// It ends where about so many are written.
+    /// Bytes written after which it ends.
     pub(crate) written_max: u64,
 }
 
-/// Where a move of about so much ends; `None` if all goes down.
+/// Returns the end of a move of about `amount`; `None` if everything is moved down.
 fn border_behind(
     emptying: &[Component],
     own: &Component,
@@ -302,7 +302,7 @@ fn border_behind(
             }
         }
         done += bytes;
-        // Sizes are known by pages; a run of the destination may be written for less.
+        // Sizes are known by pages: fewer bytes may still cause a rewrite of a run of the destination.
         if emptying.iter().any(|component| !component.within(&between).is_empty()) {
             let before = at.checked_sub(1).and_then(|before| own.get(before));
             written += bytes + before.map_or(0, |held| held.bytes);
@@ -315,7 +315,7 @@ fn border_behind(
     Ok(None)
 }
 
-/// The first of the runs that are emptied, between two borders, before which about so many bytes begin.
+/// Returns the start of the first emptied run, between two borders, before which about `wanted` bytes begin.
 fn border_between(
     emptying: &[Component],
     between: &Bounds,
@@ -339,7 +339,7 @@ fn border_between(
     Ok(None)
 }
 
-/// Runs as parts of a sequence that covers nothing.
+/// Wraps runs as parts of a sequence without covered ranges.
 pub(crate) fn held_runs(runs: Vec<FencedRun>) -> Vec<Held> {
     let held = |fenced: FencedRun| Held { bytes: fenced.run.reference().user_bytes, fenced, cover: None };
     runs.into_iter().map(held).collect()

@@ -1,13 +1,13 @@
-//! Planning a merge: which runs stay as they are, and what is written anew from which of them, without
-//! reading an entry where sizes say enough.
+//! Planning a merge: which runs stay as they are, and which are rewritten together, without reading an entry
+//! if sizes suffice.
 //!
-//! A run that no other layer has anything among stays where it is, or comes down as it is (a trivial move).
-//! Between such runs everything is merged.
+//! A run that overlaps no entry of another layer stays as it is, or is moved down as it is (a trivial move).
+//! Everything between such runs is merged.
 //!
 //! **Invariants**
 //! - Cells are disjoint and in key order.
-//! - What is written is as new as the newest of its sources, and that is a source from above: what lies above
-//!   the destination is newer still.
+//! - The output is as new as the newest of its sources, which is a source from above: everything above the
+//!   destination is newer still.
 
 use std::sync::Arc;
 
@@ -20,64 +20,64 @@ use crate::{
     levels::component::{Component, Extent, Held},
 };
 
-/// More than this among the keys of a run means that there is something: sizes are right to a few pages.
+/// Estimated bytes inside a run above which it certainly has some: estimates are accurate to a few pages.
 const SURELY_INSIDE_BYTES: u64 = 64 << 10;
-/// The same as a part of a run.
+/// The same as the inverse of a fraction of a run.
 const SURELY_INSIDE_PARTS: u64 = 32;
-/// What comes to a run may go into its pages if it is no more than one in so many bytes of it.
+/// Incoming entries may go into a run's pages if they are at most one in this many of its bytes.
 const FEW_PARTS: u64 = 2;
 
-/// What lies below a destination, for the keys that are written to it.
+/// What is below a destination, in the range written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
-    /// Older entries may; the destination is so high.
+    /// Possibly older entries, at this height.
     Entries(Height),
-    /// Nothing, but other runs may come to lie there: what is written states what it covers, and keeps its
+    /// Nothing, but other runs may be added there: the output records its covered range, and keeps its
     /// tombstones.
     Nothing,
-    /// Nothing ever will: it is the bottom.
+    /// Nothing, ever: it is the bottom.
     Bottom,
 }
 
-/// A layer that is merged, newest first; the last one is the destination's own.
+/// A layer to merge, newest first; the last one is the destination's own.
 #[derive(Clone, Debug)]
 pub(crate) enum MergeLayer {
     Updates(Arc<dyn Updates>),
     Runs(Vec<Held>),
-    /// Runs of a sequence that changes, and the fence of the run behind them.
+    /// Runs of the sequence to change, and the fence of the run after them.
     Own(Vec<Held>, Option<Fence>),
 }
 
-/// What becomes of a part of the destination.
+/// Planned result for a part of the destination.
 #[derive(Debug)]
 pub(crate) enum Cell {
-    /// The run is part of the destination as it is.
+    /// The run becomes part of the destination as it is.
     Stays(Held),
     Merge(Merge),
-    /// What comes goes into pages of the run, or is merged with all of it where that costs less.
+    /// Incoming entries go into pages of the run, or are merged with all of it if that costs less.
     Pages(Held, Merge),
 }
 
-/// A merge that is to be written.
+/// A merge to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Merge {
     /// Newest first.
     pub(crate) layers: Vec<Layer>,
-    /// The last of them is the destination's own.
+    /// The last layer is the destination's own.
     pub(crate) has_own: bool,
-    /// About how many bytes of entries flow into it.
+    /// Approximate bytes of entries flowing into it.
     pub(crate) bytes: u64,
-    /// The keys that may be in it, and of which it says everything if nothing lies below.
+    /// The keys that may be in it; its covered range if nothing is below.
     pub(crate) bounds: Bounds,
     pub(crate) newest_seqno: Seqno,
     pub(crate) floor: Floor,
-    /// First keys of its sources, with how many bytes begin there: it may be cut there.
+    /// First keys of its sources, each with the bytes that begin there: possible cuts.
     pub(crate) cuts: Vec<(Fence, u64)>,
-    /// Runs of the destination all of which is merged.
+    /// Runs of the destination that are merged completely.
     pub(crate) consumed: Vec<Held>,
 }
 
-/// A run or updates, as far as they are merged.
+/// The merged part of a run or of updates.
 #[derive(Debug)]
 struct Item {
     layer: usize,
@@ -99,8 +99,8 @@ impl Item {
         self.slice(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
     }
 
-    /// Whether it is a run that may become one of the destination as it is: all of it counts, and it has no
-    /// tombstones that would end there.
+    /// Whether it is a run that may move to the destination as it is: all of it counts, and it has no
+    /// tombstones that would be dropped there.
     fn can_come_down(&self, floor: Floor) -> bool {
         self.held.as_ref().is_some_and(|held| {
             let ends = floor == Floor::Bottom && held.run().reference().tombstones > 0;
@@ -108,7 +108,7 @@ impl Item {
         })
     }
 
-    /// The run as a part of the destination. One that comes down stands behind other runs than before.
+    /// Returns the run as a part of the destination. After a move it follows other runs than before.
     fn staying(&self, own: usize) -> Option<Cell> {
         let mut held = self.held.clone()?;
         if self.layer != own {
@@ -150,20 +150,20 @@ impl Items {
         self.layers.iter().flatten()
     }
 
-    /// The items of a layer that overlap an extent.
+    /// Returns the items of a layer that overlap an extent.
     fn overlapping<'a>(&'a self, layer: usize, extent: &'a Extent) -> impl Iterator<Item = &'a Item> {
         let items = &self.layers[layer];
         let from = items.partition_point(|item| item.extent.high <= extent.low);
         items[from..].iter().take_while(|item| item.extent.low < extent.high)
     }
 
-    /// How new the newest source from above is.
+    /// Newest seqno of the sources from above.
     fn newest_from_above(&self) -> Seqno {
         let above = self.layers.len().saturating_sub(1);
         self.layers[..above].iter().flatten().map(|item| item.newest_seqno).max().unwrap_or_default()
     }
 
-    /// Whether no other layer has an entry among the keys of the item.
+    /// Whether no other layer has an entry in the item's range of keys.
     fn is_untouched(&self, item: &Item, options: &LsmOptions) -> Result<bool> {
         let bounds = item.extent.to_bounds();
         let others = || (0..self.layers.len()).filter(|layer| *layer != item.layer);
@@ -204,7 +204,7 @@ fn item_of_updates(layer: usize, updates: &Arc<dyn Updates>, bounds: &Bounds) ->
     })
 }
 
-/// `next`: the fence of the run that follows.
+/// `next`: the fence of the following run.
 fn item_of_run(layer: usize, held: &Held, next: Option<&Fence>, bounds: &Bounds) -> Result<Option<Item>> {
     let extent = held.extent()?;
     if !extent.meets(bounds) {
@@ -230,8 +230,8 @@ fn clipped(extent: Extent, bounds: &Bounds) -> Extent {
     Extent { low, high }
 }
 
-/// What becomes of the destination, whose own runs are the last of the layers, where these are merged within
-/// `bounds`. Reads index pages, and data pages where sizes leave it open whether a run can stay.
+/// Plans the cells of a destination, whose own runs are the last of the layers, for a merge within `bounds`.
+/// Reads index pages, and data pages if sizes do not decide whether a run can stay.
 pub(crate) fn plan_cells(
     layers: &[MergeLayer],
     bounds: &Bounds,
@@ -276,8 +276,8 @@ pub(crate) fn plan_cells(
     Ok(cells)
 }
 
-/// Runs of the bottom to which so little comes that writing pages of them costs less than the runs, each with
-/// the keys that are its own: from its fence to the next one. Those that stay are `staying`.
+/// Returns runs of the bottom with so few incoming entries that writing pages costs less than rewriting the
+/// runs, each with its own range of keys: from its fence to the next one. `staying`: runs that stay.
 fn runs_with_few<'a>(
     items: &'a Items,
     staying: &[&Item],
@@ -293,7 +293,7 @@ fn runs_with_few<'a>(
     for item in &items.layers[own] {
         let (Some(held), Source::Fenced(fenced, next)) = (&item.held, &item.source) else { continue };
         let range = Bounds { low: fenced.low.as_low(), high: next.clone() };
-        // Part of what is the run's own would stay above, and be older than the run says that it is.
+        // A part of the run's own range would stay above, and be older than the run's seqno.
         let reaches_beyond = bounds.high.is_some() && (next.is_none() || next > &bounds.high);
         if reaches_beyond || !item.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
             continue;
@@ -311,7 +311,7 @@ fn runs_with_few<'a>(
     Ok(found)
 }
 
-/// What comes to a run, and the merge of that with all of it.
+/// Returns the cell for entries incoming to a run, with the alternative of merging them with all of it.
 fn pages_cell(items: &Items, item: &Item, range: Bounds, floor: Floor) -> Result<Option<Cell>> {
     let Some(held) = item.held.clone() else { return Ok(None) };
     let inside: Vec<&Item> = items.all().filter(|other| other.extent.meets(&range)).collect();
@@ -319,7 +319,7 @@ fn pages_cell(items: &Items, item: &Item, range: Bounds, floor: Floor) -> Result
     Ok(merge.map(|merge| Cell::Pages(held, Merge { bounds: range, ..merge })))
 }
 
-/// Those that are worth keeping as they are, in key order.
+/// Returns the runs that are worth keeping as they are, in key order.
 fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> Result<Vec<&'a Item>> {
     let newest = items.newest_from_above();
     let own = items.layers.len() - 1;
@@ -328,7 +328,7 @@ fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> R
         let Some(held) = item.held.as_ref().filter(|_| item.is_whole) else { continue };
         let is_own = item.layer == own;
         let is_large = held.bytes >= options.run_bytes / 2;
-        // Merged with what is older, it would make that look newer than what still lies above.
+        // Merged with older entries, it would make those look newer than entries still above.
         let is_newer = is_own && item.newest_seqno > newest;
         let can_stay = is_own || item.can_come_down(floor);
         if (is_large || is_newer) && can_stay && items.is_untouched(item, options)? {
@@ -338,15 +338,15 @@ fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> R
     staying.sort_by(|a, b| a.extent.low.cmp(&b.extent.low));
     debug_assert!(
         staying.is_sorted_by(|a, b| a.extent.high <= b.extent.low),
-        "runs that nothing lies among are disjoint"
+        "runs without foreign entries in their range are disjoint"
     );
     Ok(staying)
 }
 
-/// What becomes of the keys between two runs that stay.
+/// Plans the cells of the keys between two runs that stay.
 fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>> {
     let own = items.layers.len() - 1;
-    // A run that reaches beyond one that stays is cut there.
+    // A run that extends beyond one that stays is cut there.
     let is_inside = |item: &Item| clipped(item.extent.clone(), gap) == item.extent;
     let mut inside = Vec::new();
     for item in items.all().filter(|item| item.extent.meets(gap)) {
@@ -368,7 +368,7 @@ fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>>
     Ok(merge_of(items, &inside, gap, floor)?.map(Cell::Merge).into_iter().collect())
 }
 
-/// The merge of what items have inside `gap`; `None` if that is nothing.
+/// Returns the merge of the items inside `gap`; `None` if there are none.
 fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Result<Option<Merge>> {
     let own = items.layers.len() - 1;
     let (mut layers, mut has_own) = (Vec::new(), false);
@@ -404,7 +404,7 @@ fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Resu
     Ok(Some(Merge { layers, has_own, bytes, bounds, newest_seqno, floor, cuts, consumed }))
 }
 
-/// Fences of runs that stay are greater than all keys of what comes before.
+/// Sets fences of staying runs greater than all preceding keys.
 fn set_fences(cells: &mut [Cell]) -> Result<()> {
     let mut before: Option<Fence> = None;
     for cell in cells {
@@ -422,7 +422,7 @@ fn set_fences(cells: &mut [Cell]) -> Result<()> {
     Ok(())
 }
 
-/// Runs of a component that may hold keys inside bounds.
+/// Returns runs of a component that may hold keys inside bounds.
 pub(crate) fn runs_within(component: &Component, bounds: &Bounds) -> MergeLayer {
     MergeLayer::Runs(component.range(component.within(bounds)).cloned().collect())
 }

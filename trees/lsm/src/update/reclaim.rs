@@ -1,15 +1,16 @@
-//! Winning space in small steps, for a device that is full (decision 0032): what waits above a few runs of
-//! the bottom goes down to them at once, sequences of level 1 that are small become one, or a run that is
-//! partly dead is written anew.
+//! Reclaiming space in small steps on a full device (decision 0032). The data above a few runs of the bottom
+//! is moved down to them at once, small sequences of level 1 are merged, or a run that is partly garbage is
+//! rewritten.
 //!
-//! A move by the rules of the levels brings everything down one level and wins little before the last one.
-//! Here each step needs the space of what it writes, a run of the bottom or a few, and then gives back more
-//! than that where something was removed or overwritten. Of a run of a level above that begins before the
-//! keys of the step, what lies before them is written anew, as old as it was.
+//! A regular move brings everything down one level and frees little before the last one. Here each step needs
+//! space for its output, one or a few runs of the bottom, and then releases more than that if entries were
+//! removed or overwritten. If a run of a level above begins before the keys of the step, its part before them
+//! is rewritten with its old age.
 //!
 //! **Invariants**
-//! - Each step leaves less waiting, fewer runs, or less of what is dead: going on comes to an end.
-//! - Of what waits for a key nothing goes down before something older.
+//! - Each step reduces the data above the bottom, the number of runs, or the garbage: repeating it
+//!   terminates.
+//! - No entry of a key is moved down before an older one.
 
 pub(crate) mod down;
 pub(crate) mod waiting;
@@ -36,39 +37,39 @@ use crate::{
     },
 };
 
-/// A step that wins less than this part of what it writes is not worth it.
+/// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
 const GAIN_PARTS: u64 = 32;
-/// Nor is one that wins less than this, or than a sixteenth of a run.
+/// Minimum gain of a step in bytes; for small runs, a sixteenth of a run.
 const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// A run of which less than this part is dead is not written anew; and if it is about a removal.
+/// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
 const DEAD_PARTS: u64 = 8;
 const DEAD_PARTS_ANY: u64 = 32;
-/// Less than this is no step.
+/// Minimum bytes of a step.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// What a step leaves after which more is taken than before.
+/// Space left by a step after which more space is used than before.
 const REST_BYTES_MAX: u64 = 256 << 10;
-/// Most sequences that are merged at once: each run that is read takes memory.
+/// Maximum number of sequences merged at once: each run read takes memory.
 const PARTS_AT_ONCE: usize = 16;
 
-/// What a step writes anew.
+/// Data that a step rewrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// So many neighbouring runs of the bottom, with what waits for them.
+    /// This many adjacent runs of the bottom, with the entries above them.
     Down {
         first: usize,
         count: usize,
-        /// Of what waits, this many bytes or a little more go there, the first in key order.
+        /// Approximate bytes of entries to move down, the first in key order.
         waiting_max: u64,
     },
-    /// These sequences of level 1, as one.
+    /// These sequences of level 1, merged.
     Parts(Range<usize>),
-    /// A run of a level, without what is dead of it.
+    /// A run of a level, without its garbage.
     Run(RunId),
-    /// Nothing: compaction buffers are given up.
+    /// Nothing: drops compaction buffers.
     Retained,
 }
 
-/// What `reclaim`, which a tree of this family chose, writes anew.
+/// Returns the target of `reclaim`, which a tree of this family picked.
 pub(crate) fn target_of(reclaim: &Reclaim) -> &Target {
     match reclaim.target.of() {
         Some(target) => target,
@@ -76,8 +77,8 @@ pub(crate) fn target_of(reclaim: &Reclaim) -> &Target {
     }
 }
 
-/// About the most space that a step needs that does as little as is worth it. Of each sequence above a run
-/// may be dead for the most part, and is not given back before the next step, or the one after that.
+/// Approximate upper bound on the space of a minimal worthwhile step. In each sequence above, one run may be
+/// mostly garbage without being released before the next step, or the one after that.
 pub(crate) fn bytes_max(levels: &Levels, options: &LsmOptions) -> u64 {
     let part_bytes = options.run_bytes / 2;
     let steps = candidates(levels)
@@ -89,14 +90,14 @@ pub(crate) fn bytes_max(levels: &Levels, options: &LsmOptions) -> u64 {
     steps.max().unwrap_or(0) / 8 * 9 + RUN_OVERHEAD_BYTES + dead_bytes
 }
 
-/// The best of the steps that were offered.
+/// The best of the steps offered.
 struct Choice<'a> {
     limits: &'a ReclaimLimits<'a>,
     gain_min: u64,
     best: Option<Chosen>,
 }
 
-/// The step that is best so far.
+/// The best step so far.
 struct Chosen {
     target: Target,
     space_bytes: u64,
@@ -122,7 +123,7 @@ impl Choice<'_> {
         }
     }
 
-    /// What work that takes so much space has to win.
+    /// Minimum gain of work that takes `space_bytes`.
     fn least_gain(&self, space_bytes: u64) -> u64 {
         match self.limits.least_gain {
             LeastGain::Worthwhile => {
@@ -132,7 +133,7 @@ impl Choice<'_> {
         }
     }
 
-    /// The first that is possible is taken, whatever it wins.
+    /// Takes the first possible step, regardless of its gain.
     fn offer_next(&mut self, target: Target, space_bytes: u64) {
         if self.best.is_none() && self.is_possible(&target, space_bytes) {
             self.best = Some(Chosen { target, space_bytes, gain_bytes: 0 });
@@ -145,7 +146,7 @@ impl Choice<'_> {
     }
 }
 
-/// The step that wins most.
+/// Picks the step with the largest gain.
 pub(crate) fn pick(
     levels: &Levels,
     options: &LsmOptions,
@@ -166,11 +167,11 @@ pub(crate) fn pick(
     }
     offer_pass(&all, limits, rest_bytes, &mut choice);
     offer_joins(&all, options, &mut choice);
-    // For removals alone: what writes fill to the last leaves nothing for what removals need.
+    // Only for deletes: space that writes fill up leaves nothing for deletes.
     if limits.least_gain > LeastGain::Worthwhile {
         offer_parts(levels, options, &mut choice);
     }
-    // A run that is partly dead may be dead altogether once more has gone down.
+    // A run that is partly garbage may become all garbage once more is moved down.
     if choice.best.is_none() {
         offer_partly_dead(levels, &mut choice);
     }
@@ -183,8 +184,8 @@ pub(crate) fn pick(
     Ok(choice.best.map(Chosen::into_reclaim))
 }
 
-/// The first step of a pass over all keys, in their order, if that wins enough in the end. It is the only one
-/// that has nothing to write anew of runs that begin before its keys.
+/// Offers the first step of a pass over all keys in order, if the pass gains enough. It is the only one that
+/// never rewrites parts of runs that begin before its keys.
 fn offer_pass(all: &[Candidate], limits: &ReclaimLimits<'_>, rest_bytes: u64, choice: &mut Choice<'_>) {
     let waits = || all.iter().filter(|candidate| candidate.waits());
     let (mut space_bytes, mut gain_bytes) = (0, 0);
@@ -200,7 +201,7 @@ fn offer_pass(all: &[Candidate], limits: &ReclaimLimits<'_>, rest_bytes: u64, ch
     }
 }
 
-/// Neighbouring runs of the bottom that would be one, with what waits for them.
+/// Offers joins of adjacent runs of the bottom, with the entries above them.
 fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut Choice<'_>) {
     let size = |candidate: &Candidate| candidate.own_bytes + candidate.waiting.bytes;
     let mut first = 0;
@@ -223,8 +224,8 @@ fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut Choice<'_>)
     }
 }
 
-/// Neighbouring sequences of level 1 that take less space as one: small runs are index, filter and footer for
-/// the most part.
+/// Offers merges of adjacent sequences of level 1 that take less space as one: small runs are mostly index,
+/// filter and footer.
 fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut Choice<'_>) {
     let Some(level) = levels.levels.first() else { return };
     let mut count = 2;
@@ -241,13 +242,13 @@ fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut Choice<'_>) {
     }
 }
 
-/// About what of a run counts, in pages.
+/// Approximate live bytes of a run, in pages.
 fn alive_bytes(held: &Held) -> u64 {
     let run = held.run().reference();
     part_of(held.bytes, u64::from(run.data_pages) * PAGE_BYTES, run.user_bytes)
 }
 
-/// Runs above the bottom of which a part lies before their fences.
+/// Offers runs that partly lie before their fences.
 fn offer_partly_dead(levels: &Levels, choice: &mut Choice<'_>) {
     let parts = match choice.limits.least_gain {
         LeastGain::Worthwhile => DEAD_PARTS,
@@ -265,7 +266,7 @@ fn offer_partly_dead(levels: &Levels, choice: &mut Choice<'_>) {
     }
 }
 
-/// The levels after a step.
+/// Executes a step; returns the levels after it.
 pub(crate) fn reclaim(
     levels: &Levels,
     work: &Work,

@@ -1,17 +1,17 @@
-//! What a move leaves in the compaction buffer of the sequence that it goes to (LSbM §4.1, algorithm 1), and
-//! how much all buffers may take.
+//! Additions of a move to the compaction buffer of its destination (LSbM §4.1, algorithm 1), and the limit
+//! on all buffers.
 //!
-//! What came down lies in the buffer as the pieces between the fences of the runs that the move has
-//! replaced, so that what is not in use is given up piece by piece, although much more is moved at once
-//! (LSbM §4.3: the unit of trimming is smaller than that of compaction). Beyond the paper, the replaced runs
-//! stay as well: here most of what queries use lies in the sequence that is rewritten, not in what comes
-//! down. They are the bases of the buffer, and where the sequence had nothing that is said, too.
+//! Incoming data is put into the buffer as pieces, cut at the fences of the replaced runs. So cold pieces are
+//! dropped one by one, although a move is much larger (LSbM §4.3: the unit of trimming is smaller than that
+//! of compaction). Beyond the paper, the replaced runs are retained as well: here queries mostly use the
+//! sequence that is rewritten, not the incoming data. They are the bases of the buffer; ranges where the
+//! sequence had nothing are recorded, too.
 //!
-//! A sequence into which mostly keys come that it has is *frozen*: nothing more is put into its buffer, and
-//! what moves replace of it is forgotten (LSbM §4.1).
+//! A sequence with mostly repeated incoming keys is *frozen*: nothing more is put into its buffer, and pieces
+//! replaced by moves are dropped (LSbM §4.1).
 //!
 //! **Invariants**
-//! - All that came down is put into the buffer, or a barrier in its place; only then is it trimmed.
+//! - All incoming data is put into the buffer, or a barrier in its place; only then is the buffer trimmed.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -31,14 +31,14 @@ use crate::{
     },
 };
 
-/// What is on top of a buffer after a move.
+/// New layers of a buffer after a move.
 struct Arrival {
     /// Newest first.
     layers: Vec<KeptLayer>,
     range: Bounds,
 }
 
-/// One end of a range of keys; `None` lies behind all keys.
+/// Returns the lesser of two upper bounds; `None` is unbounded.
 fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fence> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -46,7 +46,7 @@ fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fen
     }
 }
 
-/// What a run of a sequence, which is followed by one from `next` on, has before `border`, cut at `fences`.
+/// Returns the pieces of a run before `border`, cut at `fences`. `next`: the fence of the following run.
 fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
     let end = least(next, border);
     let first = fences.partition_point(|fence| *fence <= held.fenced.low);
@@ -61,21 +61,21 @@ fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: 
     pieces
 }
 
-/// The same of a run that the move replaces: with what came down it says all that the sequence says.
+/// Returns the same for a replaced run, as bases: with the incoming data they are complete.
 fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> KeptLayer {
     let mut pieces = pieces_of(held, next, border, &[]);
     pieces.iter_mut().for_each(|kept| kept.is_base = true);
     pieces
 }
 
-/// Where `own` had nothing, from `low` up to its first run.
+/// Returns an empty base from `low` up to the first run of `own`, where it had nothing.
 fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<Kept> {
     let high = least(own.get(0).map(|first| &first.fenced.low), border).cloned();
     let is_any = high.as_ref().is_none_or(|high| low < high);
     is_any.then(|| Kept { low: low.clone(), high, run: None, is_base: true, from_memory: None })
 }
 
-/// All of a sequence before `border`.
+/// Returns the pieces of a sequence before `border`.
 fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
     let within = component.within(&Bounds { low: None, high: border.cloned() });
     let mut pieces = KeptLayer::new();
@@ -87,7 +87,7 @@ fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]
     pieces
 }
 
-/// What comes down, newest first, cut at `fences`.
+/// Returns the incoming pieces, newest first, cut at `fences`.
 fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<KeptLayer> {
     let emptied = destination.emptied.and_then(|level| levels.levels.get(level));
     let emptying = emptied.map(|level| &level.emptying[..]).unwrap_or_default();
@@ -96,13 +96,13 @@ fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec
     layers.filter(|layer| !layer.is_empty()).collect()
 }
 
-/// Where the first of the pieces begins.
+/// Returns the lower bound of the first piece.
 fn first_of(layers: &[KeptLayer]) -> Option<Fence> {
     layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min().cloned()
 }
 
 impl Arrival {
-    /// A barrier in the place of what `destination` brings down: its sequence is frozen.
+    /// Returns a barrier in place of the incoming data of `destination`, whose sequence is frozen.
     fn barred(levels: &Levels, destination: &Destination) -> Self {
         let low = first_of(&incoming(levels, destination, &[]));
         let high = destination.border.clone();
@@ -112,7 +112,7 @@ impl Arrival {
         Self { layers, range }
     }
 
-    /// What `destination` brings down, upon what it replaces.
+    /// Returns the incoming pieces of `destination`, above the runs that it replaces.
     fn of(levels: &Levels, destination: &Destination, retained_percent: u32) -> Self {
         let Destination { range, border, cells, .. } = destination;
         let own = levels.component_at(destination.place);
@@ -138,7 +138,7 @@ impl Arrival {
                 continue;
             }
             let next = own.get(at + 1).map(|next| &next.fenced.low);
-            // One that is not in memory may be left out: what lies below says as much of the sequence.
+            // A base that is not in memory may be left out: older layers still agree with the sequence.
             let stored_bytes = held.run().reference().stored_bytes();
             if stored_bytes <= room {
                 let before = replaced.len();
@@ -154,7 +154,7 @@ impl Arrival {
 }
 
 impl Levels {
-    /// As [`Levels::install`], and keeps what was merged in the compaction buffer.
+    /// Like [`Levels::install`]; also keeps the merged runs in the compaction buffer.
     pub(crate) fn install_retaining(
         &mut self,
         destination: Destination,
@@ -187,7 +187,7 @@ impl Levels {
         Ok(())
     }
 
-    /// Learns how much of what a move brings repeats keys that its destination has; whether that is frozen.
+    /// Measures the fraction of repeated keys of a move; returns whether its destination is frozen.
     fn note_inflow(&mut self, destination: &Destination) -> bool {
         let own = self.component_at(destination.place);
         let own_ids: BTreeSet<RunId> =
@@ -221,25 +221,25 @@ impl Levels {
         }
     }
 
-    /// Gives all buffers up, with what was seen for them.
+    /// Drops all buffers and their measurements.
     pub(crate) fn forget_retained(&mut self) {
         self.levels.iter_mut().for_each(|level| level.repeats = Repeats::default());
         self.bottom_repeats = Repeats::default();
         self.components_mut().for_each(|component| component.set_buffer(None));
     }
 
-    /// Whether compaction buffers have runs that were found damaged.
+    /// Whether compaction buffers have runs that are known to be damaged.
     pub(crate) fn has_damaged_retained(&self) -> bool {
         self.components().filter_map(Component::buffer).any(|buffer| buffer.has_damage())
     }
 
-    /// Most bytes that buffers may take.
+    /// Limit on the bytes of buffers.
     fn retained_bytes_max(&self, retained_percent: u32) -> u64 {
         let stored = self.live_runs().map(|held| held.run().reference().stored_bytes()).sum::<u64>();
         stored / 100 * u64::from(retained_percent)
     }
 
-    /// Gives up what is not in use any more, and the oldest of what is too much.
+    /// Drops cold pieces, and the oldest ones beyond the limit.
     pub(crate) fn trim_retained(&mut self, retained_percent: u32) {
         if retained_percent == 0 {
             return self.forget_retained();
@@ -260,7 +260,7 @@ impl Levels {
         self.next_object = next_object;
     }
 
-    /// Bytes on the device of runs that only buffers hold.
+    /// Bytes on the device of runs that are only in buffers.
     pub(crate) fn retained_only_bytes(&self) -> u64 {
         let mut retained = self.retained_runs();
         if !retained.is_empty() {

@@ -1,12 +1,12 @@
-//! When tombstones above the bottom are worth a move: as plain arithmetic over runs.
+//! When tombstones above the bottom are worth a move: plain arithmetic over runs.
 //!
-//! A tombstone ends, with what it deletes, where it meets the bottom. To get there, all that lies above the
-//! bottom with it is moved, and the runs of the bottom among which its level has keys are written anew. So a
-//! level of tombstones is emptied ahead of time only if what is saved is a fair part of what is written. If
-//! it is not, the level is emptied when it is full, as any other (decision 0060).
+//! A tombstone is dropped, with the entries it deletes, when it reaches the bottom. For that, everything else
+//! above the bottom is moved with it, and the runs of the bottom that overlap its level are rewritten. So a
+//! level of tombstones is emptied early only if the savings are a fair fraction of the bytes written.
+//! Otherwise the level is emptied when it is full, like any other (decision 0060).
 //!
 //! **Invariants**
-//! - What is taken for written is no less than what is, but for runs that come down as they are.
+//! - The estimate of bytes written is an upper bound, except for runs moved down as they are.
 
 use std::ops::Range;
 
@@ -20,33 +20,32 @@ use crate::{
     },
 };
 
-/// What is written may be so many times what it saves …
+/// Maximum ratio of bytes written to bytes saved …
 const WORTH: u64 = 4;
-/// … or this, while nothing else is to be done.
+/// … and while there is nothing else to do.
 const WORTH_IF_IDLE: u64 = 16;
-/// A tombstone has a quarter of the entries of a sequence that is worth a look.
+/// A sequence is considered if at least one in this many entries is a tombstone.
 const HEAVY_PART: u64 = 4;
-/// Bytes of a tombstone itself, at least.
+/// Minimum size of a tombstone itself, in bytes.
 const TOMBSTONE_BYTES: u64 = 8;
-/// A move for the sake of tombstones ends where it has written so much, the runs of its destination included;
-/// where runs are small, so many of them.
+/// Write limit of a tombstone move, with the runs of its destination; if runs are small, in runs.
 const WRITTEN_MAX: u64 = 32 << 20;
 const WRITTEN_RUNS: u64 = 16;
 
-/// A level to be emptied for the sake of tombstones.
+/// A level to empty because of its tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorthMoving {
     pub(crate) level: usize,
-    /// About how many bytes end with them.
+    /// Approximate bytes dropped by the move.
     pub(crate) saved_bytes: u64,
 }
 
-/// How much a move for the sake of tombstones writes at most, but for a run.
+/// Write limit of a tombstone move, exceeded by at most a run.
 pub(crate) fn written_max(options: &LsmOptions) -> u64 {
     WRITTEN_MAX.min(options.run_bytes * WRITTEN_RUNS)
 }
 
-/// The level to be emptied next because of tombstones that are worth it.
+/// Picks the next level to empty because its tombstones are worth it.
 pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> {
     let emptying = levels.levels.iter().rposition(Level::is_emptying);
     let worth = if is_idle { WORTH_IF_IDLE } else { WORTH };
@@ -72,7 +71,7 @@ fn tombstones(component: &Component) -> u64 {
     count(component, |held| held.run().reference().tombstones)
 }
 
-/// The sequences of a level of which a quarter or more are tombstones.
+/// Returns the sequences of a level in which a quarter or more of the entries are tombstones.
 fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
     level.filling.iter().chain(&level.emptying).filter(|component| {
         let tombstones = tombstones(component);
@@ -81,7 +80,7 @@ fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
     })
 }
 
-/// `above`, and the bytes of the bottom among which a level has keys; not much more than `most` are counted.
+/// Adds to `above` the bytes of the bottom that overlap a level; counting stops soon after `most`.
 fn rewritten_bytes(levels: &Levels, level: &Level, above: u64, most: u64) -> u64 {
     let mut written = above;
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -94,7 +93,7 @@ fn rewritten_bytes(levels: &Levels, level: &Level, above: u64, most: u64) -> u64
             Bounds { low: Some(keys.first().to_vec().into()), high: Some(behind(keys.last()).into()) };
         let within = levels.bottom.within(&bounds);
         let mut from = within.start;
-        // What several runs lie among is written once. Runs of a sequence come in the order of keys.
+        // Runs below several upper runs are written once. Runs of a sequence come in key order.
         for range in &ranges {
             if range.contains(&from) {
                 from = range.end;

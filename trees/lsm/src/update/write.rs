@@ -1,11 +1,11 @@
-//! Writing what was planned: each merge by one streaming merge of everything that flows into it, or by
-//! several, of keys that follow each other, which workers do at once (fork/join).
+//! Executing a plan: each merge is written by one streaming merge of all its inputs, or by several, of
+//! consecutive ranges, in parallel (fork/join).
 //!
 //! **Invariants**
-//! - Tombstones are dropped when, and only when, a run of the bottom is written. One that would be empty by
-//!   that keeps the first of them: its run says that the rest is gone.
-//! - A written run is as new as the newest of the sources of its merge, wherever that was cut.
-//! - Nothing is written of keys that are not the tree's: its runs may still have some (`migrate.rs`).
+//! - Tombstones are dropped if and only if a run of the bottom is written. A run that would become empty
+//!   keeps the first of them: it records that the rest is gone.
+//! - A written run is as new as the newest source of its whole merge, wherever that was cut.
+//! - Nothing is written outside the tree's range of keys; its runs may still have such keys (`migrate.rs`).
 
 use testudo_base::{
     Cursor, DropSink, Entry, Error, ErrorKind, Kind, MergeDrops, PAGE_BYTES, Result, Seqno,
@@ -29,12 +29,12 @@ use crate::{
     },
 };
 
-/// Parts for each worker: some slack, so that the workers end together although sizes are estimates.
+/// Parts per worker: slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
-/// A page of its own costs more than one that is written among others.
+/// A separately written page costs more than one written as part of a run.
 const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
 
-/// What one worker writes.
+/// Input of one worker.
 #[derive(Debug)]
 struct Piece {
     layers: Vec<Layer>,
@@ -46,32 +46,32 @@ struct Piece {
     has_own: bool,
 }
 
-/// What a piece has become.
+/// Output of a piece.
 #[derive(Debug, Default)]
 struct PieceRuns {
     runs: Vec<Held>,
     inflow: Inflow,
 }
 
-/// What comes to a run of the bottom, for one worker.
+/// Page updates of a run of the bottom, for one worker.
 #[derive(Debug)]
 struct PagesCell {
     held: Held,
-    /// Of all of the run, should that cost less.
+    /// The merge with the whole run, in case that costs less.
     merge: Merge,
     bytes_max: u64,
 }
 
-/// Where the runs of a piece are put.
+/// Slot for the runs of a piece.
 type PieceResult = Arc<Mutex<Option<Result<PieceRuns>>>>;
 
-/// What becomes of a cell.
+/// Result of a cell.
 enum Written {
     Stays(Held),
     Pieces(Vec<PieceResult>),
 }
 
-/// The runs of each destination, in key order; each learns what has come to it.
+/// Writes the runs of each destination, in key order, and sets its counts of incoming keys.
 pub(crate) fn write_all(
     destinations: &mut [Destination],
     work: &Work,
@@ -84,7 +84,7 @@ pub(crate) fn write_all(
     };
     let total = merges().map(bytes_of).sum::<u64>();
     work.progress.expect(total);
-    // A single worker cuts too, so that tests which do everything in one thread see what the others see.
+    // A single worker cuts too, so that single-threaded tests exercise the same code.
     let workers = u64_of(work.executor.workers()).max(2);
     let all_bytes = work.bytes_with_values(total);
     let bytes_max = all_bytes.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
@@ -124,14 +124,14 @@ pub(crate) fn write_all(
         }
         results.push(cells);
     }
-    // The longest first, so that the workers end together.
+    // Longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
     let inflows = destinations.iter_mut().map(|destination| &mut destination.inflow);
     results.into_iter().zip(inflows).map(|(cells, inflow)| joined(cells, inflow)).collect()
 }
 
-/// The runs of one destination.
+/// Collects the runs of one destination.
 fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<Held>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut runs = Vec::new();
@@ -150,13 +150,13 @@ fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<Held>> {
     Ok(runs)
 }
 
-/// Puts what comes to a run into its pages, or writes the run anew.
+/// Writes incoming entries into the pages of a run, or rewrites the run.
 fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
     let PagesCell { held, mut merge, bytes_max } = cell;
     let keys = Bounds::from(&work.keys);
-    // What the run has beyond the keys that are the tree's would be written with its pages. And one that says
-    // of keys beyond its fences what there was of them would say it of what has come there since.
-    // One that has given keys away would say that it is newer than those who have them now.
+    // The run's keys outside the tree's range would be written with its pages. A run whose cover extends
+    // beyond its fences would claim completeness for newer keys there. A run that has given keys away would
+    // claim to be newer than the runs that have them now.
     let is_inside = !held.fenced.is_clipped()
         && merge.bounds.intersection(&keys) == merge.bounds
         && held.cover.as_ref().is_none_or(|cover| cover.intersection(&merge.bounds) == *cover);
@@ -186,7 +186,7 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Pie
     Ok(written)
 }
 
-/// The pieces of a merge, in key order, each about `bytes_max` at most as far as its sources allow that.
+/// Returns the pieces of a merge, in key order, each at most about `bytes_max`, as far as its sources permit.
 fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
     let Merge { bounds, newest_seqno, floor, .. } = merge;
     let borders = borders_of(merge, bytes_max);
@@ -212,7 +212,7 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Where a merge is cut, by where its sources begin and how many bytes begin there.
+/// Returns the keys at which a merge is cut, by the first keys of its sources and the bytes that begin there.
 fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
     let count = merge.bytes.div_ceil(bytes_max.max(1));
     let all: u64 = merge.cuts.iter().map(|(_, bytes)| bytes).sum();
@@ -261,7 +261,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
         && floor == Floor::Bottom
         && let Some(key) = first
     {
-        // Not even a tombstone is left to say that nothing is.
+        // No tombstone is left to record that the range is empty.
         let mut runs = RunSequence::new(work, origin, bounds.to_keys(), None)?;
         let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
         runs.push(&tombstone)?;
@@ -279,14 +279,14 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
     Ok(PieceRuns { runs: held.collect(), inflow })
 }
 
-/// What goes into a merge.
+/// Properties of a merge's input.
 struct Entering<'a> {
-    /// Bytes of a run.
+    /// Target bytes of a run.
     target: u64,
-    /// About how many bytes.
+    /// Approximate bytes of input.
     bytes: u64,
     has_own: bool,
-    /// Where what comes from above is counted, if it is.
+    /// Counters for the keys from above, if they are counted.
     counted: Option<&'a mut Inflow>,
 }
 
@@ -298,7 +298,7 @@ fn count_inflow<C: Cursor>(merge: &MergeCursor<C, MergeDrops>, has_own: bool, in
     }
 }
 
-/// Writes all entries of a merge; returns how many of the bytes that it passed were reported as progress.
+/// Writes all entries of a merge; returns the number of passed bytes that were reported as progress.
 fn write_entries<C: Cursor>(
     merge: &mut MergeCursor<C, MergeDrops>,
     runs: &mut RunSequence<'_>,
@@ -327,7 +327,7 @@ fn write_entries<C: Cursor>(
         if open_bytes < PAGE_BYTES || open_bytes + PAGE_BYTES <= target {
             continue;
         }
-        // A rest that is not worth a run goes to the run before it.
+        // A remainder too small for its own run goes to the run before it.
         let passed = merge.passed_bytes().saturating_sub(runs.outlying_bytes());
         let left = incoming.saturating_sub(passed);
         if left > target / 2 || open_bytes >= target * 3 / 2 {

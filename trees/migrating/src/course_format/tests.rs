@@ -6,7 +6,7 @@ fn courses() -> Vec<Course> {
 }
 
 #[test]
-fn a_course_decodes_to_what_it_was() {
+fn a_course_round_trips() {
     for course in courses() {
         assert_eq!(Course::decode(&course.encode()).unwrap(), course);
     }

@@ -14,7 +14,7 @@ use bed::{Batch, Bed, Family, random_batch};
 /// Small enough that a few thousand records are many pieces.
 const SMALL: [Family; 3] = [Family::turtle(4096, 4), Family::splinter(8192, 8), Family::leveled(4096, 3, 2)];
 
-/// Updates, jobs in two halves, turns, reopening and reclaiming, in any order.
+/// Updates, two-phase jobs, turns, reopening and reclaiming, in random order.
 fn random_script(seed: u64, from: Family, to: Family) -> u32 {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(from);
@@ -61,19 +61,19 @@ fn random_script(seed: u64, from: Family, to: Family) -> u32 {
 }
 
 #[test]
-fn a_moving_tree_answers_as_a_map_does_and_so_do_its_runs_alone() {
+fn a_migrating_tree_and_its_runs_alone_match_a_map() {
     let mut turns = 0;
     for seed in 0..4 {
         for (from, to) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
             turns += random_script(seed, SMALL[from], SMALL[to]);
         }
     }
-    assert!(turns >= 16, "scripts turn round: {turns}");
+    assert!(turns >= 16, "scripts have {turns} turns");
 }
 
-/// What is moved is written once, and nothing else is.
+/// Only the moved data is written, and only once.
 #[test]
-fn space_stays_bounded_and_all_of_it_is_given_back() {
+fn space_stays_bounded_and_is_released_completely() {
     let mut random = SplitMix::new(9);
     for (from, to) in [(0, 2), (2, 0)] {
         let mut bed = Bed::new(SMALL[from]);
@@ -97,7 +97,7 @@ fn space_stays_bounded_and_all_of_it_is_given_back() {
 }
 
 #[test]
-fn an_empty_tree_moves_and_turns() {
+fn an_empty_tree_migrates_and_turns() {
     for (from, to) in [(0, 2), (2, 0)] {
         let mut bed = Bed::new(SMALL[from]);
         bed.move_to(SMALL[to]);
@@ -111,7 +111,7 @@ fn an_empty_tree_moves_and_turns() {
 }
 
 #[test]
-fn a_piece_that_was_overtaken_is_not_installed() {
+fn an_overtaken_piece_is_not_installed() {
     let mut random = SplitMix::new(3);
     let mut bed = Bed::new(SMALL[0]);
     (0..6).for_each(|_| bed.apply(random_batch(&mut random, 400, 0)));
@@ -123,9 +123,9 @@ fn a_piece_that_was_overtaken_is_not_installed() {
     bed.check(&mut random);
 }
 
-/// Objects of a moving tree that are cut short, repeated or missing are damage, never a tree.
+/// Truncated, repeated or missing objects of a migrating tree are reported as damage.
 #[test]
-fn objects_that_contradict_each_other_are_refused() {
+fn contradictory_objects_are_refused() {
     let mut random = SplitMix::new(5);
     let mut bed = Bed::new(SMALL[0]);
     (0..8).for_each(|_| bed.apply(random_batch(&mut random, 300, 0)));

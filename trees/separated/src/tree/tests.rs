@@ -85,7 +85,7 @@ impl Cursor for VecCursor {
     }
 }
 
-/// A tree, its durable objects, and what it should answer.
+/// A tree, its durable objects, and its expected contents.
 struct Bed {
     family: Family,
     work: Work,
@@ -94,13 +94,13 @@ struct Bed {
     references: BTreeMap<ExtentSpan, i32>,
     model: BTreeMap<Vec<u8>, Vec<u8>>,
     sealed: Seqno,
-    /// How many segments were rewritten.
+    /// Number of rewritten segments.
     rewritten: u32,
-    /// Transient segments that it has had.
+    /// All transient segments seen.
     transient: BTreeSet<RunId>,
 }
 
-/// Keys are short: values of 32 bytes and more are medium, of 600 and more large.
+/// Keys are short: values from 32 bytes are medium, from 600 large.
 fn three_classes() -> Placement {
     Placement::hybrid().with_small_ratio(1.0).unwrap()
 }
@@ -128,7 +128,7 @@ impl Bed {
         Self { family, work, tree, objects, references, model, sealed, rewritten, transient }
     }
 
-    /// Does what the edit says, and checks the references that it states.
+    /// Applies the changes of the edit, and checks its reference counts.
     fn publish(&mut self, edit: TreeEdit) {
         let mut deltas = Vec::new();
         for change in edit.changes {
@@ -207,7 +207,7 @@ impl Bed {
         self.publish(edit.unwrap());
     }
 
-    /// What the tree answers: values, whatever lies below.
+    /// Checks the tree's answers: values, wherever they are.
     fn check(&self) {
         let value_of = |entry: &Entry<'_>| match entry.kind {
             Kind::Value => Some(entry.value.to_vec()),
@@ -241,7 +241,7 @@ impl Bed {
         self.check_dead_values();
     }
 
-    /// The values to which entries refer are all that live.
+    /// Checks that exactly the values to which entries refer are live.
     fn check_dead_values(&self) {
         let (objects, _) = split_objects(self.objects.clone());
         let layout = match self.family {
@@ -278,7 +278,7 @@ impl Bed {
         self.rewritten += u32::from(job.target.of::<Target>().is_some());
         let prepared = self.tree.prepare(&self.work, &job).unwrap();
         let edit = self.tree.install(&self.work, prepared).unwrap();
-        self.publish(edit.expect("nothing came in between"));
+        self.publish(edit.expect("no update in between"));
         true
     }
 }
@@ -303,7 +303,7 @@ fn open(family: Family, placement: Placement, work: &Work, objects: &Objects) ->
 const FAMILIES: [Family; 3] = [Family::BeTree(Policy::Turtle), Family::BeTree(Policy::Splinter), Family::Lsm];
 
 #[test]
-fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
+fn exactly_the_unreferenced_values_are_garbage_in_every_family() {
     let two_levels = three_classes().with_in_place_levels(2).unwrap();
     let placements = [Placement::separate(), three_classes(), two_levels];
     let beds = FAMILIES.into_iter().flat_map(|family| placements.map(|placement| (family, placement)));
@@ -341,10 +341,10 @@ fn exactly_the_values_to_which_nothing_refers_are_dead_in_every_family() {
 }
 
 #[test]
-fn transient_segments_die_as_their_values_come_to_the_bottom() {
+fn transient_segments_are_freed_as_their_values_reach_the_bottom() {
     for family in FAMILIES {
         let mut random = SplitMix::new(3);
-        // All values but the shortest are medium.
+        // All values except the shortest are medium.
         let placement = Placement::inline().with_small_ratio(1.0).unwrap();
         let mut bed = Bed::new(family, placement);
         for _ in 0..100 {
@@ -361,9 +361,9 @@ fn transient_segments_die_as_their_values_come_to_the_bottom() {
     }
 }
 
-/// What waits in a tree of references is little, for each of them may keep a long value from being dead.
+/// Few references are buffered, because each may keep a long garbage value live.
 #[test]
-fn values_that_were_overwritten_are_soon_known_to_be_dead() {
+fn overwritten_values_soon_count_as_garbage() {
     for family in FAMILIES {
         let mut random = SplitMix::new(6);
         let mut bed = Bed::new(family, Placement::separate());
@@ -395,12 +395,11 @@ fn values_that_were_overwritten_are_soon_known_to_be_dead() {
             most = most.max(counted_as_living / (3000.0 * 2000.0));
         }
         bed.check();
-        assert!(most < 1.25, "{family:?}: {most} of what lives");
+        assert!(most < 1.25, "{family:?}: {most} of the live bytes");
     }
 }
 
-/// Bytes of medium values that are outside, summed up over so many rounds of updates, each of so many of
-/// `keys`.
+/// Bytes of medium values outside, summed over rounds of updates.
 fn bytes_outside(
     family: Family,
     seed: u64,
@@ -423,9 +422,9 @@ fn bytes_outside(
 }
 
 #[test]
-fn less_lies_outside_where_two_levels_have_medium_values_in_place() {
-    // Keys are long, so that a reference takes about as much as a pair: trees go by the sizes of what they
-    // merge.
+fn two_in_place_levels_leave_fewer_values_outside() {
+    // Keys are long, so that a reference is about as large as a pair: trees decide by the sizes of merged
+    // entries.
     let pair = |n: u64, round| (format!("{n:04}{}", "k".repeat(60)).into_bytes(), vec![round; 40]);
     for family in FAMILIES {
         let [one, two] = [1, 2].map(|levels| {
@@ -437,19 +436,19 @@ fn less_lies_outside_where_two_levels_have_medium_values_in_place() {
 }
 
 #[test]
-fn less_lies_outside_where_levels_are_sized_by_pairs() {
-    // A reference takes a sixth of such a pair.
+fn levels_sized_by_pairs_leave_fewer_values_outside() {
+    // A reference takes a sixteenth of such a pair.
     let pair = |n: u64, round| (format!("{n:08}").into_bytes(), vec![round; 120]);
     let [by_references, by_pairs] = [false, true].map(|sizes_of_pairs| {
         let placement = Placement::inline().with_sizes_of_pairs(sizes_of_pairs);
-        // When levels are handed over differs: from 0.67 to 0.84 with these seeds.
+        // Handover times differ: ratios from 0.67 to 0.84 with these seeds.
         (4..10).map(|seed| bytes_outside(Family::Lsm, seed, placement, (80, 100, 6000), pair)).sum::<u64>()
     });
     assert!(by_pairs * 20 < by_references * 17, "{by_references} bytes by references, {by_pairs} by pairs");
 }
 
 #[test]
-fn a_state_that_is_held_keeps_its_values() {
+fn a_held_state_keeps_its_values() {
     for family in FAMILIES {
         let mut random = SplitMix::new(5);
         let mut bed = Bed::new(family, three_classes());
@@ -467,7 +466,7 @@ fn a_state_that_is_held_keeps_its_values() {
 }
 
 #[test]
-fn values_that_die_while_their_segment_is_rewritten_are_dead_afterwards() {
+fn values_overwritten_during_a_rewrite_are_garbage_afterwards() {
     for family in FAMILIES {
         let mut random = SplitMix::new(8);
         let mut bed = Bed::new(family, Placement::separate());
@@ -490,7 +489,7 @@ fn values_that_die_while_their_segment_is_rewritten_are_dead_afterwards() {
 }
 
 #[test]
-fn updates_count_as_what_stays_with_their_keys() {
+fn separated_updates_have_the_size_that_stays_with_the_keys() {
     let mut random = SplitMix::new(11);
     let mut bed = Bed::new(Family::Lsm, Placement::separate());
     let plain = loop {
@@ -516,7 +515,7 @@ fn updates_count_as_what_stays_with_their_keys() {
     let parts = updates.bytes_between(None, Some(middle)) + updates.bytes_between(Some(middle), None);
     assert!(parts.abs_diff(updates.bytes()) <= 2, "{parts}");
     let one = updates.bytes_between(Some(&keys[0]), Some(&keys[1]));
-    assert!(one > 0, "an entry counts for something");
+    assert!(one > 0, "an entry has a size");
     let inline = SeparatedUpdates::new(plain, Placement::inline()).unwrap();
     assert_eq!(inline.outlying_bytes(), 0);
 }

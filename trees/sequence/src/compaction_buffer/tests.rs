@@ -22,7 +22,7 @@ fn range(low: &str, high: &str) -> Bounds {
 }
 
 #[test]
-fn what_comes_lands_upon_what_is_there_and_no_higher() {
+fn new_pieces_go_into_the_lowest_possible_layer() {
     let old = [layer(&[("m", "p")]), layer(&[("a", "c"), ("m", "z")])];
     let above = stacked(&old, vec![layer(&[("n", "o")])], &range("n", "o"));
     assert_eq!(shown(&above), ["n..o", "m..p", "a..c m..z"]);
@@ -35,7 +35,7 @@ fn what_comes_lands_upon_what_is_there_and_no_higher() {
 }
 
 #[test]
-fn a_key_is_in_the_piece_that_covers_it() {
+fn find_in_returns_the_piece_that_covers_the_key() {
     let pieces = layer(&[("b", "d"), ("d", "f"), ("k", "-")]);
     let low_of = |key: &str| find_in(&pieces, key.as_bytes()).map(|kept| kept.low.to_vec());
     assert_eq!(low_of("a"), None);
@@ -46,7 +46,7 @@ fn a_key_is_in_the_piece_that_covers_it() {
 }
 
 #[test]
-fn barriers_with_no_run_below_them_go() {
+fn barriers_with_no_run_below_are_removed() {
     assert!(tidied(vec![layer(&[("a", "b"), ("b", "c")]), layer(&[("a", "z")])]).is_empty());
 }
 
@@ -55,18 +55,18 @@ fn bases(pieces: &[(&str, &str)]) -> KeptLayer {
 }
 
 #[test]
-fn a_buffer_has_all_of_a_range_whose_bases_lie_above_barriers() {
+fn a_range_is_complete_if_its_bases_are_above_barriers() {
     let layers = vec![layer(&[("k", "m")]), bases(&[("a", "f")]), bases(&[("d", "p")]), layer(&[("t", "z")])];
     let buffer = CompactionBuffer { id: ObjectId(1), layers };
     let has_all = |low: &str, high: &str| buffer.all_within(&range(low, high)).is_some();
     assert!(has_all("a", "f") && has_all("b", "c"), "one base");
-    assert!(has_all("a", "k"), "what one base leaves open the next one has");
-    assert!(!has_all("a", "l") && !has_all("k", "m") && !has_all("l", "n"), "a barrier lies above");
-    assert!(has_all("m", "p") && !has_all("m", "q") && !has_all("", "c"), "bases end");
+    assert!(has_all("a", "k"), "the next base has the rest");
+    assert!(!has_all("a", "l") && !has_all("k", "m") && !has_all("l", "n"), "a barrier is above");
+    assert!(has_all("m", "p") && !has_all("m", "q") && !has_all("", "c"), "end of the bases");
     assert!(!has_all("a", "-") && !has_all("t", "u"));
 }
 
 #[test]
-fn places_where_there_was_nothing_go_if_nothing_came() {
+fn empty_bases_without_runs_around_them_are_removed() {
     assert!(tidied(vec![layer(&[("a", "c")]), bases(&[("a", "z")])]).is_empty());
 }

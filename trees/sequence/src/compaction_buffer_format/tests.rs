@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_buffer_has_its_bases_and_barriers_again_and_the_older_format_without_bases() {
+fn bases_and_barriers_round_trip_and_the_older_format_has_no_bases() {
     let piece = |low: &[u8], high: Option<&[u8]>, is_base| Kept {
         low: low.into(),
         high: high.map(Fence::from),
@@ -28,7 +28,7 @@ fn a_buffer_has_its_bases_and_barriers_again_and_the_older_format_without_bases(
 }
 
 #[test]
-fn places_of_what_came_out_of_memory_are_read_again_and_damaged_ones_refused() {
+fn hashes_of_keys_from_memory_round_trip_and_damage_is_refused() {
     let hashes = |of: &[u32]| {
         let from_memory = Kept::from_memory(b"b"[..].into(), Some(b"d"[..].into()), of.into());
         encode_buffer(&CompactionBuffer { id: ObjectId(4), layers: vec![vec![from_memory]] })
@@ -37,8 +37,8 @@ fn places_of_what_came_out_of_memory_are_read_again_and_damaged_ones_refused() {
     assert_eq!(whole[0], FORMAT_WITH_HASHES);
     let piece = decode_buffer(&whole).unwrap().layers.remove(0).remove(0);
     assert_eq!(piece.from_memory.as_deref(), Some(&[3, 9][..]));
-    assert!((0..whole.len()).all(|length| decode_buffer(&whole[..length]).is_err()), "a part of one");
-    assert!(decode_buffer(&hashes(&[9, 3])).is_err(), "they do not ascend");
+    assert!((0..whole.len()).all(|length| decode_buffer(&whole[..length]).is_err()), "a truncated buffer");
+    assert!(decode_buffer(&hashes(&[9, 3])).is_err(), "descending hashes");
     let older = [&[FORMAT_WITH_BASES], &whole[1..]].concat();
-    assert!(decode_buffer(&older).is_err(), "the older format has none");
+    assert!(decode_buffer(&older).is_err(), "the older format has no hashes");
 }

@@ -11,7 +11,7 @@ fn shared(keys: &[Vec<u8>]) -> Vec<Fence> {
 }
 
 #[test]
-fn fences_compare_as_their_bytes_do_whether_they_share_or_not() {
+fn fences_compare_like_their_bytes_shared_or_not() {
     let mut keys = vec![Vec::new(), key(767, ""), key(900, ""), key(900, "\u{7f}"), key(3, "")];
     for tail in ["a", "ab", "b", "\0", "zz"] {
         keys.extend([key(0, tail), key(800, tail), key(900, tail), key(4000, tail)]);
@@ -32,7 +32,7 @@ fn fences_compare_as_their_bytes_do_whether_they_share_or_not() {
 }
 
 #[test]
-fn what_many_long_fences_share_is_kept_once() {
+fn common_prefixes_of_long_fences_are_stored_once() {
     let keys: Vec<_> =
         (0..60).map(|n| key(if n % 2 == 0 { 60_000 } else { 500 }, &format!("{n:02}"))).collect();
     let fences = shared(&keys);
@@ -46,7 +46,7 @@ fn what_many_long_fences_share_is_kept_once() {
 }
 
 #[test]
-fn fences_made_one_after_the_other_are_the_keys_that_were_meant() {
+fn chained_fences_have_the_intended_keys() {
     let mut before = Fence::default();
     let mut expected = Vec::new();
     for step in 0..3000usize {
@@ -68,7 +68,7 @@ fn sharing_again_changes_no_key() {
 }
 
 #[test]
-fn a_head_compares_with_ends_as_the_fence_does() {
+fn a_head_compares_with_run_ends_like_its_fence() {
     let keys = [key(10, "a"), key(256, ""), key(257, ""), key(900, "a"), key(900, "b"), key(2000, "c")];
     let ends: Vec<_> = keys.iter().map(|last| testudo_run::KeyEnds::of(b"a", last)).collect();
     for (fence, key) in shared(&keys).iter().zip(&keys) {

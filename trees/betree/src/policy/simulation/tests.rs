@@ -1,7 +1,7 @@
 use super::*;
 use crate::Policy;
 
-/// A load of new bytes, then as many that overwrite.
+/// Costs of a load of new bytes, then of as many overwrites.
 fn costs(policy: Policy, flush_bytes: u64) -> [SimulatedCosts; 2] {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(policy));
     let load =
@@ -10,7 +10,7 @@ fn costs(policy: Policy, flush_bytes: u64) -> [SimulatedCosts; 2] {
 }
 
 #[test]
-fn splinter_writes_less_than_turtle_and_keeps_within_its_space() {
+fn splinter_writes_less_than_turtle_within_its_space_bound() {
     for flush_bytes in [8 << 20, 24 << 20, 64 << 20] {
         let [turtle, splinter] = [Policy::Turtle, Policy::Splinter].map(|policy| costs(policy, flush_bytes));
         assert!(splinter[0].write_amplification() < turtle[0].write_amplification());
@@ -21,7 +21,7 @@ fn splinter_writes_less_than_turtle_and_keeps_within_its_space() {
 }
 
 #[test]
-fn after_a_switch_no_checkpoint_is_far_dearer_than_before() {
+fn a_policy_switch_makes_no_checkpoint_far_more_expensive() {
     let mut tree = SimulatedTree::new(BeTreeOptions::new(Policy::Splinter));
     let load = SimulatedLoad {
         incoming_bytes: 2500 << 20,
@@ -37,8 +37,8 @@ fn after_a_switch_no_checkpoint_is_far_dearer_than_before() {
 }
 
 #[test]
-fn a_turtle_tree_that_is_overwritten_takes_a_bounded_part_more_than_its_data() {
-    // (data, flush distance, bytes written at most for each byte that came in)
+fn an_overwritten_turtle_tree_has_bounded_space_amplification() {
+    // (data, flush distance, maximum write amplification)
     for (data_bytes, flush_bytes, written_max) in
         [(496 << 20, 25 << 20, 3.5), (2_480 << 20, 64 << 20, 3.9), (10_000 << 20, 64 << 20, 4.4)]
     {
@@ -51,7 +51,7 @@ fn a_turtle_tree_that_is_overwritten_takes_a_bounded_part_more_than_its_data() {
         };
         tree.apply(&load);
         let overwriting = SimulatedLoad { overwrite_percent: 100, ..load };
-        // From the first overwrite on: that part of the tree still waits as new hides nothing.
+        // From the first overwrite on: data buffered as new hides no garbage.
         for eighth in 0..16 {
             let costs = tree.apply(&SimulatedLoad { incoming_bytes: data_bytes / 8, ..overwriting });
             let space_max = if eighth < 8 { 1.28 } else { 1.25 };

@@ -12,20 +12,20 @@ fn all_new() -> Overwrites {
     Overwrites::UNKNOWN.after(100, 0)
 }
 
-/// The pivots that are flushed of a node with these leaves.
+/// Pivots flushed of a node with these leaves.
 fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64], overwrites: Overwrites) -> Vec<usize> {
     let leaf_bytes: Vec<Option<u64>> = leaf_bytes.iter().map(|&bytes| Some(bytes)).collect();
     OPTIONS.pivots_to_flush(&NodeLoad { incoming, pending, leaf_bytes: &leaf_bytes, overwrites })
 }
 
 #[test]
-fn a_new_tier_stays_by_itself() {
+fn a_new_tier_is_not_merged() {
     assert_eq!(OPTIONS.tiers_to_join(100, &[100, 100], Overwrites::UNKNOWN), 0);
     assert_eq!(tiers_to_merge(NODE, &[100; 12]), None);
 }
 
 #[test]
-fn tiers_of_one_size_are_merged_eight_at_once() {
+fn equal_tiers_are_merged_eight_at_once() {
     assert_eq!(tiers_to_merge(NODE, &[100; 13]), Some(0..=7));
     let mut tiers = vec![100; 3];
     tiers.extend([800; 10]);
@@ -57,7 +57,7 @@ fn roots_of_equal_trees_merge_in_different_rounds() {
     assert_eq!(rounds, [13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19, 19, 20, 20]);
 }
 
-/// Lets equal tiers come into a node that flushes nothing; how often a byte was written, and the most tiers.
+/// Adds equal tiers to a node that flushes nothing; returns writes per byte and the maximum number of tiers.
 fn written_per_byte(rounds: u64) -> (f64, usize) {
     let mut tiers = Vec::new();
     let (mut written, mut most) = (0, 0);
@@ -77,7 +77,7 @@ fn written_per_byte(rounds: u64) -> (f64, usize) {
 }
 
 #[test]
-fn a_byte_is_rewritten_about_once_for_each_eightfold_growth() {
+fn a_byte_is_rewritten_about_once_per_eightfold_growth() {
     let (written, most) = written_per_byte(64);
     assert!(written < 2.0 && most <= 12, "{written} times, {most} tiers");
     let (written, most) = written_per_byte(512);
@@ -85,7 +85,7 @@ fn a_byte_is_rewritten_about_once_for_each_eightfold_growth() {
 }
 
 #[test]
-fn what_is_new_may_be_more_than_what_the_leaves_hold() {
+fn new_entries_may_exceed_the_leaves() {
     let leaves = [3200; 8];
     assert_eq!(flushed(100, &[3100; 8], &leaves, all_new()), Vec::<usize>::new());
     assert_eq!(flushed(100, &[3300; 8], &leaves, all_new()).len(), 1, "the node is full");
@@ -97,7 +97,7 @@ fn what_is_new_may_be_more_than_what_the_leaves_hold() {
 }
 
 #[test]
-fn what_overwrites_must_stay_small() {
+fn buffered_overwrites_stay_small() {
     let leaves = [3200; 8];
     let overwrites = Overwrites::UNKNOWN.after(100, 100);
     assert_eq!(flushed(100, &[590; 8], &leaves, overwrites), Vec::<usize>::new());
@@ -111,7 +111,7 @@ fn sequential_updates_go_straight_into_the_last_leaf() {
 }
 
 #[test]
-fn even_updates_flush_as_much_as_comes_in() {
+fn uniform_updates_flush_as_much_as_comes_in() {
     let mut pending = [2400u64; 8];
     let mut most = 0;
     for round in 0..80 {
@@ -125,7 +125,7 @@ fn even_updates_flush_as_much_as_comes_in() {
     assert!(most <= 9000, "at most one leaf with what waits for it: {most} bytes");
 }
 
-/// What an idle node with these leaves does.
+/// Idle work of a node with these leaves.
 fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<NodeWork> {
     let leaf_bytes = vec![Some(3200); pending.len()];
     let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
@@ -133,7 +133,7 @@ fn idle(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<N
 }
 
 #[test]
-fn an_idle_node_flushes_what_turtle_would_have_flushed_a_few_leaves_at_once() {
+fn an_idle_node_flushes_like_turtle_a_few_leaves_at_once() {
     assert_eq!(idle(&[6400], &[3200, 3200], all_new()), None);
     assert_eq!(idle(&[6401], &[3200, 3201], all_new()), Some(NodeWork::Flush(vec![1])));
     assert_eq!(idle(&[1700], &[800, 900], Overwrites::UNKNOWN.after(1, 1)), Some(NodeWork::Flush(vec![1])));
@@ -141,12 +141,12 @@ fn an_idle_node_flushes_what_turtle_would_have_flushed_a_few_leaves_at_once() {
 }
 
 #[test]
-fn an_idle_node_merges_tiers_as_turtle_would_have_merged_them() {
+fn an_idle_node_merges_tiers_like_turtle() {
     assert_eq!(idle(&[100, 400, 300, 1600], &[2400], all_new()), Some(NodeWork::Merge(1..=2)));
     assert_eq!(idle(&[100, 400, 1600], &[2100], all_new()), None);
 }
 
-/// What is due in a node with these leaves, and the pressure there.
+/// Work due in a node with these leaves, and its pressure.
 fn due(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<(NodeWork, u64)> {
     let leaf_bytes = vec![Some(3200); pending.len()];
     let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
@@ -154,7 +154,7 @@ fn due(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<(N
 }
 
 #[test]
-fn many_tiers_are_due_first_and_then_pivots_of_a_full_node() {
+fn excess_tiers_are_due_first_then_pivots_of_a_full_node() {
     assert_eq!(due(&[100; 12], &[150; 8], all_new()), None);
     assert_eq!(due(&[100; 13], &[3300; 8], all_new()), Some((NodeWork::Merge(0..=7), 277)));
     assert_eq!(due(&[3300; 8], &[3300; 8], all_new()), Some((NodeWork::Flush(vec![0]), 264)));
@@ -163,7 +163,7 @@ fn many_tiers_are_due_first_and_then_pivots_of_a_full_node() {
 }
 
 #[test]
-fn updates_wait_for_a_node_that_has_a_quarter_more_than_it_should() {
+fn updates_wait_for_a_node_a_quarter_above_its_target() {
     let is_pressing = |tiers: usize| {
         let (work, pressure) = due(&vec![100; tiers], &[100; 8], all_new()).unwrap();
         DueWork { work, pressure }.is_pressing()

@@ -5,14 +5,14 @@ use testudo_sequence::{Overwrites, TreeShare};
 const OPTIONS: BeTreeOptions =
     BeTreeOptions { leaf_bytes: 3200, max_pivots: 8, ..BeTreeOptions::new(Policy::Turtle) };
 
-/// The pivots that are flushed of a node with these leaves.
+/// Pivots flushed of a node with these leaves.
 fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64]) -> Vec<usize> {
     let leaf_bytes: Vec<Option<u64>> = leaf_bytes.iter().map(|&bytes| Some(bytes)).collect();
     let overwrites = Overwrites::UNKNOWN;
     OPTIONS.pivots_to_flush(&NodeLoad { incoming, pending, leaf_bytes: &leaf_bytes, overwrites })
 }
 
-/// How many older tiers a new one is merged with while nothing overwrites.
+/// Number of older tiers with which a new one is merged without overwrites.
 fn joined(bytes: u64, older: &[u64]) -> usize {
     OPTIONS.tiers_to_join(bytes, older, Overwrites::UNKNOWN)
 }
@@ -25,12 +25,12 @@ fn classes_double_from_a_thirty_second_of_a_leaf() {
 }
 
 #[test]
-fn a_new_tier_swallows_older_ones_up_to_its_own_class() {
+fn a_new_tier_absorbs_older_ones_up_to_its_class() {
     assert_eq!(joined(100, &[]), 0);
     assert_eq!(joined(100, &[200, 400]), 0, "both are larger");
     assert_eq!(joined(100, &[100, 200, 400, 800]), 4, "a carry ripples as in a binary counter");
     assert_eq!(joined(100, &[100, 400]), 1);
-    assert_eq!(joined(1500, &[50, 50, 3200]), 2, "the two small ones do not lift it a class");
+    assert_eq!(joined(1500, &[50, 50, 3200]), 2, "the two small ones do not raise its class");
 }
 
 #[test]
@@ -39,20 +39,20 @@ fn tiers_are_not_merged_beyond_an_eighth_of_the_buffer() {
     assert_eq!(eighth, 2800);
     assert_eq!(joined(1400, &[1400]), 1);
     assert_eq!(joined(1401, &[1400]), 0);
-    assert_eq!(joined(9000, &[1]), 0, "what came in at once is larger already");
+    assert_eq!(joined(9000, &[1]), 0, "the incoming data alone is larger");
 }
 
 #[test]
-fn the_fullest_pivots_are_flushed_until_enough_flows_out() {
+fn the_fullest_pivots_are_flushed_until_enough_is_out() {
     let thresholds = [3200; 4];
     assert_eq!(flushed(3200, &[100, 3199, 0, 500], &thresholds), Vec::<usize>::new());
-    assert_eq!(flushed(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "one at least");
-    assert_eq!(flushed(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 3], "the neighbour first");
+    assert_eq!(flushed(100, &[3300, 100, 5000, 3250], &thresholds), vec![2], "at least one");
+    assert_eq!(flushed(7000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 3], "the neighbor first");
     assert_eq!(flushed(100_000, &[3300, 100, 5000, 3250], &thresholds), vec![2, 3, 0]);
 }
 
 #[test]
-fn children_that_are_due_together_are_flushed_in_turn() {
+fn children_due_together_are_flushed_in_turn() {
     let mut pending = [1600u64; 8];
     for _ in 0..40 {
         pending.iter_mut().for_each(|bytes| *bytes += 200);
@@ -74,7 +74,7 @@ fn a_buffer_beyond_its_bound_is_repaired_below_the_threshold_too() {
 }
 
 #[test]
-fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
+fn a_small_leaf_is_rewritten_once_its_size_is_buffered() {
     let leaf_bytes = [Some(0), Some(900), Some(9000), None];
     let load =
         NodeLoad { incoming: 0, pending: &[0; 4], leaf_bytes: &leaf_bytes, overwrites: Overwrites::UNKNOWN };
@@ -82,7 +82,7 @@ fn a_small_leaf_is_rewritten_once_as_much_waits_as_it_holds() {
 }
 
 #[test]
-fn where_most_bytes_are_outside_less_waits_for_leaves() {
+fn with_most_bytes_outside_less_is_buffered_for_leaves() {
     let leaf_bytes = [Some(3200); 4];
     let replacing = (0..20).fold(Overwrites::UNKNOWN, |overwrites, _| overwrites.after(100, 100));
     let thresholds = |tree_share, overwrites| {
@@ -99,13 +99,13 @@ fn where_most_bytes_are_outside_less_waits_for_leaves() {
 }
 
 #[test]
-fn too_many_tiers_become_fewer_where_least_is_written() {
+fn excess_tiers_are_merged_where_least_is_written() {
     assert_eq!(tiers_to_merge(&[1; 12]), None);
     assert_eq!(tiers_to_merge(&[]), None);
     assert_eq!(tiers_to_merge(&[900, 1, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 1]), Some(5..=6));
 }
 
 #[test]
-fn a_small_leaf_far_beyond_its_threshold_goes_before_a_full_buffer() {
+fn a_small_leaf_far_above_its_threshold_goes_before_a_full_pivot() {
     assert_eq!(flushed(1000, &[3300, 900, 300], &[3200, 300, 3200]), vec![1]);
 }

@@ -1,4 +1,4 @@
-//! Runs alone, put in order by what they say of themselves, answer as the tree does.
+//! Runs alone, ordered by their metadata, give the same answers as the tree.
 
 use testudo_run::{RunOrigin, RunWriter};
 use testudo_sequence::FencedRun;
@@ -9,7 +9,7 @@ use crate::trunk::{
     node::{Share, Tier},
 };
 
-/// The runs below `node`.
+/// Collects the runs below `node`.
 fn collect(node: &Arc<Node>, live: &mut Vec<Arc<Run>>) {
     assert!(node.tiers.is_sorted_by_key(|tier| std::cmp::Reverse(tier.newest_seqno())), "tiers out of order");
     live.extend(node.runs().cloned());
@@ -17,7 +17,7 @@ fn collect(node: &Arc<Node>, live: &mut Vec<Arc<Run>>) {
 }
 
 impl Bed {
-    /// As a salvage without a manifest goes by all runs that there are or ever were.
+    /// Checks like a salvage without a manifest, with all runs, obsolete ones included.
     pub(super) fn check_runs(&self, found: &mut RunsByAge) {
         let mut objects = self.objects.clone();
         let pointer = objects.remove(&ROOT_POINTER).unwrap();
@@ -65,7 +65,7 @@ fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
 }
 
 #[test]
-fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
+fn runs_in_age_order_match_the_tree() {
     for seed in 0..2 {
         random_script(seed, turtle(4096, 4), 0);
         random_script(seed, splinter(4096, 4), 30);
@@ -76,7 +76,7 @@ fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
     }
 }
 
-/// Keys that come in order, upwards at one place and downwards at two, removed and overwritten now and then.
+/// Keys in ascending order at one place and descending at two, with occasional deletes and overwrites.
 fn script_in_order(seed: u64, options: BeTreeOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
@@ -109,14 +109,14 @@ fn script_in_order(seed: u64, options: BeTreeOptions) {
 }
 
 #[test]
-fn runs_of_keys_that_came_in_order_answer_as_the_tree_does() {
+fn runs_of_sequential_keys_match_the_tree() {
     for seed in 0..3 {
         script_in_order(seed, turtle(4096, 4));
         script_in_order(seed, splinter(8192, 4));
     }
 }
 
-/// A run of one entry.
+/// Writes a run of one entry.
 fn run_of(bed: &Bed, key: &[u8], newest_seqno: u64) -> Arc<Run> {
     let origin = RunOrigin {
         id: bed.work.run_ids.take(),
@@ -130,7 +130,7 @@ fn run_of(bed: &Bed, key: &[u8], newest_seqno: u64) -> Arc<Run> {
 }
 
 #[test]
-fn tiers_of_joined_nodes_follow_each_other_by_age() {
+fn tiers_of_joined_nodes_are_ordered_by_age() {
     let bed = Bed::new(splinter(4096, 4));
     let node = |low: &[u8], high: Option<&[u8]>, key: &[u8], seqnos: &[u64]| {
         let tier = |seqno: &u64| Tier {
@@ -147,8 +147,8 @@ fn tiers_of_joined_nodes_follow_each_other_by_age() {
             overwrites: Overwrites::UNKNOWN,
         }
     };
-    // Side by side by rank, a merge of the second ranks would make what is as old as 50 newer than what is as
-    // old as 52.
+    // If paired by rank, a merge of the second ranks would make data as old as 50 newer than data as old as
+    // 52.
     let left = node(b"", Some(b"m"), b"a", &[52, 50, 40]);
     let right = node(b"m", None, b"n", &[60, 55, 40]);
     let joined = concatenate(&left, &right);

@@ -1,4 +1,4 @@
-//! Jobs that are prepared while updates come in.
+//! Jobs prepared while updates arrive.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn value(round: u64) -> Option<Vec<u8>> {
     Some(vec![b'a' + (round % 26) as u8; 100])
 }
 
-/// A splinter tree of several levels in which much waits for idle time.
+/// A splinter tree of several levels with much postponed work.
 fn busy_bed(random: &mut SplitMix) -> Bed {
     let mut bed = Bed::new(splinter(4 << 10, 4));
     bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
@@ -23,8 +23,8 @@ fn busy_bed(random: &mut SplitMix) -> Bed {
     bed
 }
 
-/// Does all jobs; between the halves of each, `between` may change the tree. How many were installed, and how
-/// many were not.
+/// Does all jobs; `between` may change the tree between preparing and installing each. Returns the numbers of
+/// installed and overtaken jobs.
 fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64) {
     let (mut installed, mut overtaken) = (0, 0);
     for round in 0..400 {
@@ -44,7 +44,7 @@ fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64)
 }
 
 #[test]
-fn a_job_is_installed_where_flushes_went_elsewhere_and_dropped_where_they_changed_its_node() {
+fn a_job_is_installed_unless_flushes_changed_its_node() {
     let mut random = SplitMix::new(11);
     let mut bed = busy_bed(&mut random);
     let mut updates = SplitMix::new(12);
@@ -62,10 +62,10 @@ fn a_job_is_installed_where_flushes_went_elsewhere_and_dropped_where_they_change
 }
 
 #[test]
-fn what_an_overtaken_job_has_written_is_free_again() {
+fn an_overtaken_job_releases_its_space() {
     let mut random = SplitMix::new(13);
     let bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much waits");
+    let job = bed.tree.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let free_bytes = |bed: &Bed| bed.work.data.space_stats().free_bytes;
     let before = free_bytes(&bed);
@@ -77,10 +77,10 @@ fn what_an_overtaken_job_has_written_is_free_again() {
 fn a_job_of_another_tree_is_not_installed() {
     let mut random = SplitMix::new(14);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much waits");
+    let job = bed.tree.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     bed.reopen();
-    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "its nodes are others");
+    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "it has other nodes");
     struct Foreign;
     assert!(bed.tree.install(&bed.work, Prepared::new("foreign", Foreign)).unwrap().is_none());
 }

@@ -1,4 +1,4 @@
-//! What nodes buffer stays within its bound (TurtleKV §3.1.2).
+//! A node's buffer stays within its bound (TurtleKV §3.1.2).
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn value(round: u64) -> Option<Vec<u8>> {
     Some(vec![b'a' + (round % 26) as u8; 100])
 }
 
-/// The most bytes that a node of the tree buffers.
+/// Maximum buffer size of the tree's nodes.
 fn most_buffered(bed: &Bed) -> u64 {
     let nodes = bed.tree.outline().into_iter().filter(|line| line.what == "node");
     nodes.map(|line| line.bytes).max().unwrap_or_default()
 }
 
 #[test]
-fn settings_with_a_smaller_bound_are_met_by_jobs_alone() {
+fn jobs_alone_reduce_buffers_to_a_smaller_bound() {
     let mut random = SplitMix::new(21);
     let mut bed = Bed::new(turtle(16 << 10, 16));
     bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
@@ -34,20 +34,20 @@ fn settings_with_a_smaller_bound_are_met_by_jobs_alone() {
     while let Some(job) = bed.tree.pick_job(false) {
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
-        bed.publish(edit.expect("nothing came in between"));
+        bed.publish(edit.expect("no update in between"));
     }
     assert!(most_buffered(&bed) <= bound, "{} bytes in a node", most_buffered(&bed));
     bed.check(&mut random);
 }
 
 #[test]
-fn nodes_stay_within_the_bound_while_keys_come_and_go() {
+fn nodes_stay_within_the_bound_under_inserts_and_deletes() {
     for options in [turtle(4 << 10, 8), splinter(4 << 10, 8)] {
         let mut random = SplitMix::new(22);
         let mut bed = Bed::new(options);
         bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
         for round in 1..120 {
-            // A window of removals moves along: leaves, and then nodes, are joined behind it.
+            // A moving window of deletes: leaves, and then nodes, are joined behind it.
             let first = round * 50;
             let removed = (first..first + 40).map(|n| (key(n), None));
             let written = (0..60).map(|_| (key(random.below(RECORDS)), value(round)));
@@ -55,7 +55,7 @@ fn nodes_stay_within_the_bound_while_keys_come_and_go() {
             while let Some(job) = bed.tree.pick_job(false) {
                 let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
                 let edit = bed.tree.install(&bed.work, prepared).unwrap();
-                bed.publish(edit.expect("nothing came in between"));
+                bed.publish(edit.expect("no update in between"));
             }
             assert!(most_beyond(&bed) <= options.leaf_bytes, "{} bytes beyond", most_beyond(&bed));
         }
@@ -63,7 +63,7 @@ fn nodes_stay_within_the_bound_while_keys_come_and_go() {
     }
 }
 
-/// By how much a node is beyond its bound.
+/// Maximum excess of a node over its bound.
 fn most_beyond(bed: &Bed) -> u64 {
     let lines = bed.tree.outline();
     let beyond = |at: usize| {

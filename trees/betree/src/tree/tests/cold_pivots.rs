@@ -1,4 +1,4 @@
-//! What remains of tiers where some pivots get much and others little.
+//! Remnants of tiers under skew.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// The most tiers that a node has.
+/// Maximum number of tiers of a node.
 fn most_tiers(bed: &Bed) -> usize {
     let lines = bed.tree.outline();
     let nodes = lines.split(|line| line.what == "node");
@@ -14,7 +14,7 @@ fn most_tiers(bed: &Bed) -> usize {
 }
 
 #[test]
-fn remnants_of_tiers_that_wait_for_cold_pivots_are_merged() {
+fn tier_remnants_for_cold_pivots_are_merged() {
     const RECORDS: u64 = 3000;
     let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
     let mut bed = Bed::new(turtle(16 << 10, 16));
@@ -22,7 +22,7 @@ fn remnants_of_tiers_that_wait_for_cold_pivots_are_merged() {
     let mut random = SplitMix::new(7);
     let mut most = 0;
     for round in 1..120 {
-        // The last eighth of the keys gets a record each round, and no leaf of them fills.
+        // The last eighth of the keys gets one record per round, and none of its leaves fills.
         let mut updates: BTreeMap<_, _> =
             (0..600).map(|_| (key(random.below(RECORDS / 8 * 7)), value(round))).collect();
         updates.insert(key(RECORDS - 1 - random.below(RECORDS / 8)), value(round));

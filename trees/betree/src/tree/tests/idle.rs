@@ -1,4 +1,4 @@
-//! What a tree makes up for while nothing comes in.
+//! Work that a tree catches up on while idle.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn tiers(bed: &Bed) -> usize {
 }
 
 #[test]
-fn an_idle_splinter_tree_has_few_tiers_and_little_that_is_dead() {
+fn an_idle_splinter_tree_has_few_tiers_and_little_garbage() {
     const RECORDS: u64 = 3000;
     let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
     let mut bed = Bed::new(splinter(16 << 10, 16));
@@ -23,19 +23,22 @@ fn an_idle_splinter_tree_has_few_tiers_and_little_that_is_dead() {
         let stats = bed.tree.stats();
         waiting.push(stats.buffered_bytes * 100 / stats.leaf_bytes);
     }
-    // How much waits goes up and down as leaves become due together.
+    // The amount buffered goes up and down as leaves become due together.
     let most = waiting[40..].iter().max().unwrap();
     let busy_tiers = tiers(&bed);
-    assert!(busy_tiers > 8 && *most > 20, "{busy_tiers} tiers, {waiting:?} percent of the leaves wait");
+    assert!(
+        busy_tiers > 8 && *most > 20,
+        "{busy_tiers} tiers, {waiting:?} percent of the leaves are buffered"
+    );
     bed.run_jobs();
     let (idle_tiers, idle) = (tiers(&bed), bed.tree.stats());
     assert!(idle_tiers <= 8 && idle.buffered_bytes * 5 <= idle.leaf_bytes, "{idle_tiers} tiers, {idle:?}");
-    assert!(bed.tree.pick_job(true).is_none(), "it has an end");
+    assert!(bed.tree.pick_job(true).is_none(), "it terminates");
     bed.check(&mut random);
 }
 
 #[test]
-fn an_idle_turtle_tree_of_new_keys_has_nothing_to_make_up_for() {
+fn an_idle_turtle_tree_of_new_keys_has_no_extra_jobs() {
     let mut bed = Bed::new(turtle(16 << 10, 16));
     for round in 0..40u64 {
         bed.apply((0..100).map(|n| (key(n * 41 + round), Some(vec![7; 100]))).collect());
@@ -45,7 +48,7 @@ fn an_idle_turtle_tree_of_new_keys_has_nothing_to_make_up_for() {
 }
 
 #[test]
-fn a_turtle_tree_that_is_overwritten_holds_little_that_is_dead_and_less_once_it_is_idle() {
+fn an_overwritten_turtle_tree_has_little_garbage_and_less_when_idle() {
     const RECORDS: u64 = 3000;
     let value = |round: u64| Some(vec![b'a' + (round % 26) as u8; 100]);
     let mut bed = Bed::new(turtle(16 << 10, 32));
@@ -58,11 +61,11 @@ fn a_turtle_tree_that_is_overwritten_holds_little_that_is_dead_and_less_once_it_
         waiting.push(stats.buffered_bytes * 100 / stats.leaf_bytes);
     }
     let most = waiting[100..].iter().max().unwrap();
-    assert!(*most <= 40, "{waiting:?} percent of the leaves wait");
+    assert!(*most <= 40, "{waiting:?} percent of the leaves are buffered");
     assert!(bed.tree.pick_job(false).is_none());
     bed.run_jobs();
     let idle = bed.tree.stats();
     assert!(idle.buffered_bytes * 10 <= idle.leaf_bytes, "{idle:?}");
-    assert!(bed.tree.pick_job(true).is_none(), "it has an end");
+    assert!(bed.tree.pick_job(true).is_none(), "it terminates");
     bed.check(&mut random);
 }

@@ -1,8 +1,8 @@
-//! Keys that come in order are written about once.
+//! Sequential inserts are written about once.
 
 use super::*;
 
-/// Bytes of entries in all runs that the tree has had after some batch, for each byte of the user.
+/// Write amplification: bytes of entries in all runs that were in the tree after some batch, per user byte.
 fn written_for_each_byte(options: BeTreeOptions, key_at: impl Fn(u64) -> Vec<u8>) -> f64 {
     const BATCH: u64 = 250;
     let mut bed = Bed::new(options);
@@ -25,7 +25,7 @@ fn written_for_each_byte(options: BeTreeOptions, key_at: impl Fn(u64) -> Vec<u8>
 }
 
 #[test]
-fn keys_in_order_are_written_once() {
+fn sequential_inserts_are_written_once() {
     for options in [turtle(32 << 10, 8), splinter(32 << 10, 8)] {
         let upwards = written_for_each_byte(options, |at| format!("{at:012}").into_bytes());
         let downwards = written_for_each_byte(options, |at| format!("{:012}", 10_000 - at).into_bytes());

@@ -1,5 +1,5 @@
-//! A splinter tree flushes by reference to what was written, and compacts later (SplinterDB §3.2): updates
-//! write what has come in, jobs the rest.
+//! A splinter tree flushes by reference to existing runs, and compacts later (SplinterDB §3.2): updates
+//! write the incoming data, jobs the rest.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn user_bytes_written(before: &[Arc<Run>], after: &[Arc<Run>]) -> u64 {
 }
 
 #[test]
-fn an_update_writes_what_has_come_in_and_jobs_do_the_rest() {
+fn updates_write_the_incoming_data_and_jobs_the_rest() {
     let mut random = SplitMix::new(31);
     let mut bed = Bed::new(splinter(8 << 10, 16));
     let (mut incoming, mut by_updates, mut dearest, mut by_jobs) = (0, 0, 0.0f64, 0);
@@ -40,14 +40,14 @@ fn an_update_writes_what_has_come_in_and_jobs_do_the_rest() {
         by_jobs += user_bytes_written(&after, &bed.runs());
     }
     assert!(by_updates * 4 < incoming * 5, "{by_updates} of {incoming} bytes written by updates");
-    // What a leaf holds is rewritten with what comes in, and waits, if it is no more than that.
+    // A leaf's contents are rewritten with incoming and buffered entries, if they are no larger than those.
     assert!(dearest <= 3.0, "an update that writes {dearest} times its bytes");
     assert!(by_jobs > incoming, "{by_jobs} of {incoming} bytes compacted");
     bed.check(&mut random);
 }
 
 #[test]
-fn no_node_has_far_more_tiers_than_it_should_however_fast_updates_come() {
+fn tiers_stay_bounded_however_fast_updates_arrive() {
     let mut random = SplitMix::new(32);
     let mut bed = Bed::new(splinter(8 << 10, 16));
     for round in 0..150 {
@@ -66,7 +66,7 @@ fn no_node_has_far_more_tiers_than_it_should_however_fast_updates_come() {
 }
 
 #[test]
-fn a_job_is_installed_below_what_has_come_in_on_top_of_its_node_meanwhile() {
+fn a_job_is_installed_below_tiers_added_meanwhile() {
     let mut random = SplitMix::new(33);
     let mut bed = Bed::new(splinter(8 << 10, 16));
     let (mut installed, mut overtaken) = (0, 0);
@@ -75,7 +75,7 @@ fn a_job_is_installed_below_what_has_come_in_on_top_of_its_node_meanwhile() {
         if bed.tree.behind_bytes() == 0 {
             continue;
         }
-        let job = bed.tree.pick_job(false).expect("it is behind");
+        let job = bed.tree.pick_job(false).expect("jobs are behind");
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         bed.apply_only(updates(&mut random, round));
         match bed.tree.install(&bed.work, prepared).unwrap() {
@@ -95,14 +95,14 @@ fn a_job_is_installed_below_what_has_come_in_on_top_of_its_node_meanwhile() {
 }
 
 #[test]
-fn leaves_are_joined_only_where_nothing_has_come_in_for_one_of_them_meanwhile() {
+fn leaves_are_joined_only_without_updates_meanwhile() {
     let mut random = SplitMix::new(34);
     let mut bed = Bed::new(splinter(2 << 10, 16));
     // A single node above the leaves.
     bed.apply((0..200).map(|n| (key(n), Some(vec![b'a'; 100]))).collect());
     let mut overtaken = 0;
     for round in 0..120 {
-        // A window of removals moves along, and behind it leaves become small.
+        // A moving window of deletes, behind which leaves become small.
         let first = round * 15 % 180;
         bed.apply_only((first..first + 14).map(|n| (key(n), None)).collect());
         while let Some(job) = bed.tree.pick_job(true) {

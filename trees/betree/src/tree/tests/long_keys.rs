@@ -1,8 +1,8 @@
-//! Keys that differ only behind what references, indexes and nodes keep of them.
+//! Keys that differ only after the prefix kept in references, indexes and nodes.
 
 use super::*;
 
-/// Bytes that the keys of a group share.
+/// Bytes shared by the keys of a group.
 const STARTS: [usize; 5] = [0, 250, 256, 300, 2000];
 
 fn long_key(random: &mut SplitMix) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn random_script(seed: u64, options: BeTreeOptions) {
 }
 
 #[test]
-fn a_tree_of_long_keys_that_are_alike_answers_as_a_map() {
+fn a_tree_of_long_similar_keys_matches_a_map() {
     for seed in 0..3 {
         random_script(seed, turtle(16_000, 4));
         random_script(seed, splinter(16_000, 4));
@@ -54,7 +54,7 @@ fn objects_of_nodes_are_small_however_long_keys_are() {
         bed.apply((0..100).map(|n| (key(n), Some(vec![1]))).collect());
     }
     let bytes: usize = bed.objects.values().map(|object| object.len()).sum();
-    // Some leaves, and one fence of 50,000 bytes for each node and each of its tiers at most.
+    // Some leaves, and at most one fence of 50,000 bytes for each node and each of its tiers.
     let stats = bed.tree.stats();
     let tiers = u64_of(bed.tree.outline().iter().filter(|line| line.what == "tier").count());
     assert!(

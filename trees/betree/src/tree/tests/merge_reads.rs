@@ -1,4 +1,4 @@
-//! What merges ask of the device.
+//! Device reads of merges.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn updates(numbers: std::ops::Range<u64>) -> Arc<VecUpdates> {
     Arc::new(VecUpdates(Arc::new(numbers.map(entry).collect()), Seqno(20)))
 }
 
-/// Bytes that a merge reads of a run of so many entries, of which nothing is in memory, and its data pages.
+/// Bytes that a merge reads of an uncached run with `entries`, and its data pages.
 fn merged_bytes(entries: u64) -> (u64, u64) {
     let mut bed = Bed::new(BeTreeOptions::new(Policy::Turtle));
     let edit = bed.tree.apply(&bed.work, updates(0..entries)).unwrap();
@@ -24,11 +24,7 @@ fn merged_bytes(entries: u64) -> (u64, u64) {
     let before = bed.work.data.io_stats();
     bed.tree.apply(&bed.work, updates(entries / 2..entries * 2)).unwrap();
     let after = bed.work.data.io_stats();
-    assert_eq!(
-        after.page_reads - before.page_reads,
-        1,
-        "only the footer, which was forgotten, is read alone"
-    );
+    assert_eq!(after.page_reads - before.page_reads, 1, "only the evicted footer is read separately");
     (after.stream_read_bytes - before.stream_read_bytes, data_pages)
 }
 

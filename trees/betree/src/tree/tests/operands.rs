@@ -1,5 +1,5 @@
-//! Operands on their way down a tree: answered together with what they change, merged where that is known,
-//! never lost.
+//! Operands on their way down a tree: returned together with their base, merged where it is known, never
+//! lost.
 
 use testudo_base::{
     merge_operator::{FullMerge, MergeOperators},
@@ -20,7 +20,7 @@ fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Random entries of all kinds; the model has the values that the operator makes of them.
+/// Applies random entries of all kinds; the model has the values that the operator makes of them.
 fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
     let mut entries = BTreeMap::new();
     for _ in 0..150 {
@@ -60,7 +60,7 @@ fn check(bed: &Bed, keys: u64) {
         let value = |lookup: Lookup| match lookup {
             Lookup::Found(kind, value, _) => settle(&full_merge, &Entry { key: &key, kind, value: &value }),
             Lookup::Absent => None,
-            Lookup::Waiting => panic!("a blocking query waits for nobody"),
+            Lookup::Waiting => panic!("a blocking query never returns Waiting"),
         };
         assert_eq!(value(bed.tree.get(&key, hash, Access::Blocking).unwrap()), expected);
         let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
@@ -87,7 +87,7 @@ fn check(bed: &Bed, keys: u64) {
 }
 
 #[test]
-fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_the_operator() {
+fn operands_are_returned_with_their_base_at_any_height() {
     const KEYS: u64 = 1_500;
     for name in [Some("append"), None] {
         let mut bed = Bed::new(turtle(4096, 4));
@@ -103,7 +103,7 @@ fn operands_are_answered_with_what_they_change_at_any_height_with_and_without_th
         }
         assert!(bed.tree.stats().height > 1);
         bed.tree.check_invariants(true).unwrap();
-        // Once the operator is known, what was kept is merged.
+        // Once the operator is known, kept operands are merged.
         bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
         for _ in 0..10 {
             apply(&mut bed, &mut random, KEYS);

@@ -5,7 +5,7 @@ use testudo_contract::{Executor, Task};
 
 use super::*;
 
-/// Does the last task first, and notes how many came at once.
+/// Runs the last task first, and records the maximum number of tasks at once.
 #[derive(Debug, Default)]
 pub(super) struct Backwards {
     tasks_max: AtomicUsize,
@@ -27,14 +27,14 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_tier_is_cut_where_the_pivots_are_and_holds_what_it_would_hold_uncut() {
+fn a_large_tier_is_cut_at_pivots_without_changing_it() {
     let mut bed = Bed::new(turtle(16 << 10, 64));
     let workers = Arc::new(Backwards::default());
     bed.work.executor = Arc::clone(&workers) as Arc<dyn Executor>;
     bed.apply((0..6000).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
     assert_eq!(bed.tree.stats().height, 1);
     workers.tasks_max.store(0, Relaxed);
-    // A tenth of everything, deletions among it: too little for any one leaf, so it stays in one tier.
+    // A tenth of everything, deletes included: too little for any leaf, so it stays in one tier.
     let update = |n: u64| (key(n * 7 % 6000), (!n.is_multiple_of(3)).then(|| vec![b'w'; 150]));
     bed.apply((0..1000).map(update).collect());
     let lines = bed.tree.outline();
@@ -48,9 +48,9 @@ fn a_large_tier_is_cut_where_the_pivots_are_and_holds_what_it_would_hold_uncut()
     bed.check(&mut SplitMix::new(2));
 }
 
-/// Keys in order go into the last leaf, all of them, and the first flush into the only one.
+/// Keys in order all go into the last leaf, and the first flush into the only one.
 #[test]
-fn what_flows_into_one_leaf_is_cut_into_parts_and_holds_what_it_would_hold_uncut() {
+fn the_flow_into_one_leaf_is_cut_without_changing_it() {
     for options in [turtle(16 << 10, 64), splinter(16 << 10, 64)] {
         let mut bed = Bed::new(options);
         let workers = Arc::new(Backwards::default());
@@ -59,7 +59,7 @@ fn what_flows_into_one_leaf_is_cut_into_parts_and_holds_what_it_would_hold_uncut
             workers.tasks_max.store(0, Relaxed);
             let keys = round * 2000..(round + 1) * 2000;
             bed.apply(keys.map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
-            // A splinter tree leaves what comes in order to jobs.
+            // A splinter tree leaves sequential inserts to jobs.
             let tasks = workers.tasks_max.load(Relaxed);
             assert!(tasks >= 3 || options.compacts_later(), "{tasks} parts in round {round}");
         }
@@ -69,9 +69,9 @@ fn what_flows_into_one_leaf_is_cut_into_parts_and_holds_what_it_would_hold_uncut
     }
 }
 
-/// A leaf that was cut states of all of its keys that nothing older counts, wherever only removals flow in.
+/// A leaf that was cut covers all of its keys, even where only deletes flow in.
 #[test]
-fn parts_of_a_leaf_with_nothing_but_removals_still_cover_their_keys() {
+fn parts_of_a_leaf_with_only_deletes_cover_their_keys() {
     let mut bed = Bed::new(turtle(8 << 10, 8));
     bed.apply((0..60).map(|n| (key(n * 100), Some(vec![b'v'; 100]))).collect());
     let removed = |n: u64| (key(n), (n % 1000 == 999).then(|| vec![b'w'; 20]));

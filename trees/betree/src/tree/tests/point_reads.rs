@@ -1,4 +1,4 @@
-//! What point queries ask of the device.
+//! Device reads of point queries.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// A tree of leaves without buffers: even numbers, their values of 100 bytes.
+/// A tree of leaves without buffers: even numbers with values of 100 bytes.
 fn leaves(leaf_bytes: u64, records: u64) -> Bed {
     let mut bed = Bed::new(turtle(leaf_bytes, 16));
     bed.apply((0..records).map(|n| (key(2 * n), Some(vec![b'v'; 100]))).collect());
@@ -15,7 +15,7 @@ fn leaves(leaf_bytes: u64, records: u64) -> Bed {
     bed
 }
 
-/// Looks the key with this number up; the reads that it took.
+/// Looks up the key with this number; returns the number of reads.
 fn reads_of(bed: &Bed, number: u64) -> u64 {
     let before = bed.work.data.io_stats().page_reads;
     let key = key(number);
@@ -25,7 +25,7 @@ fn reads_of(bed: &Bed, number: u64) -> u64 {
 }
 
 #[test]
-fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
+fn a_leaf_filter_is_read_only_after_absent_keys() {
     // Smaller leaves have their filter in the footer.
     const RECORDS: u64 = 15_000;
     let mut bed = leaves(320 << 10, RECORDS);
@@ -35,13 +35,13 @@ fn the_filter_of_a_leaf_is_read_only_once_keys_were_not_there() {
         let first = numbers[run.reference().keys.first()];
         let last = numbers[run.reference().keys.last()];
         assert_eq!(reads_of(&bed, first), 3, "footer, index and data");
-        assert_eq!(reads_of(&bed, first + 2), 0, "all of that is in memory");
+        assert_eq!(reads_of(&bed, first + 2), 0, "all cached");
         assert_eq!(reads_of(&bed, last), 1, "data");
         let middle = u64::midpoint(first, last) | 1;
-        assert_eq!(reads_of(&bed, middle), 1, "data, in vain");
+        assert_eq!(reads_of(&bed, middle), 1, "data, needlessly");
         assert_eq!(reads_of(&bed, middle + 160), 1, "the filter");
         let later: u64 = (0..8).map(|n| reads_of(&bed, first + 81 + 16 * n)).sum();
-        assert!(later <= 1, "the filter knows: {later} reads");
+        assert!(later <= 1, "the filter excludes it: {later} reads");
     }
 }
 
@@ -54,17 +54,17 @@ fn the_footer_of_a_small_leaf_has_its_filter() {
     for run in bed.runs() {
         let first = numbers[run.reference().keys.first()];
         assert_eq!(reads_of(&bed, first), 2, "footer and data");
-        assert_eq!(reads_of(&bed, first + 2), 0, "all of that is in memory");
+        assert_eq!(reads_of(&bed, first + 2), 0, "all cached");
         let absent: u64 = (0..8).map(|n| reads_of(&bed, first + 81 + 16 * n)).sum();
-        assert!(absent <= 1, "the filter knows: {absent} reads");
+        assert!(absent <= 1, "the filter excludes it: {absent} reads");
     }
 }
 
 #[test]
-fn keys_that_are_there_leave_the_cache_to_pages_that_they_need() {
+fn lookups_of_present_keys_do_not_cache_filters() {
     const RECORDS: u64 = 15_000;
     let mut bed = leaves(320 << 10, RECORDS);
-    // Room for footers and indexes, not for filters too.
+    // Space for footers and indexes, but not for filters.
     let runs = u64_of(bed.runs().len());
     bed.cool((runs + 8) * 4096);
     let mut random = SplitMix::new(5);

@@ -1,4 +1,4 @@
-//! Steps of reclaiming, whole and cut at a key, change no answer and come to an end.
+//! Reclaim steps, whole and cut at a key, change no answer and terminate.
 
 use testudo_contract::{LeastGain, Opaque};
 
@@ -9,8 +9,8 @@ use crate::update::reclaim::target_of;
 const STEPS_MAX: u32 = 20_000;
 
 impl Bed {
-    /// Does the next step in key order, or the one that wins most, of at most so much of what waits for a
-    /// leaf. `tried`: what was no progress since the tree has changed.
+    /// Does the next step in key order, or the one with the largest gain, flushing at most `waiting_max` into
+    /// a leaf. `tried`: steps without progress since the tree has changed.
     fn step(&mut self, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
         loop {
             let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: tried };
@@ -25,14 +25,14 @@ impl Bed {
                 let live_bytes = extents.stats().live_bytes;
                 self.publish(edit);
                 let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
-                assert!(wins, "{reclaim:?} wins nothing");
+                assert!(wins, "{reclaim:?} gains nothing");
                 return Some(reclaim);
             }
             tried.push(reclaim);
         }
     }
 
-    /// A step that lets something go down, whatever could be won.
+    /// Does a step that flushes entries, regardless of its gain.
     fn flush_step(&mut self, waiting_max: u64) {
         let mut but = Vec::new();
         loop {
@@ -52,7 +52,7 @@ impl Bed {
         self.tree.outline().iter().filter(|line| line.what == "tier").count()
     }
 
-    /// Entries that wait in tiers.
+    /// Bytes of entries buffered in tiers.
     fn waiting_bytes(&self) -> u64 {
         self.tree.stats().buffered_bytes
     }
@@ -106,13 +106,13 @@ fn random_steps(seed: u64, options: BeTreeOptions) {
             break;
         }
     }
-    assert_eq!(bed.waiting_bytes(), 0, "something waits still");
+    assert_eq!(bed.waiting_bytes(), 0, "entries are still buffered");
     bed.tree.check_invariants(true).unwrap();
     bed.check(&mut random);
 }
 
 #[test]
-fn steps_that_are_cut_at_a_key_change_no_answer_and_come_to_an_end() {
+fn steps_cut_at_a_key_change_no_answer_and_terminate() {
     for seed in 0..3 {
         random_steps(seed, turtle(4096, 4));
         random_steps(seed, splinter(4096, 4));
@@ -121,7 +121,7 @@ fn steps_that_are_cut_at_a_key_change_no_answer_and_come_to_an_end() {
 }
 
 #[test]
-fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
+fn entries_buffered_for_a_leaf_are_flushed_in_parts() {
     let mut bed = Bed::new(turtle(1 << 20, 8));
     let numbers = |numbers: std::ops::Range<u32>| {
         numbers.map(|n| (format!("key{n:05}").into_bytes(), Some(vec![b'v'; 100]))).collect()
@@ -136,7 +136,7 @@ fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
             continue;
         }
         let waits = bed.waiting_bytes();
-        assert!(waits < waited && waited - waits < 80_000, "{waited} bytes waited, then {waits}");
+        assert!(waits < waited && waited - waits < 80_000, "{waited} bytes buffered, then {waits}");
         (waited, steps) = (waits, steps + 1);
     }
     assert!((4..10).contains(&steps), "{steps} steps for 220 KB of 40 KB each");
@@ -144,7 +144,7 @@ fn of_what_waits_for_one_leaf_a_part_goes_there_at_a_time() {
 }
 
 #[test]
-fn small_tiers_on_top_become_one() {
+fn small_tiers_on_top_are_merged() {
     let mut bed = Bed::new(turtle(1 << 20, 8));
     for first in 0..12 {
         let key = |n: u32| format!("key{:05}", n * 12 + first).into_bytes();
@@ -159,7 +159,7 @@ fn small_tiers_on_top_become_one() {
 }
 
 #[test]
-fn runs_that_several_nodes_refer_to_come_free_in_one_step() {
+fn runs_shared_by_several_nodes_are_freed_in_one_step() {
     let mut bed = Bed::new(turtle(4096, 8));
     let leaves = (0..250).map(|n| (format!("key{:05}", n * 12).into_bytes(), Some(vec![b'v'; 100])));
     bed.apply(leaves.collect());
@@ -168,13 +168,13 @@ fn runs_that_several_nodes_refer_to_come_free_in_one_step() {
         let key = |n: u32| format!("key{:05}", n * 64 + first).into_bytes();
         bed.apply_on_top((0..50).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
     }
-    // Each node that the root is cut into keeps all tiers.
+    // Each node into which the root is split keeps all tiers.
     while bed.tree.stats().height < 2 {
         bed.flush_step(2000);
     }
     let tiers = bed.tiers();
     assert!(tiers > 16, "{tiers} tiers");
-    // A step that wins nothing would fail.
+    // A step without gain would fail.
     let mut is_of_several = false;
     while let Some(reclaim) = bed.step(LeastGain::Any, u64::MAX, &mut Vec::new()) {
         is_of_several |= matches!(target_of(&reclaim), Target::Tiers { nodes, .. } if nodes.len() > 1);

@@ -1,4 +1,4 @@
-//! The compaction buffer of the leaves changes no answer, spares reads, and takes a bounded part of the
+//! The compaction buffer of the leaves changes no answer, saves reads, and takes a bounded fraction of the
 //! space.
 
 use testudo_contract::LeastGain;
@@ -12,12 +12,12 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// The tree as its objects describe it.
+/// Reopens the tree from its objects.
 fn stored(bed: &Bed) -> Arc<BeTree> {
     BeTree::open(bed.options, &bed.work.data, KEYSPACE, bed.objects.clone()).unwrap()
 }
 
-/// What was seen of buffers.
+/// Counts of buffer states seen.
 #[derive(Debug, Default)]
 struct Seen {
     answers: u64,
@@ -27,7 +27,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Compares what the buffer says of each key with what its leaf says.
+    /// Compares the buffer's answer for each key with that of its leaf.
     fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
         let tree = stored(bed);
         let Some(buffer) = &tree.retained else { return };
@@ -52,14 +52,14 @@ impl Seen {
             self.answers += 1;
             match own {
                 Lookup::Found(own_kind, own_value, _) => assert_eq!((kind, value), (own_kind, own_value)),
-                // Tombstones end in leaves.
+                // Leaves drop tombstones.
                 _ => assert_eq!(kind, Kind::Tombstone),
             }
         }
     }
 }
 
-/// Of keys that lie together half the time. Values are short: what has several pages is not cached.
+/// A batch of keys, half the time close together. Values are short: pages of long values are not cached.
 fn batch(random: &mut SplitMix, count: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let (first, width) = if random.percent(50) { (0, 3_000) } else { (random.below(2_700), 300) };
     let entry = |random: &mut SplitMix| {
@@ -72,7 +72,7 @@ fn batch(random: &mut SplitMix, count: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>
 }
 
 #[test]
-fn buffers_say_what_leaves_say() {
+fn buffers_agree_with_leaves() {
     let numbered = || (0..3_000).map(|number| format!("key{number:05}").into_bytes());
     for options in [turtle(16 << 10, 4), turtle(64 << 10, 16), splinter(16 << 10, 4)] {
         let mut seen = Seen::default();
@@ -88,7 +88,7 @@ fn buffers_say_what_leaves_say() {
                     2 if round > 30 => bed.apply_on_top(batch(&mut random, 20)),
                     _ => {}
                 }
-                // Pages that queries use are in memory.
+                // Pages used by queries are in memory.
                 for number in 0..2_000 {
                     let key = format!("key{number:05}").into_bytes();
                     assert_eq!(bed.get(&key), bed.model.get(&key).cloned(), "seed {seed}, round {round}");
@@ -103,7 +103,7 @@ fn buffers_say_what_leaves_say() {
             bed.check(&mut random);
             bed.work.data.set_retained_percent(0);
             bed.apply(batch(&mut random, 5));
-            assert_eq!(bed.tree.stats().retained_bytes, 0, "none is wanted any more");
+            assert_eq!(bed.tree.stats().retained_bytes, 0, "retention is disabled");
             assert!(stored(&bed).retained.is_none());
         }
         assert!(seen.answers > 1_000 && seen.from_memory + seen.barriers > 0, "{options:?}: {seen:?}");
@@ -111,7 +111,7 @@ fn buffers_say_what_leaves_say() {
     }
 }
 
-/// Pages that are read for reads of a hot range beside updates of all keys, and the most that is retained.
+/// Pages read for a hot range during updates of all keys, and the maximum retained.
 fn reads_beside_updates(options: BeTreeOptions, retained_percent: u32) -> (u64, u64) {
     let mut bed = Bed::new(options);
     bed.apply((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
@@ -137,7 +137,7 @@ fn reads_beside_updates(options: BeTreeOptions, retained_percent: u32) -> (u64, 
 }
 
 #[test]
-fn what_is_retained_of_a_hot_range_costs_no_reads_where_memory_has_both() {
+fn retention_of_a_hot_range_costs_no_reads_if_both_are_cached() {
     for options in [turtle(64 << 10, 16), splinter(64 << 10, 16)] {
         let (without, nothing) = reads_beside_updates(options, 0);
         let (with, retained) = reads_beside_updates(options, 50);
@@ -148,7 +148,7 @@ fn what_is_retained_of_a_hot_range_costs_no_reads_where_memory_has_both() {
 }
 
 #[test]
-fn a_damaged_retained_run_costs_no_answer_and_what_is_retained_goes_first_where_space_is_short() {
+fn damaged_retained_runs_are_harmless_and_retention_is_dropped_first() {
     let mut bed = Bed::new(turtle(64 << 10, 16));
     bed.work.data.set_retained_percent(100);
     bed.apply((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
@@ -172,7 +172,7 @@ fn a_damaged_retained_run_costs_no_answer_and_what_is_retained_goes_first_where_
         bed.apply(updates.collect());
     }
     let limits = ReclaimLimits { space_bytes: 0, least_gain: LeastGain::Worthwhile, but: &[] };
-    let reclaim = bed.tree.pick_reclaim(&limits).unwrap().expect("that takes no space");
+    let reclaim = bed.tree.pick_reclaim(&limits).unwrap().expect("it takes no space");
     assert_eq!(reclaim.gain_bytes, bed.tree.stats().retained_bytes);
     let edit = bed.tree.reclaim(&bed.work, &reclaim).unwrap();
     bed.commit(edit, true);

@@ -1,4 +1,4 @@
-//! What scans look into on their way is flushed once it pays, and not before.
+//! Buffers that scans read are flushed once it pays off, and not before.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// A tree with tiers at each node.
+/// A tree with tiers in each node.
 fn filled() -> Bed {
     let mut bed = Bed::new(turtle(64 << 10, 16));
     let (batches, records) = (15, 2001);
@@ -29,13 +29,13 @@ fn scan_everywhere(bed: &Bed, rounds: u64, step: usize) {
 }
 
 #[test]
-fn many_scans_have_buffers_flushed_and_few_do_not() {
+fn many_scans_cause_a_flush_and_few_do_not() {
     let mut bed = filled();
     let before = bed.tree.stats();
     assert!(before.buffered_bytes > before.leaf_bytes / 4, "{before:?} is not worth a test");
     scan_everywhere(&bed, 1, 1000);
-    assert!(bed.tree.has_new_reasons(), "scans are noted");
-    assert!(!bed.tree.has_new_reasons(), "once");
+    assert!(bed.tree.has_new_reasons(), "scans are recorded");
+    assert!(!bed.tree.has_new_reasons(), "only once");
     assert!(bed.tree.pick_job(false).is_none(), "a few scans pay for nothing");
     for _ in 0..40 {
         scan_everywhere(&bed, 10, 50);
@@ -46,7 +46,7 @@ fn many_scans_have_buffers_flushed_and_few_do_not() {
     bed.check(&mut SplitMix::new(1));
 }
 
-/// Rounds of scans everywhere until they pay for a flush, with a cache of so many bytes.
+/// Rounds of scans everywhere until they pay for a flush, with a cache of `cache_bytes`.
 fn rounds_until_a_flush(cache_bytes: u64) -> u64 {
     let mut bed = filled();
     bed.cool(cache_bytes);
@@ -55,17 +55,17 @@ fn rounds_until_a_flush(cache_bytes: u64) -> u64 {
             scan_everywhere(&bed, 1, 5000);
             bed.tree.pick_job(false).is_some()
         })
-        .expect("scans pay some day")
+        .expect("scans eventually pay for a flush")
 }
 
 #[test]
-fn looks_into_memory_pay_for_a_flush_later_than_looks_that_read() {
+fn cached_scans_pay_for_a_flush_later_than_reading_scans() {
     let (reading, in_memory) = (rounds_until_a_flush(64 << 10), rounds_until_a_flush(16 << 20));
     assert!(in_memory > reading * 3, "{reading} and {in_memory} rounds");
 }
 
 #[test]
-fn who_is_nearly_due_is_flushed_along() {
+fn nearly_due_children_are_flushed_along() {
     let mut bed = filled();
     let (mut random, mut jobs, before) = (SplitMix::new(3), 0_u64, bed.tree.stats());
     while bed.tree.stats().buffered_bytes > before.buffered_bytes / 10 {
@@ -73,7 +73,7 @@ fn who_is_nearly_due_is_flushed_along() {
         let Some(job) = bed.tree.pick_job(false) else { continue };
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
-        bed.publish(edit.expect("nothing came in between"));
+        bed.publish(edit.expect("no update in between"));
         jobs += 1;
     }
     let outline = bed.tree.outline();
@@ -82,7 +82,7 @@ fn who_is_nearly_due_is_flushed_along() {
 }
 
 #[test]
-fn tiers_that_scans_look_into_become_one_before_leaves_are_written_anew() {
+fn scanned_tiers_are_merged_before_leaves_are_rewritten() {
     let mut bed = filled();
     let tiers = |bed: &Bed| bed.tree.outline().iter().filter(|line| line.what == "tier").count();
     let (before, tiers_before) = (bed.tree.stats(), tiers(&bed));
@@ -93,10 +93,10 @@ fn tiers_that_scans_look_into_become_one_before_leaves_are_written_anew() {
         done.push(job.what);
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
-        bed.publish(edit.expect("nothing came in between"));
+        bed.publish(edit.expect("no update in between"));
     }
     let after = bed.tree.stats();
-    assert_eq!(done.first(), Some(&"merge what scans look into"), "{done:?}");
+    assert_eq!(done.first(), Some(&"merge for scans"), "{done:?}");
     assert!(
         after.leaf_bytes - before.leaf_bytes <= before.buffered_bytes / 4,
         "{before:?} {after:?} {done:?}"

@@ -1,4 +1,4 @@
-//! What scans ask of the device, and what they do when it fails.
+//! Device reads of scans, and their behavior when reads fail.
 
 use testudo_env::{FaultError, FaultPlan, IoClass};
 use testudo_run::ScanLimits;
@@ -9,7 +9,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// A tree with tiers at each node, its records spread over them.
+/// A tree with tiers in each node, with records spread over them.
 fn filled(batches: u64, batch_records: u64) -> Bed {
     let mut bed = Bed::new(turtle(64 << 10, 16));
     let total = batches * batch_records;
@@ -21,7 +21,7 @@ fn filled(batches: u64, batch_records: u64) -> Bed {
     bed
 }
 
-/// The most runs that one key can be in.
+/// Maximum number of runs that may have one key.
 fn sources(bed: &Bed) -> u64 {
     let mut tiers_at_depth: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for line in bed.tree.outline() {
@@ -54,12 +54,12 @@ fn scan(bed: &Bed, start: &[u8], count: usize) -> Result<Model> {
 }
 
 #[test]
-fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
+fn a_cold_scan_reads_a_page_of_each_source_in_one_batch() {
     const SCANS: u64 = 40;
     let mut bed = filled(15, 2001);
     bed.cool(4 << 20);
     for run in bed.runs() {
-        // Footers and indexes are there, data is not.
+        // Footers and indexes are cached, data is not.
         run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
     }
     let sources = sources(&bed);
@@ -76,8 +76,7 @@ fn a_cold_scan_reads_a_page_of_each_source_and_all_of_them_at_once() {
         let rounds = after.read_rounds - before.read_rounds;
         let reads = after.page_reads - before.page_reads;
         let pages = (after.page_read_bytes - before.page_read_bytes) / 4096;
-        // About 30 records are in a page; a scan may stand before the end of a page, and so cross into the
-        // next one.
+        // A page has about 30 records; a scan may start near the end of a page, and cross into the next one.
         let crossings = records / 15;
         assert!(rounds <= SCANS * (3 + 2 * crossings) / 2, "{rounds} rounds for {SCANS} scans of {records}");
         assert!(
@@ -109,7 +108,7 @@ fn a_scan_of_everything_reads_each_page_once_and_leaves_the_cache_alone() {
 }
 
 #[test]
-fn a_failed_read_ends_a_scan_once_and_shows_nothing_wrong() {
+fn a_failed_read_ends_a_scan_without_wrong_entries() {
     let mut bed = filled(6, 1001);
     let mut failures = 0;
     for skip in (0..).step_by(2) {
@@ -136,7 +135,7 @@ fn a_failed_read_ends_a_scan_once_and_shows_nothing_wrong() {
             continue;
         }
         failures += 1;
-        assert!(cursor.entry().is_none(), "after an error the cursor stands nowhere");
+        assert!(cursor.entry().is_none(), "after an error the cursor is unpositioned");
         let rest: Vec<_> = expected.collect();
         let Some((key, _)) = rest.first() else { continue };
         cursor.seek(key).unwrap();
@@ -150,13 +149,13 @@ fn a_failed_read_ends_a_scan_once_and_shows_nothing_wrong() {
 }
 
 /// Device reads and bytes of `scans` scans of `count` entries each, spread over the keys; `is_said`: the
-/// cursor is told the length.
+/// cursor gets the length as a limit.
 fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (u64, u64) {
     let starts: Vec<Vec<u8>> =
         bed.model.keys().step_by((bed.model.len() - count) / scans).take(scans).cloned().collect();
     let (mut reads, mut bytes) = (0, 0);
     for start in starts {
-        // Between two scans other work takes the cache.
+        // Other work replaces the cache between two scans.
         bed.cool(1 << 20);
         let entries = is_said.then(|| u64::try_from(count).unwrap());
         let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
@@ -184,7 +183,7 @@ fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (
 }
 
 #[test]
-fn a_scan_of_a_thousand_entries_and_more_reads_little_beyond_them() {
+fn long_scans_read_little_beyond_their_entries() {
     const ENTRY_BYTES: u64 = 124;
     let mut bed = Bed::new(turtle(1 << 20, 16));
     let total = 31 * 1_291;
@@ -194,8 +193,8 @@ fn a_scan_of_a_thousand_entries_and_more_reads_little_beyond_them() {
     }
     let sources = sources(&bed);
     assert!(sources > 2, "{sources} sources are not worth a test");
-    // Entries, scans, whether the cursor knows the length; per scan the most device reads, and of what it
-    // returns the most bytes read, in percent. The sources alone are a page each: 13 % of a thousand entries.
+    // Entries, scans, whether the cursor knows the length; maximum device reads per scan, and maximum bytes
+    // read as a percentage of those returned. The sources alone are a page each: 13 % of a thousand entries.
     for (count, scans, is_said, reads_max, percent_max) in [
         (1_000, 20, true, 6, 130),
         (1_000, 20, false, 13, 150),
@@ -212,7 +211,7 @@ fn a_scan_of_a_thousand_entries_and_more_reads_little_beyond_them() {
 }
 
 #[test]
-fn a_cursor_gives_every_entry_whatever_it_was_told_of_its_length() {
+fn a_cursor_returns_every_entry_whatever_its_limits() {
     let mut bed = filled(6, 1001);
     let removed: Vec<Vec<u8>> = bed.model.keys().skip(500).take(2_500).cloned().collect();
     bed.apply(removed.into_iter().map(|key| (key, None)).collect());

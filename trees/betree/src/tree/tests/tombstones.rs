@@ -1,4 +1,4 @@
-//! Tombstones are flushed ahead of time where that saves much of what it writes, and a little at a time.
+//! Tombstones are flushed early if that saves a large part of its writes, and a little at a time.
 
 use super::*;
 use crate::{jobs::FOR_TOMBSTONES, tombstones::written_max};
@@ -19,7 +19,7 @@ fn settled(options: BeTreeOptions) -> Bed {
     bed
 }
 
-/// One node above the leaves, and several.
+/// Trees with one node above the leaves, and with several.
 fn all_options() -> [BeTreeOptions; 4] {
     [turtle(64 << 10, 256), turtle(64 << 10, 16), splinter(64 << 10, 256), splinter(64 << 10, 16)]
 }
@@ -29,7 +29,7 @@ fn is_for_tombstones(job: &Job) -> bool {
 }
 
 #[test]
-fn a_few_tombstones_all_over_the_leaves_wait_for_others() {
+fn scattered_tombstones_are_not_flushed_early() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..40).map(|number| (key(number * 593), None)).collect());
@@ -39,7 +39,7 @@ fn a_few_tombstones_all_over_the_leaves_wait_for_others() {
 }
 
 #[test]
-fn a_removed_range_is_flushed_in_jobs_that_write_little() {
+fn a_deleted_range_is_flushed_in_small_jobs() {
     let mut flushed = 0;
     for options in all_options() {
         let mut bed = settled(options);
@@ -51,7 +51,7 @@ fn a_removed_range_is_flushed_in_jobs_that_write_little() {
             let before = bed.work.progress.state().1;
             let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             let edit = bed.tree.install(&bed.work, prepared).unwrap();
-            bed.publish(edit.expect("nothing came in between"));
+            bed.publish(edit.expect("no update in between"));
             if is_for_tombstones(&job) {
                 flushed += 1;
                 largest = largest.max(bed.work.progress.state().1 - before);
@@ -64,12 +64,12 @@ fn a_removed_range_is_flushed_in_jobs_that_write_little() {
         bed.tree.check_invariants(true).unwrap();
         bed.check(&mut SplitMix::new(7));
     }
-    assert!(flushed > 4, "it was worth it: {flushed}");
+    assert!(flushed > 4, "enough tombstone jobs: {flushed}");
 }
 
-/// A flush of which three in ten operations remove something.
+/// An update in which three in ten operations are deletes.
 #[test]
-fn a_flush_with_many_tombstones_is_not_flushed_for_them() {
+fn a_mixed_update_with_many_tombstones_is_not_flushed_for_them() {
     for options in all_options() {
         let mut bed = settled(options);
         let mut random = SplitMix::new(7);

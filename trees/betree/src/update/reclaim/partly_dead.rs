@@ -1,10 +1,10 @@
-//! Runs of tiers that are partly dead, and how they are written anew without that.
+//! Rewriting runs of tiers that are partly garbage.
 //!
-//! A node that is cut leaves its runs to both of its parts, so several nodes may refer to one run. Its space
-//! comes free when the last of them does without it: all of them do in one step, or none.
+//! When a node is split, both parts keep its runs, so several nodes may refer to one run. Its space is freed
+//! when the last of them drops it: a step changes all of them, or none.
 //!
 //! **Invariants**
-//! - What a step is said to win is free afterwards, as far as sizes are known.
+//! - The estimated gain of a step is free afterwards, as far as sizes are known.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,31 +21,31 @@ use crate::{
     },
 };
 
-/// A run of tiers that is partly dead.
+/// A run of tiers that is partly garbage.
 pub(crate) struct PartlyDead {
     pub(crate) run: RunId,
-    /// How many runs become of it: one for each node that refers to it.
+    /// Number of runs that replace it: one for each node that refers to it.
     pub(crate) places: u64,
-    /// About what of its bytes is alive.
+    /// Approximate live bytes.
     pub(crate) alive_bytes: u64,
-    /// What is won.
+    /// Net gain in bytes.
     pub(crate) dead_bytes: u64,
 }
 
-/// Where a node refers to a run.
+/// A reference of a node to a run.
 pub(crate) struct Place<'a> {
     pub(crate) node: &'a Node,
     tier: &'a Tier,
     at: usize,
 }
 
-/// All of them, by run.
+/// All references, by run.
 pub(crate) type Places<'a> = BTreeMap<RunId, Vec<Place<'a>>>;
 
-/// Tells `act` of the runs of which at least one of so many parts is dead.
+/// Calls `act` with the runs whose garbage fraction is at least `1 / parts`.
 pub(crate) fn each_partly_dead(all: &Places<'_>, parts: u64, act: &mut impl FnMut(PartlyDead)) -> Result<()> {
     for (&run, places) in all {
-        // Where one node refers to it twice, a step would do without one of them only.
+        // If one node refers to it twice, a step would drop only one of the references.
         let is_twice_in_one = places.windows(2).any(|pair| pair[0].node.id == pair[1].node.id);
         if is_twice_in_one || matches!(&places[..], [place] if is_all_alive(place)) {
             continue;
@@ -70,7 +70,7 @@ pub(crate) fn each_partly_dead(all: &Places<'_>, parts: u64, act: &mut impl FnMu
     Ok(())
 }
 
-/// Finds the places from `node` down.
+/// Finds the references in `node` and its descendants.
 pub(crate) fn find_places<'a>(node: &'a Node, places: &mut Places<'a>) {
     for tier in &node.tiers {
         for (at, fenced) in tier.runs.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether all keys of the run are the node's, and every pivot of which it can have some has a whole share of
+/// Whether all keys of the run belong to the node, and every pivot that it can overlap has a full share of
 /// its tier.
 fn is_all_alive(place: &Place<'_>) -> bool {
     let Place { node, tier, at } = place;
@@ -106,7 +106,7 @@ fn is_all_alive(place: &Place<'_>) -> bool {
 }
 
 impl PlanNode {
-    /// Lets a run of tiers, here and below, be written anew without what is dead of it.
+    /// Plans to rewrite a run of tiers, here and below, without its garbage.
     pub(crate) fn trim(&mut self, run: RunId) {
         for tier in &mut self.tiers {
             let PlanTier::Existing(existing) = tier else { continue };

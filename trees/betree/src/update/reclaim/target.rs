@@ -1,32 +1,32 @@
-//! What a step of reclaiming writes anew, which the engine carries from choosing it to doing it.
+//! The target of a reclaim step, which the engine passes from picking to executing it.
 //!
 //! **Invariants**
-//! - Only trees of this family make and understand it.
+//! - Only trees of this family create and interpret it.
 
 use testudo_base::{ObjectId, RunId, Seqno};
 use testudo_contract::Reclaim;
 
-/// What a step writes anew.
+/// Data that a step rewrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A leaf, merged with what waits for it.
+    /// A leaf, merged with its buffered entries.
     Leaf {
-        /// Which pivot of each node leads there.
+        /// Pivot to take in each node.
         path: Vec<usize>,
-        /// Of what waits, this many bytes or a little more go there, the first in key order.
+        /// Approximate bytes of buffered entries to flush, the first in key order.
         waiting_max: u64,
     },
-    /// So many neighbouring leaves from there on, as one.
+    /// This many adjacent leaves from the path's end on, joined into one.
     Leaves(Vec<usize>, usize),
-    /// The tiers of these nodes that are no newer and no older than that, as one in each node.
+    /// The tiers of these nodes within the range of seqnos, merged into one per node.
     Tiers { nodes: Vec<ObjectId>, newest: Seqno, oldest: Seqno },
-    /// A run of tiers, without what is dead of it.
+    /// A run of tiers, without its garbage.
     Run(RunId),
-    /// Nothing: what only the compaction buffer has is given up.
+    /// Nothing: drops data that is only in the compaction buffer.
     Retained,
 }
 
-/// What `reclaim`, which a tree of this family chose, writes anew.
+/// Returns the target of `reclaim`, which a tree of this family picked.
 pub(crate) fn target_of(reclaim: &Reclaim) -> &Target {
     match reclaim.target.of() {
         Some(target) => target,

@@ -1,10 +1,10 @@
-//! Neighbouring tiers that take less space as one: small runs are index, filter and footer for the most part,
-//! and what was put on top stays there in many of them while it goes down leaf by leaf.
+//! Merging adjacent tiers that take less space as one. Small runs are mostly index, filter and footer, and
+//! updates put on top stay in many of them while they are flushed leaf by leaf.
 //!
-//! Runs that several nodes refer to come free only if all of them merge; so they all do, in one step.
+//! Runs that several nodes refer to are freed only if all of these merge; so one step merges them all.
 //!
 //! **Invariants**
-//! - Tiers of one node that are merged are neighbours: which ones is said by their age.
+//! - Merged tiers of a node are adjacent; a range of seqnos identifies them.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Most tiers of a node that are merged at once: each run that is read takes memory.
+/// Maximum number of tiers of a node merged at once: each run read takes memory.
 const TIERS_AT_ONCE: usize = 16;
 
 /// A merge of tiers.
@@ -26,14 +26,13 @@ pub(crate) struct Mergeable {
     pub(crate) nodes: Vec<ObjectId>,
     pub(crate) newest: Seqno,
     pub(crate) oldest: Seqno,
-    /// About what the new tiers take.
+    /// Approximate bytes of the new tiers.
     pub(crate) written_bytes: u64,
-    /// What comes free.
+    /// Bytes freed.
     pub(crate) freed_bytes: u64,
 }
 
-/// Tells `act` of tiers that could be merged: of each node pairs, fours and so on. `run_bytes`: size of the
-/// runs that are written.
+/// Calls `act` with possible merges: of each node pairs, fours and so on. `run_bytes`: size of the new runs.
 pub(crate) fn each_mergeable(
     node: &Node,
     places: &Places<'_>,
@@ -50,7 +49,7 @@ pub(crate) fn each_mergeable(
     node.child_nodes().for_each(|child| each_mergeable(child, places, run_bytes, act));
 }
 
-/// The merge of these tiers of a node.
+/// Returns the merge of these tiers of a node.
 fn merge_of(node: &Node, tiers: &[Tier], places: &Places<'_>, run_bytes: u64) -> Mergeable {
     let newest = tiers.first().map(Tier::newest_seqno).unwrap_or_default();
     let oldest = tiers.last().map(Tier::newest_seqno).unwrap_or_default();
@@ -74,7 +73,7 @@ fn merge_of(node: &Node, tiers: &[Tier], places: &Places<'_>, run_bytes: u64) ->
     Mergeable { nodes: ids, newest, oldest, written_bytes, freed_bytes }
 }
 
-/// The nodes that refer to the runs of the tiers.
+/// Returns the nodes that refer to the runs of the tiers.
 fn places_of<'a>(tiers: &[Tier], places: &Places<'a>) -> impl Iterator<Item = &'a Node> {
     let runs = tiers.iter().flat_map(|tier| &tier.runs).map(|fenced| fenced.run.reference().id);
     runs.flat_map(|run| &places[&run]).map(|place| place.node)
@@ -84,7 +83,7 @@ fn is_between(tier: &Tier, newest: Seqno, oldest: Seqno) -> bool {
     (oldest..=newest).contains(&tier.newest_seqno())
 }
 
-/// About what of a tier is alive, in pages.
+/// Approximate live bytes of a tier, in pages.
 fn alive_bytes(tier: &Tier) -> u64 {
     let runs = || tier.runs.iter().map(|fenced| fenced.run.reference());
     let user_bytes = runs().map(|run| run.user_bytes).sum();
@@ -93,7 +92,7 @@ fn alive_bytes(tier: &Tier) -> u64 {
 }
 
 impl PlanNode {
-    /// Merges the tiers of these nodes, here and below, that are no newer and no older than that.
+    /// Plans to merge the tiers of these nodes, here and below, within the range of seqnos.
     pub(crate) fn merge_between(&mut self, nodes: &[ObjectId], newest: Seqno, oldest: Seqno) {
         if nodes.contains(&self.base.id) {
             let is_merged = |tier: &PlanTier| match tier {

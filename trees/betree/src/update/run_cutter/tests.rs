@@ -5,31 +5,31 @@ use crate::Policy;
 
 const KIB: u64 = 1 << 10;
 
-/// Entries of one KiB that follow each other, so many.
+/// A stretch of consecutive one-KiB entries.
 #[derive(Clone, Copy)]
 enum Stretch {
     /// They flow in.
     New(u64),
-    /// The leaf that is rewritten holds them.
+    /// They are in the rewritten leaf.
     Old(u64),
-    /// They are read and not written, as shadowed ones are.
+    /// They are read but not written, like shadowed ones.
     Dropped(u64),
 }
 use Stretch::{Dropped, New, Old};
 
-/// Leaves of 64 KiB.
+/// Settings with leaves of 64 KiB.
 fn options(policy: Policy) -> BeTreeOptions {
     BeTreeOptions { leaf_bytes: 64 * KIB, ..BeTreeOptions::new(policy) }
 }
 
-/// For a leaf of a turtle tree.
+/// A cutter for a leaf of a turtle tree.
 fn leaf_cutter(incoming: u64) -> RunCutter {
     let options = options(Policy::Turtle);
     RunCutter::new(incoming, options.leaf_bytes, &options)
 }
 
-/// Cuts what comes into the destination that `cutter` is for; the KiB of entries in each run, as text.
-/// `page_fill`: how much of a page is entries, in percent.
+/// Cuts the entries of a destination with `cutter`; returns the KiB of entries in each run, as text.
+/// `page_fill`: percentage of a page that is entries.
 fn runs_of(mut cutter: RunCutter, page_fill: u64, stretches: &[Stretch]) -> String {
     let (mut runs, mut open, mut passed) = (Vec::new(), 0, 0);
     for stretch in stretches {
@@ -60,7 +60,7 @@ fn leaves(incoming_kib: u64, stretches: &[Stretch]) -> String {
 }
 
 #[test]
-fn what_fits_a_leaf_is_one_leaf() {
+fn entries_that_fit_a_leaf_are_one_leaf() {
     assert_eq!(leaves(0, &[]), "");
     assert_eq!(leaves(1, &[New(1)]), "1");
     assert_eq!(leaves(64, &[New(64)]), "64");
@@ -74,18 +74,18 @@ fn leaves_are_about_equally_large() {
 }
 
 #[test]
-fn a_small_rest_goes_to_the_run_before_it() {
-    // Half of what flows in is shadowed: two leaves were expected, and one is enough.
+fn a_small_remainder_goes_to_the_preceding_run() {
+    // Half of the incoming entries are shadowed: two leaves were expected, and one is enough.
     assert_eq!(leaves(128, &[New(56), Dropped(64), New(8)]), "64");
 }
 
 #[test]
-fn more_than_was_expected_is_cut_at_one_and_a_half_leaves() {
+fn unexpected_excess_is_cut_at_one_and_a_half_leaves() {
     assert_eq!(leaves(10, &[New(300)]), "96 96 96 12");
 }
 
 #[test]
-fn half_empty_pages_do_not_cut_what_was_joined() {
+fn half_empty_pages_do_not_cut_joined_leaves() {
     let cutter = leaf_cutter(64 * KIB);
     assert_eq!(runs_of(cutter, 50, &[New(64)]), "64");
 }
@@ -100,17 +100,17 @@ fn tiers_of_the_splinter_policy_have_smaller_runs() {
 }
 
 #[test]
-fn old_entries_behind_a_long_stretch_of_new_ones_begin_a_leaf() {
+fn old_entries_after_a_long_stretch_of_new_ones_begin_a_leaf() {
     assert_eq!(leaves(100, &[New(40), Old(60)]), "40 60");
-    // Not behind a short one, nor where all of it fits one leaf.
+    // Not after a short one, nor if everything fits one leaf.
     assert_eq!(leaves(100, &[New(30), Old(70)]), "45 55");
     assert_eq!(leaves(48, &[New(40), Old(8)]), "48");
-    // New ones among the old make no stretch.
+    // New ones interspersed with old ones make no stretch.
     assert_eq!(leaves(100, &[Old(10), New(20), Old(10), New(20), Old(40)]), "45 55");
 }
 
 #[test]
-fn what_was_cut_elsewhere_does_not_count() {
+fn a_cut_elsewhere_resets_the_open_run() {
     let mut cutter = leaf_cutter(10 * KIB);
     (0..90).for_each(|_| cutter.record_written(KIB, false));
     assert!(!cutter.cuts_after(90 * KIB, 10 * KIB));
@@ -122,12 +122,12 @@ fn what_was_cut_elsewhere_does_not_count() {
 }
 
 #[test]
-fn the_parts_of_a_leaf_become_leaves_as_large_as_those_of_the_whole() {
+fn parts_of_a_leaf_become_leaves_as_large_as_of_the_whole() {
     let part = |part_kib: u64, whole_kib: u64| {
         let cutter = RunCutter::of_part(part_kib * KIB, whole_kib * KIB, &options(Policy::Turtle));
         runs_of(cutter, 100, &[New(part_kib)])
     };
-    // Each run ends a page early, and the last one has what is left.
+    // Each run ends a page early, and the last one has the rest.
     assert_eq!(part(260, 1024), "61 61 61 77");
     assert_eq!(leaves(260, &[New(260)]), "49 49 49 49 64");
     assert_eq!(part(30, 1024), "30");

@@ -24,7 +24,7 @@ fn sizes(bytes: &[u64], bytes_max: u64) -> Vec<u64> {
 }
 
 #[test]
-fn small_destinations_and_those_without_seams_stay_whole() {
+fn small_or_seamless_destinations_are_not_cut() {
     assert_eq!(sizes(&[10, 10, 10], 30), [30]);
     assert_eq!(sizes(&[1000], 30), [1000]);
     assert_eq!(sizes(&[0, 0], 30), [0]);

@@ -5,7 +5,7 @@ fn numbers_of(keys: &[&str]) -> KeyNumbers {
 }
 
 #[test]
-fn decimal_digits_are_as_regular_as_the_numbers_that_they_show() {
+fn decimal_digits_are_as_regular_as_their_numbers() {
     let keys: Vec<String> = (0..1000).map(|number| format!("user{number:03}")).collect();
     let numbers = KeyNumbers::of(keys.iter().map(String::as_bytes));
     for (expected, key) in (0u64..).zip(&keys) {
@@ -15,7 +15,7 @@ fn decimal_digits_are_as_regular_as_the_numbers_that_they_show() {
 }
 
 #[test]
-fn keys_that_the_numbers_were_not_made_for_are_in_their_order_all_the_same() {
+fn other_keys_keep_their_order() {
     let numbers = numbers_of(&["user300", "user345", "user577"]);
     let mut others = vec![
         "", "a", "use", "user", "user!", "user3", "user3!!", "user300", "user3000", "user34", "user345",
@@ -28,7 +28,7 @@ fn keys_that_the_numbers_were_not_made_for_are_in_their_order_all_the_same() {
 }
 
 #[test]
-fn random_keys_of_bytes_are_in_their_order() {
+fn random_byte_keys_keep_their_order() {
     let mut state = 7u64;
     let mut random = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

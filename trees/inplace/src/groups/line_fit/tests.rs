@@ -1,6 +1,6 @@
 use super::*;
 
-/// Whether any line meets all ranges, found by trying every pair of ends.
+/// Whether any line intersects all ranges, found by trying every pair of ends.
 fn is_any_line(ranges: &[(i128, i128, i128)]) -> bool {
     if ranges.len() < 2 {
         return true;
@@ -16,7 +16,7 @@ fn is_any_line(ranges: &[(i128, i128, i128)]) -> bool {
 }
 
 #[test]
-fn finds_a_line_where_there_is_one_and_only_there() {
+fn finds_a_line_if_and_only_if_one_exists() {
     let mut state = 11u64;
     let mut random = |below: i128| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

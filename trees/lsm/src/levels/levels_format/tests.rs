@@ -22,7 +22,7 @@ fn reference(id: u64) -> RunRef {
     }
 }
 
-/// The bytes of a segment with these fences.
+/// Encodes a segment with these fences.
 fn segment(lows: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![FORMAT];
     codec::put_u32(&mut out, u32_of(lows.len()));
@@ -38,7 +38,7 @@ fn segment(lows: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_segment_decodes_to_what_was_encoded() {
+fn a_segment_round_trips() {
     let runs = decode_segment(&segment(&[b"", b"k", b"key"])).unwrap();
     let lows: Vec<Vec<u8>> = runs.iter().map(|run| run.low.to_vec()).collect();
     assert_eq!(lows, [b"".to_vec(), b"k".to_vec(), b"key".to_vec()]);
@@ -49,17 +49,17 @@ fn a_segment_decodes_to_what_was_encoded() {
 #[test]
 fn damaged_objects_do_not_decode() {
     assert!(decode_segment(&segment(&[])).is_err(), "no run");
-    assert!(decode_segment(&segment(&[b"b", b"a"])).is_err(), "fences that do not ascend");
+    assert!(decode_segment(&segment(&[b"b", b"a"])).is_err(), "descending fences");
     let whole = segment(&[b"", b"k"]);
-    assert!((0..whole.len()).all(|length| decode_segment(&whole[..length]).is_err()), "a part of one");
+    assert!((0..whole.len()).all(|length| decode_segment(&whole[..length]).is_err()), "a truncated segment");
     let root = encode_root(&Levels { next_object: 7, ..Levels::default() });
     assert_eq!(decode_root(&root).unwrap().next_object, 7);
-    assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a part of a root");
-    assert!(decode_root(&[2, 0, 0]).is_err(), "of another family");
+    assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a truncated root");
+    assert!(decode_root(&[2, 0, 0]).is_err(), "a root of another family");
 }
 
 #[test]
-fn a_root_has_again_what_moves_have_shown_and_an_older_format_where_that_is_nothing() {
+fn a_root_round_trips_repeats_and_without_them_has_an_older_format() {
     let shown = |entries, repeated, is_frozen| Repeats { seen: Inflow { entries, repeated }, is_frozen };
     let of = |repeats, bottom_repeats| {
         let levels = vec![Level { repeats, ..Level::default() }];
@@ -69,7 +69,7 @@ fn a_root_has_again_what_moves_have_shown_and_an_older_format_where_that_is_noth
     let root = of(shown(90, 10, false), shown(8, 8, true));
     let stored = decode_root(&root).unwrap();
     assert_eq!((stored.levels[0].repeats, stored.bottom_repeats), (shown(90, 10, false), shown(8, 8, true)));
-    assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a part of a root");
+    assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a truncated root");
     let no_flag = [&root[..root.len() - 1], &[2]].concat();
     assert!(decode_root(&no_flag).is_err());
     for repeats in [shown(8, 9, false), shown(ENTRIES_MAX + 1, 0, false)] {

@@ -7,37 +7,37 @@ fn after(repeats: Repeats, entries: u64, repeated: u64) -> Repeats {
 }
 
 #[test]
-fn a_sequence_freezes_when_half_repeats_and_thaws_when_little_does() {
+fn a_sequence_freezes_at_half_repeated_keys_and_thaws_at_few() {
     let mut repeats = after(Repeats::default(), 1_000, 400);
     assert!(!repeats.is_frozen());
     repeats = after(repeats, 1_000, 800);
     assert!(repeats.is_frozen(), "{repeats:?}");
     repeats = after(repeats, 1_000, 300);
-    assert!(repeats.is_frozen(), "{repeats:?}: between the two borders it stays");
+    assert!(repeats.is_frozen(), "{repeats:?}: between the thresholds it keeps its state");
     let mut moves = 0;
     while repeats.is_frozen() {
         repeats = after(repeats, 1_000, 100);
         moves += 1;
     }
-    assert!(moves < 5, "{moves} moves do not show it");
+    assert!(moves < 5, "{moves} moves are not enough");
 }
 
 #[test]
-fn a_move_counts_by_what_it_brings() {
+fn a_move_counts_by_its_keys() {
     let many = after(Repeats::default(), 10_000, 100);
     assert!(!after(many, 10, 10).is_frozen());
     assert!(after(Repeats::default(), 10, 10).is_frozen());
 }
 
 #[test]
-fn nothing_says_nothing() {
+fn no_evidence_never_freezes() {
     assert!(!after(Repeats::default(), 0, 0).is_frozen());
     let frozen = after(Repeats::default(), 10, 10);
     assert!(after(frozen, 0, 0).is_frozen());
 }
 
 #[test]
-fn a_sequence_freezes_once_what_came_is_as_much_as_its_bases_and_thaws_with_an_empty_buffer() {
+fn a_sequence_freezes_once_incoming_equals_bases_and_thaws_when_empty() {
     let all = Inflow { entries: 1_000, repeated: 1_000 };
     let retained = |came, bases| Retained { came, bases };
     let mut repeats = Repeats::default();
@@ -45,6 +45,6 @@ fn a_sequence_freezes_once_what_came_is_as_much_as_its_bases_and_thaws_with_an_e
         [(0, 0, false), (10, 90, false), (90, 90, true), (50, 90, true), (0, 1, true), (0, 0, false)]
     {
         repeats = repeats.after(all, retained(came, bases));
-        assert_eq!(repeats.is_frozen(), is_frozen, "{came} came upon {bases}");
+        assert_eq!(repeats.is_frozen(), is_frozen, "{came} came in above {bases}");
     }
 }

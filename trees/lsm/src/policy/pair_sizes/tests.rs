@@ -5,7 +5,7 @@ use crate::{
 };
 
 #[test]
-fn levels_are_never_smaller_than_what_they_have() {
+fn pair_sizes_never_shrink_levels_below_their_bytes() {
     for sizes in [PairSizes::of(100, 0), PairSizes::of(0, 0), PairSizes::of(0, 500)] {
         assert_eq!(sizes, PairSizes::WHOLE);
     }
@@ -15,7 +15,7 @@ fn levels_are_never_smaller_than_what_they_have() {
 }
 
 #[test]
-fn there_are_fewer_and_smaller_levels_where_they_are_sized_by_pairs() {
+fn levels_sized_by_pairs_are_fewer_and_smaller() {
     let by_references =
         LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
     let by_pairs =
@@ -23,11 +23,11 @@ fn there_are_fewer_and_smaller_levels_where_they_are_sized_by_pairs() {
     let tree = TreeBytes { bottom: 40_000, flush: 100, ..TreeBytes::default() };
     assert_eq!(by_references.capacities(&tree), [400, 1_856, 8_617], "the last has pairs of 34,468");
     let capacities = by_pairs.capacities(&tree);
-    assert_eq!(capacities, [400, 2_000], "of flushes as many, and pairs of 8,000");
+    assert_eq!(capacities, [400, 2_000], "as many flushes, and pairs of 8,000");
 }
 
 #[test]
-fn less_goes_into_the_bottom_at_once_where_values_come_back_there() {
+fn moves_into_the_bottom_shrink_if_values_move_back() {
     let whole = LsmOptions { run_bytes: 100, growth_factor: 8, level1_flushes: 4, ..LsmOptions::new() };
     let referring = LsmOptions { pair_sizes: PairSizes::of(1_000, 3_000), ..whole };
     let level = |emptying| LevelBytes { filling: 0, emptying, began: emptying };
@@ -42,5 +42,5 @@ fn less_goes_into_the_bottom_at_once_where_values_come_back_there() {
     assert_eq!(whole.next_move(&bottom, &[400]), Some((0, 400)));
     assert_eq!(referring.next_move(&bottom, &[400]), Some((0, 100)));
     let upper = tree(&[full, level(0)]);
-    assert_eq!(referring.next_move(&upper, &[400, 4_000]), Some((0, 400)), "no value comes back there");
+    assert_eq!(referring.next_move(&upper, &[400, 4_000]), Some((0, 400)), "no value moves back there");
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn new_bytes_are_written_a_bounded_number_of_times_into_few_sequences() {
+fn new_bytes_have_bounded_write_amplification_and_few_sequences() {
     for (data, flush) in [(500 << 20, 20 << 20), (2_500 << 20, 64 << 20), (20_000 << 20, 64 << 20)] {
         for (is_pressed, sequences) in [(false, 14), (true, 40)] {
             let mut levels = SimulatedLevels::new(LsmOptions::new());
@@ -12,7 +12,7 @@ fn new_bytes_are_written_a_bounded_number_of_times_into_few_sequences() {
             let later = levels.apply(&load);
             assert!(later.write_amplification() < 15.0, "{data}: {later:?}");
             assert!(later.max_sequences <= sequences, "{data}: {later:?}");
-            // What flushes wait for.
+            // Only the work that flushes wait for.
             let is_even = later.dearest_flush < later.write_amplification() * 3.0;
             assert!(is_even || !is_pressed, "{data}: {later:?}");
         }
@@ -20,7 +20,7 @@ fn new_bytes_are_written_a_bounded_number_of_times_into_few_sequences() {
 }
 
 #[test]
-fn what_is_overwritten_takes_a_bounded_part_more_than_its_data() {
+fn overwrites_have_bounded_space_amplification() {
     let mut levels = SimulatedLevels::new(LsmOptions::new());
     let load = SimulatedLoad {
         incoming_bytes: 5_000 << 20,

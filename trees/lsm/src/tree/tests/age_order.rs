@@ -1,4 +1,4 @@
-//! Runs alone, put in order by what they say of themselves, answer as the tree does.
+//! Runs alone, ordered by their metadata, give the same answers as the tree.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn random_script(seed: u64, options: LsmOptions) {
 }
 
 #[test]
-fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
+fn runs_in_age_order_match_the_tree() {
     for seed in 0..4 {
         random_script(seed, options(4096, 3, 2));
         random_script(seed, options(4096, 10, 4));
@@ -36,7 +36,7 @@ fn runs_in_the_order_of_their_age_answer_as_the_tree_does() {
     }
 }
 
-/// Keys that come in order, upwards at one place and downwards at two, removed and overwritten now and then.
+/// Keys in ascending order at one place and descending at two, with occasional deletes and overwrites.
 fn script_in_order(seed: u64, options: LsmOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
@@ -69,16 +69,16 @@ fn script_in_order(seed: u64, options: LsmOptions) {
 }
 
 #[test]
-fn runs_of_keys_that_came_in_order_answer_as_the_tree_does() {
+fn runs_of_sequential_keys_match_the_tree() {
     for seed in 0..3 {
         script_in_order(seed, options(4096, 4, 2));
         script_in_order(seed, options(8192, 10, 4));
     }
 }
 
-/// Flushes of which each has keys of its own place, so that runs come down as they are, and are removed then.
+/// Flushes with disjoint ranges of keys, so that runs are moved down as they are, and later deletes.
 #[test]
-fn runs_that_come_down_as_they_are_lose_nothing_that_was_said_of_removed_keys() {
+fn trivial_moves_keep_deletions() {
     for seed in 0..6 {
         let mut random = SplitMix::new(seed);
         let mut bed = Bed::new(options(4096, 3, 2));

@@ -1,4 +1,4 @@
-//! Jobs that are prepared while updates come in.
+//! Jobs prepared while updates arrive.
 
 use super::*;
 
@@ -22,8 +22,8 @@ fn busy_bed(random: &mut SplitMix) -> Bed {
     bed
 }
 
-/// Does jobs; between the halves of each, `between` may change the tree. How many were installed, and how
-/// many were not.
+/// Does jobs; `between` may change the tree between preparing and installing each. Returns the numbers of
+/// installed and overtaken jobs.
 fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64) {
     let (mut installed, mut overtaken) = (0, 0);
     for round in 0..200 {
@@ -46,7 +46,7 @@ fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64)
 }
 
 #[test]
-fn a_job_is_installed_whatever_was_flushed_meanwhile() {
+fn a_job_is_installed_despite_flushes_meanwhile() {
     let mut random = SplitMix::new(11);
     let mut bed = busy_bed(&mut random);
     let mut updates = SplitMix::new(12);
@@ -67,15 +67,15 @@ fn a_job_is_installed_whatever_was_flushed_meanwhile() {
 }
 
 #[test]
-fn a_job_whose_runs_another_one_has_merged_is_dropped_and_its_space_is_free_again() {
+fn an_overtaken_job_is_dropped_and_its_space_released() {
     let mut random = SplitMix::new(13);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much waits");
+    let job = bed.tree.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     assert_eq!(bed.run_jobs_up_to(1, true), 1);
-    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "it was done before");
+    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "another job did it already");
     let free_bytes = |bed: &Bed| bed.work.data.space_stats().free_bytes;
-    let job = bed.tree.pick_job(true).expect("much waits");
+    let job = bed.tree.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let before = free_bytes(&bed);
     drop(prepared);
@@ -87,16 +87,16 @@ fn a_job_whose_runs_another_one_has_merged_is_dropped_and_its_space_is_free_agai
 fn a_job_of_another_tree_is_not_installed() {
     let mut random = SplitMix::new(14);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much waits");
+    let job = bed.tree.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     bed.reopen();
-    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "its sequences are others");
+    assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "it has other sequences");
     struct Foreign;
     assert!(bed.tree.install(&bed.work, Prepared::new("foreign", Foreign)).unwrap().is_none());
 }
 
 #[test]
-fn random_jobs_beside_random_updates_change_no_answer() {
+fn random_jobs_with_concurrent_updates_change_no_answer() {
     for seed in 0..6 {
         let mut random = SplitMix::new(seed);
         let mut bed = Bed::new([options(4096, 3, 2), options(16 << 10, 4, 4)][usize::from(seed % 2 == 1)]);

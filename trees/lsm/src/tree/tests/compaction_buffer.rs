@@ -1,4 +1,4 @@
-//! Compaction buffers change no answer, spare reads, and take a bounded part of the space.
+//! Compaction buffers change no answer, save reads, and take a bounded fraction of the space.
 
 use std::ops::Range;
 
@@ -24,18 +24,18 @@ fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOpti
     LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..sizes }
 }
 
-/// What the manifest has of the buffers.
+/// Returns the buffers persisted in the manifest.
 fn stored_buffers(bed: &Bed) -> Vec<StoredBuffer> {
     let Some(root) = bed.objects.get(&ObjectId(0)) else { return Vec::new() };
     let named = decode_root(root).unwrap().buffers;
     named.into_iter().map(|(_, id)| decode_buffer(&bed.objects[&id]).unwrap()).collect()
 }
 
-/// What was seen of the buffers.
+/// Counts of buffer states seen.
 #[derive(Debug, Default)]
 struct Seen {
     answers: u64,
-    /// Of keys that buffers had all of, with what lies beside them.
+    /// Entries compared in ranges that buffers cover completely.
     scanned: u64,
     /// Scans that began in a buffer.
     scans: u64,
@@ -45,7 +45,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Compares what the buffers say of each key with what their sequences say.
+    /// Compares the buffers' answer for each key with that of their sequences.
     fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
         for buffer in stored_buffers(bed) {
             let pieces = buffer.layers.iter().flatten();
@@ -69,14 +69,14 @@ impl Seen {
                     Lookup::Found(own_kind, own_value, _) => {
                         assert_eq!((kind, value), (own_kind, own_value), "sequence {number}");
                     }
-                    // Where nothing lies below, tombstones have ended.
+                    // With nothing below, tombstones were dropped.
                     _ => assert_eq!(kind, Kind::Tombstone, "sequence {number}"),
                 }
             }
         }
     }
 
-    /// Compares what buffers have of ranges, where they have all, with what their sequences have.
+    /// Compares the contents of buffers with those of their sequences, in ranges that they cover completely.
     fn check_ranges(&mut self, bed: &Bed, random: &mut SplitMix) {
         let levels: Levels =
             load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
@@ -123,7 +123,7 @@ fn numbered(count: u64) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|number| format!("key{number:05}").into_bytes())
 }
 
-/// Of keys that lie together half the time. Values are short: what has several pages is not cached.
+/// A batch of keys, half the time close together. Values are short: pages of long values are not cached.
 fn short_batch(random: &mut SplitMix, count: u64, deleted: u8) -> Batch {
     let (first, width) = if random.percent(50) { (0, 3_000) } else { (random.below(2_500), 500) };
     let entry = |random: &mut SplitMix| {
@@ -152,7 +152,7 @@ fn random_reads(bed: &Bed, random: &mut SplitMix) {
     }
 }
 
-/// Moves a cursor about at random places, and compares it with the model.
+/// Moves a cursor to random positions, and compares it with the model.
 fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
     let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
     let limits = ScanLimits { entries: random.percent(50).then_some(40), end: None };
@@ -185,7 +185,7 @@ fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
     }
 }
 
-/// Random updates, jobs, reads, and switches of what is retained.
+/// Random updates, jobs, reads, and changes of the retention limit.
 fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
@@ -220,7 +220,7 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
                 bed.reopen();
             }
             2 => {
-                // Nothing is retained by who keeps a state for a snapshot, but for that state.
+                // A state kept for a snapshot retains runs only in that state.
                 let (tree, model) = (Arc::clone(&bed.tree), bed.model.clone());
                 bed.apply(short_batch(&mut random, 100, 30));
                 bed.run_jobs_up_to(20, true);
@@ -244,10 +244,10 @@ fn random_run(seed: u64, options: LsmOptions, cache_bytes: u64, seen: &mut Seen)
 }
 
 #[test]
-fn answers_are_the_same_whatever_is_retained_and_given_up() {
+fn retention_and_trimming_change_no_answer() {
     let mut seen = Seen::default();
-    // With the last one a removed key had its old value again: a search had gone on below a base. Small runs
-    // of even ones have index and filter apart.
+    // The last seed once returned an old value of a deleted key: a search had continued below a base. With
+    // even seeds, small runs have index and filter separate.
     for seed in [0, 1, 2, 3, 4, 36] {
         random_run(seed, retaining(16 << 10, 3, 2), 320 << 10, &mut seen);
         random_run(seed, retaining(16 << 10, 4, 2), 1 << 20, &mut seen);
@@ -257,7 +257,7 @@ fn answers_are_the_same_whatever_is_retained_and_given_up() {
     assert!(seen.scanned > 10_000 && seen.scans > 200 && seen.frozen > 4, "{seen:?}");
 }
 
-/// What scans return is what queries for single keys do, be it merged or not.
+/// Compares scans with point queries, merged or not.
 fn scans_of_operands(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
     let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
     let levels = Arc::new(levels);
@@ -281,7 +281,7 @@ fn scans_of_operands(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
 }
 
 #[test]
-fn operands_that_were_merged_are_not_merged_again() {
+fn merged_operands_are_not_merged_again() {
     const KEYS: u64 = 1_500;
     let mut bed = Bed::new(retaining(4 << 10, 3, 2));
     bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
@@ -305,7 +305,7 @@ fn spread(round: u64, count: u64) -> Batch {
     numbers.map(|number| (key(number), Some(vec![b'a' + (round % 26) as u8; 100]))).collect()
 }
 
-/// A tree in memory that nothing has warmed: what is retained is all that spares reads.
+/// A cached tree that nothing has warmed: only retained runs save reads.
 fn filled(options: LsmOptions) -> Bed {
     let mut bed = Bed::new(options);
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
@@ -314,7 +314,7 @@ fn filled(options: LsmOptions) -> Bed {
     bed
 }
 
-/// Reads each record of the range; how many pages had to be read for that.
+/// Reads each record of the range; returns the number of page reads.
 fn read(bed: &Bed, numbers: Range<u64>) -> u64 {
     let before = bed.work.data.io_stats().page_reads;
     for number in numbers {
@@ -336,14 +336,14 @@ fn reads_while_merging(options: LsmOptions) -> u64 {
 }
 
 #[test]
-fn what_queries_use_is_read_again_seldom() {
+fn hot_records_are_rarely_reread_after_merges() {
     let (with, without) =
         (reads_while_merging(retaining(16 << 10, 4, 2)), reads_while_merging(options(16 << 10, 4, 2)));
-    assert!(with * 3 < without * 2, "{with} pages were read, {without} where nothing is retained");
+    assert!(with * 3 < without * 2, "{with} pages were read, {without} without retention");
 }
 
 #[test]
-fn nobody_looks_for_an_absent_key_in_what_is_retained() {
+fn retained_runs_are_not_searched_for_absent_keys() {
     let mut bed = filled(retaining(16 << 10, 4, 2));
     for round in 0..20 {
         read(&bed, HOT);
@@ -362,7 +362,7 @@ fn nobody_looks_for_an_absent_key_in_what_is_retained() {
 }
 
 #[test]
-fn what_is_retained_is_given_up_first_when_space_is_short() {
+fn retained_runs_are_dropped_first_when_space_is_short() {
     let mut bed = filled(retaining(16 << 10, 4, 2));
     for round in 0..20 {
         read(&bed, HOT);
@@ -382,7 +382,7 @@ fn what_is_retained_is_given_up_first_when_space_is_short() {
     read(&bed, 0..RECORDS);
 }
 
-/// Scans of 50 records each out of the hot range; how many pages had to be read for that.
+/// Scans 50 records each of the hot range; returns the number of page reads.
 fn scan_hot(bed: &Bed) -> u64 {
     let before = bed.work.data.io_stats();
     for first in HOT.step_by(20) {
@@ -411,18 +411,18 @@ fn scans_while_merging(options: LsmOptions) -> u64 {
 }
 
 #[test]
-fn what_scans_use_is_read_again_seldom() {
+fn scanned_records_are_rarely_reread_after_merges() {
     let retaining = retaining(16 << 10, 4, 2);
     let without = scans_while_merging(options(16 << 10, 4, 2));
     let never = scans_while_merging(retaining);
     let measured = scans_while_merging(LsmOptions { freezing: Freezing::Measured, ..retaining });
     let always = scans_while_merging(LsmOptions { freezing: Freezing::Always, ..retaining });
-    let what = format!("{without} reads, {never} of buffers, {measured} if they freeze, {always} if at once");
+    let what = format!("{without} reads, {never} with buffers, {measured} freezing, {always} always frozen");
     assert!(never * 2 < without && measured * 2 < without && always * 10 > without * 9, "{what}");
 }
 
 #[test]
-fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
+fn a_level_is_frozen_while_keys_repeat_and_much_is_retained() {
     let mut bed = filled(LsmOptions { freezing: Freezing::Measured, ..retaining(16 << 10, 4, 2) });
     let (mut states, mut new_states) = (Vec::new(), Vec::new());
     for round in 0..30 {
@@ -432,7 +432,7 @@ fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
         let stats = bed.tree.stats();
         states.push((stats.frozen_levels > 0, stats.retained_bytes > 0));
     }
-    // It retains, is frozen, gives up what it has, and begins again.
+    // It retains runs, is frozen, drops them, and starts again.
     states.dedup();
     states.retain(|state| *state != (false, false));
     assert!(states.starts_with(&[(false, true), (true, false), (false, true)]), "{states:?}");
@@ -449,7 +449,7 @@ fn a_level_is_frozen_while_mostly_keys_come_that_it_has_and_much_is_retained() {
 }
 
 #[test]
-fn an_opened_tree_is_frozen_where_it_was() {
+fn a_reopened_tree_keeps_its_frozen_levels() {
     let mut bed = filled(LsmOptions { freezing: Freezing::Measured, ..retaining(16 << 10, 4, 2) });
     let is_frozen = |bed: &Bed| bed.tree.stats().frozen_levels > 0;
     for round in 0.. {

@@ -1,4 +1,4 @@
-//! Merges say what they drop: what went into a tree, and what they made, is in it or was dropped.
+//! Merges report their drops: all input, and everything that merges made, is in the tree or was dropped.
 
 use testudo_base::{DropCounts, merge_operator::MergeOperators, operands_format::encode_operand};
 use testudo_contract::{LeastGain, Part, PartUse, ReclaimLimits};
@@ -7,7 +7,7 @@ use testudo_run::{ReadAhead, RunCursor};
 use super::*;
 use crate::read_layout;
 
-/// Entries and their bytes.
+/// Number and bytes of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     entries: u64,
@@ -21,7 +21,7 @@ impl Amount {
     }
 }
 
-/// All entries that the tree still looks at.
+/// Returns all entries that still count in the tree.
 fn stored(bed: &Bed) -> Amount {
     let runs = bed.tree.parts().into_iter().map(|Part::Run(run)| (run.reference().id, run));
     let runs: BTreeMap<RunId, _> = runs.collect();
@@ -39,7 +39,7 @@ fn stored(bed: &Bed) -> Amount {
     stored
 }
 
-/// Updates of all kinds, some in place of everything else.
+/// Updates of all kinds, some of which replace everything else.
 fn updates(random: &mut SplitMix, round: u64) -> Vec<OwnedEntry> {
     let mut entries = BTreeMap::new();
     for _ in 0..1 + random.below(300) {
@@ -90,7 +90,7 @@ fn random_run(seed: u64, options: LsmOptions, operator: Option<&str>) -> DropCou
 }
 
 #[test]
-fn what_goes_in_and_is_made_is_stored_or_dropped_to_the_byte() {
+fn every_byte_added_or_made_is_stored_or_dropped() {
     let all = [options(4096, 2, 1), options(16 << 10, 4, 2), updating(4096, 2, 1), updating(32 << 10, 4, 2)];
     for (seed, options) in all.into_iter().enumerate() {
         for operator in [Some("append"), None] {

@@ -1,4 +1,4 @@
-//! Damage of what only compaction buffers have costs no answer: the run is given up.
+//! Damage to runs that are only in compaction buffers costs no answer: the run is dropped.
 
 use super::*;
 use crate::Freezing;
@@ -14,12 +14,12 @@ fn batch(round: u64, count: u64) -> Batch {
     numbers.map(|number| (key(number), Some(vec![b'a' + (round % 26) as u8; 100]))).collect()
 }
 
-/// The runs that only compaction buffers have.
+/// The runs that are only in compaction buffers.
 fn spare_runs(bed: &Bed) -> Vec<Arc<Run>> {
     bed.runs().into_iter().filter(|run| bed.tree.is_spare(run.reference().id)).collect()
 }
 
-/// A tree of which nothing is in memory but the filters and the index of what it retains.
+/// A tree with nothing cached but the filters and indexes of retained runs.
 fn retaining_bed() -> Bed {
     let mut bed =
         Bed::new(LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..options(16 << 10, 4, 2) });
@@ -63,7 +63,7 @@ fn check_all(bed: &Bed) {
 }
 
 #[test]
-fn damaged_retained_runs_cost_no_answer_and_are_given_up() {
+fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
     let mut bed = retaining_bed();
     let spare = spare_runs(&bed);
     assert!(spare.len() > 3, "{spare:?}");
@@ -72,16 +72,16 @@ fn damaged_retained_runs_cost_no_answer_and_are_given_up() {
     check_all(&bed);
     let damaged: Vec<RunId> =
         spare.iter().filter(|run| run.is_known_damaged()).map(|run| run.reference().id).collect();
-    assert!(damaged.len() > 1, "{} of {} runs were asked", damaged.len(), spare.len());
-    // Nobody reads them again.
+    assert!(damaged.len() > 1, "{} of {} runs were read", damaged.len(), spare.len());
+    // They are not read again.
     let before = bed.work.data.io_stats().page_reads;
     check_all(&bed);
     assert_eq!(bed.work.data.io_stats().page_reads, before);
     assert!(bed.tree.has_new_reasons());
-    let job = bed.tree.pick_job(false).expect("there is something to give up");
-    assert_eq!(job.what, "give up damaged runs that were retained");
+    let job = bed.tree.pick_job(false).expect("a job drops the damaged runs");
+    assert_eq!(job.what, "drop damaged retained runs");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-    let edit = bed.tree.install(&bed.work, prepared).unwrap().expect("nothing came in between");
+    let edit = bed.tree.install(&bed.work, prepared).unwrap().expect("no update in between");
     bed.publish(edit);
     bed.tree.check_invariants(true).unwrap();
     assert!(bed.runs().iter().all(|run| !damaged.contains(&run.reference().id)));
@@ -92,7 +92,7 @@ fn damaged_retained_runs_cost_no_answer_and_are_given_up() {
 }
 
 #[test]
-fn queries_one_by_one_pass_damaged_retained_runs_by() {
+fn point_queries_skip_damaged_retained_runs() {
     let bed = retaining_bed();
     damage(&bed, &spare_runs(&bed));
     for number in 0..RECORDS {
@@ -108,10 +108,10 @@ fn queries_one_by_one_pass_damaged_retained_runs_by() {
 }
 
 #[test]
-fn scans_pass_damaged_retained_runs_by() {
+fn scans_skip_damaged_retained_runs() {
     let bed = retaining_bed();
     let spare = spare_runs(&bed);
-    // The pages where scans begin are in memory, those where they go on are not.
+    // The pages where scans begin are cached, subsequent ones are not.
     for number in (0..RECORDS).step_by(400) {
         for run in &spare {
             let _ = run.get(&key(number), hash_key(&key(number)), Access::Blocking);

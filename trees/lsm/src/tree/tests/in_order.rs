@@ -1,8 +1,8 @@
-//! Keys that come in order are written once.
+//! Sequential inserts are written once.
 
 use super::*;
 
-/// Bytes of entries in all runs that the tree has had after some batch, for each byte of the user.
+/// Write amplification: bytes of entries in all runs that were in the tree after some batch, per user byte.
 fn written_for_each_byte(options: LsmOptions, batches: u64, key_at: impl Fn(u64) -> Vec<u8>) -> f64 {
     const BATCH: u64 = 250;
     let mut bed = Bed::new(options);
@@ -23,7 +23,7 @@ fn written_for_each_byte(options: LsmOptions, batches: u64, key_at: impl Fn(u64)
 }
 
 #[test]
-fn keys_in_order_are_written_once() {
+fn sequential_inserts_are_written_once() {
     let options = options(32 << 10, 10, 4);
     let upwards = written_for_each_byte(options, 60, |at| format!("{at:012}").into_bytes());
     let downwards = written_for_each_byte(options, 60, |at| format!("{:012}", 100_000 - at).into_bytes());
@@ -31,7 +31,7 @@ fn keys_in_order_are_written_once() {
 }
 
 #[test]
-fn flushes_of_less_than_a_run_in_order_become_whole_runs() {
+fn small_sequential_flushes_become_whole_runs() {
     let mut bed = Bed::new(options(64 << 10, 10, 4));
     for batch in 0..200u64 {
         bed.apply(

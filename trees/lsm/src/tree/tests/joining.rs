@@ -1,8 +1,8 @@
-//! Small runs of the bottom become one while levels above it are as they are.
+//! Small runs of the bottom are joined while levels above it stay as they are.
 
 use super::*;
 
-/// Runs with values for these numbers, as new as the updates would be.
+/// Writes runs with values for these numbers, as new as updates would be.
 fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<Held> {
     let value = |number: u32| OwnedEntry {
         key: format!("key{number:05}").into_bytes(),
@@ -19,7 +19,7 @@ fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<Held> {
 }
 
 #[test]
-fn a_level_that_is_being_emptied_stays_as_it_is() {
+fn a_join_leaves_an_emptying_level_unchanged() {
     let mut bed = Bed::new(options(64 << 10, 4, 2));
     let mut levels = Levels { next_object: 1, ..Levels::default() };
     let small = (0..6).flat_map(|at| runs_of(&mut bed, at * 100..at * 100 + 20)).collect();
@@ -30,7 +30,7 @@ fn a_level_that_is_being_emptied_stays_as_it_is() {
     let tree = LsmTree::of(bed.options, &bed.work.data, levels, false);
     let job = Job { what: "join small runs", debt_bytes: 0, target: Opaque::new(Action::Join(0..6)) };
     let prepared = tree.prepare(&bed.work, &job).unwrap();
-    let edit = tree.install(&bed.work, prepared).unwrap().expect("nothing came in between");
+    let edit = tree.install(&bed.work, prepared).unwrap().expect("no update in between");
     assert_eq!(edit.tree.stats().buffered_bytes, tree.stats().buffered_bytes);
     assert_eq!(edit.tree.stats().leaves, 1);
     for number in (0..20).chain(50..900) {

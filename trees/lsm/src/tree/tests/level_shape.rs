@@ -1,9 +1,9 @@
-//! Levels fill and empty at one pace.
+//! Levels fill and empty at the same pace.
 
 use super::*;
 
 #[test]
-fn no_level_overflows_and_every_flush_costs_about_the_same() {
+fn no_level_overflows_and_flushes_cost_about_the_same() {
     let mut bed = Bed::new(options(16 << 10, 6, 4));
     let mut random = SplitMix::new(3);
     let batch_bytes = 500 * 112;
@@ -30,7 +30,7 @@ fn no_level_overflows_and_every_flush_costs_about_the_same() {
 }
 
 #[test]
-fn an_idle_tree_that_was_overwritten_has_nearly_everything_at_the_bottom() {
+fn an_idle_overwritten_tree_has_nearly_everything_at_the_bottom() {
     let mut bed = Bed::new(options(16 << 10, 10, 4));
     let mut random = SplitMix::new(3);
     let key = |n: u64| format!("{n:012}").into_bytes();
@@ -43,13 +43,13 @@ fn an_idle_tree_that_was_overwritten_has_nearly_everything_at_the_bottom() {
     bed.run_jobs();
     let stats = bed.tree.stats();
     assert!(stats.buffered_bytes * 10 <= stats.leaf_bytes, "{stats:?}");
-    assert!(bed.tree.pick_job(true).is_none(), "it has an end");
+    assert!(bed.tree.pick_job(true).is_none(), "it terminates");
     bed.check(&mut random);
 }
 
-/// The removal of the empty key has no bytes, but it is there.
+/// A tombstone of the empty key has zero bytes, but it exists.
 #[test]
-fn what_has_no_bytes_is_not_passed_by_what_is_newer() {
+fn zero_byte_entries_are_not_overtaken_by_newer_ones() {
     for repeats in 1..6 {
         let mut bed = Bed::new(options(16 << 10, 6, 1));
         let mut random = SplitMix::new(3);

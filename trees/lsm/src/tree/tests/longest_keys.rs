@@ -1,4 +1,4 @@
-//! Keys as long as keys can be: nothing comes between one of them and the next one but for ends of ranges.
+//! Keys of maximum length: only ends of ranges can be between adjacent ones.
 
 use testudo_base::MAX_KEY_BYTES;
 
@@ -14,7 +14,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn they_are_found_after_merges_moves_and_openings() {
+fn longest_keys_survive_merges_moves_and_reopening() {
     for (seed, options) in [(1, options(200_000, 2, 1)), (2, options(1 << 20, 4, 2))] {
         let mut random = SplitMix::new(seed);
         let mut bed = Bed::new(options);

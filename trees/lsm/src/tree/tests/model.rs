@@ -1,4 +1,4 @@
-//! The simulation over byte counts writes about what the tree writes.
+//! The simulation over byte counts writes about as much as the tree.
 
 use super::*;
 use crate::{SimulatedLevels, SimulatedLoad};
@@ -6,8 +6,8 @@ use crate::{SimulatedLevels, SimulatedLoad};
 const RECORD_BYTES: u64 = 108;
 const FLUSH_BYTES: u64 = 300 * RECORD_BYTES;
 
-/// Lets as many flushes of random keys into a tree and into its simulation; what both have written for each
-/// byte.
+/// Adds the same number of random flushes to a tree and its simulation; returns the write amplification of
+/// both.
 fn compare(options: LsmOptions, flushes: u64, overwrite_percent: u64) -> (f64, f64) {
     let mut random = SplitMix::new(7);
     let mut bed = Bed::new(options);
@@ -45,11 +45,11 @@ fn compare(options: LsmOptions, flushes: u64, overwrite_percent: u64) -> (f64, f
 }
 
 #[test]
-fn it_writes_what_the_tree_writes() {
+fn the_simulation_matches_the_tree() {
     let cases = [(4, 2, 60, 0, 0.1), (10, 4, 100, 0, 0.1), (10, 4, 200, 0, 0.1), (4, 2, 40, 100, 0.1)];
     for (growth, level1, flushes, overwrite_percent, margin) in cases {
         let (real, simulated) = compare(options(8 << 10, growth, level1), flushes, overwrite_percent);
         let is_near = (real * (1.0 - margin)..real * (1.0 + margin)).contains(&simulated);
-        assert!(is_near, "growth {growth}, {flushes} flushes: {real} are written, {simulated} by the model");
+        assert!(is_near, "growth {growth}, {flushes} flushes: {real} real and {simulated} simulated writes");
     }
 }

@@ -1,4 +1,4 @@
-//! Operands on their way down the levels: answered together with what they change, never lost.
+//! Operands on their way down the levels: returned together with their base, never lost.
 
 use testudo_base::{
     merge_operator::{FullMerge, MergeOperators},
@@ -19,7 +19,7 @@ fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Random entries of all kinds; the model has the values that the operator makes of them.
+/// Applies random entries of all kinds; the model has the values that the operator makes of them.
 pub(super) fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
     let mut entries = BTreeMap::new();
     for _ in 0..150 {
@@ -83,7 +83,7 @@ pub(super) fn check(bed: &Bed, keys: u64) {
 }
 
 #[test]
-fn operands_are_answered_with_what_they_change_at_any_level_with_and_without_the_operator() {
+fn operands_are_returned_with_their_base_at_any_level() {
     const KEYS: u64 = 1_500;
     for name in [Some("append"), None] {
         let mut bed = Bed::new(options(4096, 3, 2));
@@ -99,7 +99,7 @@ fn operands_are_answered_with_what_they_change_at_any_level_with_and_without_the
         }
         assert!(bed.tree.stats().height > 1);
         bed.tree.check_invariants(true).unwrap();
-        // Once the operator is known, what was kept is merged.
+        // Once the operator is known, kept operands are merged.
         bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
         for _ in 0..10 {
             apply(&mut bed, &mut random, KEYS);

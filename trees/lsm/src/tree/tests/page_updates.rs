@@ -1,4 +1,4 @@
-//! What comes to the bottom goes into pages of its runs where it is little.
+//! Small updates of the bottom are written into pages of its runs.
 
 use testudo_base::{merge_operator::MergeOperators, operands_format::encode_operand};
 use testudo_run::ReplacedPages;
@@ -13,7 +13,7 @@ fn batch(keys: impl Iterator<Item = u64>, byte: u8) -> Batch {
     keys.map(|number| (key(number), Some(vec![byte; 100]))).collect()
 }
 
-/// A tree with everything in its bottom: so many keys, every second one.
+/// A tree with everything in its bottom: the first `keys` even numbers.
 fn settled(options: LsmOptions, keys: u64) -> Bed {
     let mut bed = Bed::new(options);
     for first in (0..keys).step_by(4000) {
@@ -23,7 +23,7 @@ fn settled(options: LsmOptions, keys: u64) -> Bed {
     bed
 }
 
-/// Brings everything down, as scans would that pay for it.
+/// Moves everything down, like scans that pay for it.
 fn settle(bed: &mut Bed) {
     let mut scans = 0;
     while bed.tree.stats().buffered_runs > 0 {
@@ -37,7 +37,7 @@ fn settle(bed: &mut Bed) {
     }
 }
 
-/// Pages of all runs that were replaced.
+/// Number of replaced pages in all runs.
 fn replaced(bed: &Bed) -> usize {
     let pages = |run: &Arc<Run>| run.reference().replaced.as_ref().map_or(0, |all| all.pages().len());
     bed.runs().iter().map(pages).sum()
@@ -59,7 +59,7 @@ fn a_few_updates_write_pages_and_no_run() {
     settle(&mut bed);
     assert!(replaced(&bed) >= 6, "{} pages were replaced", replaced(&bed));
     let stayed = bed.runs().iter().filter(|run| runs.contains_key(&run.reference().id)).count();
-    assert_eq!(stayed, runs.len(), "no run was written anew");
+    assert_eq!(stayed, runs.len(), "no run was rewritten");
     bed.check(&mut random);
     for _ in 0..3 {
         bed.reopen();
@@ -69,7 +69,7 @@ fn a_few_updates_write_pages_and_no_run() {
 }
 
 #[test]
-fn inserts_that_a_page_has_no_room_for_get_an_overflow_page_and_then_a_run_is_written_anew() {
+fn excess_inserts_get_an_overflow_page_before_a_run_is_rewritten() {
     let mut bed = settled(updating(256 << 10, 8, 1), 20_000);
     let mut random = SplitMix::new(4);
     let mut most = 0;
@@ -119,7 +119,7 @@ fn operands_are_folded_into_pages_once() {
 }
 
 #[test]
-fn snapshots_keep_what_pages_had() {
+fn snapshots_keep_replaced_pages() {
     let mut bed = settled(updating(128 << 10, 8, 1), 10_000);
     let mut pinned: Vec<(Arc<dyn Tree>, Model)> = Vec::new();
     let mut most = 0;
@@ -163,7 +163,7 @@ fn clustered_updates_write_less_than_runs_would() {
 }
 
 #[test]
-fn kilobytes_go_on_in_the_next_page_from_the_first_flush_on() {
+fn kilobyte_entries_continue_in_the_next_page() {
     let kilobytes = |keys: std::ops::Range<u64>| keys.map(|number| (key(number), Some(vec![7; 1_040])));
     let go_on = |bed: &Bed| bed.runs().iter().all(|run| run.reference().has_continued_values);
     let mut bed = Bed::new(updating(256 << 10, 8, 1));
@@ -172,5 +172,5 @@ fn kilobytes_go_on_in_the_next_page_from_the_first_flush_on() {
     let removals = (200..400).map(|number| (key(number), None));
     bed.apply_and_move(kilobytes(400..600).chain(removals).collect());
     settle(&mut bed);
-    assert!(go_on(&bed), "beside as many removals");
+    assert!(go_on(&bed), "with as many deletes");
 }

@@ -1,4 +1,4 @@
-//! Steps of reclaiming, whole and cut at a key, change no answer and come to an end.
+//! Reclaim steps, whole and cut at a key, change no answer and terminate.
 
 use testudo_contract::Opaque;
 
@@ -9,8 +9,8 @@ use crate::update::reclaim::{Target, target_of};
 const STEPS_MAX: u32 = 20_000;
 
 impl Bed {
-    /// Does the step that wins most, of at most so much of what waits. `tried`: what was no progress since
-    /// the tree has changed.
+    /// Does the step with the largest gain, moving at most `waiting_max` down. `tried`: steps without
+    /// progress since the tree has changed.
     fn step(&mut self, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
         loop {
             let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: tried };
@@ -25,7 +25,7 @@ impl Bed {
                 let live_bytes = extents.stats().live_bytes;
                 self.publish(edit);
                 let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
-                assert!(wins, "{reclaim:?} wins nothing");
+                assert!(wins, "{reclaim:?} gains nothing");
                 return Some(reclaim);
             }
             tried.push(reclaim);
@@ -67,13 +67,18 @@ fn random_steps(seed: u64, options: LsmOptions) {
             break;
         }
     }
-    assert_eq!(bed.tree.stats().buffered_bytes, 0, "something waits still: {:?}", bed.tree.outline());
+    assert_eq!(
+        bed.tree.stats().buffered_bytes,
+        0,
+        "entries are still above the bottom: {:?}",
+        bed.tree.outline()
+    );
     bed.check_runs(&mut found);
     bed.check(&mut random);
 }
 
 #[test]
-fn random_steps_change_no_answer_and_come_to_an_end() {
+fn random_steps_change_no_answer_and_terminate() {
     for seed in 0..5 {
         random_steps(seed, options(4096, 3, 2));
         random_steps(seed + 10, options(20_000, 10, 4));
@@ -81,7 +86,7 @@ fn random_steps_change_no_answer_and_come_to_an_end() {
 }
 
 #[test]
-fn small_flushes_on_top_become_one() {
+fn small_flushes_on_top_are_merged() {
     let mut bed = Bed::new(options(1 << 20, 10, 4));
     for first in 0..12 {
         let key = |n: u32| format!("key{:05}", n * 12 + first).into_bytes();
@@ -95,7 +100,7 @@ fn small_flushes_on_top_become_one() {
     bed.check(&mut SplitMix::new(1));
 }
 
-/// Keys that come in order and go in that order, as in a queue, on a device that is full now and then.
+/// Keys are inserted and deleted in order, as in a queue, on a device that is full now and then.
 fn queue(seed: u64, options: LsmOptions) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);

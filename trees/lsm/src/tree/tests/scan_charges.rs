@@ -1,9 +1,9 @@
-//! What scans look into often is emptied.
+//! Levels that are often scanned are emptied.
 
 use super::*;
 
 #[test]
-fn levels_that_are_scanned_often_are_emptied_and_others_are_not() {
+fn only_levels_scanned_often_are_emptied() {
     let mut random = SplitMix::new(5);
     let mut bed = Bed::new(options(16 << 10, 4, 4));
     let key = |random: &mut SplitMix| format!("{:012}", random.below(1 << 40)).into_bytes();
@@ -18,18 +18,18 @@ fn levels_that_are_scanned_often_are_emptied_and_others_are_not() {
         cursor.seek(&key(random)).unwrap();
     };
     scan(&bed, &mut random);
-    assert!(bed.tree.has_new_reasons(), "scans are noted");
-    assert!(!bed.tree.has_new_reasons(), "once");
+    assert!(bed.tree.has_new_reasons(), "scans are recorded");
+    assert!(!bed.tree.has_new_reasons(), "only once");
     assert!(bed.tree.pick_job(false).is_none(), "one scan is not worth a move");
     let (mut scans, mut jobs) = (0, 0);
     while bed.tree.stats().buffered_bytes > 0 {
         scan(&bed, &mut random);
         scans += 1;
-        assert!(scans < 5_000, "they are never emptied: {:?}", bed.tree.outline());
+        assert!(scans < 5_000, "levels are never emptied: {:?}", bed.tree.outline());
         jobs += bed.run_jobs_up_to(100, false);
     }
     assert!(jobs > 1 && scans > jobs, "{jobs} jobs, {scans} scans");
     scan(&bed, &mut random);
-    assert!(bed.tree.pick_job(false).is_none(), "nothing is left to do");
+    assert!(bed.tree.pick_job(false).is_none(), "no work is left");
     bed.check(&mut random);
 }

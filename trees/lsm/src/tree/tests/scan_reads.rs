@@ -1,4 +1,4 @@
-//! What scans ask of the device.
+//! Device reads of scans.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("user{number:020}").into_bytes()
 }
 
-/// A tree with several sequences, its records spread over them.
+/// A tree with several sequences, with records spread over them.
 fn filled() -> Bed {
     let mut bed = Bed::new(options(256 << 10, 10, 4));
     let total = 31 * 1_291;
@@ -18,14 +18,14 @@ fn filled() -> Bed {
     bed
 }
 
-/// Device reads and bytes of scans of `count` entries each, spread over the keys; `is_said`: the cursor is
-/// told the length.
+/// Device reads and bytes of scans of `count` entries each, spread over the keys; `is_said`: the cursor gets
+/// the length as a limit.
 fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (u64, u64) {
     let starts: Vec<Vec<u8>> =
         bed.model.keys().step_by((bed.model.len() - count) / scans).take(scans).cloned().collect();
     let (mut reads, mut bytes) = (0, 0);
     for start in starts {
-        // Between two scans other work takes the cache.
+        // Other work replaces the cache between two scans.
         bed.cool(1 << 20);
         let entries = is_said.then(|| u64::try_from(count).unwrap());
         let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
@@ -53,7 +53,7 @@ fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (
 }
 
 #[test]
-fn a_scan_reads_little_beyond_what_it_returns() {
+fn a_scan_reads_little_beyond_its_entries() {
     const ENTRY_BYTES: u64 = 124;
     let mut bed = filled();
     let sources = u64_of(bed.tree.outline().iter().filter(|line| line.depth == 1).count()) + 1;

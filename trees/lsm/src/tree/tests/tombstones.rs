@@ -1,4 +1,4 @@
-//! Tombstones go down ahead of time where that saves much of what it writes, and a little at a time.
+//! Tombstones are moved down early if that saves a large part of its writes, and a little at a time.
 
 use super::*;
 use crate::update::{jobs::FOR_TOMBSTONES, tombstones::written_max};
@@ -27,7 +27,7 @@ fn is_for_tombstones(job: &Job) -> bool {
 }
 
 #[test]
-fn a_few_tombstones_all_over_the_bottom_wait_for_their_level_to_be_full() {
+fn scattered_tombstones_wait_for_their_level_to_be_full() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..40).map(|number| (key(number * 97), None)).collect());
@@ -37,7 +37,7 @@ fn a_few_tombstones_all_over_the_bottom_wait_for_their_level_to_be_full() {
 }
 
 #[test]
-fn a_removed_range_goes_down_in_jobs_that_write_little() {
+fn a_deleted_range_is_moved_down_in_small_jobs() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..RECORDS / 2).map(|number| (key(number), None)).collect());
@@ -46,7 +46,7 @@ fn a_removed_range_goes_down_in_jobs_that_write_little() {
             let before = bed.work.progress.state().1;
             let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             let edit = bed.tree.install(&bed.work, prepared).unwrap();
-            bed.publish(edit.expect("nothing came in between"));
+            bed.publish(edit.expect("no update in between"));
             if is_for_tombstones(&job) {
                 jobs += 1;
                 largest = largest.max(bed.work.progress.state().1 - before);
@@ -54,8 +54,8 @@ fn a_removed_range_goes_down_in_jobs_that_write_little() {
         }
         let bound = written_max(&options) * 3 / 2;
         assert!(largest <= bound, "{largest} bytes in a job, {bound} are enough");
-        assert!(jobs >= 1, "it was worth it");
-        // A page of the bottom that is updated keeps a tombstone that it cannot drop alone.
+        assert!(jobs >= 1, "at least one tombstone job");
+        // An updated page of the bottom keeps a tombstone that it cannot drop by itself.
         let left = bed.tree.stats().tombstones;
         assert!(left <= RECORDS / 500, "{left}: {:?}", bed.tree.outline());
         bed.tree.check_invariants(true).unwrap();
@@ -63,9 +63,9 @@ fn a_removed_range_goes_down_in_jobs_that_write_little() {
     }
 }
 
-/// A flush of which three in ten operations remove something.
+/// An update in which three in ten operations are deletes.
 #[test]
-fn a_flush_with_many_tombstones_does_not_empty_its_level() {
+fn a_mixed_update_with_many_tombstones_does_not_empty_its_level() {
     let mut bed = settled(options(4 << 10, 8, 4));
     let mut random = SplitMix::new(7);
     let one = |_| {
@@ -74,6 +74,6 @@ fn a_flush_with_many_tombstones_does_not_empty_its_level() {
     };
     bed.apply((0..100).map(one).collect());
     let stats = bed.tree.stats();
-    assert!(stats.tombstones * 4 >= stats.buffered_bytes / 124, "there are many: {stats:?}");
+    assert!(stats.tombstones * 4 >= stats.buffered_bytes / 124, "many tombstones: {stats:?}");
     assert!(bed.tree.pick_job(false).is_none(), "{:?}", bed.tree.pick_job(false));
 }

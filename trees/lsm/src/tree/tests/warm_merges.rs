@@ -1,4 +1,4 @@
-//! What merges leave in the page cache.
+//! The page cache after merges.
 
 use testudo_storage::Keeping;
 
@@ -16,7 +16,7 @@ fn spread(round: u64, count: u64) -> Batch {
     numbers.map(|number| (key(number), Some(vec![b'a' + (round % 26) as u8; 100]))).collect()
 }
 
-/// Reads each record of the range; how many pages had to be read for that.
+/// Reads each record of the range; returns the number of page reads.
 fn read(bed: &Bed, numbers: std::ops::Range<u64>) -> u64 {
     let before = bed.work.data.io_stats().page_reads;
     for number in numbers {
@@ -28,7 +28,7 @@ fn read(bed: &Bed, numbers: std::ops::Range<u64>) -> u64 {
     bed.work.data.io_stats().page_reads - before
 }
 
-/// Reads a hot range while everything is merged; how many pages of it, and of others, had to be read again.
+/// Reads a hot range while everything is merged; returns the page reads of that range, and of others.
 fn reads_after_merges(warms_merges: bool) -> (u64, u64) {
     let mut bed = Bed::new(options(64 << 10, 4, 2));
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
@@ -50,21 +50,21 @@ fn reads_after_merges(warms_merges: bool) -> (u64, u64) {
 }
 
 #[test]
-fn a_hot_range_stays_in_memory_when_it_is_merged_and_a_cold_one_does_not_come() {
+fn merges_keep_hot_ranges_cached_and_do_not_cache_cold_ones() {
     let (hot, cold) = reads_after_merges(true);
     let (hot_without, cold_without) = reads_after_merges(false);
     assert!(hot_without > 25 && hot * 8 < hot_without, "{hot} reads, {hot_without} without warm merges");
-    assert_eq!(cold, cold_without, "nobody has read it");
+    assert_eq!(cold, cold_without, "the cold range was not read before");
 }
 
-/// How many pages are in the cache.
+/// Number of cached pages.
 fn cached_pages(bed: &Bed) -> usize {
     let of = |keeping| bed.work.data.hot_pages(keeping).len();
     of(Keeping::Structure) + of(Keeping::Main) + of(Keeping::Probation)
 }
 
 #[test]
-fn what_a_dropped_job_has_warmed_is_forgotten() {
+fn a_dropped_job_evicts_the_pages_it_warmed() {
     let mut bed = Bed::new(options(64 << 10, 4, 2));
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
@@ -73,7 +73,7 @@ fn what_a_dropped_job_has_warmed_is_forgotten() {
     (1..6).for_each(|round| bed.apply(spread(round, 1_000)));
     read(&bed, HOT);
     read(&bed, HOT);
-    let job = bed.tree.pick_job(true).expect("what was flushed waits");
+    let job = bed.tree.pick_job(true).expect("flushed data is pending");
     let before = cached_pages(&bed);
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     assert!(bed.work.data.cache_stats().warmed > 0);

@@ -1,8 +1,8 @@
-//! A step of reclaiming: everything above a few runs of the bottom goes down to them at once.
+//! A reclaim step that moves everything above a few runs of the bottom down to them at once.
 //!
 //! **Invariants**
-//! - What of a run above lies before the keys of the step is written anew with the age that it had; what lies
-//!   behind them stays where it is.
+//! - The part of an upper run before the keys of the step is rewritten with its old age; the part after them
+//!   stays where it is.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ use crate::{
     },
 };
 
-/// Merges neighbouring runs of the bottom with what waits for them: all of it, or the first bytes of it, at
-/// most about so many.
+/// Merges adjacent runs of the bottom with the entries above them: all of them, or the first ones, up to
+/// about `waiting_max` bytes.
 pub(crate) fn go_down(
     levels: &mut Levels,
     runs: Range<usize>,
@@ -48,13 +48,13 @@ pub(crate) fn go_down(
         levels.upper().map(|component| runs_within(component, &bounds)).collect();
     layers.retain(|layer| !matches!(layer, MergeLayer::Runs(runs) if runs.is_empty()));
     if runs.len() > 1 {
-        // Each a layer of its own: what is one layer stays as it is.
+        // Each is a layer of its own: a single layer would stay as it is.
         layers.extend(levels.bottom.range(range.clone()).map(|held| MergeLayer::Runs(vec![held.clone()])));
         layers.push(MergeLayer::Runs(Vec::new()));
     } else {
         layers.push(own_layer(&levels.bottom, range.clone()));
     }
-    // Those that become one are none of them large enough to stay.
+    // When joining, no run must be considered large enough to stay.
     let run_bytes = if runs.len() > 1 { options.run_bytes * 4 } else { options.run_bytes };
     let mut cells = plan_cells(&layers, &bounds, Floor::Bottom, &LsmOptions { run_bytes, ..*options })?;
     for cell in &mut cells {
@@ -79,8 +79,8 @@ pub(crate) fn go_down(
     Ok(())
 }
 
-/// What of runs above the bottom begins before `bounds` and reaches into them, up to there: for each sequence
-/// that has such a run, to be written.
+/// Returns merges of the parts before `bounds` of upper runs that extend into `bounds`, one for each sequence
+/// with such a run, to be written.
 pub(crate) fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destination>> {
     let mut heads = Vec::new();
     for component in levels.upper() {
@@ -90,7 +90,7 @@ pub(crate) fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destinati
 }
 
 impl Destination {
-    /// For a merge that is only to be written: its runs are put in their place by hand.
+    /// Creates a destination for a merge that is only written: the caller installs its runs.
     pub(crate) fn of_head(head: Merge) -> Self {
         let (place, cells, inflow) = (Place::Bottom, vec![Cell::Merge(head)], Inflow::default());
         Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None, inflow }
@@ -116,7 +116,7 @@ pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<M
     Ok(Some(Merge { layers, has_own, bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
 }
 
-/// The runs of a sequence that reach into `bounds`, by their very keys.
+/// Returns the runs of a sequence that overlap `bounds`, by their exact keys.
 pub(crate) fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
     let mut within = component.within(bounds);
     let misses = |at: usize| -> Result<bool> {
@@ -133,8 +133,8 @@ pub(crate) fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usi
 }
 
 impl Levels {
-    /// Takes what lies inside `bounds` out of all levels above the bottom. `heads`: what [`heads_of`] has
-    /// found, written.
+    /// Removes everything inside `bounds` from all levels above the bottom. `heads`: the written results of
+    /// [`heads_of`].
     pub(crate) fn take_out(
         &mut self,
         bounds: &Bounds,
@@ -166,7 +166,7 @@ impl Levels {
     }
 }
 
-/// The first key behind about so many bytes of what the layers hold, and behind one key at least.
+/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
 fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
     let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
     merge.seek_first()?;
@@ -176,7 +176,7 @@ fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
     Ok(merge.entry().map(|entry| entry.key.into()))
 }
 
-/// Writes a run anew without what lies before its fence.
+/// Rewrites a run without its part before its fence.
 pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: &LsmOptions) -> Result<()> {
     let mut replaced = None;
     let Levels { levels: upper, bottom, next_object, .. } = levels;

@@ -1,10 +1,10 @@
-//! What waits above each run of the bottom, about, and which step that is worth. Reads only where keys are
-//! too long to be known.
+//! Estimates of the data above each run of the bottom, and of the step that it is worth. Reads only if keys
+//! are too long to be in run references.
 //!
-//! A run of a level above is taken to be spread evenly over the runs of the bottom that it lies above.
+//! A run of an upper level is assumed to be distributed uniformly over the runs of the bottom below it.
 //!
 //! **Invariants**
-//! - Where something waits, it is more than nothing.
+//! - If any data is above a run, its estimate is not zero.
 
 use testudo_base::{
     PAGE_BYTES, Result,
@@ -22,16 +22,16 @@ use crate::{
     update::reclaim::{PART_BYTES_MIN, Target, target_of},
 };
 
-/// What a tombstone takes itself, about.
+/// Approximate size of a tombstone itself.
 const TOMBSTONE_BYTES: u64 = 24;
 
-/// What waits for a run of the bottom, about.
+/// Estimated data above a run of the bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) bytes: u64,
-    /// What that takes in pages.
+    /// Its size in pages.
     pub(crate) page_bytes: u64,
-    /// What its runs take beside their pages.
+    /// Bytes of its runs other than data pages.
     pub(crate) overhead_bytes: u64,
     pub(crate) tombstones: u64,
 }
@@ -44,31 +44,31 @@ impl Waiting {
         self.tombstones += other.tombstones;
     }
 
-    /// The part of `whole` that belongs to at most so many of the bytes.
+    /// Scales `whole` to at most `bytes_max` of the bytes.
     fn share_of(&self, whole: u64, bytes_max: u64) -> u64 {
         part_of(bytes_max, whole, self.bytes)
     }
 }
 
-/// A run of the bottom that could be written anew.
+/// A run of the bottom that could be rewritten.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// Its number.
+    /// Its index.
     pub(crate) first: usize,
-    /// Bytes that the run takes.
+    /// Stored bytes of the run.
     pub(crate) held_bytes: u64,
     /// Bytes of its entries.
     pub(crate) own_bytes: u64,
-    /// Bytes that one of its entries takes.
+    /// Mean bytes of its entries.
     entry_bytes: u64,
     pub(crate) waiting: Waiting,
-    /// How much of what waits replaces something, in bytes.
+    /// Bytes of overwrites among the data above.
     replacing_bytes: u64,
-    /// What has to be written anew of runs above that begin before the keys of this one.
+    /// Bytes to rewrite of upper runs that begin before its keys.
     pub(crate) head_bytes: u64,
 }
 
-/// A step for it.
+/// A step for the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) waiting_max: u64,
@@ -81,7 +81,7 @@ impl Candidate {
         self.waiting.bytes > 0
     }
 
-    /// What is written, if nothing is won, when about so many bytes of what waits go down.
+    /// Bytes written, without any gain, when about `waiting_max` bytes of the data above are moved down.
     pub(crate) fn written_bytes(&self, waiting_max: u64) -> u64 {
         self.held_bytes + self.waiting.share_of(self.waiting.page_bytes, waiting_max)
     }
@@ -97,13 +97,14 @@ impl Candidate {
         Step { waiting_max, space_bytes, gain_bytes }
     }
 
-    /// All of what waits, where no run begins before the keys of this one.
+    /// Returns the step for all data above, without heads of upper runs to rewrite.
     pub(crate) fn whole_step(&self) -> Step {
         Self { head_bytes: 0, ..self.clone() }.step(u64::MAX)
     }
 
-    /// The largest step that fits, and that is half at most of what was tried in vain. One after which the
-    /// run takes more than before leaves `rest_bytes`: what it wins above is won when runs there are dead.
+    /// Returns the largest step that fits, and that is at most half of any failed attempt. A step after which
+    /// the run is larger than before leaves `rest_bytes`: its gain above is realized once runs there are
+    /// garbage.
     pub(crate) fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<Step> {
         let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
         let tried = limits.but.iter().filter_map(|tried| match target_of(tried) {
@@ -129,8 +130,8 @@ impl Candidate {
     }
 }
 
-/// The runs of the bottom, each with what waits for it; what waits for keys before the first of them counts
-/// for that. Without a bottom, one for all keys.
+/// Returns the runs of the bottom, each with the data above it; data before the first of them counts for
+/// that. Without a bottom, returns one for all keys.
 pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
     let mut waiting = vec![Waiting::default(); levels.bottom.len().max(1)];
     let mut heads = vec![0; waiting.len()];
@@ -165,7 +166,7 @@ pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
     Ok(waiting.into_iter().enumerate().map(candidate).collect())
 }
 
-/// What of a run waits for each of so many runs of the bottom.
+/// Estimates the data of a run above each of `runs` of the bottom.
 fn waiting_of(held: &Held, runs: u64) -> Waiting {
     let run = held.run().reference();
     let is_lasting = run.tombstones < run.entries;
@@ -176,12 +177,12 @@ fn waiting_of(held: &Held, runs: u64) -> Waiting {
     Waiting { bytes, page_bytes: alive(page_bytes), overhead_bytes, tombstones: alive(run.tombstones) }
 }
 
-/// `part` of `of`, as a part of `whole`.
+/// Scales `whole` by `part / of`.
 pub(crate) fn part_of(part: u64, whole: u64, of: u64) -> u64 {
     low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
 }
 
-/// From where to where runs of the bottom reach, up to the next run.
+/// Returns the range of adjacent runs of the bottom, up to the next run.
 pub(crate) fn bounds_of(levels: &Levels, first: usize, count: usize) -> Bounds {
     let low = first.checked_sub(1).and(levels.bottom.get(first)).map(|held| held.fenced.low.clone());
     let high = levels.bottom.get(first + count).map(|held| held.fenced.low.clone());

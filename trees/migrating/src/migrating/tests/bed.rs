@@ -1,4 +1,5 @@
-//! A keyspace of one tree, or of two while it moves; what the manifest has of it, and what it should hold.
+//! A keyspace of one tree, or of two during a migration; its objects in the manifest, and its expected
+//! contents.
 
 use std::{
     cell::{Cell, RefCell},
@@ -131,7 +132,7 @@ impl Cursor for VecCursor {
 pub(super) struct Bed {
     work: Work,
     pub(super) tree: Arc<dyn Tree>,
-    /// The tree where the keyspace is or goes; before it the one that it leaves.
+    /// The current or destination family; before it the source.
     families: VecDeque<Family>,
     pub(super) objects: Objects,
     references: BTreeMap<ExtentSpan, i32>,
@@ -161,7 +162,7 @@ impl Bed {
         Self { work, tree, families: VecDeque::from([family]), objects, references, model, sealed: Seqno(0) }
     }
 
-    /// Where the keyspace is or goes.
+    /// Returns the current or destination family.
     pub(super) fn family(&self) -> Family {
         *self.families.back().unwrap()
     }
@@ -215,7 +216,7 @@ impl Bed {
         self.references.retain(|_, count| *count != 0);
     }
 
-    /// Does what the edit says, and checks what it counts.
+    /// Applies the changes of the edit, and checks its reference counts.
     fn publish(&mut self, edit: TreeEdit) {
         self.do_changes(&edit.changes);
         self.tree = edit.tree;
@@ -279,7 +280,7 @@ impl Bed {
         Some(self.tree.prepare(&self.work, &job).unwrap())
     }
 
-    /// Whether what was prepared is part of the tree now.
+    /// Installs a prepared job; returns whether it was installed.
     pub(super) fn install(&mut self, prepared: Prepared) -> bool {
         let edit = self.tree.install(&self.work, prepared).unwrap();
         let is_installed = edit.is_some();
@@ -291,12 +292,12 @@ impl Bed {
     pub(super) fn finish(&mut self) {
         for _ in 0..3000 {
             let Some(prepared) = self.prepare() else { return assert!(!self.is_moving()) };
-            assert!(self.install(prepared), "nothing came in between");
+            assert!(self.install(prepared), "no update in between");
         }
         panic!("jobs never end: {:?}", self.tree.pick_job(true));
     }
 
-    /// One step of winning space, if there is one.
+    /// Does one reclaim step, if there is one.
     pub(super) fn reclaim(&mut self) {
         let limits = ReclaimLimits { space_bytes: u64::MAX, least_gain: LeastGain::None, but: &[] };
         if let Some(reclaim) = self.tree.pick_reclaim(&limits).unwrap() {
@@ -305,7 +306,7 @@ impl Bed {
         }
     }
 
-    /// Gives back all that there is.
+    /// Releases everything.
     pub(super) fn release(&mut self) {
         self.do_changes(&self.tree.release());
         assert!(self.references.is_empty(), "something is left");
@@ -319,7 +320,7 @@ impl Bed {
         self.tree.parts().into_iter().map(|Part::Run(run)| run).collect()
     }
 
-    /// As a salvage goes by all runs that there are or ever were, without a manifest and with one.
+    /// Checks like a salvage, with all runs, obsolete ones included, without a manifest and with one.
     pub(super) fn check_runs(&self, found: &mut RunsByAge) {
         let runs = self.runs();
         found.check(&runs, &self.model);
@@ -390,7 +391,7 @@ fn random_key(random: &mut SplitMix) -> Vec<u8> {
     }
 }
 
-/// Updates of keys that lie everywhere, or close to each other.
+/// Updates of keys that are scattered, or close together.
 pub(super) fn random_batch(random: &mut SplitMix, most: u64, delete_percent: u8) -> Batch {
     let close = random.percent(30).then(|| random.below(2900));
     let mut batch = Batch::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A tree in mid-move, and its border.
+/// A tree in the middle of a migration, and its border.
 fn half_moved(from: Family, to: Family) -> (Bed, Vec<u8>) {
     let mut random = SplitMix::new(11);
     let mut bed = Bed::new(from);
@@ -43,7 +43,7 @@ fn a_flush_across_the_border_goes_into_both_trees() {
 }
 
 #[test]
-fn each_key_has_one_side_and_pieces_follow_each_other() {
+fn each_key_has_one_side_and_pieces_are_contiguous() {
     let course = Course { border: b"m".to_vec(), ..Course::beginning(crate::Slot::default()) };
     for course in [course.clone(), course.turned()] {
         for key in [&b""[..], b"a", b"lz", b"m", b"m\0", b"z"] {
@@ -62,7 +62,7 @@ fn each_key_has_one_side_and_pieces_follow_each_other() {
 }
 
 #[test]
-fn estimates_and_parts_are_those_of_both_trees() {
+fn estimates_and_parts_cover_both_trees() {
     let (bed, border) = half_moved(SMALL[0], SMALL[2]);
     let all = bed.tree.bytes_between(None, None).unwrap();
     let halves = bed.tree.bytes_between(None, Some(&border)).unwrap()
