@@ -1,7 +1,7 @@
 //! Workloads, traces and device measurements against the public API of the store.
 //!
-//! Each command takes its flags from [`args`](YcsbArgs), and prints a table and a line of JSON per result. Its
-//! [`Outcome`] reports whether the store ever answered wrongly. `testudo bench …` and the binary
+//! Each command takes its flags from [`args`](YcsbArgs), and prints a table and a line of JSON per result.
+//! Its [`Outcome`] reports whether the store ever answered wrongly. `testudo bench …` and the binary
 //! `testudo-bench` are two entry points to [`run`].
 //!
 //! **Invariants**
