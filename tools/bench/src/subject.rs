@@ -1,6 +1,6 @@
 //! Interface of a store to the workloads, so that any store runs the same operations and checks.
 //!
-//! Testudo is one subject ([`crate::subject::testudo`]); a package outside this workspace implements the
+//! Testudo is one subject ([`testudo_subject`]); a package outside this workspace implements the
 //! interface for its rivals. Calls are resolved at compile time, so the measured loop has no dispatch cost.
 //!
 //! **Invariants**

@@ -136,7 +136,7 @@ fn scores(rates: &[[f64; PHASES.len()]]) -> Vec<f64> {
 fn table(rates: &[[f64; PHASES.len()]]) -> Vec<Vec<String>> {
     let mut head = vec!["write share".to_owned()];
     head.extend(PHASES.iter().map(|workload| workload.name()));
-    head.push("mean, of the best".to_owned());
+    head.push("mean, relative to best".to_owned());
     let mut rows = vec![head];
     for ((division, rates), score) in DIVISIONS.iter().zip(rates).zip(scores(rates)) {
         let mut row = vec![division.name()];
@@ -155,9 +155,9 @@ fn chart(rates: &[[f64; PHASES.len()]]) -> LineChart {
         Line { name: division.name(), points }
     };
     LineChart {
-        title: "Throughput by phase, of the best configuration".to_owned(),
+        title: "Throughput by phase, relative to the best configuration".to_owned(),
         x_name: "load, A, B, C, E, F".to_owned(),
-        y_name: "of the best".to_owned(),
+        y_name: "relative to the best".to_owned(),
         x_doubles: false,
         lines: DIVISIONS.iter().zip(rates).map(line).collect(),
     }
