@@ -20,11 +20,11 @@ pub(crate) struct CommandLine {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// One engine in this process
+    /// Runs one engine in this process
     Run(Box<RunArgs>),
-    /// Several engines, each in its own process, side by side
+    /// Runs several engines, each in its own process, side by side
     Compare(Box<CompareArgs>),
-    /// Queues on one engine in this process, as in `testudo-bench queue`
+    /// Runs queues on one engine in this process, as in `testudo-bench queue`
     Queue(Box<QueueRunArgs>),
     /// Lists the engines that can run here
     Engines,
@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
 /// Flags of `compare`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// Engines; ratios are to rocksdb where it is among them, else to the first
+    /// Engines; ratios are relative to rocksdb if listed, else to the first one
     #[arg(long, value_enum, value_delimiter = ',', default_value = "testudo,rocksdb")]
     pub(crate) engines: Vec<Engine>,
     /// Workloads in the order they run, as in `testudo-bench ycsb`
@@ -101,7 +101,7 @@ pub(crate) struct CompareArgs {
     /// Warm-up of each workload after the load, before measurement [default: a third of --seconds]
     #[arg(long, value_name = "S")]
     pub(crate) warmup_seconds: Option<f64>,
-    /// Longest wait for background work after the load and at the end
+    /// Maximum wait for background work after the load and at the end
     #[arg(long, value_name = "S", default_value_t = 60.0)]
     pub(crate) settle_seconds: f64,
     /// Runs of each engine; the order of the engines alternates

@@ -221,7 +221,7 @@ pub struct YcsbArgs {
     /// Maximum scan length of workload e (uniform from 1); exact length of all scans of range
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub scan_length: u64,
-    /// Longest wait for background work after loads and at the end
+    /// Maximum wait for background work after loads and at the end
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
     pub settle_seconds: f64,
     /// Trees to switch between while the workload of --switch-in runs, such as turtle,splinter
@@ -259,7 +259,7 @@ pub enum Scale {
 /// Flags of `paper`.
 #[derive(Args, Clone, Debug)]
 pub struct PaperArgs {
-    /// Name of the experiment, `all`, or the start of names as in `turtle-*`
+    /// Name of the experiment, `all`, or a prefix such as `turtle-*`
     pub name: String,
     /// Size of the experiment
     #[arg(long, value_enum, default_value = "small")]
@@ -373,7 +373,7 @@ pub struct ReplayArgs {
     /// Format of the trace [default: detected from name and content]
     #[arg(long, value_enum)]
     pub format: Option<TraceFormat>,
-    /// Factor on the value sizes of the trace
+    /// Scale factor for the value sizes of the trace
     #[arg(long, value_name = "F", default_value_t = 0.05, value_parser = parse_factor)]
     pub value_scale: f64,
     /// Maximum number of operations replayed

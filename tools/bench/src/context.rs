@@ -52,7 +52,7 @@ impl Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Every answer was right, as far as it got.
+    /// No wrong answers, up to the end or a stop.
     Fine,
     /// Number of wrong answers of the store.
     WrongAnswers(u64),

@@ -159,7 +159,7 @@ pub(crate) struct Report {
     /// Division of the memory, where divisions are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) division: Option<String>,
-    /// On the last line of a run that took a backup.
+    /// Set on the last line of a run that made a backup.
     #[serde(flatten)]
     pub(crate) backup: Option<BackupResult>,
     /// A backup was made during the workload; the process measurements include its reads and writes.

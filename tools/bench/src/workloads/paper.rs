@@ -1,4 +1,4 @@
-//! The experiments of the published designs, at the size of the machine at hand.
+//! The experiments of the papers, scaled to the machine at hand.
 //!
 //! Each compares the same engine with one setting varied, within one run, so that the shape holds on a noisy
 //! machine; amplification comes from the engine's exact counters. An experiment prints a table, a line of
