@@ -177,7 +177,7 @@ pub struct YcsbArgs {
     /// Neither save the hot set when the store is closed nor restore it when the store is opened
     #[arg(long)]
     pub no_warm_restart: bool,
-    /// Pages that merges write over pages in use stay in the page cache
+    /// Merge output that replaces pages in use stays in the page cache
     #[arg(long)]
     pub warm_merges: bool,
     /// Maximum size of merged leaves and runs retained while in memory, as a percentage of a Bε-tree's bytes

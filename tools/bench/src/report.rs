@@ -90,7 +90,7 @@ pub(crate) struct Report {
     /// Pages read from the device for queries in each of those seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) page_reads_by_second: Vec<f64>,
-    /// Peak size of the store's files in each second of such a workload, without warm-up.
+    /// Peak of the store's live bytes in each second of such a workload, without warm-up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) live_bytes_by_second: Vec<u64>,
     pub(crate) latency_us: Percentiles,

@@ -34,7 +34,7 @@ pub struct Settings {
     pub placement: Option<testudo::Placement>,
     /// Whether the hot set is saved at closing and restored at opening, where supported.
     pub warm_restart: bool,
-    /// Whether pages that merges write over pages in use stay in memory, where supported.
+    /// Whether merge output that replaces pages in use stays in memory, where supported.
     pub warm_merges: bool,
     /// Maximum size of retained merged runs, as a percentage of a Bε-tree's bytes, where supported.
     pub retain_merged: u32,
