@@ -1,7 +1,7 @@
-//! The flags of each command, as clap reads them.
+//! Command-line flags, parsed by clap.
 //!
 //! **Invariants**
-//! - What both commands know has the same name and meaning as in `testudo-bench ycsb`.
+//! - Flags shared with `testudo-bench ycsb` have the same name and meaning.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use testudo_bench::{Mix, QueueArgs, Workload, YcsbArgs, parse_positive};
 use crate::engine::Engine;
 
 #[derive(Parser)]
-#[command(name = "bench-rivals", version, about = "Testudo beside its rivals, checking every answer")]
+#[command(name = "bench-rivals", version, about = "Compares Testudo with its rivals, checking every answer")]
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -20,13 +20,13 @@ pub(crate) struct CommandLine {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// One engine in this process
+    /// Runs one engine in this process
     Run(Box<RunArgs>),
-    /// Several engines, each run in a process of its own, side by side
+    /// Runs several engines, each in its own process, side by side
     Compare(Box<CompareArgs>),
-    /// Queues on one engine in this process, as in `testudo-bench queue`
+    /// Runs queues on one engine in this process, as in `testudo-bench queue`
     Queue(Box<QueueRunArgs>),
-    /// Which engines can run here
+    /// Lists the engines that can run here
     Engines,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
 /// Flags of `compare`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// Engines; ratios are to rocksdb where it is among them, else to the first
+    /// Engines; ratios are relative to rocksdb if listed, else to the first one
     #[arg(long, value_enum, value_delimiter = ',', default_value = "testudo,rocksdb")]
     pub(crate) engines: Vec<Engine>,
     /// Workloads in the order they run, as in `testudo-bench ycsb`
@@ -76,45 +76,45 @@ pub(crate) struct CompareArgs {
     /// Bytes of a value
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub(crate) value_bytes: u64,
-    /// Values of 9, 104 and 1,004 bytes instead, one of these lengths or a mix, as in `testudo-bench ycsb`
+    /// Values of 9, 104 and 1,004 bytes instead: one of these lengths or a mix, as in `testudo-bench ycsb`
     #[arg(long, value_enum, ignore_case = true, conflicts_with = "value_bytes")]
     pub(crate) mix: Option<Mix>,
-    /// Where Testudo's engines put values: inline, large, hybrid, automatic or separate [default: the tree's]
+    /// Value placement of Testudo engines: inline, large, hybrid, automatic or separate [default: the tree's]
     #[arg(long)]
     pub(crate) placement: Option<Placement>,
-    /// Memory of a process, page cache included: what the operating system enforces
+    /// Memory limit of a process, page cache included, enforced by the operating system
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_positive)]
     pub(crate) memory: u64,
-    /// Memory that each store is told to use [default: --memory less what the driver needs]
+    /// Memory budget configured for each store [default: --memory minus what the driver needs]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub(crate) store_memory: Option<u64>,
     /// Client threads
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
-    /// Time for each workload after the load
+    /// Duration of each workload after the load
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     pub(crate) seconds: f64,
-    /// Run each workload in a process of its own, on the files that the one before left
+    /// Run each workload in its own process, on the files left by the previous one
     #[arg(long)]
     pub(crate) reopen_each: bool,
-    /// Each workload after the load runs for so long before it is measured [default: a third of --seconds]
+    /// Warm-up of each workload after the load, before measurement [default: a third of --seconds]
     #[arg(long, value_name = "S")]
     pub(crate) warmup_seconds: Option<f64>,
-    /// Longest wait for background work after the load and at the end
+    /// Maximum wait for background work after the load and at the end
     #[arg(long, value_name = "S", default_value_t = 60.0)]
     pub(crate) settle_seconds: f64,
-    /// Runs of each engine; their order is turned round every time
+    /// Runs of each engine; the order of the engines alternates
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
     /// Every write is durable before it is acknowledged
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Engines that are loaded in the order of the keys, by one thread, in their own way for that
+    /// Engines to load in key order, by one thread, with their own method for ordered loads
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ENGINES")]
     pub(crate) ordered_load: Vec<Engine>,
-    /// Where the stores are made, one at a time, instead of the current directory
+    /// Parent directory of the stores, created one at a time, instead of the current directory
     #[arg(long, value_name = "DIR")]
     pub(crate) tmp: Option<PathBuf>,
     /// File for one line of JSON per engine, round and workload; `-` is standard output

@@ -1,10 +1,10 @@
-//! Runs of several engines in turn, each in a process of its own under the same limit, and their results side
-//! by side.
+//! Runs several engines in turn, each in its own process under the same limit, and tabulates their results
+//! side by side.
 //!
 //! **Invariants**
-//! - One process runs at a time; the caches of the machine are empty when it begins.
-//! - The order of the engines is turned round with every round: what drifts hits all alike.
-//! - Every result that a process gave is written, also of one that was killed later.
+//! - One process runs at a time, and starts with empty operating-system caches.
+//! - The engine order alternates between rounds, so drift affects all engines alike.
+//! - Every result that a process reports is written, even if the process is killed later.
 
 use std::{
     fs,
@@ -24,10 +24,10 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// What the driver itself needs beside half a byte for each record: program, stacks, histograms.
+/// Memory of the driver itself (program, stacks, histograms), in addition to half a byte per record.
 const DRIVER_BYTES: u64 = 16 * MIB;
 
-/// Runs everything and gives the exit code.
+/// Runs everything and returns the exit code.
 pub(crate) fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8> {
     let (engines, is_complete) = ready_engines(&args.engines);
     if engines.is_empty() {
@@ -58,7 +58,7 @@ pub(crate) fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8> {
     })
 }
 
-/// The engines that can run, in their order, and whether these are all.
+/// Returns the engines that can run, in the order given, and whether these are all of them.
 fn ready_engines(asked: &[Engine]) -> (Vec<Engine>, bool) {
     let mut ready = Vec::new();
     for engine in asked {
@@ -72,7 +72,7 @@ fn ready_engines(asked: &[Engine]) -> (Vec<Engine>, bool) {
     (ready, is_complete)
 }
 
-/// What an engine may use of the memory: all but what the driver needs.
+/// Memory budget of an engine: the limit minus what the driver needs.
 fn store_bytes(args: &CompareArgs) -> Result<u64> {
     // Inserts of workloads d and e add records.
     let driver_bytes = DRIVER_BYTES + args.records / 2 + args.records / 8;
@@ -122,12 +122,12 @@ impl Comparison<'_> {
         let program = std::env::current_exe().map_err(|error| Error::io("bench-rivals", error))?;
         let mut command = Command::new(program);
         command.args(self.arguments(engine, dir, limit));
-        // glibc's arenas, one for each thread by default, keep what was freed in them; under a limit that is
-        // fatal.
+        // glibc creates one arena per thread by default, and each arena retains freed memory. Under a memory
+        // limit that gets the process killed.
         command.env("MALLOC_ARENA_MAX", "2");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| Error::io("bench-rivals run", error))?;
-        // The table of a run goes to standard error with its complaints; only these are passed on.
+        // A run prints its table and its complaints to standard error; only the complaints are passed on.
         let pipe = child.stderr.take();
         let complaints = std::thread::Builder::new()
             .name("complaints".to_owned())
@@ -142,7 +142,7 @@ impl Comparison<'_> {
             output.result(&result)?;
         }
         let status = child.wait().map_err(|error| Error::io("bench-rivals run", error))?;
-        // It has ended with the process; what it could not print is lost.
+        // The thread ends with the process; output it could not print is lost.
         let _ = complaints.join();
         if !status.success() && status.code() != Some(1) {
             self.unfinished += 1;
@@ -156,14 +156,8 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// The result of a process, with what only the one who started it knows.
-    fn completed(
-        &self,
-        mut result: Value,
-        engine: Engine,
-        round: u16,
-        limit: Option<&MemoryLimit>,
-    ) -> Value {
+    /// Adds the fields that only the parent process can fill in to a result.
+    fn completed(&self, mut result: Value, engine: Engine, round: u16, limit: Option<&MemoryLimit>) -> Value {
         result["survives"] = json!(engine.survives(self.args.sync));
         result["round"] = json!(round + 1);
         result["memory_limit_bytes"] = json!(self.args.memory);
@@ -219,7 +213,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Passes on what a run says is wrong; its table is left out.
+/// Passes on the complaints of a run, without its table.
 fn show_complaints(pipe: impl std::io::Read) {
     for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
         if ["wrong", "warning", "error"].iter().any(|word| line.starts_with(word)) {

@@ -1,7 +1,7 @@
 //! The engines that can be measured, by name.
 //!
 //! **Invariants**
-//! - An engine that cannot run says why before anything is measured.
+//! - An engine that cannot run reports the reason before anything is measured.
 
 use clap::ValueEnum;
 use testudo::Result;
@@ -14,23 +14,23 @@ use crate::{fjall_store::Fjall, lmdb::Lmdb, redb_store::Redb, rocksdb, rocksdb::
 pub(crate) enum Engine {
     /// This project's store
     Testudo,
-    /// The same with splinter trees
+    /// Testudo with splinter trees
     TestudoSplinter,
-    /// The same with leveled trees
+    /// Testudo with leveled trees
     TestudoLeveled,
-    /// The same with leveled trees and values placed by their size
+    /// Testudo with leveled trees and values placed by size
     TestudoParallax,
-    /// The same with LSbM-trees
+    /// Testudo with LSbM-trees
     TestudoLsbm,
-    /// The same with pages that are updated in place
+    /// Testudo with pages updated in place
     TestudoTreeline,
     /// RocksDB, leveled
     Rocksdb,
-    /// RocksDB with values of 512 bytes and more in blob files
+    /// RocksDB with values of at least 512 bytes in blob files
     Blobdb,
     /// RocksDB with a hash index in data blocks, another cache and pipelined writes
     RocksdbTuned,
-    /// RocksDB with manual_wal_flush: a process that ends loses its last writes
+    /// RocksDB with manual_wal_flush: a process loses its last writes when it ends
     RocksdbManualWal,
     /// LMDB
     Lmdb,
@@ -41,22 +41,22 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The worst event after which every acknowledged write is still there.
+    /// Returns the worst event that every acknowledged write survives.
     pub(crate) fn survives(self, is_synced: bool) -> &'static str {
         match self {
             _ if is_synced => "power loss",
-            // Their commits stay in memory of the process until a buffer is full or half a second is over.
+            // Their commits stay in process memory until a buffer is full or half a second has passed.
             Self::RocksdbManualWal | Self::Redb => "nothing",
             _ => "process end",
         }
     }
 
-    /// Whether it can run here; the reason if not.
+    /// Checks that the engine can run here; returns the reason if it cannot.
     pub(crate) fn check(self) -> std::result::Result<(), String> {
         match self {
             Self::Rocksdb | Self::Blobdb | Self::RocksdbTuned | Self::RocksdbManualWal => rocksdb::check(),

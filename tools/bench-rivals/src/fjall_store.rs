@@ -1,10 +1,9 @@
-//! fjall as a subject.
+//! fjall as a benchmark subject.
 //!
 //! **Invariants**
-//! - Write buffers and cache are small beside the memory: fjall reads and writes through the page cache,
-//!   which is inside the same limit.
-//! - There are more workers than the two cores: one must be free to seal a full memtable, which grows until
-//!   then.
+//! - Write buffers and cache are small relative to the memory: fjall reads and writes through the page cache,
+//!   which counts against the same limit.
+//! - There are more workers than the two cores: a full memtable grows until a free worker seals it.
 
 use std::{
     path::{Path, PathBuf},
@@ -37,8 +36,8 @@ impl Subject for Fjall {
     const NAME: &'static str = "fjall";
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
-        // A quarter of the memory, as fjall's documentation asks; open files are few beside the descriptors
-        // that there are.
+        // A quarter of the memory, as fjall's documentation recommends; the open-file limit is well below the
+        // available descriptors.
         let builder = Database::builder(dir)
             .cache_size(settings.memory_bytes / 4)
             .max_journaling_size(128 * MIB)
@@ -95,7 +94,7 @@ impl Subject for Fjall {
 /// A keyspace.
 pub(crate) struct FjallRecords {
     keyspace: Keyspace,
-    /// The database, if every write shall be durable.
+    /// The database, if every write is to be durable.
     sync_through: Option<Database>,
 }
 

@@ -1,11 +1,10 @@
-//! LMDB as a subject, through `heed`.
+//! LMDB as a benchmark subject, through `heed`.
 //!
-//! Every insert is a transaction. Without `--sync` nothing is synced, as a log that is written and not
-//! synced: an acknowledged write survives the process, not the machine.
+//! Every insert is a transaction. Without `--sync` nothing is synced, like a log that is written but not
+//! synced: an acknowledged write survives a process crash, but not a machine crash.
 //!
 //! **Invariants**
-//! - The file is mapped for reading and written by the kernel's ordinary calls, so its pages count as page
-//!   cache.
+//! - The file is mapped for reading and written with ordinary write calls, so its pages count as page cache.
 #![expect(unsafe_code, reason = "a mapped file is unsafe to open: nobody else may change it")]
 
 use std::{
@@ -19,7 +18,7 @@ use testudo_bench::{Readings, Records, Settings, Subject};
 
 use crate::failure::failed;
 
-/// Address space of the file, more than any run needs.
+/// Size of the address space for the file, more than any run needs.
 const MAP_BYTES: usize = 1 << 38;
 const PLACE: &str = "lmdb";
 
@@ -34,16 +33,16 @@ impl Subject for Lmdb {
     const NAME: &'static str = "lmdb";
 
     fn open(dir: &Path, settings: &Settings) -> Result<Self> {
-        // Reading ahead is waste where the data is larger than memory, says LMDB's own documentation.
+        // LMDB's documentation: read-ahead is wasteful where the data is larger than memory.
         let mut flags = EnvFlags::NO_READ_AHEAD;
         if !settings.sync {
             flags |= EnvFlags::NO_SYNC;
         }
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_dbs(64);
-        // SAFETY: a lost sync can cost the store after a crash of the machine; that is what the run asks for.
+        // SAFETY: without syncs a machine crash can corrupt the store; the run asks for exactly that.
         unsafe { options.flags(flags) };
-        // SAFETY: the directory belongs to this run, and it is opened once at a time.
+        // SAFETY: the directory belongs to this run, which opens it once at a time.
         let env = unsafe { options.open(dir) }.map_err(failed(PLACE))?;
         Ok(Self { env, dir: dir.to_owned() })
     }

@@ -1,8 +1,8 @@
-//! What is done to the machine before each run, so that no run finds what another left.
+//! Preparation of the machine before each run, so that no run benefits from an earlier one.
 
 use std::fs;
 
-/// Writes everything out and forgets what is cached of files; whether the machine allowed that.
+/// Syncs all file systems and drops the page cache. Returns whether the machine allowed it.
 pub(crate) fn drop_caches() -> bool {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()

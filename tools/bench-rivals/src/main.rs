@@ -1,11 +1,10 @@
-//! Testudo and its rivals, one process a run: the same workloads, checks and memory limit for all.
+//! Testudo and its rivals, one process per run: the same workloads, checks and memory limit for all.
 //!
 //! `run` measures one engine in this process with the driver of `testudo-bench`; `compare` starts such
-//! processes, one after the other, and puts their results side by side.
+//! processes one after the other and tabulates their results side by side.
 //!
 //! **Invariants**
-//! - Exit codes: 0 fine, 1 wrong answers, 2 could not, 3 an engine that was asked for is missing or did not
-//!   finish.
+//! - Exit codes: 0 fine, 1 wrong answers, 2 failure, 3 a requested engine is missing or did not finish.
 
 mod command_line;
 mod compare;
@@ -29,7 +28,7 @@ fn main() -> ExitCode {
     let stop = stop_on_signals();
     let done = match CommandLine::parse().command {
         Command::Run(args) => {
-            // Who only starts a process for each workload leaves the memory to these.
+            // A process that only starts one child per workload leaves the memory to the children.
             let starts_others = args.ycsb.reopen_each && args.ycsb.step.is_none();
             let group = args.group.as_deref().filter(|_| !starts_others);
             let joined = group.map_or(Ok(()), memory_limit::join);
@@ -46,7 +45,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Nothing can be done where even the message does not get out.
+            // If even the message cannot be written, there is nothing left to do.
             let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::from(2)
         }

@@ -1,10 +1,11 @@
-//! A limit on all memory of a process, page cache included, by a control group of Linux.
+//! A limit on all memory of a process, page cache included, enforced by a Linux control group.
 //!
-//! Version 2 of control groups is taken where it has memory, else version 1. A group is made inside the one
-//! that this process is in, so nothing else on the machine is touched.
+//! A version 1 memory controller is used if one is mounted, else version 2. The new group is a child of this
+//! process's group or, in version 2, of the nearest ancestor that delegates memory. Nothing else on the
+//! machine is affected.
 //!
 //! **Invariants**
-//! - A group is removed again; its process has ended by then.
+//! - A group is removed when dropped; its process has ended by then.
 
 use std::{
     fs, io,
@@ -13,7 +14,7 @@ use std::{
 
 use testudo::{Error, Result};
 
-/// Names of the files of a version.
+/// File names of a control group version.
 struct Version {
     limit: &'static str,
     peak: &'static str,
@@ -34,9 +35,9 @@ pub(crate) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// A new group called `name`; the reason if the machine does not allow that.
+    /// Creates a group called `name`; returns the reason if the machine does not allow it.
     pub(crate) fn new(name: &str, bytes: u64) -> std::result::Result<Self, String> {
-        let (version, own) = own_group().ok_or("no control groups that know memory are mounted")?;
+        let (version, own) = own_group().ok_or("no control groups with a memory controller are mounted")?;
         let dir = own.join(name);
         fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let made = Self { dir, version };
@@ -51,12 +52,12 @@ impl MemoryLimit {
         &self.dir
     }
 
-    /// Most memory that was used, page cache included.
+    /// Returns the peak memory usage, page cache included.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         fs::read_to_string(self.dir.join(self.version.peak)).ok()?.trim().parse().ok()
     }
 
-    /// How often a process was killed for want of memory.
+    /// Returns the number of processes killed for exceeding the limit.
     pub(crate) fn kills(&self) -> u64 {
         let text = fs::read_to_string(self.dir.join(self.version.events)).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -72,14 +73,14 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// Puts this process into the group in `dir`.
+/// Moves this process into the group in `dir`.
 pub(crate) fn join(dir: &Path) -> Result<()> {
     let place = dir.join("cgroup.procs");
     let refused = |error: io::Error| Error::io(place.display().to_string(), error);
     fs::write(&place, std::process::id().to_string()).map_err(refused)
 }
 
-/// The group that this process is in, as a directory.
+/// Returns the group of this process, as a directory.
 fn own_group() -> Option<(&'static Version, PathBuf)> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -89,8 +90,8 @@ fn own_group() -> Option<(&'static Version, PathBuf)> {
     })
 }
 
-/// As [`own_group`], from the texts that Linux gives; `delegates` says whether groups inside one may limit
-/// memory.
+/// As [`own_group`], from the contents of the `/proc` files; `delegates` says whether children of a group may
+/// limit memory.
 fn own_group_of(
     groups: &str,
     mounts: &str,
@@ -117,7 +118,7 @@ fn own_group_of(
     if let (Some(mount), Some(group)) = (mount_of("cgroup", "memory"), group_of("memory")) {
         return Some((&VERSION_1, mount.join(group)));
     }
-    // A group with processes of its own cannot delegate; one further up may.
+    // A group that contains processes cannot delegate; an ancestor may.
     let own = mount_of("cgroup2", "")?.join(group_of("")?);
     let found = own.ancestors().find(|dir| delegates(dir))?.to_owned();
     Some((&VERSION_2, found))

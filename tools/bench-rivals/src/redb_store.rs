@@ -1,11 +1,11 @@
-//! redb as a subject.
+//! redb as a benchmark subject.
 //!
-//! Every insert is a transaction. Without `--sync` a commit is made durable when the last durable one is half
-//! a second old, which bounds both what a crash costs and the pages that redb cannot use again until then.
+//! Every insert is a transaction. Without `--sync` a commit is durable only if the last durable commit is at
+//! least half a second old. This bounds both the loss in a crash and the pages that redb cannot reuse yet.
 //!
 //! **Invariants**
-//! - The cache gets [`CACHE_SHARE`] of the memory; the rest is left to the page cache and to pages of commits
-//!   under way.
+//! - The cache gets [`CACHE_SHARE`] of the memory; the rest is for the page cache and the pages of commits in
+//!   flight.
 
 use std::{
     ops::Bound,
@@ -23,7 +23,7 @@ use crate::failure::failed;
 
 const PLACE: &str = "redb";
 const TABLE: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("ycsb-0");
-/// Part of the memory, in hundredths.
+/// Cache share of the memory, in percent.
 const CACHE_SHARE: u64 = 60;
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 

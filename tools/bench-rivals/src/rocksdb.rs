@@ -1,8 +1,8 @@
-//! RocksDB as a subject, in four settings: as it is, with values in blob files, tuned, and with a log that is
-//! written only when a buffer of it is full.
+//! RocksDB as a benchmark subject, in four profiles: plain, with values in blob files, tuned, and with a log
+//! that is written only when its buffer is full.
 //!
 //! **Invariants**
-//! - A database is one map; there are no column families here.
+//! - A database is one map; no column families are used.
 
 mod library;
 mod options;
@@ -16,13 +16,13 @@ use testudo_bench::{Readings, Records, Settings, Subject};
 use options::{Options, Profile};
 use store::Store;
 
-/// RocksDB in one of its settings, told apart by a number ([`Profile::of`]).
+/// RocksDB with the profile of number `PROFILE` ([`Profile::of`]).
 pub(crate) struct RocksDb<const PROFILE: u8> {
     store: Arc<Store>,
     dir: PathBuf,
 }
 
-/// The library can be used; the reason if it cannot.
+/// Checks that the library can be used; returns the reason if it cannot.
 pub(crate) fn check() -> std::result::Result<(), String> {
     library::functions().map(|_| ())
 }

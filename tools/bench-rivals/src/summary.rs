@@ -1,8 +1,8 @@
-//! Results of all rounds as a table: medians, their spread and ratios to one engine.
+//! Results of all rounds as a table: medians, their spread and ratios to a baseline engine.
 //!
 //! **Invariants**
-//! - All bytes are those that the kernel counted for the process, so that no engine counts for itself.
-//! - A median of two is the mean of both; the spread is the smallest and the largest rate.
+//! - All byte counts are the kernel's for the process; none are self-reported by an engine.
+//! - The median of two is their mean; the spread is the lowest and the highest rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use testudo_bench::{human_bytes, human_count};
 
 use crate::engine::Engine;
 
-/// Results by workload, in the order in which they came, and engine.
+/// Results by workload, in order of arrival, and engine.
 pub(crate) struct Summary {
     engines: Vec<Engine>,
     workloads: Vec<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// A summary of `engines`, which is their order in the table.
+    /// Creates a summary; `engines` is their order in the table.
     pub(crate) fn new(engines: &[Engine]) -> Self {
         Self {
             engines: engines.to_vec(),
@@ -32,7 +32,7 @@ impl Summary {
         }
     }
 
-    /// Takes in one result.
+    /// Adds one result.
     pub(crate) fn add(&mut self, engine: Engine, result: &Value) {
         let workload = result["workload"].as_str().unwrap_or_default().to_owned();
         if !self.workloads.contains(&workload) {
@@ -40,22 +40,22 @@ impl Summary {
         }
         self.wrong_answers += result["wrong_answers"].as_u64().unwrap_or(1);
         if result["ordered_load"] == true {
-            self.notes.insert(format!("{} was loaded in the order of the keys by one thread", engine.name()));
+            self.notes.insert(format!("{} was loaded in key order by one thread", engine.name()));
         }
         self.results.entry((workload, engine)).or_default().push(result.clone());
     }
 
-    /// The memory of a run was not limited.
+    /// Notes that the memory of a run was not limited.
     pub(crate) fn note_no_limit(&mut self, reason: &str) {
         self.notes.insert(format!("the memory limit was NOT enforced, see the peaks: {reason}"));
     }
 
-    /// A run began with whatever was cached.
+    /// Notes that a run started with warm caches.
     pub(crate) fn note_warm_caches(&mut self) {
         self.notes.insert("the caches of the machine could not be emptied before each run".to_owned());
     }
 
-    /// A run did not come to its end.
+    /// Notes that a run did not finish.
     pub(crate) fn note_unfinished(&mut self, engine: Engine, reason: &str) {
         self.notes.insert(format!("{} did not finish: {reason}", engine.name()));
     }
@@ -64,18 +64,18 @@ impl Summary {
         self.wrong_answers
     }
 
-    /// What a reader of the table must know, a line each.
+    /// Caveats for readers of the table, one per line.
     pub(crate) fn limits(&self) -> String {
         self.notes.iter().map(|note| format!("note: {note}\n")).collect()
     }
 
-    /// The engine that ratios are to.
+    /// Returns the engine that the ratios refer to.
     fn baseline(&self) -> Engine {
         let rocksdb = self.engines.iter().find(|engine| **engine == Engine::Rocksdb);
         rocksdb.or(self.engines.first()).copied().unwrap_or(Engine::Testudo)
     }
 
-    /// Head and rows of the table.
+    /// Returns the header and rows of the table.
     pub(crate) fn rows(&self) -> Vec<Vec<String>> {
         let head = [
             "workload",
@@ -123,7 +123,7 @@ fn row(workload: &str, engine: Engine, results: &[Value], base: Option<f64>) -> 
     let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let most = rates.iter().copied().fold(0.0, f64::max);
     let ratio = base.filter(|base| *base > 0.0 && !is_ordered(results)).map(|base| rate(results) / base);
-    // Of a load and of the last workload, what came to rest; otherwise what was so far.
+    // Loads and the last workload: totals after settling; all others: totals so far.
     let is_settled = results.iter().all(|result| result["settled"].is_object());
     let written = if is_settled { "/settled/process_bytes_written" } else { "/process_bytes_written" };
     let space = if is_settled { "/settled/space_amplification" } else { "/space_amplification" };
@@ -158,7 +158,7 @@ fn row(workload: &str, engine: Engine, results: &[Value], base: Option<f64>) -> 
     ]
 }
 
-/// Whether this is a load in the order of the keys, which is other work.
+/// Whether this is a load in key order, which is not comparable.
 fn is_ordered(results: &[Value]) -> bool {
     results.iter().any(|result| result["ordered_load"] == true)
 }

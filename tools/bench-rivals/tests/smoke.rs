@@ -1,5 +1,5 @@
-//! Every engine that is available answers rightly, alone and side by side. An engine whose library is missing
-//! is said to be, loudly.
+//! Every available engine answers correctly, alone and side by side. An engine whose library is missing is
+//! reported on standard error.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{
@@ -38,12 +38,12 @@ fn is_empty(dir: &Path) -> bool {
 }
 
 #[test]
-fn every_engine_that_is_there_answers_every_workload_rightly() {
+fn available_engines_answer_every_workload_correctly() {
     let dir = tempfile::tempdir().unwrap();
     let ready = ready_engines();
     assert!(["testudo", "lmdb", "fjall", "redb"].iter().all(|name| ready.contains(&(*name).to_owned())));
     for engine in ready {
-        // The same store with other trees.
+        // The same store with different trees.
         let name = if engine.starts_with("testudo-") { "testudo" } else { &engine };
         assert!(RUNNABLE.contains(&name), "{engine}");
         // Values long enough for blob files.
@@ -65,7 +65,7 @@ fn every_engine_that_is_there_answers_every_workload_rightly() {
 }
 
 #[test]
-fn an_ordered_load_holds_the_same_records() {
+fn ordered_load_yields_the_same_records() {
     let dir = tempfile::tempdir().unwrap();
     for engine in ready_engines() {
         let output = bench_rivals(&format!(
@@ -84,7 +84,7 @@ fn an_ordered_load_holds_the_same_records() {
 }
 
 #[test]
-fn engines_are_compared_in_turn_and_nothing_is_left() {
+fn compare_alternates_engines_and_cleans_up() {
     let dir = tempfile::tempdir().unwrap();
     let output = bench_rivals(&format!(
         "compare --engines testudo,lmdb --workloads load,a --records 2000 --seconds 0.2 --settle-seconds 0.1 \
@@ -106,7 +106,7 @@ fn engines_are_compared_in_turn_and_nothing_is_left() {
 }
 
 #[test]
-fn each_workload_has_a_process_of_its_own_where_that_is_asked_for() {
+fn reopen_each_runs_each_workload_in_its_own_process() {
     let dir = tempfile::tempdir().unwrap();
     let ready = ready_engines();
     let output = bench_rivals(&format!(
@@ -128,7 +128,7 @@ fn each_workload_has_a_process_of_its_own_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_missing_library_is_said_and_the_exit_code_tells() {
+fn missing_library_is_reported_with_an_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let compare = |engines: &str| {
         Command::new(env!("CARGO_BIN_EXE_bench-rivals"))

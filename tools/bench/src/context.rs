@@ -1,4 +1,4 @@
-//! What a run is given from outside, and what it says at its end.
+//! Environment of a run, and its outcome.
 
 use std::sync::{
     Arc,
@@ -7,8 +7,8 @@ use std::sync::{
 
 use testudo_env::RealEnv;
 
-/// A flag that SIGINT and SIGTERM set, for [`Context::new`]; the second signal ends the process at once.
-/// Where signals cannot be caught it says so on standard error.
+/// Returns a flag set by SIGINT and SIGTERM, for [`Context::new`]; the second signal exits immediately.
+/// Prints a warning to standard error if signals cannot be caught.
 #[must_use]
 pub fn stop_on_signals() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -19,12 +19,12 @@ pub fn stop_on_signals() -> Arc<AtomicBool> {
         }
     });
     if let Err(error) = installed {
-        eprintln!("cannot catch signals ({error}); a run that is interrupted leaves its directory behind");
+        eprintln!("cannot catch signals ({error}); an interrupted run leaves its directory behind");
     }
     stop
 }
 
-/// The surroundings of a run.
+/// The environment of a run.
 #[derive(Debug)]
 pub struct Context {
     stop: Arc<AtomicBool>,
@@ -32,17 +32,17 @@ pub struct Context {
 }
 
 impl Context {
-    /// A run on the real machine that ends soon and cleanly once `stop` is set.
+    /// Creates a run on the real machine that ends soon and cleanly once `stop` is set.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, env: RealEnv::new() }
     }
 
-    /// Whether the user asked for the end.
+    /// Whether the user requested a stop.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, for loops that poll it at every step.
+    /// Returns the flag itself, for loops that poll it at every step.
     pub(crate) fn stop_flag(&self) -> &AtomicBool {
         &self.stop
     }
@@ -52,9 +52,9 @@ impl Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Every answer was right, as far as it got.
+    /// No wrong answers, up to the end or a stop.
     Fine,
-    /// The store gave so many wrong answers.
+    /// Number of wrong answers of the store.
     WrongAnswers(u64),
 }
 
@@ -64,7 +64,7 @@ impl Outcome {
         if wrong_answers == 0 { Self::Fine } else { Self::WrongAnswers(wrong_answers) }
     }
 
-    /// What the process should exit with: 0 or 1.
+    /// Returns the exit code of the process: 0 or 1.
     pub fn exit_code(self) -> u8 {
         u8::from(self != Self::Fine)
     }

@@ -1,7 +1,7 @@
-//! From the command to the code that runs it.
+//! Dispatch of commands to the code that runs them.
 //!
 //! **Invariants**
-//! - Exit codes: 0 fine, 1 wrong answers, 2 could not.
+//! - Exit codes: 0 fine, 1 wrong answers, 2 failure.
 
 use std::{ffi::OsString, io::Write, process::ExitCode};
 
@@ -21,11 +21,11 @@ struct CommandLine {
     bench: BenchArgs,
 }
 
-/// Runs one command to its end.
+/// Runs one command to completion.
 ///
 /// # Errors
-/// Arguments that contradict each other (`Invalid`) and whatever the store or the disk could not do. Wrong
-/// answers are no error but [`Outcome::WrongAnswers`].
+/// `Invalid` for contradictory arguments; otherwise errors of the store or the disk. Wrong answers are not
+/// an error but [`Outcome::WrongAnswers`].
 pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
     match command {
         BenchCommand::Ycsb(args)
@@ -41,12 +41,12 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
     }
 }
 
-/// Parses a whole command line, program name first, runs it and gives the exit code.
+/// Parses a whole command line, including the program name, runs it and returns the exit code.
 pub fn main_with(args: impl Iterator<Item = OsString>, context: &Context) -> ExitCode {
     let line = match CommandLine::try_parse_from(args) {
         Ok(line) => line,
         Err(error) => {
-            // Nothing can be done where even the message does not get out.
+            // If even the message cannot be written, there is nothing left to do.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }

@@ -1,14 +1,14 @@
 //! Workloads, traces and device measurements against the public API of the store.
 //!
-//! Each command takes its flags from [`args`](YcsbArgs), runs, prints a table and one line of JSON for each
-//! result, and tells by its [`Outcome`] whether the store ever answered wrongly. `testudo bench …` and the
-//! binary `testudo-bench` are two doors to [`run`].
+//! Each command takes its flags from [`args`](YcsbArgs), and prints a table and a line of JSON per result.
+//! Its [`Outcome`] reports whether the store ever answered wrongly. `testudo bench …` and the binary
+//! `testudo-bench` are two entry points to [`run`].
 //!
 //! **Invariants**
 //! - Every value read is checked byte by byte, and against the newest value that the key must have.
-//! - Work per operation allocates nothing here, and memory stays small beside the store's budget, because
-//!   the process is measured as a whole.
-//! - A directory that the user named is never emptied; one made here is always removed again.
+//! - Per-operation code does not allocate, and its memory is small relative to the store's budget, because
+//!   measurements cover the whole process.
+//! - A user-supplied directory is never emptied; a directory created here is always removed.
 
 mod args;
 mod context;

@@ -1,4 +1,4 @@
-//! The measurements as a program of their own; `testudo bench` offers the same.
+//! The benchmarks as a stand-alone program; `testudo bench` offers the same commands.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What is measured without a workload of clients: the disk alone, this process, a store through a row of
+//! Measurements outside the client workloads: the disk alone, this process, and a store over a sequence of
 //! phases.
 
 pub(crate) mod device;

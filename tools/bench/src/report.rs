@@ -1,10 +1,10 @@
 //! The result of one workload or trace: one line of JSON, one row of the table.
 //!
-//! Amplifications are ratios of what the device did to what the user did, within the workload: written bytes
-//! to keys and values written, read bytes to keys and values returned, occupied bytes to all live records.
+//! Amplifications are ratios of device traffic to user traffic within the workload: bytes written to keys and
+//! values written, bytes read to keys and values returned, occupied bytes to all live records.
 //!
 //! **Invariants**
-//! - Counters are differences over the workload; sizes are taken right after it.
+//! - Counters are differences over the workload; sizes are sampled right after it.
 //! - A ratio whose divisor is zero is zero.
 
 pub(crate) mod complaints;
@@ -30,7 +30,7 @@ use crate::{
 };
 use serde::Serialize;
 
-/// Time at the beginning and the end of a workload of which the rate is told apart.
+/// Length of the periods at the beginning and the end of a workload with their own rates.
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 
 /// Readings taken before and after a workload.
@@ -46,7 +46,7 @@ impl Sample {
     }
 }
 
-/// All that is said of one workload.
+/// The full result of one workload.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) engine: &'static str,
@@ -58,46 +58,46 @@ pub(crate) struct Report {
     pub(crate) value_bytes: u64,
     pub(crate) keyspaces: usize,
     pub(crate) threads: usize,
-    /// Of the threads, those that updated records all the while.
+    /// Threads, included in `threads`, that updated records throughout.
     #[serde(skip_serializing_if = "is_none")]
     pub(crate) writers: usize,
     pub(crate) sync: bool,
-    /// Records were loaded in the order of their keys, by one thread, in the store's way for that.
+    /// Records were loaded in key order, by one thread, with the store's method for ordered loads.
     #[serde(skip_serializing_if = "is_not")]
     pub(crate) ordered_load: bool,
-    /// Of a hundred inserts, those that came in the order of their keys.
+    /// Percentage of the inserts that came in key order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequential_share: Option<u8>,
-    /// Time that the workload ran before it was measured.
+    /// Duration of the warm-up before the measurement.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) warmup_seconds: f64,
-    /// Updates a second beside what is measured.
+    /// Updates per second concurrent with the measured operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) updates_beside: Option<u64>,
-    /// Part of the key space that is hot.
+    /// Hot share of the key space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hot_share: Option<f64>,
     pub(crate) memory_bytes: u64,
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
     pub(crate) ops_per_second: f64,
-    /// Of the first ten seconds, warm-up included, and of the last ones; of all, if there were less.
+    /// Rates of the first and the last ten seconds, warm-up included; of the whole time if it is shorter.
     pub(crate) first_10s_rate: f64,
     pub(crate) last_10s_rate: f64,
-    /// With --reopen-each, and beside updates: of each second, warm-up included.
+    /// Rate in each second, warm-up included; with --reopen-each and with concurrent updates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rate_by_second: Vec<f64>,
-    /// Pages read from the device for queries in each of these seconds.
+    /// Pages read from the device for queries in each of those seconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) page_reads_by_second: Vec<f64>,
-    /// Bytes that the store's files held, at the most, in each second of such a workload, without warm-up.
+    /// Peak of the store's live bytes in each second of such a workload, without warm-up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) live_bytes_by_second: Vec<u64>,
     pub(crate) latency_us: Percentiles,
-    /// At a fixed rate: of the calls alone, without the time for which an operation was late.
+    /// With --rate: latency of the calls alone, without the time an operation started late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) call_latency_us: Option<Percentiles>,
-    /// Of looks at the front of a queue, the mean of the first thousand, and of the last.
+    /// Mean latency of the first and the last thousand peeks at the front of a queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first_looks_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,12 +113,12 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) process_bytes_read: Option<u64>,
     pub(crate) write_amplification: f64,
-    /// What the log's bytes leave of it; of stores that count those.
+    /// Write amplification without the log's bytes, for stores that count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_without_log: Option<f64>,
     pub(crate) read_amplification: f64,
     pub(crate) space_amplification: f64,
-    /// At its highest while the workload ran.
+    /// Peak while the workload ran.
     pub(crate) space_amplification_peak: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) settled: Option<Settled>,
@@ -129,7 +129,7 @@ pub(crate) struct Report {
     pub(crate) wal_bytes_written: u64,
     pub(crate) flushes: u64,
     pub(crate) page_reads: u64,
-    /// Reads of larger pieces, by long scans and background work.
+    /// Reads of larger units, by long scans and background work.
     pub(crate) stream_reads: u64,
     pub(crate) page_reads_per_read: f64,
     pub(crate) cache_hits: u64,
@@ -142,60 +142,60 @@ pub(crate) struct Report {
     pub(crate) cpu_seconds: f64,
     pub(crate) cpu_us_per_op: f64,
     pub(crate) peak_rss_bytes: u64,
-    /// Time to open the store again after it was closed.
+    /// Time to reopen the store after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
-    /// With --reopen-each: time to open the store before the workload, and to close it after that.
+    /// With --reopen-each: time to open the store before the workload and to close it afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) open_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) close_seconds: Option<f64>,
-    /// Trees took turns meanwhile; `tree` is the first of them.
+    /// Tree switches during the workload; `tree` is the first tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tree_switches: Option<SwitchResult>,
-    /// Snapshots that were held meanwhile, one after the other.
+    /// Number of snapshots held during the workload, one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshots_held: Option<u64>,
-    /// How the memory was divided, where that is compared.
+    /// Division of the memory, where divisions are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) division: Option<String>,
-    /// On the last line of a run that took a backup.
+    /// Set on the last line of a run that made a backup.
     #[serde(flatten)]
     pub(crate) backup: Option<BackupResult>,
-    /// A backup was made meanwhile; its reads and writes are in the measurements of the process.
+    /// A backup was made during the workload; the process measurements include its reads and writes.
     #[serde(skip)]
     pub(crate) is_backed_up: bool,
-    /// The run was stopped before the workload was done.
+    /// The run was stopped before the workload was complete.
     pub(crate) interrupted: bool,
     pub(crate) wrong_answers: u64,
 }
 
-/// After background work came to rest, counted from the start of the workload.
+/// Measurements after background work settled, from the start of the workload.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Settled {
-    /// Until it rested.
+    /// Time until background work settled.
     pub(crate) seconds: f64,
     pub(crate) device_bytes_written: u64,
-    /// As the kernel counts.
+    /// As counted by the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) process_bytes_written: Option<u64>,
     pub(crate) write_amplification: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) write_amplification_without_log: Option<f64>,
-    /// Without what the checks in between read.
+    /// Without the reads of the checks in between.
     pub(crate) device_bytes_read: u64,
     pub(crate) wal_bytes_written: u64,
-    /// Without that of the checks in between.
+    /// Without the CPU time of the checks in between.
     pub(crate) cpu_seconds: f64,
     pub(crate) space_amplification: f64,
 }
 
-/// What all threads of a workload did together.
+/// Sum over all threads of a workload.
 pub(crate) struct Totals {
-    /// Of all threads.
+    /// By class, of all threads.
     latency: Vec<Histogram>,
     calls: Histogram,
-    /// Of those whose operations count.
+    /// Of the counted threads only.
     pub(crate) operations: u64,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -206,8 +206,8 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// The sum of `tallies` of threads that were started at `started`; of the first `counted` of them the
-    /// operations count.
+    /// Sums the `tallies` of threads that were started at `started`; only the first `counted` of them
+    /// contribute to `operations`.
     pub(crate) fn of(tallies: &[Tally], counted: usize, started: Duration) -> Self {
         let mut latency = vec![Histogram::new(); Class::ALL.len()];
         let mut calls = Histogram::new();
@@ -232,14 +232,14 @@ impl Totals {
         }
     }
 
-    /// When everything was done, and how many operations that were.
+    /// Returns the time at which all threads were done, and the number of operations.
     pub(crate) fn end(&self, started: Duration) -> (Duration, u64) {
         (started + Duration::from_secs_f64(self.seconds), self.operations)
     }
 }
 
 impl Report {
-    /// Puts in what was measured between `before` and `after`.
+    /// Fills in the measurements between `before` and `after`.
     pub(crate) fn measure(&mut self, totals: &Totals, before: &Sample, after: &Sample) {
         let mut combined = Histogram::new();
         for ((_, name), histogram) in Class::ALL.iter().zip(&totals.latency) {
@@ -295,7 +295,7 @@ impl Report {
         }
     }
 
-    /// The store's own count and the kernel's should agree; then ratios can be trusted.
+    /// Warns if the store's own count and the kernel's differ, since the ratios are then unreliable.
     fn warn_of_difference(&self, direction: &str, counted: u64, seen: u64) {
         if !self.is_backed_up && counted.abs_diff(seen) > (counted.max(seen) / 10).max(4 << 20) {
             eprintln!(
@@ -328,7 +328,7 @@ impl Report {
         names.map(str::to_owned).to_vec()
     }
 
-    /// Puts in how the rate changed over the time; `in_full` with every second of it.
+    /// Fills in the rates over time; with `in_full`, also the rate of every second.
     pub(crate) fn note_rates(&mut self, rates: &OverTime<'_>, in_full: bool) {
         self.first_10s_rate = rates.operations.first(TEN_SECONDS);
         self.last_10s_rate = rates.operations.last(TEN_SECONDS);
@@ -338,8 +338,8 @@ impl Report {
         }
     }
 
-    /// Of a workload between an opening and a closing of its own: how fast it began and ended, and how long
-    /// both took.
+    /// Returns a line about a workload with its own opening and closing: its rates at the beginning and the
+    /// end, and how long opening and closing took.
     pub(crate) fn line_of_openings(&self) -> Option<String> {
         let (opened, closed) = (self.open_seconds?, self.close_seconds?);
         Some(format!(
@@ -350,13 +350,13 @@ impl Report {
         ))
     }
 
-    /// What the table has no column for: at a fixed rate, how long the calls themselves took.
+    /// Returns a line about the latency of the calls alone, which the table has no column for; with --rate.
     pub(crate) fn line_of_calls(&self) -> Option<String> {
         let Percentiles { p50, p99, p999, max, .. } = self.call_latency_us?;
         let max = max / 1e3;
         let name = &self.workload;
         Some(format!(
-            "{name}: the calls alone took p50 {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs, max \
+            "{name}: latency of calls alone: p50 {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs, max \
              {max:.1} ms\n"
         ))
     }
@@ -385,7 +385,7 @@ impl Report {
     }
 }
 
-/// What a store wrote beside its log for each byte that users wrote, if it counts the log.
+/// Returns the write amplification of a store without its log, if the store counts the log.
 pub(crate) fn without_log(written: u64, log: u64, user_written: u64) -> Option<f64> {
     (log > 0).then(|| quotient(written.saturating_sub(log) as f64, user_written as f64))
 }

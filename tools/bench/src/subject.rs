@@ -1,11 +1,11 @@
-//! What a workload needs of a store, so that the same operations and checks can be asked of any.
+//! Interface of a store to the workloads, so that any store runs the same operations and checks.
 //!
-//! Testudo is one subject ([`crate::subject::testudo`]); a package outside this workspace makes its rivals
-//! others. Calls are resolved at compile time: the loop that measures pays nothing for the choice.
+//! Testudo is one subject ([`testudo_subject`]); a package outside this workspace implements the
+//! interface for its rivals. Calls are resolved at compile time, so the measured loop has no dispatch cost.
 //!
 //! **Invariants**
-//! - A value is shown where it lies; a store that can lend its bytes is not made to copy them.
-//! - Every reading is a count since the store was opened or since the process began; differences are taken.
+//! - Values are passed by reference; a store that can lend its bytes need not copy them.
+//! - Counters are cumulative since the store was opened or since the process began; callers take differences.
 
 pub(crate) mod scratch;
 pub(crate) mod testudo_subject;
@@ -17,28 +17,28 @@ use testudo_env::RealEnv;
 
 use crate::measure::process;
 
-/// What a store is opened with.
+/// Settings that a store is opened with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Bytes that the store may use, write buffers and caches together.
+    /// Memory budget of the store, write buffers and caches together.
     pub memory_bytes: u64,
     /// Every write is durable before it is acknowledged.
     pub sync: bool,
-    /// Threads that will use it.
+    /// Number of threads that will use the store.
     pub threads: usize,
-    /// Kind of tree, where there is a choice.
+    /// Kind of tree, for stores with several.
     pub tree: String,
-    /// Bytes of a full leaf, where there are leaves and the choice is not left to the tree.
+    /// Size of a full leaf, where there are leaves; `None` for the tree's default.
     pub leaf_bytes: Option<u64>,
-    /// Where values are put, where there is a choice and it is not left to the kind of tree.
+    /// Value placement, for stores with several; `None` for the default of the tree.
     pub placement: Option<testudo::Placement>,
-    /// What is hot when it is closed is read back when it is opened, where a store can do that.
+    /// Whether the hot set is saved at closing and restored at opening, where supported.
     pub warm_restart: bool,
-    /// What merges write in the place of pages in use stays in memory, where a store can do that.
+    /// Whether merge output that replaces pages in use stays in memory, where supported.
     pub warm_merges: bool,
-    /// Hundredths of a Bε-tree's bytes that merged runs may take beside it, where a store can do that.
+    /// Maximum size of retained merged runs, as a percentage of a Bε-tree's bytes, where supported.
     pub retain_merged: u32,
-    /// Single records are cached beside pages, where a store can do that.
+    /// Whether single records are cached in addition to pages, where supported.
     pub record_cache: bool,
     /// The machine.
     pub env: Arc<RealEnv>,
@@ -51,22 +51,22 @@ pub trait Subject: Sized + Sync {
     /// Name in results.
     const NAME: &'static str;
 
-    /// Opens the store in `dir`, an existing directory; creates it if nothing is there.
+    /// Opens the store in `dir`, an existing directory; creates the store if it does not exist.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn open(dir: &Path, settings: &Settings) -> Result<Self>;
 
-    /// Version or kind of tree, for results.
+    /// Returns the version or kind of tree, for results.
     fn kind(&self) -> String;
 
     /// Opens the map called `name`, or creates it.
     ///
     /// # Errors
-    /// What the store says; `Invalid` if it has no room for one more.
+    /// Errors of the store; `Invalid` if it has no room for another map.
     fn records(&self, name: &str) -> Result<Self::Records>;
 
-    /// Opens or creates the maps with these names, in the store's way for many.
+    /// Opens or creates the maps with these names, with the store's method for many.
     ///
     /// # Errors
     /// As [`Subject::records`].
@@ -74,28 +74,28 @@ pub trait Subject: Sized + Sync {
         names.iter().map(|name| self.records(name)).collect()
     }
 
-    /// Removes the map called `name`, if it is there.
+    /// Removes the map called `name`, if it exists.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn drop_records(&self, name: &str) -> Result<()>;
 
-    /// Begins to bring everything written so far to where it shall stay.
+    /// Starts writing everything written so far to its final place.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn flush(&self) -> Result<()>;
 
-    /// The present measurements.
+    /// Returns the current measurements.
     fn readings(&self) -> Readings;
 
-    /// Closes the store; all its maps are gone by now.
+    /// Closes the store; all its maps have been dropped by now.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn close(self) -> Result<()>;
 
-    /// The store as a Testudo store, if it is one.
+    /// Returns the store as a Testudo store, if it is one.
     fn testudo(&self) -> Option<&Db> {
         None
     }
@@ -106,13 +106,13 @@ pub trait Records: Send + Sync {
     /// Writes one record.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Writes new records in the order of their keys, in the fastest way that the store has.
+    /// Writes new records in key order, with the store's fastest method.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn insert_ordered(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         pairs.iter().try_for_each(|(key, value)| self.insert(key, value))
     }
@@ -120,46 +120,46 @@ pub trait Records: Send + Sync {
     /// Removes one record.
     ///
     /// # Errors
-    /// What the store says; `Unsupported` where this program does not know how the store removes.
+    /// Errors of the store; `Unsupported` if removal is not implemented for this store.
     fn remove(&self, _key: &[u8]) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "removing is not measured with this store"))
+        Err(Error::new(ErrorKind::Unsupported, "removal is not implemented for this store"))
     }
 
-    /// Shows the value of `key`, if there is one.
+    /// Passes the value of `key` to `see`, if there is one.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T>;
 
-    /// Shows the values of all `keys`, each with its index, in order.
+    /// Passes the values of all `keys` to `see`, each with its index, in order.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn multi_get(&self, keys: &[Vec<u8>], see: impl FnMut(usize, Option<&[u8]>)) -> Result<()>;
 
-    /// The tree that it is stored in, where there is a choice.
+    /// Returns the current tree of the map, for stores with several trees.
     fn tree(&self) -> Option<String> {
         None
     }
 
-    /// Stores it in another tree from now on, while it is in use.
+    /// Moves the map to another tree, online.
     ///
     /// # Errors
-    /// What the store says; `Invalid` if there is no choice.
+    /// Errors of the store; `Invalid` if it has only one tree.
     fn set_tree(&self, _tree: &str) -> Result<()> {
         Err(Error::invalid("this store has no choice of trees"))
     }
 
-    /// Whether it is still on its way to the tree that was set.
+    /// Whether the map is still moving to the tree that was set.
     fn is_moving(&self) -> bool {
         false
     }
 
-    /// Shows the records from `first` on and below `end`, in order, until `see` says that it has enough. At
-    /// most about `expected` will be asked for; `None` is all.
+    /// Passes the records from `first` (inclusive) to `end` (exclusive) to `see`, in order, until it returns
+    /// false. `expected` is an upper bound on the number of records, roughly; `None` is all.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     fn scan(
         &self,
         first: &[u8],
@@ -169,38 +169,38 @@ pub trait Records: Send + Sync {
     ) -> Result<()>;
 }
 
-/// Measurements of a store; those that it does not have are zero.
+/// Measurements of a store; those it does not support are zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Readings {
     /// Bytes written to the device.
     pub device_bytes_written: u64,
-    /// Bytes read from it.
+    /// Bytes read from the device.
     pub device_bytes_read: u64,
-    /// Bytes that the files occupy.
+    /// Disk space of the files, in bytes.
     pub disk_bytes: u64,
-    /// Bytes of these that are not free.
+    /// Part of `disk_bytes` that is not free.
     pub live_bytes: u64,
     /// Reads of pages for queries.
     pub page_reads: u64,
-    /// Reads of larger pieces.
+    /// Reads of larger units.
     pub stream_reads: u64,
-    /// Look-ups that found their page in the cache.
+    /// Lookups that found their page in the cache.
     pub cache_hits: u64,
-    /// Look-ups that did not.
+    /// Lookups that did not.
     pub cache_misses: u64,
-    /// Bytes of those written that went to the log.
+    /// Part of the written bytes that went to the log.
     pub wal_bytes_written: u64,
-    /// Checkpoints, or what else writes full write buffers.
+    /// Flushes, checkpoints or other writes of full write buffers.
     pub flushes: u64,
     /// Syncs of the log.
     pub syncs: u64,
-    /// Time that writers rested, in microseconds.
+    /// Time that writers were throttled, in microseconds.
     pub throttled_micros: u64,
 }
 
 impl Readings {
-    /// What the operating system knows of any store: device I/O of the process, and room that the files below
-    /// `dir` occupy.
+    /// Returns what the operating system reports for any store: device I/O of the process, and the disk space
+    /// of the files below `dir`.
     pub fn of_process(dir: &Path) -> Self {
         let (io, disk_bytes) = (process::io(), process::disk_bytes(dir));
         Self {

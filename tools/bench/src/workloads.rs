@@ -1,5 +1,5 @@
-//! What is done to a store: the YCSB core workloads, real histories, the papers' experiments, parts of the
-//! store alone.
+//! Workloads: the YCSB core workloads, recorded histories, the papers' experiments, and single components of
+//! the store.
 
 pub(crate) mod micro;
 pub(crate) mod paper;

@@ -1,4 +1,4 @@
-//! Each workload in a process of its own: results come together, and what is known of the records goes along.
+//! Each workload in its own process: results are collected, and the expected record state is passed along.
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::{path::Path, process::Command};
@@ -19,7 +19,7 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_workload_has_a_process_of_its_own_and_every_answer_is_right() {
+fn each_workload_runs_correctly_in_its_own_process() {
     let dir = tempfile::tempdir().unwrap();
     let (results, table, code) = bench(
         dir.path(),
@@ -37,9 +37,9 @@ fn every_workload_has_a_process_of_its_own_and_every_answer_is_right() {
     }
     let records = |index: usize| results[index]["records"].as_u64().unwrap();
     assert_eq!((records(0), records(1)), (100_000, 100_000));
-    assert!(records(2) > 100_000 && records(6) == records(2), "inserts of one process are known to the next");
+    assert!(records(2) > 100_000 && records(6) == records(2), "the next process must see the inserts");
     assert_eq!(results[6]["ops"].as_u64(), Some(records(6)));
-    // What one process cached is not there for the next: each reads the store anew.
+    // Process caches do not carry over: each process reads the store again.
     assert!(results[4]["cache_misses"].as_u64().unwrap() > 0, "{}", results[4]);
     assert!(results[6]["reopen_seconds"].is_number() && results[5]["reopen_seconds"].is_null());
     assert!(table.contains("range-hot: opened in") && table.contains("last_10s_rate"), "{table}");
@@ -47,7 +47,7 @@ fn every_workload_has_a_process_of_its_own_and_every_answer_is_right() {
 }
 
 #[test]
-fn a_kept_store_is_taken_over_before_the_first_process() {
+fn kept_store_is_scanned_before_the_first_process() {
     let dir = tempfile::tempdir().unwrap();
     let (loaded, table, code) =
         bench(dir.path(), "ycsb --smoke --dir store --records 1000 --workloads load,overwrite,d");
@@ -62,7 +62,7 @@ fn a_kept_store_is_taken_over_before_the_first_process() {
 }
 
 #[test]
-fn a_process_that_does_not_finish_is_an_error() {
+fn unfinished_process_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (results, message, code) =
         bench(dir.path(), "ycsb --smoke --reopen-each --tree oak --workloads load,c");

@@ -8,7 +8,7 @@ const MOUNTS_1: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
     cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
 
 #[test]
-fn the_first_version_is_found_where_it_has_memory() {
+fn version_1_is_used_where_it_controls_memory() {
     let groups = "9:cpu:/\n4:memory:/some/group\n0::/\n";
     let (version, dir) = own_group_of(groups, MOUNTS_1, |_| false).unwrap();
     assert_eq!(dir, Path::new("/sys/fs/cgroup/memory/some/group"));
@@ -16,7 +16,7 @@ fn the_first_version_is_found_where_it_has_memory() {
 }
 
 #[test]
-fn the_second_version_is_taken_from_the_nearest_group_that_delegates() {
+fn version_2_uses_the_nearest_delegating_group() {
     let mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
     let groups = "0::/user.slice/session.scope\n";
     let delegates = |dir: &Path| dir == Path::new("/sys/fs/cgroup/user.slice");
@@ -27,6 +27,6 @@ fn the_second_version_is_taken_from_the_nearest_group_that_delegates() {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_mounted() {
+fn no_group_without_mounts() {
     assert!(own_group_of("0::/\n", "proc /proc proc rw 0 0\n", |_| true).is_none());
 }

@@ -1,9 +1,8 @@
-//! RocksDB's C interface, as far as it is used: loaded from a shared library when it is first asked for.
+//! The part of RocksDB's C interface that is used, loaded lazily from a shared library.
 //!
 //! **Invariants**
-//! - Signatures are those of `include/rocksdb/c.h`; a library that lacks one of the functions is refused
-//!   whole.
-//! - Once loaded, the library stays until the process ends.
+//! - Signatures are those of `include/rocksdb/c.h`; a library that lacks any of the functions is rejected.
+//! - Once loaded, the library stays loaded until the process ends.
 #![expect(unsafe_code, reason = "functions of a foreign library")]
 
 use std::{
@@ -15,18 +14,18 @@ use std::{
 
 use libloading::Library;
 
-/// An object of the library; which one, the name of the variable says.
+/// An object of the library; its type is given by the name of the variable.
 pub(crate) type Object = *mut c_void;
-/// Where a function puts its message if it fails.
+/// Out-parameter for the error message of a failed call.
 pub(crate) type ErrorPlace = *mut *mut c_char;
 
-/// Names the library, or the directory that it is in.
+/// Environment variable with the path of the library or of its directory.
 pub(crate) const VARIABLE: &str = "ROCKSDB_LIBRARY";
 const FILE: &str = "librocksdb.so";
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, named without their prefix `rocksdb_`.
+        /// The functions, named without the prefix `rocksdb_`.
         pub(crate) struct Functions {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
@@ -36,7 +35,7 @@ macro_rules! functions {
                 Ok(Self {
                     $($name: {
                         let name = concat!("rocksdb_", stringify!($name));
-                        // SAFETY: the type is that of the function of this name in RocksDB's header.
+                        // SAFETY: the type matches the function of this name in RocksDB's header.
                         let found = unsafe { library.get(name) };
                         *found.map_err(|error| format!("{name}: {error}"))?
                     },)*
@@ -125,7 +124,7 @@ functions! {
     options_set_blob_cache(Object, Object);
 }
 
-/// Where the library is looked for, in this order.
+/// Returns the candidate paths of the library, in search order.
 fn places() -> Vec<PathBuf> {
     let mut places = Vec::new();
     if let Some(named) = env::var_os(VARIABLE) {
@@ -134,7 +133,7 @@ fn places() -> Vec<PathBuf> {
         return places;
     }
     if let Ok(program) = env::current_exe() {
-        // Beside the program, or in the target directory that it was built into.
+        // Next to the program, or in the target directory it was built into.
         for folder in program.ancestors().skip(1).take(3) {
             places.push(folder.join("rocksdb").join(FILE));
         }
@@ -143,7 +142,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The functions; a message that says what to do if there is no library.
+/// Returns the functions, or a message with instructions if the library is missing.
 pub(crate) fn functions() -> Result<&'static Functions, String> {
     static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -154,13 +153,13 @@ fn load() -> Result<Functions, String> {
     let Some(found) = places.iter().find(|place| place.is_file()) else {
         let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         return Err(format!(
-            "RocksDB's library is not there (looked for {}); run tools/bench-rivals/fetch-rocksdb, or name \
-             it in {VARIABLE}",
+            "RocksDB's library was not found (searched {}); run tools/bench-rivals/fetch-rocksdb, or set \
+             {VARIABLE}",
             places.join(", ")
         ));
     };
-    // SAFETY: the user named this library or fetched it for this purpose; it has no initialisers that depend
-    // on us.
+    // SAFETY: the user named this library or fetched it for this purpose; its initializers do not depend on
+    // this program.
     let library = unsafe { Library::new(found) };
     let library = library.map_err(|error| format!("{}: {error}", found.display()))?;
     let functions = Functions::of(&library).map_err(|error| format!("{}: {error}", found.display()))?;

@@ -1,32 +1,31 @@
-//! How RocksDB is set for a run: what one of its engineers would choose where memory is short and the device
-//! is fast.
+//! RocksDB's settings for a run: what a RocksDB engineer would choose for little memory and a fast device.
 //!
-//! The README of this package gives the reason for each choice.
+//! The README of this package states the reason for each choice.
 //!
 //! **Invariants**
-//! - Block cache and write buffers share one budget: what write buffers take, the cache gives up.
-//! - What is set is destroyed only after the database is closed.
+//! - Block cache and write buffers share one budget: write-buffer memory is charged to the cache.
+//! - Options are destroyed only after the database is closed.
 #![expect(unsafe_code, reason = "functions of a foreign library")]
 
 use std::ffi::c_int;
 
 use super::library::{Functions, Object};
 
-/// Which RocksDB.
+/// RocksDB configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Leveled compaction, values in the tree.
     Plain,
-    /// Values of [`MIN_BLOB_BYTES`] and more in files of their own.
+    /// Values of at least [`MIN_BLOB_BYTES`] in separate files.
     Blobs,
-    /// As `Plain`, with what helps in some loads and costs in others.
+    /// As `Plain`, with options that help some workloads and hurt others.
     Tuned,
-    /// As `Plain`, with the log in the process's memory until a buffer of it is full.
+    /// As `Plain`, with the log in process memory until its buffer is full.
     ManualWal,
 }
 
 impl Profile {
-    /// The profile of a number, for types that carry one.
+    /// Returns the profile with this number, for types with a const parameter.
     pub(crate) const fn of(number: u8) -> Self {
         match number {
             1 => Self::Blobs,
@@ -41,14 +40,13 @@ const NO_COMPRESSION: c_int = 0;
 const DATA_BLOCK_BINARY_AND_HASH: c_int = 1;
 const MIB: u64 = 1 << 20;
 const MIN_BLOB_BYTES: u64 = 512;
-/// Blocks under compaction, readers' iterators, the allocator's waste: what the budget of cache and buffers
-/// leaves free.
+/// Memory outside the budget of cache and buffers: blocks under compaction, readers' iterators, allocator
+/// waste.
 const OUTSIDE_CACHE_MAX: u64 = 56 * MIB;
-/// Most bytes that a compaction reads ahead of each file, and a long scan half of that; less where memory is
-/// short.
+/// Maximum readahead of a compaction per file, in bytes; half of it for a long scan. Less with little memory.
 const READAHEAD_MAX: u64 = 2 * MIB;
 
-/// All that a database is opened with.
+/// Everything that a database is opened with.
 pub(crate) struct Options {
     functions: &'static Functions,
     pub(crate) options: Object,
@@ -60,17 +58,17 @@ pub(crate) struct Options {
 /// Calls a function of the library.
 macro_rules! call {
     ($functions:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: every object was made by the library for this use and is alive; the other arguments are
-        // plain numbers.
+        // SAFETY: every object was made by the library for this use and is not destroyed; the other arguments
+        // are plain numbers.
         unsafe { ($functions.$name)($($argument),*) }
     }};
 }
 
 impl Options {
-    /// The options for `memory_bytes` in all.
+    /// Creates options for a total of `memory_bytes`.
     pub(crate) fn new(functions: &'static Functions, profile: Profile, memory_bytes: u64) -> Self {
         let budget = memory_bytes - (memory_bytes / 4).min(OUTSIDE_CACHE_MAX);
-        // Three write buffers of 32 MiB, fewer bytes where memory is shorter than 256 MiB.
+        // Three write buffers of 32 MiB, smaller if there are less than 256 MiB of memory.
         let write_buffer = (budget / 6).min(32 * MIB);
         let cache = new_cache(functions, profile, budget);
         let write_buffers =
@@ -89,7 +87,7 @@ impl Options {
         made
     }
 
-    /// Bytes that a scan of everything reads ahead of each file.
+    /// Readahead of a full scan per file, in bytes.
     pub(crate) fn scan_readahead_bytes(&self) -> usize {
         self.readahead_bytes / 2
     }
@@ -100,7 +98,7 @@ impl Options {
         call!(functions, options_set_write_buffer_manager(options, self.write_buffers));
         call!(functions, options_set_write_buffer_size(options, bytes(write_buffer)));
         call!(functions, options_set_max_write_buffer_number(options, 3));
-        // Level 0 triggers at four files; the level below is as large, as the tuning guide asks.
+        // Level 0 triggers at four files; the tuning guide recommends a level 1 of the same size.
         call!(functions, options_set_max_bytes_for_level_base(options, 4 * write_buffer));
         call!(functions, options_set_target_file_size_base(options, write_buffer));
         call!(functions, options_set_level_compaction_dynamic_level_bytes(options, 1));
@@ -155,7 +153,7 @@ impl Drop for Options {
 
 fn new_cache(functions: &Functions, profile: Profile, capacity: u64) -> Object {
     if profile == Profile::Tuned {
-        // Zero lets the cache find out the usual size of its entries.
+        // Zero lets the cache estimate the typical size of its entries.
         return call!(functions, cache_create_hyper_clock(bytes(capacity), 0));
     }
     let choice = call!(functions, lru_cache_options_create());

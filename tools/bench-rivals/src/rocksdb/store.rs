@@ -1,8 +1,8 @@
 //! An open RocksDB database: the operations of the workloads over the C interface.
 //!
 //! **Invariants**
-//! - Bytes that the library lends are seen only while it lends them.
-//! - Iterators and values are destroyed on every way out, before the database is closed.
+//! - Bytes borrowed from the library are used only within the borrow.
+//! - Iterators and values are destroyed on every exit path, before the database is closed.
 #![expect(unsafe_code, reason = "functions of a foreign library")]
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::failure::failed;
 
-/// A database, its options and the default ways to read and write.
+/// A database with its options and its default read and write options.
 pub(crate) struct Store {
     functions: &'static Functions,
     db: Object,
@@ -32,7 +32,8 @@ pub(crate) struct Store {
     options: Options,
 }
 
-// SAFETY: RocksDB's database object may be used by any number of threads at once; the options are only read.
+// SAFETY: RocksDB's database object may be used by any number of threads concurrently; the options are only
+// read.
 unsafe impl Send for Store {}
 // SAFETY: as above.
 unsafe impl Sync for Store {}
@@ -40,13 +41,13 @@ unsafe impl Sync for Store {}
 /// Calls a function of the library.
 macro_rules! call {
     ($functions:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: every object was made by the library for this use and is alive; every pointer comes with
-        // its length from a slice that outlives the call.
+        // SAFETY: every object was made by the library for this use and is not destroyed; every pointer comes
+        // with its length from a slice that outlives the call.
         unsafe { ($functions.$name)($($argument),*) }
     }};
 }
 
-/// Calls a function that puts its message into a last argument if it fails.
+/// Calls a function that reports errors through its last argument.
 macro_rules! try_call {
     ($functions:expr, $name:ident($($argument:expr),*)) => {{
         let mut message = null_mut();
@@ -127,8 +128,8 @@ impl Store {
         Ok(())
     }
 
-    /// Records from `first` on and below `end`, until `see` has enough. A scan of everything reads far ahead
-    /// and leaves the cache as it is.
+    /// Visits the records from `first` (inclusive) to `end` (exclusive), until `see` returns false. A full
+    /// scan uses a large readahead and does not fill the cache.
     pub(crate) fn scan(
         &self,
         first: &[u8],
@@ -155,9 +156,9 @@ impl Store {
             let (mut key_bytes, mut value_bytes) = (0, 0);
             let key = call!(functions, iter_key(cursor.iterator, &raw mut key_bytes));
             let value = call!(functions, iter_value(cursor.iterator, &raw mut value_bytes));
-            // SAFETY: the iterator lends its key until it moves.
+            // SAFETY: the key is valid until the iterator moves.
             let key = unsafe { slice::from_raw_parts(key.cast(), key_bytes) };
-            // SAFETY: and its value.
+            // SAFETY: and so is its value.
             let value = unsafe { slice::from_raw_parts(value.cast(), value_bytes) };
             if !see(key, value) {
                 return Ok(());
@@ -167,7 +168,7 @@ impl Store {
         try_call!(functions, iter_get_error(cursor.iterator))
     }
 
-    /// Writes the active write buffer out and waits for that.
+    /// Flushes the active write buffer and waits for it.
     pub(crate) fn flush(&self) -> Result<()> {
         let options = call!(self.functions, flushoptions_create());
         let result = try_call!(self.functions, flush(self.db, options));
@@ -185,7 +186,7 @@ impl Drop for Store {
     }
 }
 
-/// A value that the library lends; null if there is none.
+/// A value pinned by the library; null if there is none.
 struct Pinned {
     functions: &'static Functions,
     slice: Object,
@@ -198,7 +199,7 @@ impl Pinned {
         }
         let mut length = 0;
         let bytes = call!(self.functions, pinnableslice_value(self.slice, &raw mut length));
-        // SAFETY: the bytes stay where they are until the slice is destroyed, with `self`.
+        // SAFETY: the bytes are valid until the slice is destroyed, with `self`.
         Some(unsafe { slice::from_raw_parts(bytes.cast(), length) })
     }
 }
@@ -237,13 +238,13 @@ fn pointer(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
-/// An error if there is a message.
+/// Returns an error if there is a message.
 #[inline]
 fn checked(functions: &Functions, message: *mut c_char) -> Result<()> {
     if message.is_null() {
         return Ok(());
     }
-    // SAFETY: messages of the library end with a zero.
+    // SAFETY: messages of the library are zero-terminated.
     let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
     call!(functions, free(message.cast()));
     Err(failed("rocksdb")(text))

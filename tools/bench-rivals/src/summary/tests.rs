@@ -12,7 +12,7 @@ fn result(workload: &str, rate: f64, wrong: u64) -> Value {
 }
 
 #[test]
-fn medians_spread_and_ratios_are_those_of_all_rounds() {
+fn medians_spread_and_ratios_cover_all_rounds() {
     let mut summary = Summary::new(&[Engine::Testudo, Engine::Rocksdb]);
     for rate in [300.0, 100.0, 200.0] {
         summary.add(Engine::Testudo, &result("a", rate, 0));
@@ -28,7 +28,7 @@ fn medians_spread_and_ratios_are_those_of_all_rounds() {
 }
 
 #[test]
-fn without_rocksdb_ratios_are_to_the_first() {
+fn without_rocksdb_the_first_engine_is_the_baseline() {
     let mut summary = Summary::new(&[Engine::Lmdb, Engine::Redb]);
     summary.add(Engine::Lmdb, &result("c", 10.0, 0));
     summary.add(Engine::Redb, &result("c", 5.0, 0));
@@ -38,7 +38,7 @@ fn without_rocksdb_ratios_are_to_the_first() {
 }
 
 #[test]
-fn an_ordered_load_is_compared_with_nothing() {
+fn ordered_load_has_no_ratio() {
     let mut summary = Summary::new(&[Engine::Rocksdb, Engine::Lmdb]);
     summary.add(Engine::Rocksdb, &result("load", 10.0, 0));
     let mut ordered = result("load", 90.0, 0);
@@ -46,7 +46,7 @@ fn an_ordered_load_is_compared_with_nothing() {
     summary.add(Engine::Lmdb, &ordered);
     let rows = summary.rows();
     assert_eq!((&rows[1][5][..], &rows[2][5][..]), ("1.00", ""));
-    assert!(summary.limits().contains("lmdb was loaded in the order"));
+    assert!(summary.limits().contains("lmdb was loaded in key order"));
 }
 
 #[test]

@@ -21,12 +21,12 @@ fn parse_ycsb(line: &str) -> YcsbArgs {
 }
 
 #[test]
-fn the_definitions_are_consistent() {
+fn clap_definitions_are_consistent() {
     CommandLine::command().debug_assert();
 }
 
 #[test]
-fn the_flags_of_the_contract_are_understood() {
+fn documented_flags_are_accepted() {
     let args = parse_ycsb(
         "ycsb --tree turtle --workloads load,a,scan --records 20M --key-bytes 24 --value-bytes 1KiB \
          --memory 256MiB --threads 8 --ops 2k --distribution uniform --sync --dir d --json - --plot p",
@@ -39,7 +39,7 @@ fn the_flags_of_the_contract_are_understood() {
 }
 
 #[test]
-fn the_defaults_are_the_contract() {
+fn defaults_are_as_documented() {
     let args = parse_ycsb("ycsb");
     assert_eq!(args.workloads.len(), 7);
     assert_eq!((args.key_bytes, args.value_bytes, args.threads, args.keyspaces), (24, 100, 2, 1));
@@ -47,28 +47,28 @@ fn the_defaults_are_the_contract() {
 }
 
 #[test]
-fn mixes_and_hot_ranges_are_verbs_of_their_own() {
+fn mixed_rangehot_and_mixgraph_are_subcommands() {
     let Ok(BenchCommand::Mixed(mixed)) = parse("mixed --mix sd --records 5k") else {
-        panic!("bench mixed is not understood")
+        panic!("bench mixed was not parsed")
     };
     assert_eq!((mixed.mix, mixed.records, mixed.workloads.len()), (Some(Mix::Sd), Some(5_000), 7));
     let missing = parse("mixed --records 5k").unwrap_err();
     assert!(missing.contains("--mix <MIX>"), "{missing}");
     let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k --hot-share 0.01") else {
-        panic!("bench rangehot is not understood")
+        panic!("bench rangehot was not parsed")
     };
     assert_eq!((hot.workloads, hot.updates_beside), (vec![Workload::Load, Workload::RangeHot], 4_000));
     assert!((hot.hot_share - 0.01).abs() < 1e-9, "{}", hot.hot_share);
     let Ok(BenchCommand::Mixgraph(graph)) = parse("mixgraph --seconds 5") else {
-        panic!("bench mixgraph is not understood")
+        panic!("bench mixgraph was not parsed")
     };
     assert_eq!((graph.workloads, graph.mix), (vec![Workload::Load, Workload::Mixgraph], Some(Mix::Pareto)));
     assert_eq!(graph.key_bytes, 48);
-    assert!(parse("ycsb").is_ok(), "no mix is needed there");
+    assert!(parse("ycsb").is_ok(), "ycsb does not require --mix");
 }
 
 #[test]
-fn a_bad_value_is_refused_with_the_name_of_its_flag() {
+fn invalid_value_error_names_the_flag() {
     let cases = [
         ("ycsb --memory 5apples", "--memory"),
         ("ycsb --records 0", "--records"),

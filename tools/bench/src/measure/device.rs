@@ -1,8 +1,8 @@
-//! What the disk gives without a store: random reads, bandwidth, syncs, all by direct I/O.
+//! Raw disk performance, without a store: random reads, bandwidth, syncs, all with direct I/O.
 //!
 //! **Invariants**
-//! - Every block that is read or overwritten was written before, so nothing is answered from holes.
-//! - The file lives in a directory of its own, removed at the end.
+//! - Every block that is read or overwritten was written before, so no read is served from a hole.
+//! - The file is in its own directory, which is removed at the end.
 
 use std::{
     io,
@@ -47,7 +47,7 @@ struct DeviceResult {
     io_backend: &'static str,
 }
 
-/// One round of requests; gives their number.
+/// One round of requests; returns the number of requests.
 type Round<'a> = Box<dyn FnMut() -> io::Result<u64> + Send + 'a>;
 
 /// The file to measure.
@@ -109,7 +109,7 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// Fills the file, its blocks new to the file system.
+    /// Fills the file, allocating its blocks.
     fn first_write(&self) -> Result<DeviceResult> {
         let env = &*self.context.env;
         let mut latency = Histogram::new();
@@ -131,7 +131,7 @@ impl Probe<'_> {
         Ok(self.result("first_write", STREAM_BYTES, (1, 1), (operations, elapsed, &latency)))
     }
 
-    /// Repeats rounds in `threads` threads until the time is over.
+    /// Repeats rounds in `threads` threads until the time is up.
     fn rounds<'s>(
         &'s self,
         measurement: &'static str,
@@ -224,13 +224,13 @@ impl Probe<'_> {
 
     fn stream_write(&self) -> Round<'_> {
         let mut buffer = AlignedBuffer::zeroed(STREAM_BYTES);
-        // A device that compresses shall not get an easy time.
+        // Incompressible data, so that a compressing device gains nothing.
         SplitMix::new(7).fill(&mut buffer);
         let mut next = self.positions();
         Box::new(move || self.file.write_at(next(), &buffer).map(|()| 1))
     }
 
-    /// Offsets of one stream request after another, around and around.
+    /// Returns the offsets of consecutive stream requests, wrapping at the end of the file.
     fn positions(&self) -> impl FnMut() -> u64 + Send + use<> {
         let (mut position, end) = (0, self.file_bytes);
         move || {
@@ -240,7 +240,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Each thread writes in its own part of the file and then syncs the file.
+    /// Returns a round that writes a page in the thread's own part of the file and then syncs the file.
     fn sync_round(&self, thread: usize, threads: usize) -> Round<'_> {
         let mut buffer = AlignedBuffer::zeroed(PAGE_SIZE);
         SplitMix::new(u64_of(thread)).fill(&mut buffer);

@@ -1,12 +1,12 @@
 //! Load, then A, B, C, E and F on one store that is never reopened: a fixed share of write memory for all of
 //! them, or the share that the store chooses.
 //!
-//! TurtleKV (§5.1.3) sets the share that suits each phase by hand as it begins; here the store has to find
-//! out.
+//! TurtleKV (§5.1.3) sets the best share for each phase by hand as the phase begins; here the store has to
+//! find it.
 //!
 //! **Invariants**
-//! - Every configuration does the same phases for the same time; rounds go through the configurations there
-//!   and back.
+//! - Every configuration runs the same phases for the same time; the order of the configurations alternates
+//!   between rounds.
 
 mod memory_sampler;
 
@@ -28,7 +28,7 @@ use crate::{
 const PHASES: [Workload; 6] =
     [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::E, Workload::F];
 
-/// How the memory is divided.
+/// Division of the memory.
 #[derive(Clone, Copy, Debug)]
 enum Division {
     Fixed(f64),
@@ -43,7 +43,7 @@ impl Division {
         }
     }
 
-    /// The share that is set, if one is.
+    /// Returns the fixed share, if there is one.
     fn share(self) -> Option<f64> {
         match self {
             Self::Fixed(share) => Some(share),
@@ -58,7 +58,7 @@ const DIVISIONS: [Division; 4] =
 /// Runs all configurations and compares them.
 pub(crate) fn run(args: &PhasesArgs, context: &Context) -> Result<Outcome> {
     if args.store.write_share.is_some() {
-        return Err(Error::invalid("--write-share: phases sets it itself, to compare what is set"));
+        return Err(Error::invalid("--write-share: phases sets it itself, to compare the settings"));
     }
     let mut output = Output::new(args.store.json.as_deref())?;
     let mut rates = vec![[0.0; PHASES.len()]; DIVISIONS.len()];
@@ -123,7 +123,7 @@ fn measure(
     Ok(reports)
 }
 
-/// Of each configuration: the geometric mean over the phases of its rate to the best rate.
+/// Score of each configuration: the geometric mean over the phases of its rate relative to the best rate.
 fn scores(rates: &[[f64; PHASES.len()]]) -> Vec<f64> {
     let best = |phase: usize| rates.iter().map(|rates| rates[phase]).fold(f64::MIN_POSITIVE, f64::max);
     let score = |rates: &[f64; PHASES.len()]| {
@@ -136,7 +136,7 @@ fn scores(rates: &[[f64; PHASES.len()]]) -> Vec<f64> {
 fn table(rates: &[[f64; PHASES.len()]]) -> Vec<Vec<String>> {
     let mut head = vec!["write share".to_owned()];
     head.extend(PHASES.iter().map(|workload| workload.name()));
-    head.push("mean, of the best".to_owned());
+    head.push("mean, relative to best".to_owned());
     let mut rows = vec![head];
     for ((division, rates), score) in DIVISIONS.iter().zip(rates).zip(scores(rates)) {
         let mut row = vec![division.name()];
@@ -155,9 +155,9 @@ fn chart(rates: &[[f64; PHASES.len()]]) -> LineChart {
         Line { name: division.name(), points }
     };
     LineChart {
-        title: "Throughput by phase, of the best configuration".to_owned(),
+        title: "Throughput by phase, relative to the best configuration".to_owned(),
         x_name: "load, A, B, C, E, F".to_owned(),
-        y_name: "of the best".to_owned(),
+        y_name: "relative to the best".to_owned(),
         x_doubles: false,
         lines: DIVISIONS.iter().zip(rates).map(line).collect(),
     }

@@ -1,10 +1,10 @@
-//! Wrong answers of the store: all are counted, the first few described on standard error.
+//! Wrong answers of the store: all are counted, and the first few are described on standard error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const DESCRIBED_MAX: u64 = 5;
 
-/// Why an answer is wrong, if it is.
+/// An error with the reason if an answer is wrong.
 pub(crate) type Verdict = Result<(), String>;
 
 /// Counts wrong answers.
@@ -17,7 +17,7 @@ impl Complaints {
         if earlier < DESCRIBED_MAX {
             eprintln!("wrong answer: {reason}");
         } else if earlier == DESCRIBED_MAX {
-            eprintln!("wrong answer: more of them, counted only");
+            eprintln!("wrong answer: further ones are counted only");
         }
     }
 

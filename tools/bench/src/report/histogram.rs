@@ -1,7 +1,7 @@
-//! Latencies of one kind of operation: nanoseconds in, mean and percentiles in microseconds out.
+//! Latencies of one kind of operation: recorded in nanoseconds, reported in microseconds.
 //!
 //! **Invariants**
-//! - Three significant digits up to 60 s, in about 110 KB; longer ones count as 60 s.
+//! - Three significant digits up to 60 s, in about 110 KB; longer latencies count as 60 s.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testudo_base::num::low64;
 
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
-/// Mean and percentiles in microseconds; all zero if nothing was measured.
+/// Mean and percentiles in microseconds; all zero without any measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,
@@ -48,7 +48,7 @@ impl Histogram {
         if self.count() == 0 {
             return Percentiles::default();
         }
-        // The upper end of a bucket may lie above the largest value seen.
+        // The upper end of a bucket may exceed the largest recorded value.
         let at = |quantile| self.0.value_at_quantile(quantile).min(self.0.max()) as f64 / 1e3;
         Percentiles {
             mean: self.0.mean() / 1e3,

@@ -1,8 +1,8 @@
-//! Lines over a common axis as SVG: how a measurement follows a setting.
+//! Line charts as SVG: a measurement as a function of a parameter.
 //!
 //! **Invariants**
-//! - A chart needs nothing but itself: no script, no font, no network.
-//! - Points that are not finite are left out.
+//! - A chart is self-contained: no scripts, fonts or network access.
+//! - Points that are not finite are omitted.
 
 use std::{fmt::Write as _, io::Write as _, path::Path};
 
@@ -23,23 +23,23 @@ const COLORS: [&str; 8] =
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// In the order in which they are joined.
+    /// In drawing order.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// What a chart shows.
+/// Contents of a chart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineChart {
     pub(crate) title: String,
     pub(crate) x_name: String,
     pub(crate) y_name: String,
-    /// Equal steps of the horizontal axis are doublings.
+    /// Whether the horizontal axis is logarithmic, to base 2.
     pub(crate) x_doubles: bool,
     pub(crate) lines: Vec<Line>,
 }
 
 impl LineChart {
-    /// Writes the chart as `dir/name.svg`; `dir` is made if missing.
+    /// Writes the chart as `dir/name.svg`; creates `dir` if it is missing.
     pub(crate) fn write(&self, dir: &Path, name: &str) -> Result<()> {
         let shown = || format!("--plot {}", dir.display());
         std::fs::create_dir_all(dir).map_err(|error| Error::io(shown(), error))?;
@@ -124,7 +124,7 @@ impl LineChart {
     }
 }
 
-/// A number in few characters.
+/// Formats a number in few characters.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 => format!("{:.1}M", value / 1e6),

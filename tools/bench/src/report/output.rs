@@ -1,8 +1,8 @@
-//! Where results go: a line of JSON each, and a human-readable table at the end.
+//! Output of results: one line of JSON each, and a human-readable table at the end.
 //!
 //! **Invariants**
-//! - Lines of JSON are written as soon as a result is there, so an interrupted run leaves what it had.
-//! - With `--json -` standard output carries nothing but JSON; the table goes to standard error.
+//! - A line of JSON is written as soon as its result is complete, so an interrupted run keeps earlier ones.
+//! - With `--json -` standard output carries only JSON; the table goes to standard error.
 
 use std::{
     fs::File,
@@ -21,10 +21,10 @@ pub struct Output {
 }
 
 impl Output {
-    /// JSON goes to `json`, if given; `-` is standard output.
+    /// Creates the sinks; JSON goes to `json`, if given; `-` is standard output.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// If the file cannot be created.
     pub fn new(json: Option<&Path>) -> Result<Self> {
         let to_stdout = json == Some(Path::new("-"));
         let sink: Option<Box<dyn Write>> = match json {
@@ -39,7 +39,7 @@ impl Output {
     /// Writes one result.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If it cannot be written.
     pub fn result(&mut self, result: &impl Serialize) -> Result<()> {
         let Some(sink) = &mut self.json else { return Ok(()) };
         let mut line = serde_json::to_vec(result)
@@ -50,11 +50,11 @@ impl Output {
             .map_err(|error| Error::io(self.json_name.as_str(), error))
     }
 
-    /// Writes a table, the first row its head; columns are as wide as they need, all but the first to the
-    /// right.
+    /// Writes a table whose first row is the header. Columns are as wide as their widest cell; all but the
+    /// first are right-aligned.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If it cannot be written.
     pub fn table(&self, rows: &[Vec<String>]) -> Result<()> {
         self.text(&layout(rows))
     }
@@ -62,7 +62,7 @@ impl Output {
     /// Writes human-readable text.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If it cannot be written.
     pub fn text(&self, text: &str) -> Result<()> {
         let result = if self.table_to_stderr {
             io::stderr().write_all(text.as_bytes())
@@ -73,7 +73,7 @@ impl Output {
     }
 }
 
-/// Creates or empties a file that the user named for results.
+/// Creates or truncates a results file that the user named.
 pub(crate) fn create_file(path: &Path) -> Result<File> {
     #[expect(clippy::disallowed_methods, reason = "results are the user's files, not the store's")]
     File::create(path).map_err(|error| Error::io(path.display().to_string(), error))

@@ -1,26 +1,26 @@
-//! How many operations were done by when, so that the rate at the beginning can be told from that at the end.
+//! Operation counts over time, from which the rates at the beginning and at the end are derived.
 //!
 //! **Invariants**
-//! - Moments and counts never fall; parts that follow each other, as a warm-up and what is measured, add up.
+//! - Times and counts never decrease; consecutive parts, such as a warm-up and the measurement, add up.
 
 use std::time::Duration;
 
 use crate::report::size::quotient;
 
-/// Between two notes of a count.
+/// Interval between two samples of a count.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Operations over time, and the pages that queries had to read for them.
+/// Operations over time, and the pages read for their queries.
 pub(crate) struct OverTime<'a> {
     pub(crate) operations: RateOverTime,
     pub(crate) page_reads: RateOverTime,
     count_page_reads: &'a dyn Fn() -> u64,
-    /// What was read before the present part.
+    /// Pages read before the current part.
     reads_before: u64,
 }
 
 impl<'a> OverTime<'a> {
-    /// Nothing yet; `count_page_reads` says how many pages were read up to now.
+    /// Creates an empty record; `count_page_reads` returns the number of pages read so far.
     pub(crate) fn new(count_page_reads: &'a dyn Fn() -> u64) -> Self {
         let (operations, page_reads) = Default::default();
         Self { operations, page_reads, count_page_reads, reads_before: 0 }
@@ -49,42 +49,42 @@ impl<'a> OverTime<'a> {
 /// Counts of operations over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateOverTime {
-    /// Moments, and the operations until then.
+    /// Times, and the number of operations until then.
     notes: Vec<(Duration, u64)>,
-    /// Operations of the parts before the present one.
+    /// Operations of the earlier parts.
     before: u64,
 }
 
 impl RateOverTime {
-    /// A part begins.
+    /// Begins a part.
     pub(crate) fn begin(&mut self, now: Duration) {
         self.before = self.notes.last().map_or(0, |(_, operations)| *operations);
         self.push(now, 0);
     }
 
-    /// Notes how many `operations` of this part are done, if it is time for that.
+    /// Records that `operations` of this part are done, if a sample is due.
     pub(crate) fn note(&mut self, now: Duration, operations: impl FnOnce() -> u64) {
         if self.notes.last().is_none_or(|(last, _)| now >= *last + STEP) {
             self.push(now, operations());
         }
     }
 
-    /// This part is over, after `operations`.
+    /// Ends this part, after `operations`.
     pub(crate) fn end(&mut self, now: Duration, operations: u64) {
         self.push(now, operations);
     }
 
-    /// Operations a second in the first `span`, or in all of the time if that is shorter.
+    /// Returns the operations per second in the first `span`, or in the whole time if that is shorter.
     pub(crate) fn first(&self, span: Duration) -> f64 {
         self.notes.first().map_or(0.0, |(began, _)| self.between(*began, *began + span))
     }
 
-    /// Operations a second in the last `span`, or in all of the time if that is shorter.
+    /// Returns the operations per second in the last `span`, or in the whole time if that is shorter.
     pub(crate) fn last(&self, span: Duration) -> f64 {
         self.notes.last().map_or(0.0, |(ended, _)| self.between(ended.saturating_sub(span), *ended))
     }
 
-    /// Operations a second in each whole second from the beginning on.
+    /// Returns the operations per second in each whole second from the beginning.
     pub(crate) fn by_second(&self) -> Vec<f64> {
         let (Some((began, _)), Some((ended, _))) = (self.notes.first(), self.notes.last()) else {
             return Vec::new();
@@ -107,7 +107,7 @@ impl RateOverTime {
         quotient(self.operations_by(to) - self.operations_by(from), to.saturating_sub(from).as_secs_f64())
     }
 
-    /// Operations until `moment`, by a straight line between two notes.
+    /// Returns the operations until `moment`, interpolated linearly between two samples.
     fn operations_by(&self, moment: Duration) -> f64 {
         let after = self.notes.partition_point(|(noted, _)| *noted <= moment);
         let (Some((earlier, low)), next) =

@@ -1,7 +1,7 @@
-//! Sizes and counts as people write them: `256MiB`, `1.5GiB`, `20M`, `4k`.
+//! Human-readable sizes and counts: `256MiB`, `1.5GiB`, `20M`, `4k`.
 //!
 //! **Invariants**
-//! - Suffixes with `i` are powers of 1024, the others powers of 1000; a trailing `B` changes nothing.
+//! - Suffixes with `i` are powers of 1024, the others powers of 1000; a trailing `B` is ignored.
 
 /// Suffixes without the trailing `B`, lower case, with their factors.
 const SUFFIXES: [(&str, u64); 9] = [
@@ -16,7 +16,7 @@ const SUFFIXES: [(&str, u64); 9] = [
     ("ti", 1 << 40),
 ];
 
-/// Parses a size or a count; the message of an error says what is accepted.
+/// Parses a size or a count; an error message lists the accepted forms.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -27,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let Some((_, factor)) = SUFFIXES.iter().find(|(name, _)| *name == suffix) else {
         return Err(format!("unknown suffix {suffix:?}; use k, M, G or KiB, MiB, GiB"));
     };
-    let too_large = || format!("{text} is larger than 64 bits hold");
+    let too_large = || format!("{text} does not fit into 64 bits");
     if let Ok(whole) = digits.parse::<u64>() {
         return whole.checked_mul(*factor).ok_or_else(too_large);
     }
@@ -39,10 +39,10 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if value < u64::MAX as f64 { Ok(floor(value)) } else { Err(too_large()) }
 }
 
-/// Parses a size or a count, refusing zero.
+/// Parses a size or a count, rejecting zero.
 ///
 /// # Errors
-/// The message says what is accepted.
+/// A message that lists the accepted forms.
 pub fn parse_positive(text: &str) -> Result<u64, String> {
     match parse(text)? {
         0 => Err("must be at least 1".to_owned()),
@@ -50,19 +50,19 @@ pub fn parse_positive(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The integer below; negative numbers become zero.
+/// Rounds down; negative numbers become zero.
 #[inline]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounding down is the purpose")]
 pub(crate) fn floor(value: f64) -> u64 {
     value as u64
 }
 
-/// `quotient(a, 0)` is zero: a ratio that says nothing.
+/// Divides; `quotient(a, 0)` is zero.
 pub(crate) fn quotient(dividend: f64, divisor: f64) -> f64 {
     if divisor > 0.0 { dividend / divisor } else { 0.0 }
 }
 
-/// A human-readable size: `2.3 GiB`.
+/// Formats a size: `2.3 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes >= *unit) {
@@ -71,7 +71,7 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// A human-readable count: `1.25 M`, `403 k`.
+/// Formats a count: `1.25 M`, `403.0 k`.
 pub fn human_count(count: f64) -> String {
     match count {
         count if count >= 999_500.0 => format!("{:.2} M", count / 1e6),

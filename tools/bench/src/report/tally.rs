@@ -1,7 +1,7 @@
-//! What one thread did and how long each step of it took.
+//! Work of one thread, and the latency of each of its steps.
 //!
 //! **Invariants**
-//! - `operations` counts operations; a histogram counts steps, of which a batch is one.
+//! - `operations` counts operations; a histogram counts steps, and a batch is one step.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testudo::Error;
 
 use crate::report::histogram::Histogram;
 
-/// Kinds of operations that are measured apart.
+/// Kinds of operations that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
@@ -27,11 +27,11 @@ impl Class {
     ];
 }
 
-/// What a thread did.
+/// Work of a thread.
 pub(crate) struct Tally {
-    /// At a fixed rate from the moment at which an operation was due, or its thread woke up for it.
+    /// With --rate, from the time at which an operation was due, or its thread woke up for it.
     pub(crate) latency: [Histogram; Class::ALL.len()],
-    /// At a fixed rate: of the calls alone.
+    /// With --rate: latency of the calls alone.
     pub(crate) calls: Histogram,
     pub(crate) operations: u64,
     /// Keys looked up plus entries scanned.
@@ -63,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// One step of `operations` operations took `latency`.
+    /// Records one step of `operations` operations that took `latency`.
     #[inline]
     pub(crate) fn record(&mut self, class: Class, operations: u64, latency: Duration) {
         self.latency[class as usize].record(latency);

@@ -1,6 +1,6 @@
 use super::Report;
 
-/// Names that other tools are built on.
+/// Field names that other tools depend on.
 const CONTRACT: [&str; 21] = [
     "engine",
     "tree",
@@ -26,7 +26,7 @@ const CONTRACT: [&str; 21] = [
 ];
 
 #[test]
-fn a_line_has_every_field_of_the_contract() {
+fn json_line_has_all_documented_fields() {
     let line = serde_json::to_value(Report::default()).unwrap();
     for name in CONTRACT {
         assert!(line.get(name).is_some(), "{name}");
@@ -37,6 +37,6 @@ fn a_line_has_every_field_of_the_contract() {
 }
 
 #[test]
-fn rows_are_as_long_as_the_head() {
+fn table_rows_match_the_header() {
     assert_eq!(Report::table_head().len(), Report::default().table_row().len());
 }

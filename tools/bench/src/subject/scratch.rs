@@ -1,8 +1,8 @@
-//! The directory that a run works in: the user's own, or one made for the run.
+//! Working directory of a run: the user's own, or one created for the run.
 //!
 //! **Invariants**
-//! - A made directory is removed on every way out, errors and panics included; the user's is never touched.
-//! - The default place is the current directory, not the system's temporary one, which may be memory.
+//! - A created directory is removed on every exit path, errors and panics included; the user's is kept.
+//! - The default parent is the current directory, not the system's temporary one, which may be in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use testudo_env::Env;
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// A directory for a store or a file to measure.
+/// A directory for a store or for a file to measure.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -21,8 +21,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// `dir` if the user named one (created if missing), else a new directory inside `parent` or the current
-    /// one.
+    /// Uses `dir` if the user named one (created if missing), else a new directory in `parent` or the current
+    /// directory.
     pub(crate) fn new(env: &dyn Env, dir: Option<&Path>, parent: Option<&Path>) -> Result<Self> {
         let scratch = match dir {
             Some(dir) => {
@@ -51,7 +51,7 @@ impl Scratch {
         let Ok(status) = statfs(&self.path) else { return };
         if [TMPFS_MAGIC, RAMFS_MAGIC].contains(&status.f_type) {
             eprintln!(
-                "warning: {} is in memory, these measurements say nothing of a disk",
+                "warning: {} is in memory, so these measurements are not of a disk",
                 self.path.display()
             );
         }

@@ -1,7 +1,7 @@
-//! Testudo as the subject of workloads.
+//! Testudo as a benchmark subject.
 //!
 //! **Invariants**
-//! - Only the public interface is used, as any program would use it.
+//! - Only the public interface is used, as in any program.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     subject::{Readings, Records, Settings, Subject},
 };
 
-/// An open store, and what its keyspaces shall be like.
+/// An open store, and the options of its keyspaces.
 #[derive(Debug)]
 pub struct Testudo {
     db: Db,

@@ -1,14 +1,14 @@
-//! Micro-benchmarks: one part of the store alone, a fixed number of operations, seeded.
+//! Micro-benchmarks: a single component of the store, a fixed number of operations, seeded.
 //!
-//! Times are noisy on a shared machine; counts of instructions are not, so each case can be run by itself
-//! under callgrind:
+//! Times are noisy on a shared machine; instruction counts are not, so each case can be run on its own under
+//! callgrind:
 //!
 //! ```sh
 //! valgrind --tool=callgrind testudo-bench micro page-cache --case hit --subject testudo --threads 1 --ops 1M
 //! ```
 //!
 //! **Invariants**
-//! - What is done depends on the flags alone, never on the clock.
+//! - The work depends on the flags alone, never on the clock.
 
 mod filters;
 mod forgetful_env;
@@ -45,16 +45,16 @@ pub(crate) struct MicroResult {
     pages: u64,
     operations: u64,
     ns_per_op: f64,
-    /// Share of look-ups that found what they looked for, where that is the point.
+    /// Share of lookups that were hits, where that is the point of the benchmark.
     hit_ratio: Option<f64>,
-    /// Against another subject that takes turns with this one: how many times as long that one takes. Of a
-    /// division of memory: page reads in parts of those with the best fixed border.
+    /// Time of another subject, interleaved with this one, relative to this one. For a division of memory:
+    /// page reads relative to those with the best fixed border.
     ratio: Option<f64>,
     #[serde(flatten)]
     division: Option<memory_division::Division>,
 }
 
-/// What a micro-benchmark is given: its flags, the clock, and where a result goes.
+/// Inputs of a micro-benchmark: its flags, the clock, and the sink for results.
 pub(crate) struct Bench<'a> {
     pub(crate) args: &'a MicroArgs,
     pub(crate) context: &'a Context,
@@ -62,19 +62,18 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Whether the flags ask for this case of this subject.
+    /// Whether the flags select this case of this subject.
     pub(crate) fn wants(&self, case: &str, subject: &str) -> bool {
         let fits = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
         fits(&self.args.case, case) && fits(&self.args.subject, subject) && !self.context.stopped()
     }
 
-    /// Refuses names of cases and subjects that the benchmark does not have; it has `testudo` alone as a
-    /// subject.
+    /// Rejects names of cases and subjects that the benchmark does not have; `testudo` is its only subject.
     fn check_names(&self, micro: &str, cases: &[&str]) -> Result<()> {
         self.check_subjects(micro, cases, &["testudo"])
     }
 
-    /// The same, with other subjects.
+    /// As [`Bench::check_names`], with other subjects.
     fn check_subjects(&self, micro: &str, cases: &[&str], subjects: &[&str]) -> Result<()> {
         let unknown = |wanted: &[String], known: &[&str]| {
             wanted.iter().find(|wanted| !known.contains(&wanted.as_str())).cloned()
@@ -89,7 +88,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Does `operation` for each number below `operations`, on this thread, and reports the time of one.
+    /// Runs `operation` for each number below `operations`, on this thread, and reports the time of each.
     fn measure(
         &mut self,
         micro: &'static str,
@@ -100,7 +99,7 @@ impl Bench<'_> {
         self.measure_whole(micro, case, operations, || (0..operations).for_each(&mut operation))
     }
 
-    /// As [`Bench::measure`] where one call does all operations.
+    /// As [`Bench::measure`], for a single call that does all operations.
     fn measure_whole(
         &mut self,
         micro: &'static str,
@@ -133,7 +132,7 @@ impl Bench<'_> {
 
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
-/// All of them.
+/// All micro-benchmarks.
 const MICROS: [(&str, Micro); 9] = [
     ("memtable", memtable::run),
     ("log", log::run),
@@ -146,12 +145,12 @@ const MICROS: [(&str, Micro); 9] = [
     ("memory-division", memory_division::run),
 ];
 
-/// Runs the micro-benchmark that the flags name.
+/// Runs the micro-benchmark named by the flags.
 pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {
     let Some((_, micro)) = MICROS.iter().find(|(name, _)| *name == args.name) else {
         let names: Vec<&str> = MICROS.iter().map(|(name, _)| *name).collect();
         return Err(Error::invalid(format!(
-            "no micro-benchmark {:?}; there are: {}",
+            "no micro-benchmark {:?}; available: {}",
             args.name,
             names.join(", ")
         )));
@@ -168,7 +167,7 @@ pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {
     measured.map(|()| Outcome::Fine)
 }
 
-/// Columns of the table; those that no result fills are left out.
+/// Columns of the table; columns without values are omitted.
 const HEAD: [&str; 11] = [
     "case",
     "subject",

@@ -1,12 +1,12 @@
-//! The experiments of the published designs, at the size of the machine at hand.
+//! The experiments of the papers, scaled to the machine at hand.
 //!
-//! Each compares the same engine with one setting changed, within one run, so that its shape holds on a noisy
+//! Each compares the same engine with one setting varied, within one run, so that the shape holds on a noisy
 //! machine; amplification comes from the engine's exact counters. An experiment prints a table, a line of
-//! JSON for each point, and charts.
+//! JSON per point, and charts.
 //!
 //! **Invariants**
 //! - Every read of an experiment is checked as in `ycsb`; a wrong answer fails it.
-//! - What an experiment concludes is computed from its points, never stated.
+//! - Conclusions of an experiment are computed from its points, never hard-coded.
 
 mod beside_updates;
 mod both_trees;
@@ -45,21 +45,21 @@ use crate::{
 };
 use experiment::Experiment;
 
-/// What an experiment found.
+/// Findings of an experiment.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Head and rows.
+    /// Header and rows.
     pub(crate) table: Vec<Vec<String>>,
     /// File name and chart.
     pub(crate) charts: Vec<(String, LineChart)>,
-    /// What the points say, in sentences.
+    /// Conclusions from the points, in sentences.
     pub(crate) remarks: Vec<String>,
     pub(crate) wrong_answers: u64,
 }
 
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
-/// Name, what it reproduces, and the experiment.
+/// Name, figures or tables reproduced, and the experiment.
 const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
@@ -67,42 +67,34 @@ const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("turtle-memory", "TurtleKV fig. 4: bytes written by loads against memory", memory_sizes::loads),
     ("turtle-memory-held", "TurtleKV fig. 11: memory held, by workload", memory_sizes::held),
     ("turtle-costs", "TurtleKV table 2: cost model against counters", table_two::run),
-    ("splinter-sequential", "SplinterDB fig. 9: loading against the share of keys in order", sequential::run),
+    ("splinter-sequential", "SplinterDB fig. 9: load rate against share of ordered keys", sequential::run),
     ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("splinter-latency", "SplinterDB table 1: latency of inserts", insert_latency::run),
     ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
     ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
     ("splinter-threads", "SplinterDB fig. 10, 11: throughput against client threads", threads::run),
-    ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time beside updates", hot_range::run),
-    ("lsbm-zipf", "LSbM fig. 13: the same where few records are read often", hot_range::zipf),
-    ("lsbm-scans", "LSbM fig. 14, 15: range queries over time beside updates", hot_scans::run),
-    ("lsbm-size", "LSbM fig. 16, 17: how large a store is beside updates", sizes_over_time::run),
-    ("lsbm-summary", "LSbM fig. 18: reads in memory, and range queries", cache_and_device::run),
-    ("treeline-factors", "TreeLine fig. 8, table 4: its parts, one by one", factors::run),
-    ("treeline-scans", "TreeLine fig. 7, table 4: scans of sets of keys", key_set_scans::run),
-    ("treeline-writes", "TreeLine §4.3: pages to free places or in place after images", page_writes::run),
-    ("treeline-groups", "TreeLine fig. 9, §5.4.2: pages in groups, entries of the index", page_groups::run),
-    ("treeline-forecast", "TreeLine fig. 10, 11: reorganisations with forecasts", insert_forecast::run),
-    (
-        "parallax-mixes",
-        "Parallax fig. 1.1, 5.1, 5.2: where values are, by mixes of lengths",
-        value_mixes::run,
-    ),
-    ("parallax-classes", "Parallax fig. 5.3: medium pairs as such, as small or as large", pair_classes::run),
-    (
-        "parallax-levels",
-        "Parallax fig. 5.4: from which level on medium values are in place",
-        in_place_levels::run,
-    ),
-    ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and counters", separation_model::run),
+    ("lsbm-hot-range", "LSbM fig. 11, 12: hits and reads over time under updates", hot_range::run),
+    ("lsbm-zipf", "LSbM fig. 13: hits and reads over time, zipfian", hot_range::zipf),
+    ("lsbm-scans", "LSbM fig. 14, 15: range queries over time under updates", hot_scans::run),
+    ("lsbm-size", "LSbM fig. 16, 17: size of a store under updates", sizes_over_time::run),
+    ("lsbm-summary", "LSbM fig. 18: reads from memory, and range queries", cache_and_device::run),
+    ("treeline-factors", "TreeLine fig. 8, table 4: its components, one by one", factors::run),
+    ("treeline-scans", "TreeLine fig. 7, table 4: scans of key sets", key_set_scans::run),
+    ("treeline-writes", "TreeLine §4.3: pages relocated, or in place after images", page_writes::run),
+    ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
+    ("treeline-forecast", "TreeLine fig. 10, 11: reorganizations with forecasts", insert_forecast::run),
+    ("parallax-mixes", "Parallax fig. 1.1, 5.1, 5.2: value placements by mix of lengths", value_mixes::run),
+    ("parallax-classes", "Parallax fig. 5.3: medium pairs as medium, small or large", pair_classes::run),
+    ("parallax-levels", "Parallax fig. 5.4: first level with medium values in place", in_place_levels::run),
+    ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and by counters", separation_model::run),
 ];
 
-/// Runs the experiments that `args` names.
+/// Runs the experiments selected by `args`.
 pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
     let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| matches(&args.name, name)).collect();
     if chosen.is_empty() {
         let names: Vec<_> = EXPERIMENTS.iter().map(|(name, ..)| *name).collect();
-        let message = format!("there is no experiment {:?}; there are: all, {}", args.name, names.join(", "));
+        let message = format!("no experiment {:?}; available: all, {}", args.name, names.join(", "));
         return Err(Error::invalid(message));
     }
     let mut output = Output::new(args.json.as_deref())?;
@@ -128,7 +120,7 @@ pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
     Ok(Outcome::of(wrong_answers))
 }
 
-/// `all`, the whole name, or the part before the `*` of one like `turtle-*`.
+/// Whether `asked` is `all`, the whole name, or a prefix with `*` such as `turtle-*`.
 fn matches(asked: &str, name: &str) -> bool {
     asked == "all" || asked == name || asked.strip_suffix('*').is_some_and(|start| name.starts_with(start))
 }

@@ -1,12 +1,12 @@
-//! Queues, windows and sessions: something comes in at one end, a look finds the other one, and that is
-//! removed; and a store of which three in ten writes remove something.
+//! Queues, windows and sessions: entries are inserted at one end, the entry at the other end is peeked at and
+//! removed. Also churn: random writes with 30 % removals.
 //!
-//! What such a store must not do is become slower the more was removed. So a result says how long looks took
-//! at first and at the end.
+//! A store must not slow down as more entries are removed. So a result reports peek latencies at the
+//! beginning and at the end.
 //!
 //! **Invariants**
-//! - Every look is compared with what must be at that end.
-//! - One thread does everything: what a look costs is not hidden by another one.
+//! - Every peek is compared with the expected entry at that end.
+//! - One thread does everything, so the cost of a peek is not hidden by concurrency.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -27,19 +27,19 @@ use crate::{
     subject::{Records, Settings, Subject, scratch::Scratch},
 };
 
-/// Rounds and entries with --smoke.
+/// Number of rounds and entries with --smoke.
 const SMOKE: u64 = 2_000;
-/// Looks whose mean is told.
+/// Number of peeks in each reported mean.
 const LOOKS_TOLD: usize = 1_000;
-/// A window goes on by so many at once.
+/// Entries that a window advances at once.
 const WINDOW_STEP: u64 = 100;
-/// Of a hundred writes of churn, those that remove something.
+/// Percentage of removals among the writes of churn.
 const REMOVED_PERCENT: u64 = 30;
 
 /// Runs the patterns on a store of this kind.
 ///
 /// # Errors
-/// What the store says, and `Invalid` for flags that contradict each other.
+/// Errors of the store, and `Invalid` for contradictory flags.
 pub fn run_queue_on<S: Subject>(args: &QueueArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
     let settings = Settings {
@@ -60,7 +60,7 @@ pub fn run_queue_on<S: Subject>(args: &QueueArgs, context: &Context) -> Result<O
         if context.stopped() {
             break;
         }
-        // Not every store has room for several maps.
+        // Not every store supports several maps.
         let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
         let store = S::open(scratch.path(), &settings)?;
         let report = run_pattern(&store, args, *pattern, context)?;
@@ -74,7 +74,7 @@ pub fn run_queue_on<S: Subject>(args: &QueueArgs, context: &Context) -> Result<O
     for report in &reports {
         if let (Some(first), Some(last)) = (report.first_looks_us, report.last_looks_us) {
             let name = &report.workload;
-            output.text(&format!("{name}: a look took {first:.1} µs at first, {last:.1} µs at the end\n"))?;
+            output.text(&format!("{name}: a peek took {first:.1} µs at first, {last:.1} µs at the end\n"))?;
         }
     }
     Ok(Outcome::of(reports.iter().map(|report| report.wrong_answers).sum()))
@@ -139,7 +139,7 @@ fn run_pattern<S: Subject>(
     Ok(report)
 }
 
-/// The mean of some times, if there are any.
+/// Returns the mean of some durations, if there are any.
 fn mean_us<'a>(looks: impl ExactSizeIterator<Item = &'a Duration>) -> Option<f64> {
     let count = looks.len();
     (count > 0).then(|| quotient(looks.sum::<Duration>().as_secs_f64() * 1e6, count as f64))
@@ -148,12 +148,12 @@ fn mean_us<'a>(looks: impl ExactSizeIterator<Item = &'a Duration>) -> Option<f64
 /// Bytes of a key.
 const KEY_BYTES: u64 = 16;
 
-/// What patterns remember.
+/// State of the patterns.
 #[derive(Debug, Default)]
 struct State {
-    /// The least number that is there, of those that come in order.
+    /// Smallest number still present, for the ordered patterns.
     first: u64,
-    /// Numbers in the order in which they came.
+    /// Numbers in order of insertion.
     sessions: VecDeque<u64>,
 }
 
@@ -163,7 +163,7 @@ struct Bench<'a, R> {
     records: &'a R,
     tally: Tally,
     complaints: Complaints,
-    /// How long the first looks took, and the last ones.
+    /// Latencies of the first and the last peeks.
     first_looks: Vec<Duration>,
     last_looks: VecDeque<Duration>,
     value: Vec<u8>,
@@ -174,7 +174,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:016x}").into_bytes()
 }
 
-/// Spreads numbers over all keys.
+/// Spreads numbers over the key space.
 fn spread(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -204,7 +204,7 @@ impl<R: Records> Bench<'_, R> {
         self.timed(Class::Write, |bench| bench.records.remove(&key)).map(|_| ())
     }
 
-    /// The first key, which has to be that of `expected` if that is known.
+    /// Peeks at the first key, which must be that of `expected` if given.
     fn look(&mut self, expected: Option<u64>) -> Result<()> {
         let (found, took) = self.timed(Class::Scan, |bench| {
             let mut found = None;
@@ -219,7 +219,7 @@ impl<R: Records> Bench<'_, R> {
         if let Some(expected) = expected
             && found != Some(key(expected))
         {
-            self.complaints.add(&format!("the first is not number {expected}"));
+            self.complaints.add(&format!("the first entry is not number {expected}"));
         }
         if self.first_looks.len() < LOOKS_TOLD {
             self.first_looks.push(took);
@@ -231,7 +231,7 @@ impl<R: Records> Bench<'_, R> {
         Ok(())
     }
 
-    /// What is there before the first round.
+    /// Inserts an initial entry, before the first round.
     fn fill(&mut self, pattern: QueuePattern, number: u64, state: &mut State) -> Result<()> {
         match pattern {
             QueuePattern::Queue | QueuePattern::Window => self.insert(number),

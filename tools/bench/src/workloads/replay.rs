@@ -1,9 +1,9 @@
-//! Replays a real history: batches of puts and deletes of source trees, or reads and writes of blocks.
+//! Replays a recorded history: batches of puts and deletes of source trees, or block reads and writes.
 //!
 //! **Invariants**
-//! - A model beside the store knows every live key; every read is judged by it, and at the end everything
-//!   is compared in both directions, before and after the store was closed and opened again.
-//! - Batches of the trace are batches of the store, so they are cut at no other place.
+//! - A model holds every live key. Every read is checked against it, and at the end the whole store is
+//!   compared in both directions, before and after it was closed and reopened.
+//! - Each batch of the trace is exactly one batch of the store.
 
 mod block;
 mod git;
@@ -114,7 +114,7 @@ struct Replayer<'a> {
     model: Model,
     complaints: Complaints,
     tally: Tally,
-    /// Operations of the trace so far; numbers each write.
+    /// Number of operations of the trace so far; serves as the sequence number of each write.
     operations: u64,
     value: Vec<u8>,
     last_reading: Duration,
@@ -165,7 +165,7 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Reads the keys of some writes before they are written.
+    /// Reads and checks the keys of some writes before they are written.
     fn verify_some(&mut self, batch: &[Operation]) -> Result<()> {
         for (number, operation) in (self.operations..).zip(batch) {
             if number % self.args.verify_every == 0
@@ -187,7 +187,7 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Commits puts and deletes as one batch.
+    /// Commits puts and deletes in one batch.
     fn write(&mut self, operations: &[Operation]) -> Result<()> {
         let mut batch = self.db.batch();
         for operation in operations {
@@ -218,7 +218,7 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Only calls of the store are measured: reading the trace and keeping the model is not its work.
+    /// Records only store calls: reading the trace and maintaining the model are not the store's work.
     fn lap(&mut self, class: Class, operations: u64) {
         let latency = self.context.env.monotonic().saturating_sub(self.last_reading);
         self.tally.record(class, operations, latency);

@@ -1,8 +1,8 @@
-//! Bytes that anyone who knows their seed can check: a stream of mixed words.
+//! Bytes that can be verified from their seed: a stream of mixed words.
 //!
 //! **Invariants**
-//! - The word at a position depends only on the seed and the position, so the words are computed in
-//!   parallel by the processor and 100 bytes cost a few nanoseconds.
+//! - The word at a position depends only on the seed and the position. So the processor can compute words in
+//!   parallel, and 100 bytes cost a few nanoseconds.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
@@ -26,7 +26,7 @@ pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
     tail.copy_from_slice(&word(seed, index).to_le_bytes()[..tail.len()]);
 }
 
-/// Whether `bytes` begin the stream of `seed`.
+/// Whether `bytes` are a prefix of the stream of `seed`.
 #[inline]
 pub(crate) fn matches(seed: u64, bytes: &[u8]) -> bool {
     let (words, tail) = bytes.as_chunks::<8>();

@@ -1,12 +1,13 @@
 //! The YCSB core workloads and a few more over one store.
 //!
-//! The way of a run: `ycsb` opens the store and its records ([`target`]), for each workload starts threads
-//! ([`worker`]), watches them, and makes their tallies a report. What must be true of each record is in
-//! the [`oracle`].
+//! Course of a run: `ycsb` opens the store and its records ([`target`]), starts threads ([`worker`]) for each
+//! workload, watches them, and turns their tallies into a report. The [`oracle`] holds the expected state of
+//! each record.
 //!
 //! **Invariants**
-//! - Background work of one workload is counted where it happens, so a load is followed by a rest.
-//! - Stopping ends the running workload and skips the rest; the store is closed as always.
+//! - Background work counts for the workload during which it runs, so a load is followed by a settling
+//!   period.
+//! - A stop ends the running workload and skips the others; the store is closed as usual.
 
 mod backup_check;
 mod client_threads;
@@ -40,10 +41,10 @@ pub(crate) use run_state::{RunState, wait_for_idle};
 pub(crate) use tree_switches::SwitchResult;
 pub(crate) use values::Lengths;
 
-/// Runs the workloads in their order on a store of any kind.
+/// Runs the workloads in order on a store of any kind.
 ///
 /// # Errors
-/// Flags that contradict each other (`Invalid`), and what the store or the disk could not do.
+/// `Invalid` for contradictory flags; otherwise errors of the store or the disk.
 pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     check(args)?;
     match args.step {
@@ -53,7 +54,7 @@ pub fn run_on<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome>
     }
 }
 
-/// Runs the workloads in this process, without closing the store in between.
+/// Runs the workloads in this process, without closing the store between them.
 fn run_in_one<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
     let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
@@ -95,11 +96,11 @@ fn run_in_one<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome>
     Ok(Outcome::of(reports.iter().map(wrong).sum()))
 }
 
-/// Refuses what the flags cannot mean together.
+/// Rejects contradictory flags.
 fn check(args: &YcsbArgs) -> Result<()> {
     if args.value_bytes < values::VALUE_BYTES_MIN as u64 || args.value_bytes > u64::from(u32::MAX) {
         let message = format!(
-            "--value-bytes {}: at least {}, so that values can be checked, and below 4 GiB",
+            "--value-bytes {}: must be at least {}, so that values can be checked, and below 4 GiB",
             args.value_bytes,
             values::VALUE_BYTES_MIN
         );
@@ -107,15 +108,15 @@ fn check(args: &YcsbArgs) -> Result<()> {
     }
     let loads = args.workloads.iter().filter(|workload| **workload == Workload::Load).count();
     if loads > 1 {
-        return Err(Error::invalid("--workloads: load can be named once only"));
+        return Err(Error::invalid("--workloads: load can be given only once"));
     }
     let first = args.workloads.iter().find(|workload| **workload != Workload::Seq);
     if loads == 1 && first != Some(&Workload::Load) {
-        return Err(Error::invalid("--workloads: load comes before all workloads that need its records"));
+        return Err(Error::invalid("--workloads: load must come before all workloads that need its records"));
     }
     let mut followed = args.workloads.iter().rev().skip(1);
     if let Some(workload) = followed.find(|workload| workload.removes_records()) {
-        return Err(Error::invalid(format!("--workloads: nothing can follow {}", workload.name())));
+        return Err(Error::invalid(format!("--workloads: no workload can follow {}", workload.name())));
     }
     if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
         return Err(Error::invalid(
@@ -123,7 +124,7 @@ fn check(args: &YcsbArgs) -> Result<()> {
         ));
     }
     if args.ordered_load && args.keyspaces > 1 {
-        return Err(Error::invalid("--ordered-load: with one keyspace only"));
+        return Err(Error::invalid("--ordered-load: supports one keyspace only"));
     }
     for tree in &args.switch_trees {
         tree.parse::<TreePreset>().map_err(|error| error.context("--switch-trees"))?;
@@ -135,10 +136,10 @@ fn check(args: &YcsbArgs) -> Result<()> {
         )));
     }
     if args.writers >= args.threads {
-        return Err(Error::invalid("--writers: fewer than --threads, so that someone does the workload"));
+        return Err(Error::invalid("--writers: must be fewer than --threads, which include them"));
     }
     if args.sequential_share.is_some() && loads == 0 {
-        return Err(Error::invalid("--sequential-share: it is of the load, which is not among --workloads"));
+        return Err(Error::invalid("--sequential-share: applies to load, which is not among --workloads"));
     }
     if args.records.is_some_and(|records| records > oracle::RECORDS_MAX / 2) {
         return Err(Error::invalid(format!("--records: at most {}", oracle::RECORDS_MAX / 2)));

@@ -3,7 +3,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use crate::{Context, DeviceArgs, Outcome};
 
 #[test]
-fn everything_is_measured_and_nothing_left_behind() {
+fn all_measurements_run_and_files_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let args = DeviceArgs {

@@ -1,7 +1,7 @@
-//! Who has how much of a store's memory, over time.
+//! Division of a store's memory over time.
 //!
 //! **Invariants**
-//! - The thread that looks ends with [`MemorySampler::stop`], or when the sampler is dropped.
+//! - The sampling thread ends with [`MemorySampler::stop`], or when the sampler is dropped.
 
 use std::{
     mem,
@@ -19,23 +19,23 @@ use crate::report::line_chart::{Line, LineChart};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// A name, and what a line shows.
+/// Name and value of a line.
 type Series = (&'static str, fn(&DbStats) -> u64);
 const SERIES: [Series; 4] = [
-    ("write memory, at most", |stats| stats.write_memory_bytes),
+    ("write memory limit", |stats| stats.write_memory_bytes),
     ("memtables", |stats| stats.memtable_bytes),
     ("record cache", |stats| stats.record_cache_bytes),
     ("page cache", |stats| stats.cache_used_bytes),
 ];
 
-/// What the thread and its owner share.
+/// State shared by the thread and its owner.
 #[derive(Debug, Default)]
 struct Samples {
     is_over: AtomicBool,
     seen: Mutex<Vec<(f64, DbStats)>>,
 }
 
-/// Looks at the statistics of a store until it is stopped.
+/// Samples the statistics of a store until stopped.
 #[derive(Debug)]
 pub(super) struct MemorySampler {
     samples: Arc<Samples>,
@@ -59,7 +59,7 @@ impl MemorySampler {
         Ok(Self { samples, thread })
     }
 
-    /// What was seen, as a chart.
+    /// Stops sampling and returns the samples as a chart.
     pub(super) fn stop(mut self) -> LineChart {
         self.end();
         let samples = mem::take(&mut *self.samples.seen.lock().unwrap_or_else(PoisonError::into_inner));

@@ -3,13 +3,13 @@ use std::sync::{Arc, atomic::AtomicBool};
 use super::*;
 
 #[test]
-fn the_best_of_every_phase_scores_one_and_half_as_fast_scores_half() {
+fn best_scores_one_and_half_the_rate_scores_half() {
     let scores = scores(&[[2.0; PHASES.len()], [1.0; PHASES.len()]]);
     assert!((scores[0] - 1.0).abs() < 1e-9 && (scores[1] - 0.5).abs() < 1e-9, "{scores:?}");
 }
 
 #[test]
-fn all_phases_run_on_one_store_under_each_division() {
+fn all_phases_run_for_each_division() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = YcsbArgs::defaults().unwrap().store;
     store.smoke = true;

@@ -1,7 +1,7 @@
 use super::{cpu_seconds, field};
 
 #[test]
-fn fields_are_found_by_their_whole_name() {
+fn field_matches_the_whole_name() {
     let text = "read_bytes: 12\nwrite_bytes: 34\ncancelled_write_bytes: 56\nVmHWM:\t  789 kB\n";
     assert_eq!(field(text, "write_bytes:"), Some(34));
     assert_eq!(field(text, "VmHWM:"), Some(789));
@@ -9,7 +9,7 @@ fn fields_are_found_by_their_whole_name() {
 }
 
 #[test]
-fn cpu_time_passes_while_working() {
+fn cpu_time_increases_during_work() {
     let before = cpu_seconds();
     let mut sum = 0u64;
     for number in 0..20_000_000u64 {

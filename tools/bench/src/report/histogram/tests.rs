@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::{Histogram, Percentiles};
 
 #[test]
-fn percentiles_are_exact_to_a_thousandth() {
+fn percentiles_are_within_two_per_mille() {
     let mut histogram = Histogram::new();
     for micros in 1..=10_000 {
         histogram.record(Duration::from_micros(micros));
@@ -17,7 +17,7 @@ fn percentiles_are_exact_to_a_thousandth() {
 }
 
 #[test]
-fn merged_counts_add_up_and_an_hour_counts_as_a_minute() {
+fn merge_adds_counts_and_latencies_saturate_at_a_minute() {
     let mut first = Histogram::new();
     let mut second = Histogram::new();
     first.record(Duration::from_nanos(100));
@@ -30,6 +30,6 @@ fn merged_counts_add_up_and_an_hour_counts_as_a_minute() {
 }
 
 #[test]
-fn nothing_measured_is_all_zero() {
+fn empty_histogram_is_all_zero() {
     assert_eq!(Histogram::new().percentiles(), Percentiles::default());
 }

@@ -6,7 +6,7 @@ fn chart(points: &[(f64, f64)]) -> LineChart {
 }
 
 #[test]
-fn doublings_are_equal_steps_and_names_are_escaped() {
+fn log_axis_has_equal_steps_and_names_are_escaped() {
     let svg = chart(&[(1.0, 1.0), (2.0, 2.0), (4.0, 3.0)]).svg();
     let way = svg.split("points='").nth(1).unwrap().split('\'').next().unwrap();
     let x: Vec<f64> = way.split_whitespace().map(|p| p.split(',').next().unwrap().parse().unwrap()).collect();
@@ -16,7 +16,7 @@ fn doublings_are_equal_steps_and_names_are_escaped() {
 }
 
 #[test]
-fn a_single_point_and_one_that_is_not_finite_are_drawn_or_left_out() {
+fn single_point_is_drawn_and_nan_is_omitted() {
     let svg = chart(&[(8.0, 5.0), (f64::NAN, 1.0)]).svg();
     assert_eq!(svg.matches("<circle").count(), 1);
     assert!(!svg.contains("NaN") && !svg.contains("inf"));

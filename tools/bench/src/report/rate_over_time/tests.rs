@@ -5,14 +5,14 @@ use super::RateOverTime;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_rate_that_grows_shows_at_both_ends_and_in_each_second() {
+fn rates_at_both_ends_and_by_second() {
     let mut rates = RateOverTime::default();
-    // A part that was not measured, 10 a second, then one with 100 a second.
+    // An unmeasured part with a rate of 10 per second, then a part with 100 per second.
     rates.begin(5 * SECOND);
     rates.note(7 * SECOND, || 20);
     rates.end(8 * SECOND, 30);
     rates.begin(8 * SECOND);
-    rates.note(8 * SECOND + SECOND / 100, || panic!("it is too early to count again"));
+    rates.note(8 * SECOND + SECOND / 100, || panic!("no sample is due yet"));
     rates.note(9 * SECOND, || 100);
     rates.end(11 * SECOND + SECOND / 2, 350);
     let close = |seen: f64, expected: f64| assert!((seen - expected).abs() < 1e-6, "{seen} for {expected}");
@@ -25,7 +25,7 @@ fn a_rate_that_grows_shows_at_both_ends_and_in_each_second() {
 }
 
 #[test]
-fn no_time_has_no_rate() {
+fn zero_time_has_zero_rate() {
     let mut rates = RateOverTime::default();
     assert_eq!((rates.first(SECOND), rates.last(SECOND), rates.by_second()), (0.0, 0.0, vec![]));
     rates.begin(SECOND);

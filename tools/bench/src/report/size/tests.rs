@@ -21,7 +21,7 @@ fn suffixes_are_binary_with_i_and_decimal_without() {
 }
 
 #[test]
-fn nonsense_is_refused_with_the_reason() {
+fn invalid_sizes_are_rejected_with_the_reason() {
     for text in ["", ".", "MiB", "-1", "1e3", "5 apples", "1.2.3", "99999999999999999999", "20000000TiB"] {
         assert!(parse(text).is_err(), "{text}");
     }
@@ -30,7 +30,7 @@ fn nonsense_is_refused_with_the_reason() {
 }
 
 #[test]
-fn people_read_three_digits() {
+fn human_readable_sizes_and_counts() {
     assert_eq!(human_bytes(1 << 28), "256.0 MiB");
     assert_eq!(human_bytes(100), "100 B");
     assert_eq!(human_count(1_250_000.0), "1.25 M");

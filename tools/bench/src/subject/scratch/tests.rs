@@ -3,7 +3,7 @@ use testudo_env::RealEnv;
 use super::Scratch;
 
 #[test]
-fn a_made_directory_vanishes_and_a_named_one_stays() {
+fn created_directory_is_removed_and_named_one_is_kept() {
     let env = RealEnv::new();
     let parent = tempfile::tempdir().unwrap();
     let made = Scratch::new(&*env, None, Some(parent.path())).unwrap();
@@ -21,7 +21,7 @@ fn a_made_directory_vanishes_and_a_named_one_stays() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_named_with_its_flag() {
+fn directory_creation_error_names_the_flag() {
     let env = RealEnv::new();
     let parent = tempfile::tempdir().unwrap();
     let error = Scratch::new(&*env, Some(&parent.path().join("a/b")), None).unwrap_err();

@@ -1,7 +1,7 @@
-//! The filter: building in bulk, and probes for keys that are there and that are not.
+//! The filter: bulk construction, and probes for present and for absent keys.
 //!
 //! **Invariants**
-//! - The filter that is probed holds 200,000 keys, whatever the number of operations.
+//! - The probed filter holds 200,000 keys, whatever the number of operations.
 
 use std::{convert::Infallible, hint::black_box};
 
@@ -21,7 +21,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     let ops = bench.args.ops;
     if bench.wants("build", "testudo") {
         let hashes: Vec<u64> = (0..ops.max(KEYS)).map(hash).collect();
-        // One call builds for all; a second one would count its time as that of no key.
+        // One call builds all; a second call would add its time to that of the first.
         bench.measure_whole("filter", "build", ops, || {
             build_into(&mut Vec::new(), &hashes[..usize_of(ops)]);
         })?;
@@ -47,7 +47,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives the number of partitions.
+/// Builds the filter; returns the number of partitions.
 fn build_into(bytes: &mut Vec<u8>, hashes: &[u64]) -> u32 {
     let built = build(hashes, Precision::Bits8, |partition| {
         bytes.extend_from_slice(black_box(partition));

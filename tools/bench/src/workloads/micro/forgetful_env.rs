@@ -1,7 +1,7 @@
-//! The machine with files that keep nothing, so that a log costs what the store does and nothing else.
+//! The machine with files that discard all writes, so that only the store's own cost of a log is measured.
 //!
 //! **Invariants**
-//! - Writes and syncs succeed at once and share nothing between files; nothing can be read back.
+//! - Writes and syncs succeed immediately and files share no state; nothing can be read back.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use testudo_env::{
 #[derive(Debug)]
 pub(crate) struct ForgetfulEnv(pub(crate) Arc<RealEnv>);
 
-/// A file of any name.
+/// A file; its name does not matter.
 #[derive(Debug)]
 struct ForgetfulFile;
 

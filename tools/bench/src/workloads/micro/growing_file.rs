@@ -1,8 +1,7 @@
-//! A file in memory that can be written, so that building and merging runs cost what the store does and
-//! nothing else.
+//! A writable in-memory file, so that only the store's own cost of building and merging runs is measured.
 //!
 //! **Invariants**
-//! - What was never written reads as zeros.
+//! - Unwritten ranges read as zeros.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +14,7 @@ use testudo_base::{
 use testudo_env::{File, ReadRequest};
 use testudo_storage::DataFile;
 
-/// What was written.
+/// Contents of the file.
 #[derive(Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
@@ -27,7 +26,7 @@ struct Content {
 #[derive(Debug, Default)]
 pub(crate) struct GrowingFile(RwLock<Content>);
 
-/// A data file in memory, empty and with so much cache, that runs can be written into.
+/// Creates an empty in-memory data file with `cache_bytes` of cache, for writing runs.
 pub(crate) fn growing_data_file(cache_bytes: u64) -> Result<Arc<DataFile>> {
     let file = Arc::new(GrowingFile::default());
     DataFile::new(file, StoreId(1), cache_bytes, std::iter::empty(), Some(Incarnation(1)))
@@ -59,7 +58,7 @@ impl File for GrowingFile {
         if bytes.len() < start {
             bytes.resize(start, 0);
         }
-        // What lies beyond the end is copied there, not zeroed first: a device does not do that either.
+        // Bytes beyond the end are appended without zeroing first, as on a device.
         let (present, beyond) = written.split_at(written.len().min(bytes.len() - start));
         bytes[start..start + present.len()].copy_from_slice(present);
         bytes.extend_from_slice(beyond);

@@ -1,7 +1,7 @@
-//! The log: a commit of one record reserved, copied, checksummed and written to a file in memory.
+//! The log: one-record commits, reserved, copied, checksummed and written to an in-memory file.
 //!
 //! **Invariants**
-//! - Full buffers are written by the same thread, so that nothing depends on when another one runs.
+//! - Full buffers are written by the same thread, so results do not depend on thread scheduling.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::Bench;
 
 /// Bytes of one encoded write of 24 + 100 bytes.
 pub(crate) const PAYLOAD: [u8; 134] = [7; 134];
-/// Commits after which the full buffers are written.
+/// Interval, in commits, at which full buffers are written.
 const WRITE_EVERY: u64 = 1024;
 
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {

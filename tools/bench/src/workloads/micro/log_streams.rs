@@ -1,25 +1,25 @@
-//! One log for all threads against a log for each of them: what streams of a log could give at most.
+//! One log for all threads against one log per thread: an upper bound on the benefit of several log streams.
 //!
-//! | subject | what it is |
+//! | subject | configuration |
 //! |---|---|
-//! | one-log | the store's: all threads append to it |
-//! | log-each | a log for each thread, nothing says in which order the commits of two of them came |
-//! | numbered | the same, and one counter numbers all commits: the least that an order takes |
+//! | one-log | the store's: all threads append to one log |
+//! | log-each | one log per thread; commits of different threads are not ordered |
+//! | numbered | as log-each, with one counter that numbers all commits: the minimum cost of an order |
 //!
-//! | case | what every operation is | of `--ops` |
+//! | case | operation | of `--ops` |
 //! |---|---|---|
-//! | append | a commit of 24 + 100 bytes, to files that keep nothing | all |
-//! | insert | the same, and the record put into a memtable that all threads share | an eighth |
+//! | append | a commit of 24 + 100 bytes, to files that discard everything | all |
+//! | insert | as append, plus an insert into a memtable that all threads share | an eighth |
 //! | file | as append, to files in a temporary directory, until the last byte is written | a quarter |
-//! | synced | the same, and each commit is durable before the next one of its thread | a four-thousandth |
+//! | synced | as file, and each commit is durable before the next one of its thread | a four-thousandth |
 //!
-//! The time is the median of several rounds; `ratio` is how many times as long `one-log` takes, the median of
-//! the rounds' ratios.
+//! The time is the median of several rounds; `ratio` is the time of `one-log` relative to the subject's, the
+//! median over the rounds.
 //!
 //! **Invariants**
-//! - All subjects do the same in every round, in turn, and another one is the first in the next round.
-//! - Each log has a thread that writes its full buffers, as a store has, and as many and as large buffers as
-//!   a store's.
+//! - All subjects do the same work in every round, one after the other; each round starts with another one.
+//! - As in a store, each log has a thread that writes its full buffers. The number and the size of the
+//!   buffers are a store's.
 
 use std::{
     path::Path,
@@ -49,12 +49,12 @@ use crate::subject::scratch::Scratch;
 const ONE_LOG: usize = 0;
 const NUMBERED: usize = 2;
 const SUBJECTS: [&str; 3] = ["one-log", "log-each", "numbered"];
-/// Odd, so that one of them is the median.
+/// Odd, so that the median is one of them.
 const ROUNDS: usize = 7;
-/// How long a thread that writes full buffers sleeps before it looks whether it is still needed.
+/// Longest wait of a thread that writes full buffers before it checks whether to exit.
 const WRITE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What is done with a commit.
+/// Work per commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
     Append,
@@ -75,7 +75,7 @@ impl Case {
         }
     }
 
-    /// Commits of one thread, of so many operations of the flags.
+    /// Returns the number of commits of one thread, for the `operations` of the flags.
     fn commits(self, operations: u64, threads: u16) -> u64 {
         let divisor = match self {
             Self::Append => 1,
@@ -91,18 +91,18 @@ impl Case {
     }
 }
 
-/// A measurement that is done in several rounds.
+/// A measurement that is repeated in several rounds.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     case: Case,
     threads: u16,
     /// Commits of each thread.
     commits: u64,
-    /// Those of all threads, one after the other.
+    /// Keys of all threads, concatenated.
     keys: &'a [[u8; KEY_BYTES]],
-    /// Where files are.
+    /// Directory of the log files.
     directory: &'a Path,
-    /// Where memtables get their chunks, used ones as in a store after a while.
+    /// Pool of the memtables' chunks, already used, as in a store that has run for a while.
     pool: &'a Arc<ChunkPool>,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Does all rounds of a measurement and reports both subjects.
+/// Runs all rounds of a measurement and reports each subject.
 fn compare(bench: &mut Bench<'_>, plan: Plan<'_>) -> Result<()> {
     let mut times: [Vec<f64>; SUBJECTS.len()] = Default::default();
     let mut ratios = times.clone();
@@ -164,13 +164,13 @@ fn compare(bench: &mut Bench<'_>, plan: Plan<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The one in the middle; `None` of none.
+/// Returns the middle value; `None` if there are no values.
 fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
-/// Nanoseconds of one commit, all threads together.
+/// Returns the nanoseconds per commit, over all threads.
 fn measure(bench: &Bench<'_>, plan: Plan<'_>, subject: usize) -> Result<f64> {
     let machine = &bench.context.env;
     let env: Arc<dyn Env> = match plan.case.is_on_device() {
@@ -225,7 +225,7 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>, subject: usize) -> Result<f64> {
     Ok(elapsed.as_secs_f64() * 1e9 / commits as f64)
 }
 
-/// What the log thread of a store does. A failure comes out where commits are made.
+/// Does the work of a store's log thread. An error is reported by the committing threads.
 fn write_full_buffers(log: &Wal, is_done: &AtomicBool) {
     while !is_done.load(Relaxed) {
         let is_sealed = log.wait_for_sealed(WRITE_INTERVAL);
@@ -235,7 +235,7 @@ fn write_full_buffers(log: &Wal, is_done: &AtomicBool) {
     }
 }
 
-/// The commits of one thread. The last of the threads that come to the end has seen everything written.
+/// Makes the commits of one thread. When the last thread returns, everything is written.
 fn commit_all(
     (log, counter): (&Wal, Option<&AtomicU64>),
     memtable: &Memtable,

@@ -1,10 +1,10 @@
-//! What the page cache is measured against: a plain LRU in sixteen shards.
+//! Baseline for the page cache: a plain LRU in sixteen shards.
 //!
-//! Each shard is a mutex around a hash table and a list that is linked by indices; a page is handed out as a
-//! counted reference, so that it may be evicted while it is read.
+//! Each shard is a mutex around a hash table and an index-linked list; a page is returned as a counted
+//! reference, so it may be evicted while it is read.
 //!
 //! **Invariants**
-//! - The list holds each page of the shard once, the one used last in front.
+//! - The list holds each page of the shard once, most recently used first.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use testudo_base::num::{u32_of, usize_of};
 const SHARDS: usize = 16;
 const NONE: u32 = u32::MAX;
 
-/// Page numbers are spread by one multiplication; the default hasher would be most of a hit.
+/// Hashes page numbers with one multiplication; the default hasher would dominate the cost of a hit.
 #[derive(Default)]
 struct PageHasher(u64);
 
@@ -52,7 +52,7 @@ struct Entry {
 struct Shard {
     index: HashMap<u64, u32, BuildHasherDefault<PageHasher>>,
     entries: Vec<Entry>,
-    /// The end of the list that was used last, and the other one.
+    /// The most and the least recently used entry.
     ends: Option<(u32, u32)>,
 }
 
@@ -104,7 +104,7 @@ impl ShardedLru {
         &self.shards[usize_of(spread(page) >> 60) % SHARDS]
     }
 
-    /// The page if it is here; it is the newest then.
+    /// Returns the page if it is cached, and makes it the most recently used.
     pub(crate) fn get(&self, page: u64) -> Option<Arc<[u8]>> {
         let mut shard = self.shard(page).lock();
         let at = *shard.index.get(&page)?;
@@ -115,7 +115,7 @@ impl ShardedLru {
         Some(Arc::clone(&shard.entry(at).bytes))
     }
 
-    /// Puts a page in, in place of the oldest one.
+    /// Inserts a page, replacing the least recently used one if the shard is full.
     pub(crate) fn put(&self, page: u64, bytes: &[u8]) {
         let bytes: Arc<[u8]> = Arc::from(bytes);
         let shard = &mut *self.shard(page).lock();

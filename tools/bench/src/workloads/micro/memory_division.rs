@@ -1,26 +1,26 @@
-//! How memory should be divided between whole pages and single records: a simulation, without a store.
+//! Division of memory between whole pages and single records: a simulation, without a store.
 //!
-//! Each case is a workload, each subject a policy; what is counted is pages read from the device. Data are
-//! ten times the memory, which is as large as `--pages` says. Pages hold 33 records of 124 bytes.
+//! Each case is a workload, each subject a policy; the metric is pages read from the device. The data set is
+//! ten times the memory, which `--pages` sets. A page holds 33 records of 124 bytes.
 //!
 //! | case | accesses |
 //! |---|---|
-//! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records anywhere, skew of YCSB or another |
-//! | clustered | zipfian reads, hot records side by side |
+//! | zipfian, zipfian-0.7, zipfian-1.2 | zipfian reads, hot records scattered, skew of YCSB or another |
+//! | clustered | zipfian reads, hot records adjacent |
 //! | range, large-range | 98 % of reads uniform in a range: a twentieth of the keys, or 0.8 of the memory |
-//! | latest | 95 % reads, the latest most often; 5 % inserts |
+//! | latest | 95 % reads, recent records most often; 5 % inserts |
 //! | uniform | uniform reads |
 //! | updates | half zipfian reads, half zipfian updates |
-//! | scans | scans of 100 records that begin at zipfian ones |
-//! | mixed | reads of `range` and of `zipfian`, one after the other |
-//! | scans-and-reads | `scans` and `zipfian`, one after the other |
+//! | scans | scans of 100 records with zipfian starts |
+//! | mixed | `range` and `zipfian`, alternating |
+//! | scans-and-reads | `scans` and `zipfian`, alternating |
 //! | mixgraph | a published model: hot ranges, hot keys in them, few scans |
 //! | phases | `range`, `zipfian`, `scans`, `range`; a result for each phase |
-//! | trace | reads of the keys of `--trace FILE`; memory is a tenth of what these keys take |
+//! | trace | reads of the keys of `--trace FILE`; memory is a tenth of the size of these keys' records |
 //!
 //! **Invariants**
 //! - Every policy gets the same accesses.
-//! - Measurements of the steady state are those of the last quarter of a phase.
+//! - Steady-state figures are those of the last quarter of a phase.
 
 mod memory;
 mod pages;
@@ -53,14 +53,14 @@ use crate::workloads::{replay::trace::Trace, ycsb::zipf::Zipf};
 
 /// A key of 24 bytes and a value of 100.
 const RECORD_BYTES: u64 = 124;
-/// What a record takes in the record cache besides: its header and its place in the index.
+/// Overhead of a record in the record cache: its header and its index entry.
 const RECORD_OVERHEAD: u64 = 27;
 const RECORDS_PER_PAGE: u64 = 33;
 /// Pages of the data for each page of memory.
 const DATA_FACTOR: u64 = 10;
-/// Parts into which a phase is cut, to see when it is steady.
+/// Windows per phase, to detect the steady state.
 const WINDOWS: u64 = 80;
-/// Policies are simulated in parallel.
+/// Threads that simulate policies in parallel.
 const WORKERS: usize = 2;
 const SEED: u64 = 7;
 
@@ -83,18 +83,18 @@ const CASES: [&str; 15] = [
 ];
 const PHASES: [&str; 4] = ["phases: range", "phases: zipfian", "phases: scans", "phases: range again"];
 
-/// What a phase came to.
+/// Result of a phase.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Division {
-    /// Pages read from the device for each operation, in steady state.
+    /// Pages read from the device per operation, in steady state.
     pub(crate) page_reads: f64,
     /// Operations until page reads were within 5 % of the steady state.
     pub(crate) settled_after: u64,
-    /// The part of the memory that records hold at the end.
+    /// Share of the memory that records hold at the end.
     pub(crate) record_share: f64,
 }
 
-/// A case: its sizes, and its phases with what each is called.
+/// A case: its sizes, and its phases with their names.
 struct Plan {
     sizes: Sizes,
     operations: u64,
@@ -116,7 +116,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The plan of a case; `None` for a trace that is not there.
+/// Returns the plan of a case; `None` for the trace if there is none.
 fn plan_of(bench: &Bench<'_>, case: &'static str, pages: u64) -> Result<Option<Plan>> {
     let memory_bytes = pages * PAGE_BYTES;
     let sizes = Sizes {
@@ -184,7 +184,7 @@ fn keys_of(path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(keys)
 }
 
-/// Simulates the policies and reports what they came to.
+/// Simulates the policies and reports their results.
 fn compare(bench: &mut Bench<'_>, plan: &Plan, policies: &[(&'static str, Policy)]) -> Result<()> {
     let results = Mutex::new(vec![None; policies.len()]);
     let next = AtomicUsize::new(0);
@@ -223,7 +223,7 @@ fn compare(bench: &mut Bench<'_>, plan: &Plan, policies: &[(&'static str, Policy
     Ok(())
 }
 
-/// The least of what the policies with a fixed border need that admit every record.
+/// Returns the minimum over the fixed-border policies that admit every record.
 fn best_fixed(policies: &[(&'static str, Policy)], page_reads: impl Fn(usize) -> f64) -> Option<f64> {
     let is_fixed = |policy: &Policy| {
         let expected = Policy { border: policy.border, admission: Admission::All, has_probation: true };
@@ -253,11 +253,11 @@ fn simulate(plan: &Plan, policy: Policy) -> Vec<Division> {
     divisions
 }
 
-/// The mean of the last quarter, and after how many windows one was at most 5 % above it.
+/// Returns the mean of the last quarter, and the number of windows until one is at most 5 % above it.
 fn steady_state(windows: &[f64]) -> (f64, usize) {
     let last = &windows[windows.len() / 4 * 3..];
     let steady = last.iter().sum::<f64>() / last.len() as f64;
-    // A thousandth of a page is noise where nearly nothing is read.
+    // A thousandth of a page is noise where almost nothing is read.
     let near = steady * 1.05 + 0.001;
     let first = windows.iter().position(|&reads| reads <= near).unwrap_or(windows.len());
     (steady, first + 1)

@@ -1,7 +1,7 @@
-//! A data file that is all in memory, so that a miss costs what the store does for it and nothing else.
+//! An in-memory data file, so that only the store's own cost of a miss is measured.
 //!
 //! **Invariants**
-//! - Every page that is read is sealed as the page at its place; nothing can be written.
+//! - Every page is sealed with the identity of its position; the file is read-only.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub(crate) const STORE: StoreId = StoreId(7);
 pub(crate) struct MemoryFile(Vec<[u8; PAGE_SIZE]>);
 
 impl MemoryFile {
-    /// A file of so many data pages, whose payload fills them.
+    /// Creates a file of `pages` full data pages.
     pub(crate) fn new(pages: u64) -> Self {
         let sealed = |page: u64| {
             let mut bytes = [0; PAGE_SIZE];

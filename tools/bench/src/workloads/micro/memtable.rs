@@ -1,11 +1,11 @@
-//! The write buffer: inserts in random order, gets that find their key and gets that do not.
+//! The write buffer: inserts in random order, updates, gets of present and of absent keys.
 //!
-//! | case | what every operation is |
+//! | case | operation |
 //! |---|---|
-//! | insert | a new record of 24 + 100 bytes, keys in random order |
-//! | update | the same key again, in place |
-//! | get | a key that is there |
-//! | miss | a key that is not |
+//! | insert | insert of a new record of 24 + 100 bytes, in random key order |
+//! | update | update of an existing key, in place |
+//! | get | get of a present key |
+//! | miss | get of an absent key |
 //!
 //! **Invariants**
 //! - The memtable of `get`, `update` and `miss` has 200,000 records, whatever the number of operations.

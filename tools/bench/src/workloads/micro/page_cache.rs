@@ -1,12 +1,12 @@
 //! The page cache against a plain sharded LRU: hits, misses, zipfian hit ratio, the hot set after a scan.
 //!
-//! | case | what every operation is |
+//! | case | operation |
 //! |---|---|
-//! | hit | a uniform look-up among pages that are all there |
-//! | zipf | a zipfian look-up over 16 × the capacity; what is missing is put in |
-//! | scan | the same after every page was read once, in order; the ratio is that of the first look-ups |
-//! | trace | the look-ups of `--trace FILE`, in its order, once; what is missing is put in |
-//! | miss | a page that is never there: read from memory, verified, admitted (the store's cache only) |
+//! | hit | a uniform lookup among cached pages |
+//! | zipf | a zipfian lookup over 16 × the capacity; missing pages are inserted |
+//! | scan | as zipf, after every page was read once, in order; the ratio is that of the first lookups |
+//! | trace | the lookups of `--trace FILE`, in order, once; missing pages are inserted |
+//! | miss | a page that is never cached: read from memory, verified, admitted (the store's cache only) |
 //!
 //! **Invariants**
 //! - Both caches get the same page numbers in the same order on each thread.
@@ -48,15 +48,15 @@ struct Plan<'a> {
     threads: u16,
     /// Capacity.
     pages: u64,
-    /// Pages of the trace, numbered in the order in which they come first.
+    /// Pages of the trace, numbered by first occurrence.
     trace: &'a [u64],
 }
 
 /// A cache under measurement.
 trait Subject: Sync {
-    /// Whether the page is there; a byte of it is read.
+    /// Whether the page is cached; reads one of its bytes.
     fn hit(&self, page: u64) -> bool;
-    /// Puts a page in.
+    /// Inserts a page.
     fn put(&self, page: u64, bytes: &[u8]);
 }
 
@@ -80,7 +80,7 @@ impl Subject for ShardedLru {
     }
 }
 
-/// Runs all cases that are wanted.
+/// Runs all selected cases.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     bench.check_subjects("page-cache", &CASES, &SUBJECTS)?;
     let trace = bench.args.trace.as_deref().map_or(Ok(Vec::new()), pages_of)?;
@@ -104,7 +104,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The blocks of a trace as pages of a small file.
+/// Maps the blocks of a trace to pages of a small file.
 fn pages_of(path: &std::path::Path) -> Result<Vec<u64>> {
     let mut trace = Trace::open(path, None)?;
     let (mut pages, mut numbers, mut batch) = (Vec::new(), HashMap::new(), Vec::new());
@@ -139,7 +139,7 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
     let mut random = SplitMix::new(99);
     match plan.case {
         "hit" => {
-            // A shard of the LRU must have room for all of its pages: half of them leaves enough.
+            // Pages are unevenly distributed over the LRU's shards; half the capacity fits into all of them.
             (0..capacity / 2).for_each(|number| cache.put(number, &page));
             return Ok(timed(bench, plan, bench.args.ops, |random| cache.hit(below(random, capacity / 2))));
         }
@@ -158,7 +158,7 @@ fn measure(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
         for number in 0..all {
             look_up(number);
         }
-        // What counts is how much of the hot set survived.
+        // The point is how much of the hot set survived.
         operations = operations.min(capacity);
     }
     Ok(timed(bench, plan, operations, |random| look_up(picker.pick(random, all))))
@@ -180,7 +180,7 @@ fn misses(bench: &Bench<'_>, plan: Plan<'_>) -> Result<MicroResult> {
     }))
 }
 
-/// Shares the operations among the threads and takes the time of all together.
+/// Divides the operations among the threads and measures the total time.
 fn timed(
     bench: &Bench<'_>,
     plan: Plan<'_>,

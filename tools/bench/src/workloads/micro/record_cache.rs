@@ -1,9 +1,9 @@
 //! The record cache: hits, and fills that replace older records.
 //!
-//! | case | what every operation is |
+//! | case | operation |
 //! |---|---|
-//! | hit | a look-up of a record that is there |
-//! | fill | a record put into a full cache |
+//! | hit | a lookup of a cached record |
+//! | fill | an insert into a full cache |
 //!
 //! **Invariants**
 //! - The cache of `hit` holds 100,000 records, whatever the number of operations.

@@ -1,4 +1,4 @@
-//! Records of the size that the workloads have, for parts that are measured alone.
+//! Records of the workloads' size, for benchmarks of single components.
 //!
 //! **Invariants**
 //! - Record `n` has the same key in every run.
@@ -10,7 +10,7 @@ pub(crate) const KEY_BYTES: usize = 24;
 /// A value.
 pub(crate) const VALUE: [u8; 100] = [7; 100];
 
-/// The key of record `number`: in no order of the numbers.
+/// Returns the key of record `number`; keys are not in numerical order.
 pub(crate) fn key(number: u64) -> [u8; KEY_BYTES] {
     let mut key = *b"user....................";
     let mut hash = hash_key(&number.to_le_bytes());
@@ -21,7 +21,7 @@ pub(crate) fn key(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The keys of records `0..count`.
+/// Returns the keys of records `0..count`.
 pub(crate) fn keys(count: u64) -> Vec<[u8; KEY_BYTES]> {
     (0..count).map(key).collect()
 }

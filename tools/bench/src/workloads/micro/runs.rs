@@ -1,15 +1,15 @@
-//! Runs: building one, merging two into a third, point queries with every page in the cache.
+//! Runs: building one, merging two into a third, point queries with all pages cached.
 //!
-//! | case | what every operation is |
+//! | case | operation |
 //! |---|---|
-//! | build | a record pushed into a run, its share of blocks, index and filter included |
-//! | merge | a record that a two-way merge passes on into a new run |
-//! | get | a point query for a key that is there |
-//! | absent | one for a key that is not: the filter |
-//! | scan | a record that a cursor passes |
+//! | build | a record pushed into a run, including its share of blocks, index and filter |
+//! | merge | a record passed by a two-way merge into a new run |
+//! | get | a point query of a present key |
+//! | absent | a point query of an absent key: the filter |
+//! | scan | a cursor step |
 //!
 //! **Invariants**
-//! - Everything is in memory; what is read is verified as always.
+//! - Everything is in memory; reads are verified as usual.
 
 use std::{hint::black_box, sync::Arc};
 

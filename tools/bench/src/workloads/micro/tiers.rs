@@ -1,13 +1,13 @@
-//! Point queries of a tree whose node has twelve tiers, with every page in the cache.
+//! Point queries of a tree whose node has twelve tiers, with all pages cached.
 //!
-//! | case | what every operation is |
+//! | case | operation |
 //! |---|---|
-//! | leaf | a point query for a key that only a leaf has |
-//! | tier | one for a key of the tiers, each key as likely as any other |
-//! | absent | one for a key that is not there |
+//! | leaf | a point query of a key that only a leaf has |
+//! | tier | a point query of a key in the tiers, uniform over these keys |
+//! | absent | a point query of an absent key |
 //!
 //! **Invariants**
-//! - Everything is in memory; what is read is verified as always.
+//! - Everything is in memory; reads are verified as usual.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -27,9 +27,9 @@ const CASES: [&str; 3] = ["leaf", "tier", "absent"];
 const CACHE_BYTES: u64 = 256 << 20;
 const LEAF_BYTES: u64 = 1 << 20;
 const RECORD_BYTES: u64 = 124;
-/// Records that come first, and so fill some fifty leaves.
+/// Records that are written first; they fill about fifty leaves.
 const LEAF_RECORDS: u64 = 350_000;
-/// Records of the tiers, oldest first. Those of more than an eighth of a node's buffer are never merged.
+/// Records of the tiers, oldest first. Tiers of more than an eighth of a node's buffer are never merged.
 const TIER_RECORDS: [u64; 12] =
     [70_000, 70_000, 70_000, 70_000, 24_000, 12_000, 6_000, 3_000, 1_500, 750, 375, 180];
 
@@ -58,7 +58,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
         first += count;
     }
     let tiers = tree.outline().iter().filter(|line| line.what == "tier").count();
-    assert_eq!(tiers, TIER_RECORDS.len(), "each of these batches stays a tier of its own");
+    assert_eq!(tiers, TIER_RECORDS.len(), "each of these batches remains a separate tier");
     let get = |number: u64| {
         let key = key(number);
         tree.get(&key, hash_key(&key), Access::Blocking).expect("valid pages")
@@ -93,7 +93,7 @@ fn sorted(first: u64, count: u64) -> Arc<[[u8; KEY_BYTES]]> {
     keys.into()
 }
 
-/// Updates that give each of some keys the value that all records have.
+/// Updates that assign the common value to each of some keys.
 #[derive(Debug)]
 struct SortedKeys {
     keys: Arc<[[u8; KEY_BYTES]]>,

@@ -1,8 +1,8 @@
-//! Each way by two numbers: how many reads find all in memory, and how many range queries it does (LSbM
-//! fig. 18).
+//! Two numbers for each configuration: the share of reads served from memory, and the range queries per
+//! second (LSbM fig. 18).
 //!
 //! **Invariants**
-//! - Both are measured in a hot range beside the same updates, each on a store of its own.
+//! - Both are measured in a hot range under the same updates, each on its own store.
 
 use testudo::Result;
 
@@ -36,9 +36,9 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         lines.push(Line { name: way.name.to_owned(), points: vec![(scans, hits)] });
     }
     let chart = LineChart {
-        title: "Reads in memory, and range queries".to_owned(),
-        x_name: "range queries a second".to_owned(),
-        y_name: "reads that find all in memory, %".to_owned(),
+        title: "Reads from memory, and range queries".to_owned(),
+        x_name: "range queries per second".to_owned(),
+        y_name: "reads served from memory, %".to_owned(),
         x_doubles: false,
         lines,
     };

@@ -1,7 +1,7 @@
-//! What an experiment works with: fresh stores of given settings, workloads on them, lines of JSON.
+//! Environment of an experiment: fresh stores with given settings, workloads on them, lines of JSON.
 //!
 //! **Invariants**
-//! - One store at a time, in a directory of its own that is removed after its last workload.
+//! - There is one store at a time, in its own directory, which is removed after the last workload.
 
 use serde::Serialize;
 use testudo::{Error, Result};
@@ -13,7 +13,7 @@ use crate::{
     workloads::ycsb::RunState,
 };
 
-/// A point of an experiment as JSON: which one, at which setting, and what was found, mostly a whole report.
+/// A point of an experiment as JSON: the experiment, the setting, and the result, usually a whole report.
 #[derive(Serialize)]
 struct Line<'a, P> {
     experiment: &'a str,
@@ -22,7 +22,7 @@ struct Line<'a, P> {
     point: &'a P,
 }
 
-/// What an experiment is given.
+/// Inputs of an experiment.
 pub(crate) struct Experiment<'a> {
     name: &'a str,
     pub(crate) args: &'a PaperArgs,
@@ -40,7 +40,7 @@ impl<'a> Experiment<'a> {
         Self { name, args, context, output }
     }
 
-    /// `small` at the small scale, `full` at the full one, `smoke` where only the way matters.
+    /// Returns the argument for the scale of the run; `smoke` only checks that everything runs.
     pub(crate) fn scaled<T>(&self, smoke: T, small: T, full: T) -> T {
         match self.args.scale {
             Scale::Smoke => smoke,
@@ -71,22 +71,22 @@ impl<'a> Experiment<'a> {
         Ok(reports)
     }
 
-    /// The machine, and whether the user has had enough.
+    /// Returns the context: the machine, and whether the user requested a stop.
     pub(crate) fn context(&self) -> &'a Context {
         self.context
     }
 
-    /// Errors: `Invalid` if the user has had enough.
+    /// Errors: `Invalid` if the user requested a stop.
     pub(crate) fn check_stopped(&self) -> Result<()> {
         if self.context.stopped() { Err(stopped()) } else { Ok(()) }
     }
 
-    /// A new directory.
+    /// Creates a temporary directory.
     pub(crate) fn scratch(&self) -> Result<Scratch> {
         Scratch::new(&*self.context.env, None, self.args.tmp.as_deref())
     }
 
-    /// Opens a store for the workloads of `flags`, for those experiments that do something between them.
+    /// Opens a store for the workloads of `flags`, for experiments that do something between them.
     pub(crate) fn open<'s>(&self, flags: &'s YcsbArgs, scratch: &'s Scratch) -> Result<RunState<'s, Testudo>>
     where
         'a: 's,
@@ -94,7 +94,7 @@ impl<'a> Experiment<'a> {
         RunState::open(flags, self.context, scratch.path())
     }
 
-    /// Runs one workload; the last one of a store, and loads, are followed by a rest.
+    /// Runs one workload; loads and the last workload of a store settle afterwards.
     pub(crate) fn run_workload(
         &mut self,
         state: &mut RunState<'_, Testudo>,
@@ -120,7 +120,7 @@ fn stopped() -> Error {
     Error::invalid("stopped")
 }
 
-/// Wrong answers of all reports.
+/// Returns the sum of the wrong answers of all reports.
 pub(crate) fn wrong_answers(reports: &[Report]) -> u64 {
     reports.iter().map(|report| report.wrong_answers).sum()
 }

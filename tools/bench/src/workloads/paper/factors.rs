@@ -1,9 +1,9 @@
-//! What each part of TreeLine gives (TreeLine fig. 8, table 4): the record cache and the updates of pages,
-//! both, one and none of them, in the workloads of YCSB.
+//! Contribution of TreeLine's components (TreeLine fig. 8, table 4): the record cache and page updates, both,
+//! either and neither of them, in the YCSB workloads.
 //!
 //! **Invariants**
-//! - Without updates of pages the tree is the leveled one, which is the same otherwise.
-//! - Settings are run in two rounds of opposite order, and a point is the mean of its two runs.
+//! - Without page updates the tree is the leveled one, which is otherwise the same.
+//! - Settings run in two rounds of opposite order, and a point is the mean of its two runs.
 
 use testudo::Result;
 
@@ -30,7 +30,7 @@ const WAYS: [(&str, &str, bool); 4] = [
 const WORKLOADS: [Workload; 7] =
     [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::D, Workload::E, Workload::F];
 
-/// Of one way and workload.
+/// Result of one configuration and workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     rate: f64,
@@ -63,7 +63,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         let ratios: Vec<String> = ratios
             .map(|((name, ..), points)| format!("{name} {:.2}", quotient(points[index].rate, neither)))
             .collect();
-        findings.remarks.push(format!("{}, in parts of neither: {}", workload.name(), ratios.join(", ")));
+        findings.remarks.push(format!("{}, relative to neither: {}", workload.name(), ratios.join(", ")));
     }
     findings.charts.push(("treeline-factors".to_owned(), chart(&points)));
     Ok(findings)
@@ -102,9 +102,9 @@ fn chart(points: &[[Point; WORKLOADS.len()]; WAYS.len()]) -> LineChart {
             .collect(),
     };
     LineChart {
-        title: "Throughput of load, A to F, in parts of that with neither".to_owned(),
+        title: "Throughput of load, A to F, relative to neither".to_owned(),
         x_name: "workload: 0 load, 1 A … 6 F".to_owned(),
-        y_name: "of neither".to_owned(),
+        y_name: "relative to neither".to_owned(),
         x_doubles: false,
         lines: WAYS.iter().zip(points).map(line).collect(),
     }

@@ -1,8 +1,7 @@
-//! Reads of single records beside updates, over time: in a hot range (LSbM fig. 11, 12), and where few
-//! records are read often (fig. 13).
+//! Point reads under updates, over time: in a hot range (LSbM fig. 11, 12), and zipfian (fig. 13).
 //!
 //! **Invariants**
-//! - A read has one page to find in the cache, so what page reads leave of all reads are hits.
+//! - A read needs one page, so every read without a page read is a hit.
 
 use testudo::Result;
 use testudo_base::num::usize_of;
@@ -51,10 +50,10 @@ fn reads(
         findings.remarks.push(remark(&reports, updates_beside, "reads"));
         let (hits, rates) =
             (lines(&reports, hits_by_second), lines(&reports, |report| report.rate_by_second.clone()));
-        let axis = Axis { title: "Reads that find all in memory", unit: "%" };
+        let axis = Axis { title: "Reads served from memory", unit: "%" };
         let chart = chart_over_time(axis, updates_beside, hits);
         findings.charts.push((format!("{files}-hits-{updates_beside}"), chart));
-        let axis = Axis { title: "Reads", unit: "reads a second" };
+        let axis = Axis { title: "Reads", unit: "reads per second" };
         let chart = chart_over_time(axis, updates_beside, rates);
         findings.charts.push((format!("{files}-rate-{updates_beside}"), chart));
     }
@@ -62,7 +61,7 @@ fn reads(
 }
 
 fn row(name: &str, updates_beside: u64, report: &Report) -> Vec<String> {
-    // Those of the warm-up show how the cache is filled.
+    // Seconds of the warm-up are skipped, since the cache is being filled then.
     let warmup_seconds = usize_of(floor(report.warmup_seconds.ceil()));
     let worst = hits_by_second(report).into_iter().skip(warmup_seconds).fold(100.0, f64::min);
     vec![
@@ -75,7 +74,7 @@ fn row(name: &str, updates_beside: u64, report: &Report) -> Vec<String> {
     ]
 }
 
-/// Of a hundred reads, those that found their page in memory.
+/// Returns the percentage of reads that found their page in memory.
 pub(crate) fn hit_percent(report: &Report) -> f64 {
     100.0 * (1.0 - report.page_reads_per_read)
 }

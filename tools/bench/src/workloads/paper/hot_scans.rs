@@ -1,7 +1,7 @@
-//! Range queries in a hot range beside updates: how many over time (LSbM fig. 14), and altogether (fig. 15).
+//! Range queries in a hot range under updates: rate over time (LSbM fig. 14), and on average (fig. 15).
 //!
 //! **Invariants**
-//! - A scan is for a fixed number of records.
+//! - Every scan returns a fixed number of records.
 
 use testudo::Result;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Scans of the hot range beside so many updates a second.
+/// Returns a load of hot-range scans with `updates_beside` updates per second.
 pub(crate) fn load(updates_beside: u64) -> Load {
     let (workload, distribution) = (Workload::RangeHotScans, Distribution::RangeHot);
     Load { workload, distribution, updates_beside, seconds: 8.0 }
@@ -37,7 +37,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         }
         findings.remarks.push(remark(&reports, updates_beside, &format!("scans of {SCAN_LENGTH} records")));
         let rates = lines(&reports, |report| report.rate_by_second.clone());
-        let axis = Axis { title: "Range queries", unit: "scans a second" };
+        let axis = Axis { title: "Range queries", unit: "scans per second" };
         let chart = chart_over_time(axis, updates_beside, rates);
         findings.charts.push((format!("lsbm-scans-{updates_beside}"), chart));
     }
@@ -52,7 +52,7 @@ fn row(name: &str, updates_beside: u64, report: &Report) -> Vec<String> {
         updates_beside.to_string(),
         human_count(report.ops_per_second),
         per_scan(report.page_reads),
-        // Those of background work are among them.
+        // Reads by background work are included.
         per_scan(report.stream_reads),
         format!("{:.0}", latency.p99),
     ]

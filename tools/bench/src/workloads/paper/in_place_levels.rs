@@ -1,16 +1,16 @@
-//! From which level on the values of medium pairs are with their keys (Parallax fig. 5.4): from the bottom
-//! (N-1 in the thesis), from the level above it (N-2), in all of them, or in none.
+//! First level at which the values of medium pairs are in place, with their keys (Parallax fig. 5.4): the
+//! bottom (N-1 in the thesis), the level above it (N-2), all levels, or none.
 //!
-//! A third way to have less outside are levels that are sized by pairs (the thesis' two sizes).
+//! Another way to keep fewer values outside is to size levels by pairs (the thesis' two sizes).
 //!
-//! Segments are sorted, as flushes write them, or not, as commits do.
+//! Segments are either sorted, as flushes write them, or unsorted, as commits do.
 //!
-//! The thesis' `NoMerge` leaves dead values where they are; here segments that never come back are rewritten
-//! as those of large pairs are.
+//! The thesis' `NoMerge` never reclaims garbage values; here segments that never come back are rewritten like
+//! those of large pairs.
 //!
 //! **Invariants**
 //! - Only the placement differs.
-//! - Stores that are compared run one right after the other. Rates are of one run each; what counts is bytes.
+//! - Compared stores run right after each other. Rates are from single runs; the metric is bytes.
 
 use testudo::{Placement, Result};
 

@@ -1,6 +1,5 @@
-//! How many reorganisations insert forecasts save (TreeLine fig. 10, and by the length of an epoch fig. 11):
-//! keys come in the order in which they came in life, to pages that begin empty; without forecasts, with
-//! them, and with perfect ones.
+//! Reorganizations saved by insert forecasts (TreeLine fig. 10, and by epoch length fig. 11). Keys arrive in
+//! their recorded order, and pages start empty; without forecasts, with forecasts, and with perfect ones.
 //!
 //! **Invariants**
 //! - The layout and the forecasts are the tree's own; pages are counted, not written.
@@ -20,9 +19,9 @@ use super::{
 };
 use crate::report::line_chart::{Line, LineChart};
 
-/// Bytes of a record, and the goal and epsilon of the paper for it, in hundredths of a record.
+/// Bytes of a record, and the paper's goal and epsilon for it, in hundredths of a record.
 const SHAPES: [(u64, u64, u64); 2] = [(64, 4_400, 500), (1024, 200, 50)];
-/// A histogram has a part for so many inserts of an epoch.
+/// Inserts of an epoch per part of a histogram.
 const INSERTS_IN_PART: u64 = 5;
 
 #[derive(Serialize)]
@@ -39,7 +38,7 @@ struct Point<'a> {
 }
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
-    let head = ["keys", "record", "forecast", "reorganisations", "", "pages rewritten", "pages", "overflow"];
+    let head = ["keys", "record", "forecast", "reorganizations", "", "pages rewritten", "pages", "overflow"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let mut lines = Vec::new();
     for set in key_sets::load(experiment)? {
@@ -59,7 +58,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
                 let options = ForecastOptions {
                     epoch_inserts,
                     parts: usize_of(epoch_inserts / INSERTS_IN_PART),
-                    // As far as keys come: what is forecast beyond only costs space.
+                    // The horizon is all inserts; forecasts beyond it would only cost space.
                     epochs_ahead: u32::try_from(divisor).unwrap_or(u32::MAX),
                 };
                 let counts = grown(Expected::Forecast(Box::new(InsertForecast::new(options))));
@@ -73,7 +72,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             results.push(("perfect".to_owned(), perfect));
             let best = results[1..results.len() - 1].iter().map(|(_, counts)| part_of(counts, &without));
             findings.remarks.push(format!(
-                "{}, {record_bytes} B: forecasts save {:.0} % of reorganisations, perfect ones {:.0} %",
+                "{}, {record_bytes} B: forecasts save {:.0} % of reorganizations, perfect ones {:.0} %",
                 set.name,
                 (1.0 - best.fold(1.0, f64::min)) * 100.0,
                 (1.0 - part_of(&perfect, &without)) * 100.0
@@ -87,9 +86,9 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         }
     }
     let chart = LineChart {
-        title: "Reorganisations with forecasts, against the length of an epoch".to_owned(),
+        title: "Reorganizations with forecasts, against epoch length".to_owned(),
         x_name: "epoch, % of all inserts".to_owned(),
-        y_name: "% of those without".to_owned(),
+        y_name: "% of those without forecasts".to_owned(),
         x_doubles: true,
         lines,
     };

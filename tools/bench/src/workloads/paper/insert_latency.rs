@@ -1,7 +1,7 @@
 //! Latencies of inserts during a load (SplinterDB table 1).
 //!
 //! **Invariants**
-//! - Latencies are of closed loops: each thread has one insert under way. `ycsb --rate` measures open ones.
+//! - Loops are closed: each thread has one insert in flight. `ycsb --rate` measures open loops.
 //! - A point is the mean of its rounds, a maximum the larger of them.
 
 use testudo::Result;
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Name, place on the axis, and value of what is shown.
+/// Name of a statistic, position on the axis, and accessor.
 type Mark = (&'static str, f64, fn(&mut Percentiles) -> &mut f64);
 
 const MARKS: [Mark; 6] = [
@@ -69,7 +69,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let ratios =
         MARKS.map(|(name, _, value)| format!("{name} {:.2}", quotient(*value(splinter), *value(turtle))));
     findings.remarks.push(format!(
-        "{} beside {}: {} the inserts; latencies in parts of the other's: {}",
+        "{} relative to {}: {} the inserts; latency ratios: {}",
         TREES[1],
         TREES[0],
         times(rates[0], rates[1]),

@@ -1,11 +1,11 @@
-//! Scans of real keys (TreeLine fig. 7, table 4): sets of keys, records of 64 and 1,024 bytes, beginning at
-//! uniform and at Zipfian keys, in stores of eight times the memory.
+//! Scans of real keys (TreeLine fig. 7, table 4): key sets, records of 64 and 1,024 bytes, uniform and
+//! zipfian starts, stores of eight times the memory.
 //!
-//! `keys, in the order in which they came → a store → idle → opened anew → scans of 1 to 100 records`
+//! `keys, in order of arrival → a store → idle → reopened → scans of 1 to 100 records`
 //!
 //! **Invariants**
-//! - The keys of every scan and their values are compared with what was put.
-//! - Trees take turns, in two rounds of opposite order; a point is the mean of its two runs.
+//! - The keys and values of every scan are compared with the inserted ones.
+//! - Trees alternate, in two rounds of opposite order; a point is the mean of its two runs.
 
 use std::{thread, time::Duration};
 
@@ -36,14 +36,14 @@ const TREES: [&str; 3] = ["treeline", "turtle", "leveled"];
 const RECORD_BYTES: [usize; 2] = [64, 1024];
 const SKEWS: [&str; 2] = ["uniform", "zipfian"];
 const ROUNDS: usize = 2;
-/// The longest scan, as in YCSB.
+/// Maximum scan length, as in YCSB.
 const LENGTH_MAX: u64 = 100;
-/// The data are so many times as large as the memory.
+/// Ratio of the data size to the memory.
 const TIMES_MEMORY: u64 = 8;
-/// A store that has written nothing for so long is idle.
+/// A store that has written nothing for this long is idle.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
-/// What was found, of one tree and skew.
+/// Result of one tree and skew.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Point {
     scans_per_second: f64,
@@ -124,7 +124,7 @@ fn measure_set(experiment: &mut Experiment<'_>, set: &KeySet, record_bytes: usiz
     Ok(points)
 }
 
-/// One store: what is put, and scans beginning at keys of either skew.
+/// Measures one store: inserts, then scans with starts of either skew.
 fn measure_tree(
     experiment: &Experiment<'_>,
     keys: &[&[u8]],
@@ -186,7 +186,7 @@ fn measure_tree(
     Ok(points)
 }
 
-/// A value that follows from its key, so that both are of `record_bytes` if that is more than the key.
+/// Returns a value derived from its key; key and value together have `record_bytes` if that exceeds the key.
 fn value_of(key: &[u8], record_bytes: usize) -> Vec<u8> {
     let seed = key.iter().fold(0u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let mut value = vec![0; record_bytes.saturating_sub(key.len()).max(8)];
@@ -194,7 +194,7 @@ fn value_of(key: &[u8], record_bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Scans over a store with these keys.
+/// Scans over a store with the given keys.
 struct Scans<'s, R: Records> {
     records: &'s R,
     keys: &'s [&'s [u8]],
@@ -204,7 +204,7 @@ struct Scans<'s, R: Records> {
 }
 
 impl<R: Records + Sync> Scans<'_, R> {
-    /// Scans by so many threads for so long; how many there were, and how many of them were wrong.
+    /// Scans with `threads` threads for `time`; returns the number of scans and of wrong ones.
     fn run(&self, threads: usize, time: Duration) -> Result<(u64, u64)> {
         let end = self.context.env.monotonic() + time;
         thread::scope(|scope| {
@@ -212,7 +212,7 @@ impl<R: Records + Sync> Scans<'_, R> {
             let workers: Vec<_> = seeds.map(|seed| scope.spawn(move || self.scan_until(seed, end))).collect();
             let mut all = (0, 0);
             for worker in workers {
-                let lost = |_| Error::invalid("a thread of the experiment ended");
+                let lost = |_| Error::invalid("a thread of the experiment panicked");
                 let (scanned, wrong) = worker.join().map_err(lost)??;
                 all = (all.0 + scanned, all.1 + wrong);
             }

@@ -1,7 +1,7 @@
-//! Sets of keys to lay out: made ones, real ones that come with the program, and files.
+//! Key sets: generated ones, real ones that ship with the program, and files.
 //!
 //! **Invariants**
-//! - Keys are in the order in which they came. The made ones are the same in every run.
+//! - Keys are in order of arrival. The generated ones are the same in every run.
 
 use std::{fs, io::Read as _, path::Path};
 
@@ -11,13 +11,13 @@ use testudo::{Error, Result};
 use super::experiment::Experiment;
 use crate::GIT_TRACE;
 
-/// Keys, in the order in which they came.
+/// Keys, in order of arrival.
 pub(crate) struct KeySet {
     pub(crate) name: String,
     pub(crate) keys: Vec<Vec<u8>>,
 }
 
-/// Uniform keys of eight bytes, the paths of the git trace as they came up, and those of `--keys`.
+/// Loads uniform keys of eight bytes, the paths of the git trace in order of arrival, and those of `--keys`.
 pub(crate) fn load(experiment: &Experiment<'_>) -> Result<Vec<KeySet>> {
     let count: u64 = experiment.scaled(3_000, 300_000, 3_000_000);
     let uniform = (0..count).map(|at| scattered(at).to_be_bytes().to_vec()).collect();
@@ -31,14 +31,14 @@ pub(crate) fn load(experiment: &Experiment<'_>) -> Result<Vec<KeySet>> {
     Ok(sets)
 }
 
-/// A permutation of the integers (Stafford's mix 13).
+/// Permutes the integers (Stafford's mix 13).
 pub(crate) fn scattered(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
 }
 
-/// The keys that the git trace puts.
+/// Returns the keys put by the git trace.
 fn paths(most: usize) -> Result<Vec<Vec<u8>>> {
     let text = decompressed(GIT_TRACE, "git trace")?;
     let key = |line: &[u8]| -> Option<Vec<u8>> {
@@ -67,7 +67,7 @@ fn read(path: &Path) -> Result<KeySet> {
     };
     if let Some(name) = plain.strip_suffix(".u64") {
         if !bytes.len().is_multiple_of(8) {
-            return Err(Error::invalid(format!("{shown}: is not a row of integers of eight bytes")));
+            return Err(Error::invalid(format!("{shown}: is not a sequence of eight-byte integers")));
         }
         return Ok(KeySet { name: name.to_owned(), keys: bytes.chunks(8).map(<[u8]>::to_vec).collect() });
     }
@@ -75,5 +75,5 @@ fn read(path: &Path) -> Result<KeySet> {
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         return Ok(KeySet { name: name.to_owned(), keys: lines.map(<[u8]>::to_vec).collect() });
     }
-    Err(Error::invalid(format!("{shown}: keys come from files NAME.u64, NAME.txt, or either with .zst")))
+    Err(Error::invalid(format!("{shown}: key files are NAME.u64, NAME.txt, or either with .zst")))
 }

@@ -1,9 +1,8 @@
-//! Latency by kind of operation over YCSB, with memory for a third and for all of the data (TurtleKV fig.
-//! 10).
+//! Latency by kind of operation over YCSB, with memory for a third of the data and for all of it (TurtleKV
+//! fig. 10).
 //!
 //! **Invariants**
-//! - Latencies are of closed loops: each thread has one operation under way. `ycsb --rate` measures open
-//!   ones.
+//! - Loops are closed: each thread has one operation in flight. `ycsb --rate` measures open loops.
 
 use testudo::Result;
 

@@ -1,12 +1,12 @@
-//! What more memory brings: bytes written by loads of both trees (TurtleKV fig. 4), throughput of YCSB with
-//! small and with larger values (SplinterDB fig. 7 and 8), and how much of its budget a store holds from one
-//! workload to the next (TurtleKV fig. 11).
+//! Effect of the memory size: bytes written by loads of both trees (TurtleKV fig. 4), YCSB throughput with
+//! small and with larger values (SplinterDB fig. 7 and 8), and the memory that a store holds from workload to
+//! workload (TurtleKV fig. 11).
 //!
-//! The papers compare with KVell, which keeps an index of all keys in memory and falls off a cliff where that
-//! does not fit. It is not run here: the point is whether there is such a cliff.
+//! The papers compare with KVell, which keeps an index of all keys in memory and degrades sharply where that
+//! does not fit. It is not run here: the question is whether there is such a cliff.
 //!
 //! **Invariants**
-//! - Data are the same for every size of memory, which goes from a 32nd of them up to all of them.
+//! - The data set is the same for every memory size; sizes go from a 32nd of it up to all of it.
 
 use testudo::Result;
 
@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// Memory is the data divided by these.
+/// Divisors of the data size that give the memory sizes.
 const PARTS: [u64; 6] = [32, 16, 8, 4, 2, 1];
 const MEMORY_MIN: u64 = 4 << 20;
 const WORKLOADS: [Workload; 4] = [Workload::Load, Workload::A, Workload::C, Workload::E];
 
-/// Bytes written and the rate of loads against memory.
+/// Measures bytes written and the rate of loads against memory.
 pub(crate) fn loads(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let records: u64 = experiment.scaled(5_000, 2_000_000, 20_000_000);
     let head = ["tree", "memory", "w-amp all", "ops/s"].map(str::to_owned).to_vec();
@@ -72,11 +72,11 @@ pub(crate) fn loads(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let title = "Bytes written by a load against memory";
     findings.charts.push(("turtle-memory-writes".to_owned(), chart(title, "written / user bytes", written)));
     let title = "Rate of a load against memory";
-    findings.charts.push(("turtle-memory-rate".to_owned(), chart(title, "inserts a second", rates)));
+    findings.charts.push(("turtle-memory-rate".to_owned(), chart(title, "inserts per second", rates)));
     Ok(findings)
 }
 
-/// Throughput of a splinter tree against memory, for two sizes of values.
+/// Measures the throughput of a splinter tree against memory, for two value sizes.
 pub(crate) fn workloads(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let mut head = vec!["value bytes".to_owned(), "memory".to_owned()];
     head.extend(WORKLOADS.iter().map(|workload| workload.name()));
@@ -110,7 +110,7 @@ pub(crate) fn workloads(experiment: &mut Experiment<'_>) -> Result<Findings> {
         let chart = LineChart {
             title: format!("Throughput against memory, values of {value_bytes} bytes"),
             x_name: "memory, MiB".to_owned(),
-            y_name: "operations a second".to_owned(),
+            y_name: "operations per second".to_owned(),
             x_doubles: true,
             lines: WORKLOADS.iter().enumerate().map(line).collect(),
         };
@@ -119,7 +119,7 @@ pub(crate) fn workloads(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// The most memory that the process held in each workload of a sequence, against the budget.
+/// Measures the peak memory of the process in each workload of a sequence, relative to the budget.
 pub(crate) fn held(experiment: &mut Experiment<'_>) -> Result<Findings> {
     const SEQUENCE: [Workload; 6] =
         [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::E, Workload::F];
@@ -146,7 +146,7 @@ pub(crate) fn held(experiment: &mut Experiment<'_>) -> Result<Findings> {
             ]);
         }
         let most = reports.iter().map(part).fold(0.0, f64::max);
-        findings.remarks.push(format!("{name}: at most {most:.2} of the budget, the bench itself included"));
+        findings.remarks.push(format!("{name}: at most {most:.2} of the budget, including the benchmark"));
         let points = reports.iter().enumerate().map(|(at, report)| (at as f64 + 1.0, part(report)));
         lines.push(Line { name: name.to_owned(), points: points.collect() });
     }
@@ -162,7 +162,7 @@ pub(crate) fn held(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Every size of memory once.
+/// Returns the distinct memory sizes.
 fn memories(data_bytes: u64) -> Vec<u64> {
     let mut memories: Vec<u64> = PARTS.iter().map(|parts| (data_bytes / parts).max(MEMORY_MIN)).collect();
     memories.dedup();
@@ -173,17 +173,17 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What all of the memory saves.
+/// Formats the write amplification with the least and with the most memory.
 fn saved(name: &str, written: &[(f64, f64)]) -> String {
     let (least, most) = (written.first().copied().unwrap_or_default(), written.last().copied());
     let most = most.unwrap_or_default();
     format!(
-        "{name}: {:.2} bytes written for each user byte with {:.0} MiB, {:.2} with {:.0} MiB",
+        "{name}: {:.2} bytes written per user byte with {:.0} MiB, {:.2} with {:.0} MiB",
         least.1, least.0, most.1, most.0
     )
 }
 
-/// By how much each workload is slowed where memory is halved, at worst.
+/// Formats the largest slowdown of each workload when memory is halved.
 fn steepest(value_bytes: u64, rates: &[(u64, Vec<f64>)]) -> Vec<String> {
     let of_workload = |(index, workload): (usize, &Workload)| {
         let kept =
@@ -191,7 +191,7 @@ fn steepest(value_bytes: u64, rates: &[(u64, Vec<f64>)]) -> Vec<String> {
         let (memory, kept) =
             rates.windows(2).filter_map(kept).min_by(|one, other| one.1.total_cmp(&other.1))?;
         Some(format!(
-            "values of {value_bytes} bytes, {}: half the memory leaves {:.0} % of the rate at worst, at {}",
+            "values of {value_bytes} bytes, {}: half the memory keeps {:.0} % of the rate at worst, at {}",
             workload.name(),
             kept * 100.0,
             human_bytes(memory)

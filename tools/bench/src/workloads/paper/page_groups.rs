@@ -1,5 +1,5 @@
-//! How many pages are in groups of several, and how many entries of an index that saves (TreeLine fig. 9 and
-//! §5.4.2): for sets of keys, by the goal of a page and by what a line may miss.
+//! Share of pages in groups of several, and index entries saved by grouping (TreeLine fig. 9 and §5.4.2),
+//! for key sets, by page goal and by the error bound of a line.
 //!
 //! **Invariants**
 //! - The layout is the tree's own; no store is written.
@@ -12,12 +12,12 @@ use testudo_inplace::{PageFill, PageGroup, Placed, cut_groups};
 use super::{Findings, experiment::Experiment, key_sets};
 use crate::report::line_chart::{Line, LineChart};
 
-/// What a record takes on a page beside its bytes, and a page beside its records (TreeLine §3.2).
+/// Per-record overhead on a page, and space for records on a page (TreeLine §3.2).
 pub(crate) const SLOT_BYTES: u64 = 10;
 pub(crate) const PAGE_ROOM_BYTES: u64 = 4096 - 89;
 
-/// Records of so many bytes: goals and epsilons, in hundredths of a record. The first of each is what the
-/// paper uses, and stays while the other one changes.
+/// Goals and epsilons for one record size, in hundredths of a record. The first of each is the paper's; it is
+/// fixed while the other one varies.
 struct Shape {
     record_bytes: u64,
     goals: &'static [u64],
@@ -42,7 +42,7 @@ struct Point<'a> {
     groups: u64,
     percent_of_pages_in_groups: f64,
     pages_per_index_entry: f64,
-    /// Bytes of pages for each byte of a record.
+    /// Bytes of pages per byte of records.
     space: f64,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             by_epsilon.push(line(&points[..by_epsilons], |point| point.epsilon / point.goal));
             let share = |point: &Point<'_>| point.percent_of_pages_in_groups;
             let rises = points[..by_epsilons].is_sorted_by(|a, b| share(a) <= share(b));
-            // The first epsilon is the largest, so its point comes last.
+            // The first epsilon is the largest, so its point sorts last.
             let mut of_goals = points.split_off(by_epsilons - 1);
             of_goals.sort_by(|a, b| a.goal.total_cmp(&b.goal));
             let falls = of_goals.is_sorted_by(|a, b| share(a) >= share(b));
@@ -112,7 +112,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// `goal` and `epsilon` in hundredths of a record.
+/// Lays out the keys; `goal` and `epsilon` are in hundredths of a record.
 fn measure<'a>(name: &'a str, keys: &[Vec<u8>], record_bytes: u64, (goal, epsilon): (u64, u64)) -> Point<'a> {
     let bytes = record_bytes + SLOT_BYTES;
     let fill = PageFill::new(bytes * goal / 100, bytes * epsilon / 100, PAGE_ROOM_BYTES);
@@ -153,9 +153,5 @@ fn row(point: &Point<'_>) -> Vec<String> {
 
 fn remark(name: &str, rises: bool, falls: bool) -> String {
     let said = |is_so: bool| if is_so { "more" } else { "not always more" };
-    format!(
-        "{name}: with a larger epsilon {} pages are in groups of several, with a lower goal {}",
-        said(rises),
-        said(falls)
-    )
+    format!("{name}: larger epsilon: {} pages in groups of several; lower goal: {}", said(rises), said(falls))
 }

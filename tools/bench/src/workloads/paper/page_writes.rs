@@ -1,11 +1,11 @@
-//! What it costs to update pages safely (TreeLine §4.3; T5), on the device at hand: to write them to places
-//! that nobody uses, or to overwrite them where they lie, after images of all of them that are synced.
+//! Cost of safe page updates (TreeLine §4.3; T5) on the device at hand: writing pages to free places, or
+//! overwriting them in place after writing and syncing images of all of them.
 //!
-//! Both take turns, batch by batch, on the same file; both sync it, as an edit of the tree does. Pages of a
-//! batch are written in the order of their places, as many under way at once as where a tree writes them.
+//! Both alternate, batch by batch, on the same file; both sync it, as an edit of the tree does. Pages of a
+//! batch are written in ascending order, with as many writes in flight as in a tree.
 //!
 //! **Invariants**
-//! - Both write the same numbers of the same pages. Free places are those that were left by batches before.
+//! - Both write the same number of the same pages. Free places are those released by earlier batches.
 
 use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
 const WAYS: [&str; 2] = ["free places", "in place after images"];
 const BATCH_PAGES: [u64; 5] = [1, 8, 64, 512, 4096];
 const PAGE: u64 = 4096;
-/// Images lie behind the pages.
+/// The images are behind the pages.
 const IMAGES_PAGES: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -53,7 +53,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let scratch = experiment.scratch()?;
     let bed = Bed::new(&*experiment.context().env, scratch.path(), pages)?;
     let mut map: Vec<u64> = (0..pages).collect();
-    // As many places are free as the largest batch needs.
+    // The largest batch needs this many free places.
     let mut free: VecDeque<u64> = (pages..pages + IMAGES_PAGES).collect();
     let mut random = SplitMix::new(7);
     for batch in BATCH_PAGES.into_iter().filter(|batch| *batch <= pages / 8) {
@@ -81,7 +81,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         "treeline-writes".to_owned(),
         LineChart {
             title: "Pages written and synced".to_owned(),
-            x_name: "pages of a batch".to_owned(),
+            x_name: "pages per batch".to_owned(),
             y_name: "pages/s".to_owned(),
             x_doubles: true,
             lines,
@@ -90,7 +90,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// A file with pages, free places and room for images.
+/// A file with pages, free places and space for images.
 struct Bed<'e> {
     env: &'e dyn Env,
     file: Arc<dyn File>,
@@ -106,7 +106,7 @@ impl<'e> Bed<'e> {
         let mut page = vec![0; usize_of(PAGE)];
         SplitMix::new(3).fill(&mut page);
         let bed = Self { env, file, images_at: pages + IMAGES_PAGES, page };
-        // Written once, so that no extent of the file system is new later.
+        // Every block is written once, so that the file system allocates no extents later.
         let all: Vec<u64> = (0..bed.images_at + IMAGES_PAGES).collect();
         for some in all.chunks(256) {
             bed.write(some)?;
@@ -119,7 +119,7 @@ impl<'e> Bed<'e> {
         self.file.sync().map_err(|error| Error::io("pages", error))
     }
 
-    /// Writes pages to places that ascend, neighbours together, several under way at once.
+    /// Writes pages to ascending places, coalescing neighbors, with several writes in flight.
     fn write(&self, places: &[u64]) -> Result<()> {
         let end = |write: Box<dyn PendingWrite>| write.wait().1.map_err(|error| Error::io("pages", error));
         let mut under_way = VecDeque::new();
@@ -159,7 +159,7 @@ impl<'e> Bed<'e> {
         map: &mut [u64],
         free: &mut VecDeque<u64>,
     ) -> Result<()> {
-        // The oldest ones are used first.
+        // The places released first are used first.
         let mut places: Vec<u64> = free.drain(..chosen.len()).collect();
         places.sort_unstable();
         self.timed(point, chosen.len(), chosen.len(), || {
@@ -188,5 +188,5 @@ impl<'e> Bed<'e> {
 fn head() -> Vec<String> {
     let of_way = |way: &&str| format!("{way}, pages/s");
     let ways = WAYS.iter().map(of_way);
-    ["pages of a batch".to_owned()].into_iter().chain(ways).chain(["ratio".to_owned()]).collect()
+    ["pages per batch".to_owned()].into_iter().chain(ways).chain(["ratio".to_owned()]).collect()
 }

@@ -1,11 +1,11 @@
-//! What it brings to treat medium pairs as a class of their own (Parallax fig. 5.3): beside the hybrid
-//! placement, one that takes them for small, so that their values never leave, and one that takes them for
-//! large, so that their values never come back.
+//! Benefit of medium pairs as a separate class (Parallax fig. 5.3): the hybrid placement against one that
+//! treats them as small, so that their values stay in the tree, and one that treats them as large, so that
+//! their values never come back.
 //!
 //! **Invariants**
-//! - Only the ratios differ, and those are the two of the hybrid placement: T_SM = T_ML = 0.02 for one, 0.2
-//!   for the other, as in the thesis.
-//! - Stores that are compared run one right after the other. Rates are of one run each; what counts is bytes.
+//! - Only the ratios differ. They are the two of the hybrid placement: T_SM = T_ML = 0.02 for one, 0.2 for
+//!   the other, as in the thesis.
+//! - Compared stores run right after each other. Rates are from single runs; the metric is bytes.
 
 use testudo::{Placement, Result};
 

@@ -1,13 +1,13 @@
-//! Stores that put values in different places, under mixes of value lengths (Parallax, chapters 4 and 5).
+//! Stores with different value placements, under mixes of value lengths (Parallax, chapters 4 and 5).
 //!
-//! Mixes are those of the thesis: keys of 24 bytes, values of 9, 104 or 1,004. Each mix has as many records
-//! as make the same bytes, and a store has an eighth of that as memory. A record keeps the length of its
-//! value when it is updated; in the thesis, updates change it in mixed workloads.
+//! Mixes are those of the thesis: keys of 24 bytes, values of 9, 104 or 1,004. The number of records gives
+//! each mix the same total size, and the memory is an eighth of it. A record keeps its value length when it
+//! is updated; in the thesis, updates change it in mixed workloads.
 //!
 //! **Invariants**
-//! - A workload bears what it leaves behind: bytes and processor time are counted until the store is idle.
-//! - Bytes are counted for each byte that users wrote or read, as in the thesis, so that what is written and
-//!   what is read add up.
+//! - Deferred work counts for its workload: bytes and CPU time are counted until the store is idle.
+//! - Amplification is per byte that users wrote or read, as in the thesis, so that the write and the read
+//!   part add up.
 
 use serde::Serialize;
 use testudo::{Keyspace, Placement, Result};
@@ -30,12 +30,12 @@ use crate::{
 
 const KEY_BYTES: u64 = 24;
 const MEMORY_MIN: u64 = 4 << 20;
-/// Memory is the data divided by this.
+/// Divisor of the data size that gives the memory.
 const MEMORY_PART: u64 = 8;
-/// So many operations of another workload are one of scans.
+/// Operations of other workloads per scan.
 const OPERATIONS_OF_A_SCAN: u64 = 10;
 
-/// A tree, and where it puts values.
+/// A tree with a value placement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) name: &'static str,
@@ -43,37 +43,37 @@ pub(crate) struct Way {
     pub(crate) placement: Placement,
 }
 
-/// The load and workload A, and both together: what the one has put off, the other may pay for.
+/// The load, workload A, and both together, since A may do work that the load deferred.
 pub(crate) const STEPS: [&str; 3] = ["load", "a", "load + a"];
 
-/// What a workload, or several, have cost until the store was idle again.
+/// Cost of one or several workloads until the store was idle again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     step: String,
     ops: u64,
     seconds: f64,
     cpu_seconds: f64,
-    /// What users wrote and read.
+    /// Bytes that users wrote and read.
     user_bytes: u64,
-    /// To the device: log, data and reclaiming.
+    /// Bytes written to the device: log, data and garbage collection.
     written_bytes: u64,
     read_bytes: u64,
-    /// At the end.
+    /// Space amplification at the end.
     space: f64,
     outside: Outside,
 }
 
-/// What charts show of costs.
+/// A cost shown in charts.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// The end of a file's name.
+    /// Suffix of the file name.
     pub(crate) file: &'static str,
     pub(crate) value: fn(&Cost) -> f64,
 }
 
-/// The thesis' three: I/O amplification, throughput, efficiency.
+/// The thesis' three metrics: I/O amplification, throughput, efficiency.
 pub(crate) const SHOWN: [Shown; 3] = [
     Shown { title: "I/O", unit: "bytes written and read / user byte", file: "io", value: Cost::io },
     Shown { title: "Rate", unit: "operations/s", file: "rate", value: Cost::rate },
@@ -90,7 +90,7 @@ pub(crate) struct Outside {
     pub(crate) dead_transient_value_bytes: u64,
 }
 
-/// What was outside after a workload, as JSON.
+/// State of the outside values after a workload, as JSON.
 #[derive(Serialize)]
 struct Point<'a> {
     after: &'a str,
@@ -117,7 +117,7 @@ impl Cost {
         }
     }
 
-    /// Of one and, after that, the other.
+    /// Returns the cost of this and the next workload together.
     fn and(&self, next: &Self) -> Self {
         Self {
             step: format!("{} + {}", self.step, next.step),
@@ -135,7 +135,7 @@ impl Cost {
         quotient(bytes as f64, self.user_bytes as f64)
     }
 
-    /// Bytes written and read for each byte of users: the thesis' I/O amplification.
+    /// Returns the bytes written and read per user byte: the thesis' I/O amplification.
     fn io(&self) -> f64 {
         self.of_user_bytes(self.written_bytes + self.read_bytes)
     }
@@ -148,7 +148,7 @@ impl Cost {
         quotient(self.cpu_seconds * 1e6, self.ops as f64)
     }
 
-    /// Its row of a table.
+    /// Returns the table row.
     fn row(&self, mix: &str, way: &str) -> Vec<String> {
         let Outside { value_bytes, dead_value_bytes, .. } = self.outside;
         vec![
@@ -167,7 +167,7 @@ impl Cost {
     }
 }
 
-/// The head of the table that [`Cost::row`] makes rows of.
+/// Returns the header for the rows of [`Cost::row`].
 pub(crate) fn head() -> Vec<String> {
     let names = [
         "mix",
@@ -180,7 +180,7 @@ pub(crate) fn head() -> Vec<String> {
         "CPU µs/op",
         "space",
         "outside",
-        "of it dead",
+        "garbage",
     ];
     names.map(str::to_owned).to_vec()
 }
@@ -197,8 +197,8 @@ impl Outside {
     }
 }
 
-/// A fresh store with a mix of values, and `workloads` on it: a load, workload A, and others. Gives the costs
-/// of [`STEPS`], and then of the others.
+/// Creates a store with a mix of values and runs `workloads` on it: a load, workload A, and others. Returns
+/// the costs of [`STEPS`], then of the others.
 pub(crate) fn measure(
     experiment: &mut Experiment<'_>,
     way: Way,
@@ -227,7 +227,7 @@ pub(crate) fn measure(
     let mut costs = Vec::with_capacity(workloads.len());
     for workload in workloads {
         state.set_flags(if *workload == Workload::E { &of_scans } else { &flags });
-        // Each is followed by a rest, as the last one of a store is.
+        // Each workload settles afterwards, like the last one of a store.
         let report = experiment.run_workload(&mut state, &setting, *workload, true)?;
         findings.wrong_answers += wrong_answers(std::slice::from_ref(&report));
         let outside = Outside::of(state.records());
@@ -242,7 +242,7 @@ pub(crate) fn measure(
     Ok(costs)
 }
 
-/// Loads, and workload A after them, of each mix in each way; the first way is compared with the others.
+/// Runs the load and workload A for each mix in each way, and compares the first way with the others.
 pub(crate) fn compare(
     experiment: &mut Experiment<'_>,
     name: &str,
@@ -250,7 +250,7 @@ pub(crate) fn compare(
     mixes: &[(&str, Mix)],
 ) -> Result<Findings> {
     let mut findings = Findings { table: vec![head()], ..Findings::default() };
-    // Of each way, of each mix, of each step.
+    // Indexed by way, mix and step.
     let mut costs: Vec<Vec<Vec<Cost>>> = vec![Vec::new(); ways.len()];
     for mix in mixes {
         for (way, costs) in ways.iter().zip(&mut costs) {
@@ -274,7 +274,7 @@ pub(crate) fn compare(
     Ok(findings)
 }
 
-/// How much of the I/O of others `cost` does, and how many of their operations a second.
+/// Formats the I/O and the rate of `cost` relative to those of the others.
 pub(crate) fn compared(name: &str, cost: &Cost, others: &[(&str, &Cost)]) -> String {
     let of_other = |(other, than): &(&str, &Cost)| {
         format!(
@@ -287,7 +287,7 @@ pub(crate) fn compared(name: &str, cost: &Cost, others: &[(&str, &Cost)]) -> Str
     format!("{}: {name} has {}", cost.step, all.join(", "))
 }
 
-/// The charts of one of [`STEPS`]: for each way a line, of its costs for each mix.
+/// Returns the charts of one of [`STEPS`], with one line per way over the mixes.
 pub(crate) fn charts_of_step(
     experiment: &str,
     (step, mixes): (&str, &[&str]),
@@ -297,13 +297,13 @@ pub(crate) fn charts_of_step(
         let line = |(name, costs): &(&'static str, Vec<&Cost>)| {
             (*name, costs.iter().map(|cost| (shown.value)(cost)).collect())
         };
-        let title = format!("{} of {step}, by mixes of lengths", shown.title);
+        let title = format!("{} of {step}, by mix of lengths", shown.title);
         let file = format!("{experiment}-{}-{}", step.replace(" + ", "-"), shown.file);
         (file, chart(title, mixes, shown.unit, ways.iter().map(line).collect()))
     })
 }
 
-/// A chart with a line for each way; places on the axis are numbered.
+/// Creates a chart with one line per way; positions on the axis are numbered.
 pub(crate) fn chart(title: String, places: &[&str], y_name: &str, lines: Vec<(&str, Vec<f64>)>) -> LineChart {
     let line = |(name, values): (&str, Vec<f64>)| {
         let points = values.into_iter().enumerate().map(|(at, value)| (at as f64, value)).collect();

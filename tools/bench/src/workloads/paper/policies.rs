@@ -1,10 +1,10 @@
-//! What the trees write against the size of the data, with the same memory, beside a leveled LSM-tree
-//! (SplinterDB fig. 6), by simulation: the policies themselves decide, over bytes instead of records. So any
-//! size can be looked at.
+//! Write amplification against the data size, at constant memory, compared with a leveled LSM-tree
+//! (SplinterDB fig. 6), by simulation: the real policies decide, over bytes instead of records. So any size
+//! can be simulated.
 //!
 //! **Invariants**
-//! - Only entries are counted; logs, indexes and filters are not, in none of them.
-//! - All get the same checkpoints, of new keys that come in evenly over all there are.
+//! - Only entries are counted, without logs, indexes and filters.
+//! - All trees get the same checkpoints of new keys, spread evenly over the key space.
 
 use serde::Serialize;
 use testudo::Result;
@@ -21,7 +21,7 @@ use crate::report::{
 const RECORD_BYTES: u64 = 124;
 const NAMES: [&str; 3] = ["turtle", "splinter", "leveled"];
 
-/// Of one kind of tree at one size.
+/// Result of one kind of tree at one size.
 #[derive(Clone, Debug, Serialize)]
 struct Point {
     tree: &'static str,
@@ -29,7 +29,7 @@ struct Point {
     flush_bytes: u64,
     user_bytes: u64,
     write_amplification: f64,
-    /// Sorted sequences that a scan has to merge, if every node on its way had as many tiers as the one with
+    /// Sorted sequences that a scan has to merge, if every node on the path had as many tiers as the one with
     /// the most.
     sources: u64,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let base: u64 = experiment.scaled(20_000, 20_000_000, 100_000_000);
     let flush_bytes: u64 = experiment.scaled(256 << 10, 16 << 20, 16 << 20);
     let leaf_bytes: u64 = experiment.scaled(32 << 10, 2 << 20, 2 << 20);
-    let head = ["tree", "records", "data", "written / user bytes", "sources of a scan, at most"];
+    let head = ["tree", "records", "data", "written / user bytes", "max. sources of a scan"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let mut points: Vec<[Point; NAMES.len()]> = Vec::new();
     for times in [1, 10, 100] {
@@ -62,7 +62,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         Line { name: NAMES[tree].to_owned(), points: places }
     };
     let chart = LineChart {
-        title: format!("Bytes written against the size, checkpoints of {}", human_bytes(flush_bytes)),
+        title: format!("Bytes written against data size, checkpoints of {}", human_bytes(flush_bytes)),
         x_name: "records".to_owned(),
         y_name: "bytes written / user bytes".to_owned(),
         x_doubles: true,
@@ -91,7 +91,7 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
             overwrite_percent: 0,
             is_pressed: false,
         });
-        // Of every node on the way to a leaf, and the leaf.
+        // The tiers of every node on the path to a leaf, and the leaf.
         let node_levels = costs.written_by_level.len().saturating_sub(1);
         let sources = u64_of(node_levels * costs.max_tiers) + 1;
         point(tree, incoming_bytes, costs.write_amplification(), sources)
@@ -114,7 +114,7 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
 fn remark(points: &[Point; NAMES.len()]) -> String {
     let [turtle, splinter, leveled] = points;
     format!(
-        "{} records: {} writes {} what {} writes, and {} what {} does",
+        "{} records: {} writes {} as much as {}, and {} as much as {}",
         human_count(splinter.records as f64),
         splinter.tree,
         times(leveled.write_amplification, splinter.write_amplification),

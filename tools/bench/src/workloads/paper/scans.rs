@@ -1,8 +1,8 @@
-//! Bandwidth of scans against their length (SplinterDB fig. 12): right after a load, beside a thread that
-//! updates records, and once the store has been idle for a while.
+//! Scan bandwidth against scan length (SplinterDB fig. 12): right after a load with a concurrent updating
+//! thread, and after the store has been idle for a while.
 //!
 //! **Invariants**
-//! - As many threads scan in both cases; updates come from one more.
+//! - The number of scanning threads is the same in both cases; updates come from one more.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const LENGTHS: [u32; 5] = [1, 10, 100, 1_000, 10_000];
 const CASES: [&str; 2] = ["under load", "after idling"];
 const RECORD_BYTES: f64 = 124.0;
 
-/// Of one tree in one case, and so on for all lengths, cases and trees.
+/// Rates by case, length and tree.
 type Rates = [[[f64; TREES.len()]; LENGTHS.len()]; CASES.len()];
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
@@ -50,14 +50,14 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             .map(|(length, rates)| format!("{:.2} at length {length}", quotient(rates[1], rates[0])));
         let ratios: Vec<_> = ratios.collect();
         findings.remarks.push(format!(
-            "{case}, {} in parts of what {} scans: {}",
+            "{case}, scan rate of {} relative to {}: {}",
             TREES[1],
             TREES[0],
             ratios.join(", ")
         ));
         let chart = LineChart {
-            title: format!("Bandwidth of scans {case}"),
-            x_name: "records of a scan".to_owned(),
+            title: format!("Scan bandwidth {case}"),
+            x_name: "records per scan".to_owned(),
             y_name: "MB/s".to_owned(),
             x_doubles: true,
             lines: lines(&LENGTHS.map(f64::from), rates, |rate| rate * RECORD_BYTES / 1e6),
@@ -67,8 +67,8 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     Ok(findings)
 }
 
-/// One store: a load, scans of all lengths at once, and again after it was idle. Gives the number of wrong
-/// answers.
+/// Measures one store: a load, scans of all lengths right after it, and again after the store was idle.
+/// Returns the number of wrong answers.
 fn measure(experiment: &mut Experiment<'_>, tree: usize, rates: &mut Rates) -> Result<u64> {
     let of_case: [Vec<YcsbArgs>; CASES.len()] =
         [flags_of(experiment, tree, true)?, flags_of(experiment, tree, false)?];
@@ -96,7 +96,7 @@ fn measure(experiment: &mut Experiment<'_>, tree: usize, rates: &mut Rates) -> R
     Ok(wrong_answers)
 }
 
-/// For each length.
+/// Returns the flags for each length.
 fn flags_of(experiment: &Experiment<'_>, tree: usize, under_load: bool) -> Result<Vec<YcsbArgs>> {
     let records: u64 = experiment.scaled(2_000, 500_000, 10_000_000);
     let mut flags = experiment.flags()?;
@@ -112,7 +112,7 @@ fn flags_of(experiment: &Experiment<'_>, tree: usize, under_load: bool) -> Resul
     Ok(LENGTHS.into_iter().map(of_length).collect())
 }
 
-/// Updates read nothing, so all that was read was scanned.
+/// Updates do not read, so all bytes read are from scans.
 fn records_per_second(report: &Report) -> f64 {
     quotient(report.user_bytes_read as f64 / RECORD_BYTES, report.seconds)
 }

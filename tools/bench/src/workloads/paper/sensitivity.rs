@@ -1,8 +1,8 @@
-//! Throughput of each workload against the share of memory for writing, with the same memory in all (TurtleKV
-//! fig. 9a–d): writes gain from a large χ, point queries from what is left for caches.
+//! Throughput of each workload against the write share, at constant total memory (TurtleKV fig. 9a–d):
+//! writes benefit from a large χ, point queries from the remaining cache.
 //!
 //! **Invariants**
-//! - Settings are run in two rounds of opposite order, and a point is the mean of its two runs.
+//! - Settings run in two rounds of opposite order, and a point is the mean of its two runs.
 
 use testudo::Result;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let records: u64 = experiment.scaled(5_000, 300_000, 10_000_000);
     let data_bytes = records * 124;
     let mut findings = Findings { table: vec![head()], ..Findings::default() };
-    // A third of the data, then about all of it, as in the paper.
+    // A third of the data, then all of it, as in the paper.
     for memory in [data_bytes / 3, data_bytes] {
         let memory = memory.max(4 << 20);
         let mut rates = vec![[0.0; WORKLOADS.len()]; SHARES.len()];
@@ -73,12 +73,12 @@ fn head() -> Vec<String> {
     head
 }
 
-/// Which share was best, and what the worst costs.
+/// Formats the best share, and the rate of the worst.
 fn remark(memory: u64, workload: Workload, rates: &[f64]) -> String {
     let best = (0..rates.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b])).unwrap_or(0);
     let worst = rates.iter().copied().fold(f64::MAX, f64::min);
     format!(
-        "{}, {}: best at a share of {:.2}; the worst share gives {:.0} % of it",
+        "{}, {}: best at a share of {:.2}; the worst share has {:.0} % of its rate",
         human_bytes(memory),
         workload.name(),
         SHARES[best],
@@ -93,9 +93,9 @@ fn chart(memory: u64, rates: &[[f64; WORKLOADS.len()]]) -> LineChart {
         Line { name: workload.name(), points }
     };
     LineChart {
-        title: format!("Throughput against the write share, {} for all", human_bytes(memory)),
+        title: format!("Throughput against the write share, {} in total", human_bytes(memory)),
         x_name: "share of memory for write buffers".to_owned(),
-        y_name: "of the best".to_owned(),
+        y_name: "relative to the best".to_owned(),
         x_doubles: false,
         lines: WORKLOADS.iter().enumerate().map(line).collect(),
     }

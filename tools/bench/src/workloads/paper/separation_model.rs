@@ -1,17 +1,17 @@
-//! What it saves to keep values outside, by the thesis' model and by the counters of two stores (Parallax
+//! I/O saved by keeping values outside, by the thesis' model and by the counters of two stores (Parallax
 //! eq. 2.4, fig. 2.1a).
 //!
 //! The model: `l` levels on the device, each `f` times as large as the one before, and the first one `f`
-//! times as large as what comes out of memory. Until all data are in the last level, `l - 1 + f l` bytes are
-//! read and written for each byte of users (eq. 2.2). If the values are in a log, that is so for the part `p`
-//! of the bytes that are keys, and everything is written once to the log (eq. 2.3).
+//! times as large as a flush. Until all data are in the last level, `l - 1 + f l` bytes are read and written
+//! per user byte (eq. 2.2). If the values are in a log, this holds for the share `p` of the bytes that are
+//! keys, and everything is written once to the log (eq. 2.3).
 //!
-//! Levels and growth are those that a store has: `l` is read from it, and `f` follows from how many times its
-//! data are as large as what a flush brings.
+//! Levels and growth are those of a store: `l` is read from it, and `f` follows from the ratio of its data to
+//! the size of a flush.
 //!
 //! **Invariants**
-//! - The write-ahead log is not counted, in either: the model has none.
-//! - Data come at a rate that merges are meant to keep up with: what comes faster is merged less often.
+//! - The write-ahead log is not counted in either: the model has none.
+//! - The insert rate is one that merges are meant to sustain: faster inserts would be merged less often.
 
 use serde::Serialize;
 use testudo::{Placement, Result};
@@ -31,33 +31,33 @@ use crate::{
 };
 
 const KEY_BYTES: u64 = 24;
-/// Of values. The first are the shortest that a placement puts outside.
+/// Value sizes. The first is the shortest that a placement puts outside.
 const VALUE_BYTES: [u64; 6] = [32, 96, 216, 456, 1_176, 2_376];
-/// Inline, then outside.
+/// Placements: inline, then outside.
 const WAYS: [&str; 2] = ["inline", "separate"];
 const MEMORY_MIN: u64 = 4 << 20;
-/// So much of the memory is for write buffers, in all stores, so that flushes are alike.
+/// Write-buffer share of the memory in all stores, so that flushes are alike.
 const WRITE_SHARE: f64 = 0.4;
 
-/// A load of one store.
+/// Result of loading one store.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Point {
     value_bytes: u64,
-    /// Bytes of keys in those of keys and values.
+    /// Share of key bytes in the bytes of keys and values.
     p: f64,
-    /// What the tree has of these bytes, references included.
+    /// Bytes in the tree relative to these bytes, references included.
     in_tree: f64,
-    /// Of what the tree has, the part that has come to its last level.
+    /// Share of the tree's bytes in its last level.
     at_bottom: f64,
     levels: u64,
     flushes: u64,
     growth: f64,
-    /// Bytes read and written for each byte of users, without the write-ahead log.
+    /// Bytes read and written per user byte, without the write-ahead log.
     model: f64,
     measured: f64,
 }
 
-/// `l - 1 + f l`: what is read and written of each byte that levels have.
+/// Returns `l - 1 + f l`: the bytes read and written per byte in the levels.
 fn level_io(levels: f64, growth: f64) -> f64 {
     levels - 1.0 + growth * levels
 }
@@ -81,8 +81,8 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     findings.remarks.push(remark(&model, &measured));
     let line = |name: &str, points| Line { name: name.to_owned(), points };
     let chart = LineChart {
-        title: "What separation saves of what is read and written".to_owned(),
-        x_name: "p: bytes of keys in those of keys and values".to_owned(),
+        title: "I/O saved by separation".to_owned(),
+        x_name: "p: share of key bytes in keys and values".to_owned(),
         y_name: "inline / separate".to_owned(),
         x_doubles: true,
         lines: vec![line("model", model), line("measured", measured)],
@@ -191,13 +191,13 @@ fn row([inline, separate]: &[Point; 2]) -> Vec<String> {
     ]
 }
 
-/// Whether what is measured follows p as the model does, and how far it is from it.
+/// Formats whether the measurement follows p as the model does, and how far it is from the model.
 fn remark(model: &[(f64, f64)], measured: &[(f64, f64)]) -> String {
     let rises = measured.is_sorted_by(|(_, more_keys), (_, fewer_keys)| more_keys <= fewer_keys);
     let parts = model.iter().zip(measured).map(|((_, model), (_, measured))| quotient(*measured, *model));
     let (low, high) = parts.fold((f64::MAX, 0.0), |(low, high), part| (part.min(low), part.max(high)));
     format!(
-        "the smaller p, the more is saved{}; {low:.2} to {high:.2} times what the model says",
+        "the smaller p, the more is saved{}; {low:.2} to {high:.2} times the model",
         if rises { "" } else { ", but not always" },
     )
 }

@@ -1,9 +1,9 @@
 //! Throughput and write amplification of loads against the share of inserts in key order (SplinterDB fig. 9):
-//! from random to sequential both should get better step by step, and what the tree writes approach the
-//! user's bytes once.
+//! from random to sequential both should improve step by step, and the tree's writes approach one write per
+//! user byte.
 //!
 //! **Invariants**
-//! - The log's bytes are not counted; what a load left in memory is flushed and counted.
+//! - The log's bytes are not counted; data that a load leaves in memory is flushed and counted.
 
 use testudo::Result;
 
@@ -17,11 +17,11 @@ use crate::{
     report::{Report, line_chart::LineChart, size::human_count},
 };
 
-/// In key order, of a hundred inserts.
+/// Percentages of inserts in key order.
 const SHARES: [u8; 7] = [0, 25, 50, 75, 90, 99, 100];
 const FEW_SHARES: [u8; 3] = [0, 50, 100];
 
-/// The mean of the rounds.
+/// Mean over the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Point {
     rate: f64,
@@ -55,7 +55,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     findings.remarks = (0..TREES.len()).map(|tree| remark(tree, &points)).collect();
     let (first, last) = (points[0], points[shares.len() - 1]);
     findings.remarks.push(format!(
-        "{} beside {}: {} the inserts if all are random, {} if all are in order; {} and {} the bytes written",
+        "{} relative to {}: {} the inserts if all random, {} if all in order; {} and {} the bytes written",
         TREES[1],
         TREES[0],
         times(first[0].rate, first[1].rate),
@@ -98,7 +98,7 @@ fn head() -> Vec<String> {
     std::iter::once("% in order".to_owned()).chain(TREES.iter().flat_map(of_tree)).collect()
 }
 
-/// From one end to the other, and whether it goes there step by step.
+/// Formats the change from random to sequential, and the worst step in between.
 fn remark(tree: usize, points: &[[Point; TREES.len()]]) -> String {
     let of_tree = || points.iter().map(|points| points[tree]);
     let steps = || of_tree().zip(of_tree().skip(1));
@@ -106,8 +106,8 @@ fn remark(tree: usize, points: &[[Point; TREES.len()]]) -> String {
     let highest = steps().map(|(from, to)| to.amplification - from.amplification).fold(f64::MIN, f64::max);
     let (first, last) = (points[0][tree], points[points.len() - 1][tree]);
     format!(
-        "{}: from random to in order {} the inserts, and {:.2} to {:.2} bytes written for each of the user; \
-         from one share to the \
+        "{}: from random to in order {} the inserts, and {:.2} to {:.2} bytes written per user byte; from \
+         one share to the \
          next at worst {lowest:.2} times the inserts and {highest:+.2} bytes",
         TREES[tree],
         times(first.rate, last.rate),

@@ -1,8 +1,8 @@
-//! How large a store is beside updates, over time (LSbM fig. 16) and on average (fig. 17): what compaction
-//! buffers take beside what leveled trees do.
+//! Store size under updates, over time (LSbM fig. 16) and on average (fig. 17): the space of compaction
+//! buffers relative to leveled trees.
 //!
 //! **Invariants**
-//! - Sizes are bytes of the data file that are not free, the most in each second: free space is used again.
+//! - Sizes are the allocated bytes of the data file, the maximum in each second: free space is reused.
 
 use testudo::Result;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
-    let head = ["tree", "reads", "average size", "of that of leveled, %", "largest"];
+    let head = ["tree", "reads", "average size", "% of leveled", "largest"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let updates_beside = experiment.scaled(1_000, 16_000, 16_000);
     let [leveled, _, lsbm] = WAYS;
@@ -51,7 +51,7 @@ fn average_size(report: &Report) -> f64 {
     quotient(sizes.iter().map(|bytes| *bytes as f64).sum(), sizes.len() as f64)
 }
 
-/// `plain`: the average size of a leveled tree.
+/// Returns a table row; `plain` is the average size of a leveled tree.
 fn row([tree, reads]: [&str; 2], report: &Report, plain: f64) -> Vec<String> {
     let (average, largest) = (average_size(report), report.live_bytes_by_second.iter().copied().max());
     vec![

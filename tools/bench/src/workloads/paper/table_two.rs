@@ -1,9 +1,9 @@
-//! The asymptotic costs of the TurtleTree against what the counters say (TurtleKV table 2): writes by half
-//! of `log2(N / χ)` (see `write_memory.rs`), point queries by one page read, scans by one page read and
-//! one more for each page of records.
+//! The asymptotic costs of the TurtleTree against the counters (TurtleKV table 2): half of `log2(N / χ)`
+//! writes per record (see `write_memory.rs`), one page read per point query, and per scan one page read plus
+//! one for each page of records.
 //!
 //! **Invariants**
-//! - Queries are uniform and the memory small, so that nearly every page of records comes from the device.
+//! - Queries are uniform and the memory is small, so almost every page of records comes from the device.
 
 use testudo::Result;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Distribution, Workload, report::size::quotient};
 
-/// Records of 124 bytes in a page, about.
+/// Approximate number of records of 124 bytes per page.
 const RECORDS_IN_PAGE: f64 = 30.0;
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {

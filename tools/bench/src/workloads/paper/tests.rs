@@ -4,7 +4,7 @@ use super::*;
 use crate::Scale;
 
 #[test]
-fn names_are_matched_whole_by_start_or_all() {
+fn names_match_whole_by_prefix_or_all() {
     assert!(matches("all", "turtle-latency") && matches("turtle-*", "turtle-latency"));
     assert!(matches("turtle-latency", "turtle-latency"));
     assert!(!matches("turtle", "turtle-latency") && !matches("splinter-*", "turtle-latency"));
@@ -38,24 +38,24 @@ fn run_all(start: &str, charts: &[&str]) {
 }
 
 #[test]
-fn every_turtle_experiment_runs_to_its_end_and_draws_what_it_found() {
+fn turtle_experiments_complete_and_write_charts() {
     run_all("turtle-", &["turtle-write-memory", "turtle-memory-writes", "turtle-memory-held"]);
 }
 
 #[test]
-fn every_splinter_experiment_runs_to_its_end_and_draws_what_it_found() {
+fn splinter_experiments_complete_and_write_charts() {
     run_all("splinter-", &["splinter-sequential-rate", "splinter-policies", "splinter-scans-after-idling"]);
 }
 
 #[test]
-fn every_lsbm_experiment_runs_to_its_end_and_draws_what_it_found() {
+fn lsbm_experiments_complete_and_write_charts() {
     let charts = ["lsbm-hits-1000", "lsbm-rate-1000", "lsbm-zipf-hits-1000", "lsbm-scans-1000"];
     run_all("lsbm-", &charts);
     run_all("lsbm-s", &["lsbm-size", "lsbm-summary"]);
 }
 
 #[test]
-fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
+fn treeline_experiments_complete_and_write_charts() {
     let charts = [
         "treeline-factors",
         "treeline-scans-64",
@@ -69,7 +69,7 @@ fn every_treeline_experiment_runs_to_its_end_and_draws_what_it_found() {
 }
 
 #[test]
-fn every_parallax_experiment_runs_to_its_end_and_draws_what_it_found() {
+fn parallax_experiments_complete_and_write_charts() {
     let charts = [
         "parallax-mixes-load-io",
         "parallax-mixes-a-rate",
@@ -83,7 +83,7 @@ fn every_parallax_experiment_runs_to_its_end_and_draws_what_it_found() {
 }
 
 #[test]
-fn an_unknown_name_is_refused_with_the_known_ones() {
+fn unknown_name_error_lists_the_experiments() {
     let mut args = arguments();
     args.name = "fig1".into();
     let error = run(&args, &Context::new(Arc::new(AtomicBool::new(false)))).unwrap_err();

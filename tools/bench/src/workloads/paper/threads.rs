@@ -1,7 +1,7 @@
 //! Throughput against client threads (SplinterDB fig. 10, 11): reads of workload C, and loading.
 //!
 //! **Invariants**
-//! - Beyond the cores of the machine more threads can only hide waiting for the device.
+//! - With more threads than cores, extra threads can only hide device latency.
 
 use testudo::Result;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let records: u64 = experiment.scaled(2_000, 400_000, 10_000_000);
     let threads: &[u16] = experiment.scaled(&FEW_THREADS, &THREADS, &THREADS);
     let mut findings = Findings { table: vec![head()], ..Findings::default() };
-    // Of each setting and tree: one rate for each workload.
+    // By setting and tree: one rate per workload.
     let mut rates = vec![[[0.0; WORKLOADS.len()]; TREES.len()]; threads.len()];
     for (setting, tree) in rounds(threads.len()) {
         let mut flags = experiment.flags()?;

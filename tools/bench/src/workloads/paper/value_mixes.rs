@@ -1,11 +1,11 @@
-//! What it costs to keep values with their keys, outside, or by their size (Parallax fig. 1.1, 5.1 and 5.2):
-//! loads and workload A for six mixes of lengths, and all of YCSB for the mix in which short values are most.
+//! Cost of value placement: inline, separate, or by size (Parallax fig. 1.1, 5.1 and 5.2). Loads and workload
+//! A for six mixes of lengths, and all of YCSB for the mix of mostly short values.
 //!
-//! Values shorter than a reference are never put outside. So the mix of short values alone is the same for
-//! all placements, and what the thesis shows in fig. 1.1 for pairs of 33 bytes cannot come about.
+//! Values shorter than a reference are never put outside. So the mix of only short values is the same for all
+//! placements, and the thesis' fig. 1.1 for pairs of 33 bytes cannot be reproduced.
 //!
 //! **Invariants**
-//! - Stores that are compared run one right after the other. Rates are of one run each; what counts is bytes.
+//! - Compared stores run right after each other. Rates are from single runs; the metric is bytes.
 
 use testudo::{Placement, Result};
 
@@ -22,7 +22,7 @@ const SHORT: [Workload; 2] = [Workload::Load, Workload::A];
 const ALL: [Workload; 7] =
     [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::D, Workload::E, Workload::F];
 
-/// The first three are compared with each other, then the last two.
+/// Returns the configurations; the first three are compared with each other, then the last two.
 fn ways() -> [Way; 5] {
     let way = |name, tree, placement| Way { name, tree, placement };
     [
@@ -34,7 +34,7 @@ fn ways() -> [Way; 5] {
     ]
 }
 
-/// Of each step of a store, and of each workload after those.
+/// Costs of each step of a store, and of each further workload.
 type OfWay = Vec<Cost>;
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
@@ -67,7 +67,7 @@ fn remarks(mix: &str, of_mix: &[OfWay]) -> Vec<String> {
     [leveled, turtle].map(|remark| format!("{mix}, {remark}")).to_vec()
 }
 
-/// Fig. 5.2: one step by mixes.
+/// Returns the charts of fig. 5.2: one step by mix.
 fn charts_of_mixes((at, step): (usize, &str), costs: &[Vec<OfWay>]) -> [(String, LineChart); 3] {
     let of_way = |(index, way): (usize, Way)| {
         (way.name, costs.iter().filter_map(|of_mix| of_mix.get(index)?.get(at)).collect())
@@ -76,18 +76,18 @@ fn charts_of_mixes((at, step): (usize, &str), costs: &[Vec<OfWay>]) -> [(String,
     charts_of_step("parallax-mixes", (step, &MIXES.map(|(name, _)| name)), &lines)
 }
 
-/// Fig. 5.1: one mix by workloads.
+/// Returns the charts of fig. 5.1: one mix by workload.
 fn charts_of_workloads(mix: &str, of_mix: &[OfWay]) -> [(String, LineChart); 3] {
     let names = ALL.map(Workload::name);
     let places: Vec<&str> = names.iter().map(String::as_str).collect();
     SHOWN.map(|shown| {
-        // Both steps together are no workload.
+        // Both steps together are not a workload.
         let single = |costs: &OfWay| {
             let costs = costs.iter().enumerate().filter(|(at, _)| at + 1 != STEPS.len());
             costs.map(|(_, cost)| (shown.value)(cost)).collect()
         };
         let lines = ways().into_iter().zip(of_mix).map(|(way, costs)| (way.name, single(costs))).collect();
-        let title = format!("{} of {mix}, by workloads", shown.title);
+        let title = format!("{} of {mix}, by workload", shown.title);
         let file = format!("parallax-mixes-{}-{}", mix.to_lowercase(), shown.file);
         (file, chart(title, &places, shown.unit, lines))
     })

@@ -1,14 +1,13 @@
 //! Write amplification against the checkpoint distance χ, for data sets of three sizes (TurtleKV fig. 3c and
 //! 9e).
 //!
-//! The paper counts a merge for each doubling between χ and the size of the data. A carry goes through all
-//! tiers that it fills at once, as in a binary counter, so a record takes part in about every second one:
-//! each doubling of χ saves half a unit, and the lines of all sizes have the same slope. Averaged over a
-//! load that begins empty, a record is expected to be written `1 + (log2(N / χ) - 1 / ln 2) / 2` times by
-//! the tree.
+//! The paper counts a merge per doubling between χ and the data size. As in a binary counter, a carry passes
+//! through all tiers that it fills at once, so a record takes part in about every second merge: each doubling
+//! of χ saves half a unit, and the lines of all sizes have the same slope. Averaged over a load into an
+//! empty store, the tree is expected to write a record `1 + (log2(N / χ) - 1 / ln 2) / 2` times.
 //!
 //! **Invariants**
-//! - The log's bytes are not counted; what the load left in memory is flushed and counted.
+//! - The log's bytes are not counted; data that the load leaves in memory is flushed and counted.
 
 use testudo::Result;
 
@@ -25,9 +24,9 @@ use crate::{
     },
 };
 
-/// Settings of one line: χ from one leaf to 64 leaves.
+/// Doublings of χ in one line: from one leaf to 64 leaves.
 const DOUBLINGS: u32 = 6;
-/// The write share of these runs; the rest of the budget follows χ, the load does not need it.
+/// Write share of these runs; the budget follows from χ, and the load does not need the rest.
 const WRITE_SHARE: f64 = 0.45;
 
 /// One load.
@@ -76,7 +75,7 @@ fn load(experiment: &mut Experiment<'_>, records: u64, leaf_bytes: u64, chi: u64
     flags.records = Some(records);
     flags.store.leaf_bytes = Some(leaf_bytes);
     flags.store.write_share = Some(WRITE_SHARE);
-    // Half of the write buffers' share is χ.
+    // χ is half of the write buffers' share.
     flags.store.memory = floor(chi as f64 * 2.0 / WRITE_SHARE).max(1 << 20);
     let setting = format!("records={records} leaf={leaf_bytes} chi={chi}");
     let reports = experiment.measure(&setting, &flags)?;
@@ -90,7 +89,7 @@ fn point_of(report: &Report) -> Point {
     Point { chi: chi / f64::from(1 << 20), measured, model: writes_of_a_record(user, chi) }
 }
 
-/// How often a record is written by the tree during a load of so many bytes, by the cost model.
+/// Returns how often the tree writes a record during a load of `loaded` bytes, by the cost model.
 pub(super) fn writes_of_a_record(loaded: f64, chi: f64) -> f64 {
     1.0 + ((quotient(loaded, chi).log2() - std::f64::consts::LOG2_E) / 2.0).max(0.0)
 }
@@ -117,7 +116,7 @@ fn row(report: &Report, point: &Point) -> Vec<String> {
     ]
 }
 
-/// The slope by least squares, and how far the model is off.
+/// Formats the slope by least squares, and the error of the model.
 fn remark(name: &str, points: &[Point]) -> String {
     let count = points.len() as f64;
     let mean = |of: fn(&Point) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -126,7 +125,7 @@ fn remark(name: &str, points: &[Point]) -> String {
     let variance: f64 = points.iter().map(|p| (p.chi.log2() - mean_x).powi(2)).sum();
     let error = points.iter().map(|p| (p.measured / p.model - 1.0).abs()).fold(0.0, f64::max);
     format!(
-        "{name}: {:.2} units for each doubling of χ; the model is off by at most {:.0} %",
+        "{name}: {:.2} units per doubling of χ; the model is off by at most {:.0} %",
         quotient(covariance, variance.max(0.0)),
         error * 100.0
     )

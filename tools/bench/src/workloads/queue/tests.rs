@@ -12,7 +12,7 @@ struct Line {
 }
 
 #[test]
-fn every_pattern_gives_right_answers_on_every_tree() {
+fn every_pattern_is_correct_on_every_tree() {
     let temporary = std::env::temp_dir();
     for tree in ["turtle", "splinter", "leveled", "lsbm", "treeline", "parallax"] {
         let line = ["bench", "queue", "--smoke", "--memory", "16MiB", "--tree", tree, "--tmp"];

@@ -2,17 +2,17 @@
 //! bare block numbers of 4 bytes; all big-endian. A block is a key of 8 bytes, big-endian as well.
 //!
 //! **Invariants**
-//! - Every operation is a batch of its own.
+//! - Every operation is a separate batch.
 
 use testudo::{Error, Result};
 
 use super::trace::{Bytes, Operation, read_record};
 
 const REQUEST_BYTES: usize = 21;
-/// Size of a block where the trace does not tell.
+/// Size of a block where the trace does not state it.
 const ACCESS_BYTES: u64 = 4096;
 
-/// A trace being read.
+/// An open trace.
 pub(crate) struct BlockTrace {
     bytes: Bytes,
     name: String,
@@ -21,7 +21,7 @@ pub(crate) struct BlockTrace {
 }
 
 impl BlockTrace {
-    /// Reads requests from `bytes`, which errors call `name`.
+    /// Reads requests from `bytes`; error messages use `name`.
     pub(crate) fn requests(bytes: Bytes, name: String) -> Self {
         Self { bytes, name, has_requests: true, records: 0 }
     }
@@ -31,7 +31,7 @@ impl BlockTrace {
         Self { bytes, name, has_requests: false, records: 0 }
     }
 
-    /// Appends the next operation to `batch`; `false` at the end.
+    /// Appends the next operation to `batch`; returns `false` at the end.
     pub(crate) fn next_batch(&mut self, batch: &mut Vec<Operation>) -> Result<bool> {
         let operation = if self.has_requests { self.next_request()? } else { self.next_access()? };
         let found = operation.is_some();

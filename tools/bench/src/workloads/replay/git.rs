@@ -1,8 +1,8 @@
 //! Histories of source trees: `B <time> <operations>` begins a batch, `P <bytes> <key>` puts, `D <key>`
-//! deletes. A key is the rest of its line, whatever bytes that has.
+//! deletes. A key is the rest of its line, with arbitrary bytes.
 //!
 //! **Invariants**
-//! - A batch is given whole or not at all: one that the file cuts short is an error.
+//! - A batch is returned whole or not at all: a truncated batch is an error.
 
 use std::io::BufRead;
 
@@ -10,7 +10,7 @@ use testudo::{Error, Result};
 
 use super::trace::{Bytes, Operation};
 
-/// A history being read.
+/// An open history.
 pub(crate) struct GitTrace {
     bytes: Bytes,
     name: String,
@@ -19,22 +19,22 @@ pub(crate) struct GitTrace {
 }
 
 impl GitTrace {
-    /// Reads `bytes`, which errors call `name`.
+    /// Reads `bytes`; error messages use `name`.
     pub(crate) fn new(bytes: Bytes, name: String) -> Self {
         Self { bytes, name, line: Vec::new(), line_number: 0 }
     }
 
-    /// Appends the next batch to `batch`; `false` at the end.
+    /// Appends the next batch to `batch`; returns `false` at the end.
     pub(crate) fn next_batch(&mut self, batch: &mut Vec<Operation>) -> Result<bool> {
         if !self.read_line()? {
             return Ok(false);
         }
         let Some(count) = parse_head(&self.line) else {
-            return Err(self.damaged("a batch begins with B, a time and a number"));
+            return Err(self.damaged("a batch must begin with B, a time and a count"));
         };
         for _ in 0..count {
             if !self.read_line()? {
-                return Err(self.damaged("the last batch is cut short"));
+                return Err(self.damaged("the last batch is truncated"));
             }
             match parse_operation(&self.line) {
                 Some(operation) => batch.push(operation),
@@ -61,7 +61,7 @@ impl GitTrace {
     }
 }
 
-/// Number of operations of a batch.
+/// Parses the number of operations of a batch.
 fn parse_head(line: &[u8]) -> Option<u64> {
     let mut words = std::str::from_utf8(line).ok()?.strip_prefix("B ")?.split(' ');
     let _time: i64 = words.next()?.parse().ok()?;

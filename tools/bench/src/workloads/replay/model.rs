@@ -1,8 +1,9 @@
-//! What the store must hold: for each live key the operation that wrote it and the length, nothing more; the
-//! bytes follow from these.
+//! Expected state of the store: for each live key, the operation that wrote it and the value length. The
+//! value is derived from these.
 //!
 //! **Invariants**
-//! - A value depends on its key and the number of the operation that wrote it, so no stale value passes.
+//! - A value depends on its key and on the number of the operation that wrote it, so stale values are
+//!   detected.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Bound};
 
@@ -27,7 +28,7 @@ pub(crate) struct Model {
     live_bytes: u64,
 }
 
-/// Fills `value` with what operation `operation` writes under `key`.
+/// Fills `value` with the value that `operation` writes under `key`.
 pub(crate) fn write_value(key: &[u8], operation: u64, value: &mut [u8]) {
     values::fill(seed_of(key, operation), value);
 }
@@ -57,29 +58,29 @@ impl Model {
         self.live.contains_key(key)
     }
 
-    /// Live keys.
+    /// Returns the number of live keys.
     pub(crate) fn len(&self) -> usize {
         self.live.len()
     }
 
-    /// Bytes of live keys and values.
+    /// Returns the bytes of live keys and values.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// Judges what a read of `key` gave.
+    /// Judges the result of a read of `key`.
     pub(crate) fn judge(&self, key: &[u8], found: Option<&[u8]>) -> Verdict {
         match (self.live.get(key), found) {
             (None, None) => Ok(()),
             (Some(written), Some(value)) => judge_value(key, *written, value),
             (None, Some(_)) => {
-                Err(format!("{} was deleted or never written but is there", key.escape_ascii()))
+                Err(format!("{} was deleted or never written but is present", key.escape_ascii()))
             }
             (Some(_), None) => Err(format!("{} is missing", key.escape_ascii())),
         }
     }
 
-    /// Compares everything in `keyspace` with the model, forwards and backwards.
+    /// Compares everything in `keyspace` with the model, forward and backward.
     pub(crate) fn compare(&self, keyspace: &Keyspace, complaints: &Complaints) -> Result<()> {
         let pair = |entry: Result<testudo::Entry>| -> Result<_> {
             let entry = entry?;
@@ -90,7 +91,7 @@ impl Model {
         self.compare_ranges(keyspace, complaints)
     }
 
-    /// A few ranges that begin and end at keys of the model.
+    /// Compares a few ranges that begin and end at keys of the model.
     fn compare_ranges(&self, keyspace: &Keyspace, complaints: &Complaints) -> Result<()> {
         let step = (self.live.len() / 16).max(1);
         let bounds: Vec<&Vec<u8>> = self.live.keys().step_by(step).collect();
@@ -110,7 +111,7 @@ impl Model {
     }
 }
 
-/// Merges what is there with what should be; `comes_before` is the order of both.
+/// Merges the found with the expected entries; `comes_before` is the order of both.
 fn compare<'a, V: AsRef<[u8]>>(
     mut found: impl Iterator<Item = Result<(Vec<u8>, V)>>,
     expected: impl Iterator<Item = (&'a Vec<u8>, &'a Written)>,
@@ -118,8 +119,8 @@ fn compare<'a, V: AsRef<[u8]>>(
     complaints: &Complaints,
 ) -> Result<()> {
     let extra =
-        |key: &[u8]| complaints.add(&format!("a scan gave {}, which is not live", key.escape_ascii()));
-    let missing = |key: &[u8]| complaints.add(&format!("a scan left out {}", key.escape_ascii()));
+        |key: &[u8]| complaints.add(&format!("a scan returned {}, which is not live", key.escape_ascii()));
+    let missing = |key: &[u8]| complaints.add(&format!("a scan omitted {}", key.escape_ascii()));
     let mut entry = found.next().transpose()?;
     for (key, written) in expected {
         while let Some((early, _)) = entry.as_ref().filter(|(early, _)| comes_before(early.cmp(key))) {

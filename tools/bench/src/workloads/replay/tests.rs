@@ -41,7 +41,7 @@ fn replayed(args: &ReplayArgs) -> serde_json::Value {
 }
 
 #[test]
-fn a_history_of_batches_ends_as_the_model_says() {
+fn replayed_batches_match_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("history.txt");
     let mut random = SplitMix::new(5);
@@ -67,7 +67,7 @@ fn a_history_of_batches_ends_as_the_model_says() {
 }
 
 #[test]
-fn blocks_are_written_and_read() {
+fn block_trace_is_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("disk.bin");
     let mut random = SplitMix::new(6);
@@ -85,7 +85,7 @@ fn blocks_are_written_and_read() {
 }
 
 #[test]
-fn bare_accesses_fill_what_is_absent() {
+fn accesses_fill_absent_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("blocks.u32");
     let mut random = SplitMix::new(7);
@@ -96,7 +96,7 @@ fn bare_accesses_fill_what_is_absent() {
 }
 
 #[test]
-fn a_damaged_trace_is_an_error_that_names_the_place() {
+fn damaged_trace_error_names_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("history.txt");
     std::fs::write(&file, "B 1 1\nP 3 x\nB 1 1\noops\n").unwrap();
@@ -106,7 +106,7 @@ fn a_damaged_trace_is_an_error_that_names_the_place() {
 }
 
 #[test]
-fn a_replay_makes_the_store_that_was_asked_for() {
+fn replay_uses_the_requested_store_options() {
     let dir = tempfile::tempdir().unwrap();
     let (file, store) = (dir.path().join("blocks.u32"), dir.path().join("store"));
     std::fs::write(&file, 7_u32.to_be_bytes()).unwrap();

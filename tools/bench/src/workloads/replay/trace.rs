@@ -1,8 +1,8 @@
-//! Traces as batches of operations, whatever the file looks like.
+//! Traces as batches of operations, independent of the file format.
 //!
 //! **Invariants**
-//! - A trace is read as a stream; only the batch at hand is in memory.
-//! - Bytes that do not fit the format are an error that names the file and the position, never a guess.
+//! - A trace is read as a stream; only the current batch is in memory.
+//! - Bytes that do not match the format are an error with file and position; there is no guessing.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use crate::args::TraceFormat;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// One operation of a trace; sizes are those of the trace, not scaled.
+/// One operation of a trace; sizes are the trace's, unscaled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Put {
@@ -32,7 +32,7 @@ pub(crate) enum Operation {
     Get {
         key: Vec<u8>,
     },
-    /// A get, and a put where the key is absent.
+    /// A get, followed by a put if the key is absent.
     Fetch {
         key: Vec<u8>,
         bytes: u64,
@@ -40,7 +40,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The key that it is about.
+    /// Returns the operation's key.
     pub(crate) fn into_key(self) -> Vec<u8> {
         match self {
             Self::Put { key, .. } | Self::Delete { key } | Self::Get { key } | Self::Fetch { key, .. } => key,
@@ -48,17 +48,17 @@ impl Operation {
     }
 }
 
-/// The bytes of a trace, decompressed.
+/// Decompressed bytes of a trace.
 pub(crate) type Bytes = Box<dyn BufRead>;
 
-/// A trace being read.
+/// An open trace.
 pub(crate) enum Trace {
     Git(git::GitTrace),
     Blocks(block::BlockTrace),
 }
 
 impl Trace {
-    /// Opens the file, in `format` or in what its name and content say.
+    /// Opens the file, in `format` or in a format detected from name and content.
     pub(crate) fn open(path: &Path, format: Option<TraceFormat>) -> Result<Self> {
         let name = path.display().to_string();
         let mut bytes = decompressed(path).map_err(|error| Error::io(name.as_str(), error))?;
@@ -77,7 +77,8 @@ impl Trace {
         })
     }
 
-    /// Puts the next batch, to be applied as one, into `batch`; `false` at the end of the trace.
+    /// Replaces `batch` with the next batch, to be applied atomically; returns `false` at the end of the
+    /// trace.
     pub(crate) fn next_batch(&mut self, batch: &mut Vec<Operation>) -> Result<bool> {
         batch.clear();
         match self {
@@ -97,7 +98,7 @@ fn decompressed(path: &Path) -> io::Result<Bytes> {
     Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
 }
 
-/// The format that a file's name, or else its first bytes, speak for.
+/// Detects the format from the file name, or else from the first bytes.
 fn detect(path: &Path, start: &[u8]) -> Option<TraceFormat> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let name = name.strip_suffix(".zst").unwrap_or(&name);
@@ -110,7 +111,7 @@ fn detect(path: &Path, start: &[u8]) -> Option<TraceFormat> {
     }
 }
 
-/// Fills `record`; `false` at the end, an error if the end comes within the record.
+/// Fills `record`; returns `false` at the end, and an error if the record is truncated.
 pub(crate) fn read_record(bytes: &mut dyn BufRead, record: &mut [u8]) -> io::Result<bool> {
     if bytes.fill_buf()?.is_empty() {
         return Ok(false);

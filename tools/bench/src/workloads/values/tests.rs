@@ -1,7 +1,7 @@
 use super::{fill, matches};
 
 #[test]
-fn every_flipped_bit_is_noticed_at_every_length() {
+fn every_bit_flip_is_detected_at_every_length() {
     for length in [0, 1, 7, 8, 9, 16, 88, 100] {
         let mut bytes = vec![0; length];
         fill(7, &mut bytes);
@@ -17,7 +17,7 @@ fn every_flipped_bit_is_noticed_at_every_length() {
 }
 
 #[test]
-fn other_seeds_give_other_bytes() {
+fn different_seeds_yield_different_bytes() {
     let mut bytes = [0; 100];
     fill(1, &mut bytes);
     assert!(!matches(2, &bytes));

@@ -1,13 +1,11 @@
-//! A backup in the middle of a workload, and at the end of the run the proof that what it restores is the
-//! same.
+//! A backup in the middle of a workload, and a check at the end of the run that its restoration is equal.
 //!
-//! The store is in full use while the backup is made. When the workload has ended, every keyspace of the
-//! snapshot of the backup's commit is read: count and hash of its records. The restored store must give the
-//! same.
+//! The store is in full use while the backup is made. After the workload, every keyspace of the snapshot at
+//! the backup's commit is read: count and hash of its records. The restored store must yield the same.
 //!
 //! **Invariants**
-//! - What was backed up and what came back are read from different stores through the same cursor.
-//! - The restored store is removed again, the backup stays.
+//! - The backed-up and the restored records are read from different stores through the same cursor.
+//! - The restored store is removed; the backup is kept.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path, time::Duration};
 
@@ -22,22 +20,21 @@ use crate::{
     subject::scratch::Scratch,
 };
 
-/// What is said of a backup that a run took and restored.
+/// Result of a backup that a run made and restored.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BackupResult {
-    /// Whether the repository is valid and every keyspace of the restored store has the records of the
-    /// snapshot.
+    /// Whether the repository is valid and every keyspace of the restored store has the snapshot's records.
     pub(crate) backup_equal: bool,
     backup_id: u64,
     /// Records in the backup.
     backup_records: u64,
     backup_bytes: u64,
-    /// Bytes that the repository did not hold yet.
+    /// Bytes that the repository did not already hold.
     backup_new_bytes: u64,
     backup_seconds: f64,
-    /// Operations of the workload that were done when the backup began.
+    /// Operations of the workload completed when the backup began.
     backup_began_at: u64,
-    /// And when it had been made.
+    /// Operations completed when the backup ended.
     backup_ended_at: u64,
     restore_seconds: f64,
 }
@@ -45,7 +42,7 @@ pub(crate) struct BackupResult {
 /// Count and hash of the records of each keyspace.
 type Contents = BTreeMap<String, (u64, u64)>;
 
-/// Takes one backup and compares what comes back.
+/// Makes one backup and compares its restoration.
 pub(crate) struct BackupCheck<'a> {
     context: &'a Context,
     repository: Repository,
@@ -54,25 +51,25 @@ pub(crate) struct BackupCheck<'a> {
 
 struct Taken {
     result: BackupResult,
-    /// Until it has been read.
+    /// Held until it has been read.
     snapshot: Option<Snapshot>,
     contents: Contents,
 }
 
 impl<'a> BackupCheck<'a> {
-    /// Backups go to `directory`.
+    /// Creates a check whose backups go to `directory`.
     pub(crate) fn new(context: &'a Context, directory: &Path) -> Self {
         let repository = Repository::at(directory).env(context.env.clone());
         Self { context, repository, taken: None }
     }
 
-    /// Whether there is a backup already.
+    /// Whether a backup was made.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// Makes the backup; `operations` tells how far the workload is. None is made if the run is stopped
-    /// meanwhile.
+    /// Makes the backup; `operations` returns the progress of the workload. No backup is kept if the run is
+    /// stopped meanwhile.
     pub(crate) fn take(&mut self, db: &Db, operations: &dyn Fn() -> u64) -> Result<()> {
         let (started, began_at) = (self.now(), operations());
         let made = self.repository.create_observed(db, &mut |_| self.stop_if_asked());
@@ -95,7 +92,7 @@ impl<'a> BackupCheck<'a> {
         Ok(())
     }
 
-    /// Reads what was backed up, and lets go of it.
+    /// Reads the backed-up records from the snapshot, and releases it.
     pub(crate) fn read_snapshot(&mut self, db: &Db) -> Result<()> {
         let Some(taken) = &mut self.taken else { return Ok(()) };
         let Some(snapshot) = taken.snapshot.take() else { return Ok(()) };
@@ -107,7 +104,7 @@ impl<'a> BackupCheck<'a> {
         Ok(())
     }
 
-    /// Restores the backup beside the store and compares; `None` if there is no backup or the run is stopped.
+    /// Restores the backup next to the store and compares; `None` without a backup or if the run is stopped.
     pub(crate) fn restore(&mut self, args: &YcsbArgs) -> Result<Option<BackupResult>> {
         let Some(Taken { mut result, contents, .. }) = self.taken.take() else { return Ok(None) };
         let started = self.now();
@@ -148,7 +145,7 @@ impl<'a> BackupCheck<'a> {
         let mut found = Contents::new();
         for name in db.keyspace_names() {
             let keyspace = db.open_keyspace(&name)?;
-            let keyspace = keyspace.ok_or_else(|| Error::invalid(format!("keyspace {name:?} is gone")))?;
+            let keyspace = keyspace.ok_or_else(|| Error::invalid(format!("keyspace {name:?} is missing")))?;
             found.insert(name, contents_of(keyspace.iter()?)?);
         }
         db.close()?;

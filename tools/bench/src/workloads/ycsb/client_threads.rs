@@ -1,8 +1,8 @@
-//! The client threads of a workload, watched until they end.
+//! The client threads of a workload, and the watching thread.
 //!
 //! **Invariants**
-//! - A backup that is due is made when half of the workload is done, by the thread that watches; it also lets
-//!   trees take turns, and takes snapshots.
+//! - The watching thread makes a due backup when half of the workload is done; it also switches trees and
+//!   takes snapshots.
 
 use std::{
     io::{IsTerminal, Write},
@@ -28,10 +28,10 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(10);
-/// While the middle of a workload is waited for.
+/// Poll interval before a backup or a switch is due.
 const SHORT_POLL: Duration = Duration::from_micros(200);
 
-/// What is done while a workload runs.
+/// Side tasks while a workload runs.
 #[derive(Default)]
 pub(crate) struct Asides<'a, 'b, 's> {
     pub(crate) space: Option<&'a mut SpaceWatch<'s>>,
@@ -40,8 +40,8 @@ pub(crate) struct Asides<'a, 'b, 's> {
     pub(crate) snapshots: Option<&'a mut HeldSnapshots<'s>>,
 }
 
-/// Runs all threads of a workload to their end, saying how far they are where someone looks, and notes their
-/// rate in `rates`. A backup is made when half is done.
+/// Runs all threads of a workload to completion, showing progress on a terminal, and records their rate in
+/// `rates`. A backup is made when half is done.
 pub(crate) fn run_threads<R: Records>(
     shared: &Shared<'_, R>,
     started: Duration,
@@ -96,7 +96,7 @@ pub(crate) fn run_threads<R: Records>(
             }
         }
         display.clear();
-        // They were done before half of it was seen.
+        // The threads finished before the halfway point was observed.
         if let Some((db, backup)) = backup {
             aside = aside.and(backup.take(db, &operations));
         }
@@ -110,7 +110,7 @@ pub(crate) fn run_threads<R: Records>(
     })
 }
 
-/// How much of the workload is done, 0 to 1.
+/// Returns the completed share of the workload, 0 to 1.
 fn share_done<R>(shared: &Shared<'_, R>, started: Duration, operations: u64) -> f64 {
     match shared.deadline {
         Some(deadline) => {
@@ -121,7 +121,7 @@ fn share_done<R>(shared: &Shared<'_, R>, started: Duration, operations: u64) -> 
     }
 }
 
-/// The line on a terminal that says how far a workload is.
+/// Progress line on a terminal.
 struct Display<'a, R> {
     shared: &'a Shared<'a, R>,
     is_terminal: bool,
@@ -134,7 +134,7 @@ impl<'a, R> Display<'a, R> {
         Self { shared, is_terminal: std::io::stderr().is_terminal(), shown_at: started, shown_operations: 0 }
     }
 
-    /// Once a second.
+    /// Updates the line, at most once per second.
     fn show(&mut self, progress: &[Progress]) {
         let now = self.shared.env.monotonic();
         let passed = now.saturating_sub(self.shown_at);

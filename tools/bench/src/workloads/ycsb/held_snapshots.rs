@@ -1,7 +1,7 @@
-//! Snapshots that are held while a workload runs, one after the other: what they cost in space and speed.
+//! Snapshots held one after the other while a workload runs, to measure their cost in space and speed.
 //!
 //! **Invariants**
-//! - At any moment of the workload there is one, and only while it is replaced a second one.
+//! - One snapshot is held at any time, and two only while one replaces the other.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testudo::{Db, Result, Snapshot};
 /// The snapshots of one workload.
 pub(crate) struct HeldSnapshots<'a> {
     db: &'a Db,
-    /// How long each is held.
+    /// How long each snapshot is held.
     time: Duration,
     held: Snapshot,
     since: Duration,
@@ -18,18 +18,18 @@ pub(crate) struct HeldSnapshots<'a> {
 }
 
 impl<'a> HeldSnapshots<'a> {
-    /// Takes the first one.
+    /// Takes the first snapshot.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub(crate) fn new(db: &'a Db, time: Duration, now: Duration) -> Result<Self> {
         Ok(Self { db, time, held: db.snapshot()?, since: now, taken: 1 })
     }
 
-    /// Takes the next one in the place of the one before if it is time to.
+    /// Replaces the snapshot if it is due.
     ///
     /// # Errors
-    /// What the store says.
+    /// Errors of the store.
     pub(crate) fn keep_up(&mut self, now: Duration) -> Result<()> {
         if now.saturating_sub(self.since) >= self.time {
             self.held = self.db.snapshot()?;
@@ -39,7 +39,7 @@ impl<'a> HeldSnapshots<'a> {
         Ok(())
     }
 
-    /// How many there were.
+    /// Returns the number of snapshots taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }

@@ -1,17 +1,17 @@
-//! The key of a record: "user" and the digits of its number, scrambled so that neighbours lie far apart.
+//! The key of a record: "user" and the digits of its number, scrambled so that consecutive numbers scatter.
 //!
 //! **Invariants**
-//! - Distinct numbers below [`KeyMaker::capacity`] have distinct keys, all of the same length.
-//! - Keys compare as their positions do, so the key space can be cut into equal parts.
+//! - Distinct numbers below [`KeyMaker::capacity`] have distinct keys of the same length.
+//! - Keys compare like their positions, so the key space can be cut into equal parts.
 
 use testudo::{Error, Result};
 use testudo_base::{MAX_KEY_BYTES, num::u64_of};
 
 const PREFIX: &[u8; 4] = b"user";
-/// Digits of the largest 64-bit number; longer keys are filled up at the end.
+/// Digits of the largest 64-bit number; longer keys are padded at the end.
 const DIGITS_MAX: usize = 20;
 const DIGITS_MIN: usize = 4;
-/// Comes after every digit.
+/// Sorts after every digit.
 const AFTER_DIGITS: u8 = b'9' + 1;
 
 /// Makes keys of one length.
@@ -24,7 +24,7 @@ pub(crate) struct KeyMaker {
 }
 
 impl KeyMaker {
-    /// Keys of `key_bytes`, in random order.
+    /// Creates a maker of keys of `key_bytes`, in random order.
     pub(crate) fn new(key_bytes: usize) -> Result<Self> {
         let shortest = PREFIX.len() + DIGITS_MIN;
         if !(shortest..=MAX_KEY_BYTES).contains(&key_bytes) {
@@ -38,12 +38,12 @@ impl KeyMaker {
         Ok(Self { key_bytes, digits, position_bits, scrambled: true })
     }
 
-    /// The same keys in the order of their numbers.
+    /// Returns a maker of the same keys in numerical order.
     pub(crate) fn in_order(self) -> Self {
         Self { scrambled: false, ..self }
     }
 
-    /// Records that can have keys of their own.
+    /// Returns the number of distinct keys.
     pub(crate) fn capacity(&self) -> u64 {
         if self.position_bits == 64 { u64::MAX } else { 1 << self.position_bits }
     }
@@ -53,13 +53,13 @@ impl KeyMaker {
         u64_of(self.key_bytes)
     }
 
-    /// Puts the key of record `number` into `key`.
+    /// Writes the key of record `number` to `key`.
     #[inline]
     pub(crate) fn write(&self, number: u64, key: &mut Vec<u8>) {
         self.write_position(self.position(number), key);
     }
 
-    /// Puts a key into `key` that no record has: that of record `number` but for its last byte, which is
+    /// Writes a key that no record has to `key`: that of record `number` with its last byte replaced by one
     /// greater than any digit.
     #[inline]
     pub(crate) fn write_absent(&self, number: u64, key: &mut Vec<u8>) {
@@ -69,23 +69,23 @@ impl KeyMaker {
         }
     }
 
-    /// Puts the first key of part `part` of `parts` equal parts of the key space into `key`.
+    /// Writes the first key of part `part` of `parts` equal parts of the key space to `key`.
     pub(crate) fn write_boundary(&self, part: usize, parts: usize, key: &mut Vec<u8>) {
         let position = self.positions() * u128::from(u64_of(part)) / u128::from(u64_of(parts));
         self.write_position(u64::try_from(position).unwrap_or(u64::MAX), key);
     }
 
-    /// How far record `number` lies from the start of the key space, 0 to 1.
+    /// Returns the distance of record `number` from the start of the key space, 0 to 1.
     pub(crate) fn fraction(&self, number: u64) -> f64 {
         self.position(number) as f64 / self.positions() as f64
     }
 
-    /// Places that there are.
+    /// Returns the number of positions.
     pub(crate) fn positions(&self) -> u128 {
         1u128 << self.position_bits
     }
 
-    /// Place of record `number` in the order of the keys.
+    /// Returns the position of record `number` in key order.
     pub(crate) fn position(&self, number: u64) -> u64 {
         if self.scrambled { scramble(number, self.position_bits) } else { number }
     }
@@ -103,7 +103,7 @@ impl KeyMaker {
     }
 }
 
-/// A bijection over the numbers of `bits` bits: each step of it can be undone.
+/// Permutes the numbers of `bits` bits: each step is invertible.
 #[inline]
 fn scramble(number: u64, bits: u32) -> u64 {
     let mask = u64::MAX >> (64 - bits);

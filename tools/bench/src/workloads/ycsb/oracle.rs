@@ -1,10 +1,11 @@
-//! What every record's value must be, kept in four bits a record.
+//! Expected version of every record, in four bits per record.
 //!
-//! Each record has a version, counted modulo 16. Writers of a record take turns; a reader notes the version
-//! before and after its read, and the version that it read must lie in between or be the one being written.
+//! Each record has a version, counted modulo 16. Writers of a record are serialized. A reader notes the
+//! version before and after its read; the version it read must be in between or be the one being written.
 //!
 //! **Invariants**
-//! - A version is raised only after the store acknowledged the write, under the lock of the record's stripe.
+//! - A version is incremented only after the store acknowledged the write, under the lock of the record's
+//!   stripe.
 //! - Records below [`Oracle::acknowledged`] exist; those from [`Oracle::reserved`] on do not.
 //! - Lock order: a stripe, then nothing; `late_inserts` on its own.
 
@@ -25,10 +26,10 @@ use super::values::VERSIONS;
 const CHUNK_RECORDS: u64 = 1 << 20;
 const VERSIONS_PER_WORD: u64 = 16;
 const STRIPES: u64 = 1024;
-/// Writes of a stripe during one read after which the order of versions is no longer known for sure.
+/// Writes of a stripe during one read after which the version order is ambiguous.
 const WRITES_SURE: u64 = 8;
 
-/// Most records that an oracle can watch.
+/// Maximum number of records of an oracle.
 pub(crate) const RECORDS_MAX: u64 = 4096 * CHUNK_RECORDS;
 
 #[derive(Default)]
@@ -44,7 +45,7 @@ pub(crate) struct Oracle {
     stripes: Box<[Stripe]>,
     reserved: AtomicU64,
     acknowledged: AtomicU64,
-    /// Acknowledged inserts above one that is not yet.
+    /// Acknowledged inserts above an unacknowledged one.
     late_inserts: Mutex<BTreeSet<u64>>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct Sight {
     writes: u64,
 }
 
-/// The right to write a record.
+/// Exclusive right to write a record.
 pub(crate) struct Turn<'a> {
     oracle: &'a Oracle,
     record: u64,
@@ -64,7 +65,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Oracle {
-    /// `records` records, all at version 0.
+    /// Creates an oracle of `records` records, all at version 0.
     pub(crate) fn new(records: u64) -> Self {
         Self {
             chunks: (0..RECORDS_MAX / CHUNK_RECORDS).map(|_| OnceLock::new()).collect(),
@@ -75,24 +76,24 @@ impl Oracle {
         }
     }
 
-    /// Records that surely exist.
+    /// Returns the end of the records that are guaranteed to exist.
     #[inline]
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Acquire)
     }
 
-    /// Records that may exist.
+    /// Returns the end of the records that may exist.
     #[inline]
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// The number of a new record, to be inserted at version 0.
+    /// Reserves the number of a new record, to be inserted at version 0.
     pub(crate) fn reserve_insert(&self) -> u64 {
         self.reserved.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The store acknowledged the insert of a reserved `record`.
+    /// Records that the store acknowledged the insert of a reserved `record`.
     pub(crate) fn acknowledge_insert(&self, record: u64) {
         let mut late = self.late_inserts.lock();
         late.insert(record);
@@ -103,24 +104,24 @@ impl Oracle {
         self.acknowledged.store(next, Ordering::Release);
     }
 
-    /// The records below `records` exist, as found by whoever read them all.
+    /// Sets the number of existing records, as found by a full scan.
     pub(crate) fn assume_records(&self, records: u64) {
         self.reserved.store(records, Ordering::Release);
         self.acknowledged.store(records, Ordering::Release);
     }
 
-    /// `record` is at `version`, as found by whoever read it; no one writes it meanwhile.
+    /// Sets the version of `record`, as found by a read. REQUIRES: no concurrent writes of the record.
     pub(crate) fn assume_version(&self, record: u64, version: u8) {
         self.set_version(record, self.version(record), version);
     }
 
-    /// The versions of all records that exist, sixteen in a word; no one writes meanwhile.
+    /// Returns the versions of all existing records, sixteen per word. REQUIRES: no concurrent writes.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         let words = 0..self.acknowledged().div_ceil(VERSIONS_PER_WORD);
         words.map(|word| self.word(word * VERSIONS_PER_WORD).load(Ordering::Acquire))
     }
 
-    /// Sets the versions of all records that exist to those of `next`, given as by [`Oracle::words`].
+    /// Sets the versions of all existing records to those of `next`, in the format of [`Oracle::words`].
     pub(crate) fn assume_words<E>(
         &self,
         mut next: impl FnMut() -> std::result::Result<u64, E>,
@@ -131,21 +132,21 @@ impl Oracle {
         Ok(())
     }
 
-    /// The last acknowledged version.
+    /// Returns the last acknowledged version.
     #[inline]
     pub(crate) fn version(&self, record: u64) -> u8 {
         let word = self.word(record).load(Ordering::Acquire);
         ((word >> shift_of(record)) & 0xf) as u8
     }
 
-    /// To be called before a read of `record`.
+    /// Returns the state of `record` before a read.
     #[inline]
     pub(crate) fn look(&self, record: u64) -> Sight {
         let writes = self.stripe(record).writes.load(Ordering::Acquire);
         Sight { version: self.version(record), writes }
     }
 
-    /// Whether a read that began at `before` and has just ended may have given `version`.
+    /// Whether a read that began at `before` and has just ended may have returned `version`.
     #[inline]
     pub(crate) fn admits(&self, record: u64, before: Sight, version: u8) -> bool {
         let after = self.version(record);
@@ -156,7 +157,7 @@ impl Oracle {
         distance(before.version, version) <= distance(before.version, after) + 1
     }
 
-    /// Waits until no one else writes `record` or a record of its stripe.
+    /// Waits for exclusive write access to `record` and the other records of its stripe.
     #[inline]
     pub(crate) fn turn(&self, record: u64) -> Turn<'_> {
         let guard = self.stripe(record).turn.lock();
@@ -180,24 +181,24 @@ impl Oracle {
 }
 
 impl Turn<'_> {
-    /// The version that the record has.
+    /// Returns the current version of the record.
     pub(crate) fn current(&self) -> u8 {
         self.current
     }
 
-    /// The version to write.
+    /// Returns the version to write.
     pub(crate) fn next(&self) -> u8 {
         (self.current + 1) % VERSIONS
     }
 
-    /// The store acknowledged the write.
+    /// Records that the store acknowledged the write.
     pub(crate) fn acknowledge(self) {
         self.oracle.set_version(self.record, self.current, self.next());
         self.oracle.stripe(self.record).writes.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Steps from one version up to another.
+/// Returns the number of increments from one version to another.
 fn distance(from: u8, to: u8) -> u8 {
     to.wrapping_sub(from) % VERSIONS
 }

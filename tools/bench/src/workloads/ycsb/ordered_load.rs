@@ -1,11 +1,11 @@
-//! Record numbers in the order of their keys, in parts that fit into little memory.
+//! Record numbers in key order, in parts that fit into little memory.
 //!
-//! Keys are scrambled numbers, so their order is found by sorting: the key space is cut into parts, and for
-//! each of them all numbers are looked through. That takes as long as some of the inserts, so where inserts
-//! are compared it is done before, and the order kept in a file.
+//! Keys are scrambled numbers, so their order is found by sorting: the key space is cut into parts, and each
+//! part scans all numbers. That takes as long as some of the inserts. So if inserts are compared, it is done
+//! beforehand, and the order is kept in a file.
 //!
 //! **Invariants**
-//! - Every record comes once; no part holds much more than [`PART_RECORDS`].
+//! - Every record occurs once; no part holds much more than [`PART_RECORDS`].
 
 use std::{
     fs::File,
@@ -19,13 +19,13 @@ use testudo_base::num::{low64, u64_of, usize_of};
 
 use super::keys::KeyMaker;
 
-/// Records of a part, on average (4 MiB while it is sorted).
+/// Mean number of records per part (4 MiB while it is sorted).
 const PART_RECORDS: u64 = 1 << 18;
-/// What is read at once of the order of the records.
+/// Buffer size for reading the file with the record order.
 const FILE_BUFFER_BYTES: usize = 64 << 10;
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Which records of a load come in the order of their keys: so many of a hundred, spread over all keys.
+/// Subset of a load's records that is inserted in key order: a percentage, spread over all keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SequentialShare(u64);
 
@@ -33,24 +33,24 @@ impl SequentialShare {
     /// All of them.
     pub(crate) const ALL: Self = Self(100);
 
-    /// `percent` of a hundred; nothing if that is none.
+    /// Returns the subset of `percent`; `None` for zero.
     pub(crate) fn new(percent: u8) -> Option<Self> {
         (percent > 0).then(|| Self(u64::from(percent).min(100)))
     }
 
-    /// Of a hundred.
+    /// Returns the percentage.
     pub(crate) fn percent(self) -> u64 {
         self.0
     }
 
-    /// Whether `record` is one of them.
+    /// Whether `record` belongs to the subset.
     pub(crate) fn has(self, record: u64) -> bool {
         let hash = u128::from(record.wrapping_mul(HASH_FACTOR));
         low64((hash * 100) >> 64) < self.0
     }
 }
 
-/// An iterator of parts, each a list of record numbers.
+/// Iterator over parts, each a list of record numbers.
 #[derive(Debug)]
 pub(crate) struct PartsInOrder {
     keys: KeyMaker,
@@ -58,18 +58,18 @@ pub(crate) struct PartsInOrder {
     share: SequentialShare,
     next: u64,
     end: u64,
-    /// Of the whole key space.
+    /// Number of parts of the whole key space.
     parts: u64,
 }
 
 impl PartsInOrder {
-    /// The records below `records`.
+    /// Creates an iterator over the records below `records`.
     pub(crate) fn new(keys: KeyMaker, records: u64) -> Self {
         Self::of_thread(keys, records, SequentialShare::ALL, (0, 1))
     }
 
-    /// Those of `share` below `records` in one of so many equal parts of the key space: the thread's index,
-    /// and the number of threads.
+    /// Creates an iterator over the records of `share` below `records` in one thread's part of the key space;
+    /// the pair is the thread's index and the number of threads.
     pub(crate) fn of_thread(
         keys: KeyMaker,
         records: u64,
@@ -105,17 +105,17 @@ impl Iterator for PartsInOrder {
     }
 }
 
-/// The order of the records that come in order, found beforehand.
+/// The precomputed order of the records that are inserted in key order.
 #[derive(Debug)]
 pub(crate) struct Preparation {
-    /// Which records those are.
+    /// The subset of these records.
     pub(crate) share: SequentialShare,
-    /// Their numbers, for each thread; a file that nobody else sees.
+    /// Their numbers, by thread, in unnamed temporary files.
     numbers: Vec<File>,
 }
 
 impl Preparation {
-    /// Finds the order of `share` of `records` for so many threads; keeps it in the device of `dir`.
+    /// Computes the order of `share` of `records` for `threads` threads; stores it on the device of `dir`.
     pub(crate) fn new(
         keys: KeyMaker,
         records: u64,
@@ -133,7 +133,7 @@ impl Preparation {
         Ok(Self { share, numbers: files.into_iter().collect::<Result<_>>()? })
     }
 
-    /// The numbers of thread `index`. REQUIRES: nobody else reads them at the same time.
+    /// Returns the numbers of thread `index`. REQUIRES: no concurrent readers of the same numbers.
     pub(crate) fn numbers(&self, index: usize) -> Result<impl Iterator<Item = Result<u64>> + use<>> {
         let file = self.numbers[index].try_clone().map_err(io_error)?;
         let mut file = BufReader::with_capacity(FILE_BUFFER_BYTES, file);
@@ -153,7 +153,7 @@ fn write_numbers(parts: PartsInOrder, dir: &Path) -> Result<File> {
         file.write_all(&number.to_le_bytes()).map_err(io_error)?;
     }
     let file = file.into_inner().map_err(|error| io_error(error.into_error()))?;
-    // Else it would be written while inserts are measured.
+    // Otherwise the file would be written back while inserts are measured.
     file.sync_data().map_err(io_error)?;
     Ok(file)
 }

@@ -1,7 +1,7 @@
 //! Charts of a run as SVG: throughput as bars, latency percentiles as marks on a logarithmic scale.
 //!
 //! **Invariants**
-//! - A chart needs nothing but itself: no script, no font, no network.
+//! - A chart is self-contained: no scripts, fonts or network access.
 
 use std::{fmt::Write as _, io::Write as _, path::Path};
 
@@ -18,10 +18,10 @@ const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 40.0;
 
-/// Name, colour and value of a percentile.
+/// Name, color and value of a percentile.
 type Mark = (&'static str, &'static str, fn(&Report) -> f64);
 
-/// Writes `throughput.svg` and `latency.svg` into `dir`, which is made if missing.
+/// Writes `throughput.svg` and `latency.svg` to `dir`; creates `dir` if it is missing.
 pub(crate) fn write_charts(dir: &Path, reports: &[Report]) -> Result<()> {
     let name = || format!("--plot {}", dir.display());
     std::fs::create_dir_all(dir).map_err(|error| Error::io(name(), error))?;
@@ -107,7 +107,7 @@ fn column(index: usize) -> f64 {
     LEFT + COLUMN * (index as f64 + 0.2)
 }
 
-/// Centred text; the names that come here need no escaping.
+/// Returns centered text; the names used here need no escaping.
 fn text(x: f64, y: f64, content: &str) -> String {
     format!("<text x='{x:.1}' y='{y:.1}' text-anchor='middle'>{content}</text>\n")
 }

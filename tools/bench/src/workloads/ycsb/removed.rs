@@ -1,8 +1,8 @@
-//! Which records were removed, one bit each.
+//! Set of removed records, one bit each.
 //!
 //! **Invariants**
-//! - A bit is changed only by the thread that has the record's turn, or that alone writes the record.
-//! - Bits are allocated when the first record of their chunk is removed.
+//! - A bit is changed only by the thread that holds the record's turn, or is the only writer of the record.
+//! - The bits of a chunk are allocated when its first record is removed.
 
 use std::sync::{
     OnceLock,
@@ -24,13 +24,13 @@ pub(crate) struct Removed {
 }
 
 impl Removed {
-    /// None.
+    /// Creates an empty set.
     pub(crate) fn new() -> Self {
         let chunks = (0..RECORDS_MAX / CHUNK_RECORDS).map(|_| OnceLock::new()).collect();
         Self { chunks, count: AtomicU64::new(0) }
     }
 
-    /// Records that are removed.
+    /// Returns the number of removed records.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
@@ -42,7 +42,7 @@ impl Removed {
         chunk.is_some_and(|chunk| chunk[word_of(record)].load(Relaxed) & bit_of(record) != 0)
     }
 
-    /// `record` was removed.
+    /// Marks `record` as removed.
     pub(crate) fn add(&self, record: u64) {
         let chunk = self.chunks[usize_of(record / CHUNK_RECORDS)]
             .get_or_init(|| (0..CHUNK_RECORDS / RECORDS_PER_WORD).map(|_| AtomicU64::new(0)).collect());
@@ -52,7 +52,7 @@ impl Removed {
         }
     }
 
-    /// `record` is there again, if it was removed.
+    /// Marks `record` as present again, if it was removed.
     #[inline]
     pub(crate) fn take_back(&self, record: u64) {
         let Some(chunk) = self.chunks[usize_of(record / CHUNK_RECORDS)].get() else { return };

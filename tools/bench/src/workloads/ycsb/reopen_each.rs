@@ -1,14 +1,14 @@
-//! Each workload in a process of its own, on the files that the one before left.
+//! Each workload in its own process, on the files left by the previous one.
 //!
-//! The first process starts itself once for each workload, with the same flags and the index of the workload;
-//! such a step opens the store, runs the workload, closes the store and prints its result for the first
-//! process. What is known of the records goes from step to step in a file ([`versions_file`]), so a step
-//! begins with nothing in memory.
+//! The first process starts one copy of itself per workload, with the same flags and the index of the
+//! workload. Such a step opens the store, runs the workload, closes the store and prints its result for the
+//! first process. The expected state of the records passes from step to step in a file ([`versions_file`]),
+//! so a step begins with nothing in memory.
 //!
 //! **Invariants**
-//! - One process uses the store at a time. What the operating system holds of its files is dropped before the
+//! - One process uses the store at a time. The operating system's cache of its files is dropped before the
 //!   next one begins.
-//! - A step that did not come to its end is an error; results of steps before it have been written.
+//! - A step that does not complete is an error; results of earlier steps have been written.
 
 use std::{
     io::Write,
@@ -28,7 +28,7 @@ use crate::{
     subject::scratch::Scratch,
 };
 
-/// What a step tells the first process, on a line of standard output.
+/// Result that a step reports to the first process, on a line of standard output.
 #[derive(Serialize, Deserialize)]
 struct StepResult {
     report: Value,
@@ -38,7 +38,7 @@ struct StepResult {
     interrupted: bool,
 }
 
-/// Runs a process for each workload.
+/// Runs a process per workload.
 pub(crate) fn run_steps<S: Subject>(args: &YcsbArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
     let beside_store =
@@ -47,7 +47,7 @@ pub(crate) fn run_steps<S: Subject>(args: &YcsbArgs, context: &Context) -> Resul
     let scratch = Scratch::new(&*context.env, None, parent)?;
     let store = store_dir(args, scratch.path());
     if args.workloads.iter().all(|workload| !matches!(workload, Workload::Load | Workload::Seq)) {
-        // Someone must find out what the store holds.
+        // No load in this run: find out what the store holds.
         let state = RunState::<S>::open(args, context, &store)?;
         state.close_keeping_versions(&scratch.path().join(versions_file::NAME))?;
     }
@@ -73,10 +73,10 @@ pub(crate) fn run_steps<S: Subject>(args: &YcsbArgs, context: &Context) -> Resul
     Ok(Outcome::of(wrong_answers))
 }
 
-/// Runs the workload of index `step`, as a process that [`run_steps`] started.
+/// Runs the workload with index `step`, in a process started by [`run_steps`].
 pub(crate) fn run_step<S: Subject>(args: &YcsbArgs, step: usize, context: &Context) -> Result<Outcome> {
     let (Some(workload), Some(step_dir)) = (args.workloads.get(step), &args.step_dir) else {
-        return Err(Error::invalid("--step: it is for processes that --reopen-each starts"));
+        return Err(Error::invalid("--step: only for processes started by --reopen-each"));
     };
     let mut own = args.clone();
     own.workloads = vec![*workload];
@@ -104,12 +104,12 @@ pub(crate) fn run_step<S: Subject>(args: &YcsbArgs, step: usize, context: &Conte
     Ok(Outcome::of(report.wrong_answers))
 }
 
-/// Where the store is: where the user said, or in the directory of the first process.
+/// Returns the directory of the store: the user's, or one in the directory of the first process.
 fn store_dir(args: &YcsbArgs, step_dir: &Path) -> PathBuf {
     args.store.dir.clone().unwrap_or_else(|| step_dir.join("store"))
 }
 
-/// This program again, with the same flags and those of a step.
+/// Runs this program again, with the same flags and those of a step.
 fn spawn_step(workload: Workload, step: usize, step_dir: &Path) -> Result<StepResult> {
     let name = workload.name();
     let failed = |error| Error::io(format!("the process of workload {name}"), error);
@@ -127,7 +127,7 @@ fn spawn_step(workload: Workload, step: usize, step_dir: &Path) -> Result<StepRe
     serde_json::from_slice(&done.stdout).map_err(not_json)
 }
 
-/// Lets the operating system forget what it holds of the files below `dir`, as far as it does so when asked.
+/// Drops the operating system's cache of the files below `dir`, on a best-effort basis.
 fn forget_files(dir: &Path) -> std::io::Result<()> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Ok(()) };
     for entry in entries {
@@ -138,7 +138,7 @@ fn forget_files(dir: &Path) -> std::io::Result<()> {
         }
         #[expect(clippy::disallowed_methods, reason = "no access of the store, which is closed")]
         let file = std::fs::File::open(&path)?;
-        // Only pages that are written can be forgotten.
+        // Dirty pages cannot be dropped.
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - A store that already holds records is never loaded again; its versions are read before it is measured.
-//! - `seq` writes into a keyspace of its own, which it empties first; no other workload looks there.
+//! - `seq` writes to a separate keyspace, which it empties first; no other workload uses that keyspace.
 
 use std::{
     path::Path,
@@ -45,15 +45,15 @@ use crate::{
 const SEQ_KEYSPACE: &str = "ycsb-seq";
 const SMOKE_RECORDS: u64 = 2_000;
 const DEFAULT_RECORDS: u64 = 1_000_000;
-/// Records read after a workload that only writes.
+/// Number of records read after a write-only workload.
 const SPOT_CHECKS: u64 = 1_000;
-/// Background work has ended when nothing was written for this long.
+/// Period without writes after which background work counts as done.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
-/// Told apart from the seed of what is measured.
+/// Offset from the seed of the measured part.
 const WARMUP_SEED: u64 = 0x9e37_79b9;
 
-/// An open store with what is known about it.
+/// An open store with the expected state of its records.
 pub(crate) struct RunState<'a, S: Subject> {
     args: &'a YcsbArgs,
     context: &'a Context,
@@ -61,17 +61,17 @@ pub(crate) struct RunState<'a, S: Subject> {
     dir: &'a Path,
     db: S,
     open_seconds: f64,
-    /// Records that were there when the first workload after the load began.
+    /// Number of records when the first workload after the load began.
     records: u64,
     main: Target<S::Records>,
     seq: Option<Target<S::Records>>,
     backup: Option<BackupCheck<'a>>,
-    /// The number of the next workload of the run.
+    /// Index of the next workload of the run.
     number: usize,
 }
 
 impl<'a, S: Subject> RunState<'a, S> {
-    /// Opens the store in `dir`; finds out what it holds unless it is to be loaded.
+    /// Opens the store in `dir`; determines what it holds unless it is to be loaded.
     pub(crate) fn open(args: &'a YcsbArgs, context: &'a Context, dir: &'a Path) -> Result<Self> {
         let settings = Settings {
             memory_bytes: args.store.memory,
@@ -90,14 +90,14 @@ impl<'a, S: Subject> RunState<'a, S> {
         let db = S::open(dir, &settings)?;
         let open_seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
         if let Some(share) = args.store.write_share {
-            let other = || Error::invalid(format!("--write-share: not with {}", S::NAME));
+            let other = || Error::invalid(format!("--write-share: not supported by {}", S::NAME));
             db.testudo().ok_or_else(other)?.memory().set_write_share(share)?;
         }
         if !args.switch_trees.is_empty() && db.testudo().is_none() {
-            return Err(Error::invalid(format!("--switch-trees: not with {}", S::NAME)));
+            return Err(Error::invalid(format!("--switch-trees: not supported by {}", S::NAME)));
         }
         if args.backup_to.is_some() && db.testudo().is_none() {
-            return Err(Error::invalid(format!("--backup-to: not with {}", S::NAME)));
+            return Err(Error::invalid(format!("--backup-to: not supported by {}", S::NAME)));
         }
         let records = args.records.unwrap_or(if args.store.smoke { SMOKE_RECORDS } else { DEFAULT_RECORDS });
         let keys = KeyMaker::new(usize_of(args.key_bytes))?;
@@ -116,22 +116,22 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(state)
     }
 
-    /// The store itself.
+    /// Returns the store itself.
     pub(crate) fn subject(&self) -> &S {
         &self.db
     }
 
-    /// The maps that hold its records.
+    /// Returns the maps that hold its records.
     pub(crate) fn records(&self) -> &[S::Records] {
         &self.main.keyspaces
     }
 
-    /// Time that the store took to open.
+    /// Returns the time to open the store, in seconds.
     pub(crate) fn open_seconds(&self) -> f64 {
         self.open_seconds
     }
 
-    /// From here on with these flags; what they say of the store and of its records must be as before.
+    /// Replaces the flags; those about the store and its records must not change.
     pub(crate) fn set_flags(&mut self, args: &'a YcsbArgs) {
         self.args = args;
     }
@@ -142,8 +142,8 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.db.close()
     }
 
-    /// Closes the store, then writes into `file` what the next process must know of its records. Gives the
-    /// seconds that closing took.
+    /// Closes the store, then writes the expected state of its records to `file`, for the next process.
+    /// Returns the time to close it, in seconds.
     pub(crate) fn close_keeping_versions(self, file: &Path) -> Result<f64> {
         let Self { context, db, records, main, seq, .. } = self;
         let Target { keyspaces, oracle, .. } = main;
@@ -155,7 +155,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(seconds)
     }
 
-    /// Takes over what another process knew of the records, if it left that.
+    /// Loads the expected state of the records from another process, if it left one.
     fn read_versions(&mut self) -> Result<bool> {
         let Some(dir) = &self.args.step_dir else { return Ok(false) };
         let file = dir.join(versions_file::NAME);
@@ -166,7 +166,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(is_there)
     }
 
-    /// Closes the store and opens it again; `report` gets the time of the latter, and what is wrong then.
+    /// Closes and reopens the store; adds the time to reopen and any wrong answers to `report`.
     pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
         let Self { args, context, settings, dir, db, records, main, seq, backup, number, .. } = self;
         drop((main.keyspaces, seq));
@@ -195,7 +195,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
         if named(&Workload::Load) {
             if holds_records {
-                let message = "--dir already holds records: leave out load, or name an empty directory";
+                let message = "--dir already holds records: omit load, or name an empty directory";
                 return Err(Error::invalid(message));
             }
             return Ok(());
@@ -204,16 +204,16 @@ impl<'a, S: Subject> RunState<'a, S> {
             return Ok(());
         }
         if !holds_records {
-            let message = "--workloads: nothing is there to work on; begin with load, or name a loaded --dir";
+            let message = "--workloads: the store is empty; begin with load, or name a loaded --dir";
             return Err(Error::invalid(message));
         }
         self.take_over_records()
     }
 
-    /// Reads everything once, to know the version of every record.
+    /// Reads all records to learn their versions.
     fn take_over_records(&mut self) -> Result<()> {
         let damaged = |reason: &str| {
-            Error::invalid(format!("--dir does not hold a whole data set of these flags: {reason}"))
+            Error::invalid(format!("--dir does not hold a complete data set of these flags: {reason}"))
         };
         let (mut count, mut end) = (0, 0);
         let mut key = Vec::new();
@@ -238,7 +238,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             }
         }
         if count != end {
-            return Err(damaged(&format!("{count} records are there, the last is number {}", end - 1)));
+            return Err(damaged(&format!("{count} records found, the last is number {}", end - 1)));
         }
         self.main.oracle.assume_records(count);
         self.records = count;
@@ -330,21 +330,22 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(report)
     }
 
-    /// The seed of the next workload. Each has its own: if it drew what the one before has drawn, it would
-    /// find all of it in memory, also after a warm restart. Workers take the numbers that follow it, which
-    /// must not be those of a neighbour.
+    /// Returns the seed of the next workload. Seeds differ between workloads: otherwise a workload would
+    /// repeat the accesses of the previous one and find everything in memory, even after a warm restart.
+    /// Workers use the numbers derived from it, which must not coincide with those of another workload.
     fn seed(&self) -> u64 {
         let mut seeds = SplitMix::new(self.args.seed);
         (0..=self.number).fold(0, |_, _| seeds.next_u64())
     }
 
-    /// The switches of trees that are due in a workload, if any.
+    /// Takes the first held snapshot of a workload, if snapshots are to be held.
     fn held_snapshots(&self, now: Duration) -> Result<Option<HeldSnapshots<'_>>> {
         let Some(seconds) = self.args.hold_snapshots else { return Ok(None) };
-        let db = self.db.testudo().ok_or_else(|| Error::invalid("--hold-snapshots is for Testudo alone"))?;
+        let db = self.db.testudo().ok_or_else(|| Error::invalid("--hold-snapshots: Testudo only"))?;
         HeldSnapshots::new(db, Duration::from_secs_f64(seconds), now).map(Some)
     }
 
+    /// Returns the tree switches that are due in a workload, if any.
     fn tree_switches(&self, workload: Workload, started: Duration) -> Option<TreeSwitches<'_>> {
         if self.args.switch_trees.is_empty() || workload != self.args.switch_in {
             return None;
@@ -357,24 +358,24 @@ impl<'a, S: Subject> RunState<'a, S> {
         Some(TreeSwitches::new(&self.args.switch_trees, self.args.switches, present, calls))
     }
 
-    /// The tree of the records, or what else the store is called by.
+    /// Returns the current tree of the records, or else the kind of the store.
     fn tree(&self) -> String {
         self.main.keyspaces.first().and_then(Records::tree).unwrap_or_else(|| self.db.kind())
     }
 
-    /// Runs a workload for a while before it is measured, so that the caches hold what it likes.
+    /// Runs a workload before it is measured, to warm up the caches.
     fn warm_up(&self, workload: Workload, complaints: &Complaints, rates: &mut OverTime<'_>) -> Result<()> {
         let started = self.context.env.monotonic();
         let deadline = started + Duration::from_secs_f64(self.args.warmup_seconds);
         let shared = self.shared(workload, complaints, (u64::MAX, Some(deadline)));
-        // The measured part shall not repeat it.
+        // The measured part must not repeat the warm-up.
         let shared = Shared { seed: shared.seed.wrapping_add(WARMUP_SEED), ..shared };
         let tallies = run_threads(&shared, started, Asides::default(), rates)?;
         tallies.into_iter().find_map(|tally| tally.error).map_or(Ok(()), Err)
     }
 
-    /// Records among which a workload picks. What is popular stays so when others are inserted, as in YCSB:
-    /// the ranks of a zipfian choice are spread over the records that were there first.
+    /// Returns the number of records that a workload picks from. Inserts do not change which records are
+    /// popular, as in YCSB: zipfian ranks are spread over the initial records.
     fn population(&self, workload: Workload) -> u64 {
         let acknowledged = self.target(workload).oracle.acknowledged();
         match self.distribution(workload) {
@@ -383,7 +384,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
     }
 
-    /// What the threads of a workload need; `limits` are operations and a deadline.
+    /// Returns the shared state of a workload's threads; `limits` are operations and a deadline.
     fn shared<'s>(
         &'s self,
         workload: Workload,
@@ -426,7 +427,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
     }
 
-    /// The order of those records of a load that are written in the order of their keys, if only some are.
+    /// Computes the order of a load's sequential records, if only some are inserted in key order.
     fn prepare_sequential(&self, workload: Workload) -> Result<Option<Preparation>> {
         let share = self.args.sequential_share.filter(|_| workload == Workload::Load);
         let Some(share) = share.and_then(SequentialShare::new) else { return Ok(None) };
@@ -438,7 +439,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         self.args.distribution.unwrap_or_else(|| workload.default_distribution())
     }
 
-    /// Restores the backup that was made, if there is one, and says whether it is equal.
+    /// Restores the backup, if one was made, and compares it.
     pub(crate) fn restore_backup(&mut self) -> Result<Option<BackupResult>> {
         self.backup.as_mut().map_or(Ok(None), |backup| backup.restore(self.args))
     }
@@ -463,7 +464,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// How many operations, and until when.
+    /// Returns the maximum number of operations and the deadline.
     fn limits(&self, workload: Workload, started: Duration) -> (u64, Option<Duration>) {
         if workload.shape() == Shape::Fill {
             return (self.records, None);
@@ -489,7 +490,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         }
     }
 
-    /// What can be known only after all threads have ended.
+    /// Runs the checks that are possible only after all threads have ended.
     fn check_after(&self, workload: Workload, tallies: &[Tally], complaints: &Complaints) -> Result<()> {
         let target = self.target(workload);
         match workload.shape() {
@@ -503,7 +504,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                 if let Some(seen) = seen
                     && seen != expected
                 {
-                    complaints.add(&format!("a full scan gave {seen} records of {expected}"));
+                    complaints.add(&format!("a full scan returned {seen} records of {expected}"));
                 }
             }
             Shape::Mixed(_) | Shape::Batches | Shape::Removals => {}
@@ -511,7 +512,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// Reads a few records of a target that was only written.
+    /// Reads a few records of a write-only target.
     fn spot_check(&self, target: &Target<S::Records>, complaints: &Complaints) -> Result<()> {
         let mut random = SplitMix::new(self.args.seed);
         let records = target.oracle.acknowledged();
@@ -526,14 +527,14 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(())
     }
 
-    /// Waits until nothing has been written for `idle_for`, but not longer than the flags say; since when
-    /// that is so, and the measurements then.
+    /// Waits until nothing has been written for `idle_for`, up to --settle-seconds. Returns the time of the
+    /// last write and the measurements.
     pub(crate) fn wait_for_idle(&self, idle_for: Duration) -> Result<(Duration, Readings)> {
         let at_most = Duration::from_secs_f64(self.args.settle_seconds);
         wait_for_idle(&self.db, self.context, idle_for, at_most)
     }
 
-    /// Waits until the store is idle and notes what it cost.
+    /// Waits until the store is idle and records the cost.
     fn wait_for_compactions(&self, report: &mut Report, before: &Sample, started: Duration) -> Result<()> {
         let (checked, checked_cpu) = (self.db.readings(), process::cpu_seconds());
         let (idle_since, stats) = self.wait_for_idle(IDLE_FOR)?;
@@ -560,8 +561,8 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 }
 
-/// Waits until a store has written nothing for `idle_for`, but not longer than `at_most`; since when that is
-/// so, and the measurements then.
+/// Waits until a store has written nothing for `idle_for`, up to `at_most`. Returns the time of the last
+/// write and the measurements.
 pub(crate) fn wait_for_idle<S: Subject>(
     db: &S,
     context: &Context,

@@ -1,7 +1,7 @@
-//! How much space a store takes while a workload runs, at most and over time.
+//! Space of a store while a workload runs: peak and over time.
 //!
 //! **Invariants**
-//! - It is looked at a few times a second by the thread that watches, so that nobody who works waits for it.
+//! - The watching thread samples it a few times per second, so that no working thread waits for it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use testudo_base::num::usize_of;
 
 use crate::subject::Readings;
 
-/// Time from one look to the next.
+/// Sampling interval.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was seen of the space.
+/// Samples of the space.
 pub(crate) struct SpaceWatch<'a> {
     readings: &'a dyn Fn() -> Readings,
     began: Option<Duration>,
@@ -22,13 +22,13 @@ pub(crate) struct SpaceWatch<'a> {
 }
 
 impl<'a> SpaceWatch<'a> {
-    /// Watches what `readings` say.
+    /// Creates a watch over `readings`.
     pub(crate) fn new(readings: &'a dyn Fn() -> Readings) -> Self {
         let (began, due, peak_bytes, live_bytes_by_second) = Default::default();
         Self { readings, began, due, peak_bytes, live_bytes_by_second }
     }
 
-    /// Looks, if it is time to.
+    /// Takes a sample, if one is due.
     pub(crate) fn look(&mut self, now: Duration) {
         if now < self.due {
             return;
@@ -38,7 +38,7 @@ impl<'a> SpaceWatch<'a> {
         let Readings { disk_bytes, live_bytes, .. } = (self.readings)();
         self.peak_bytes = self.peak_bytes.max(disk_bytes);
         let sizes = &mut self.live_bytes_by_second;
-        // In a second in which nobody has looked it is as it was seen last.
+        // Seconds without a sample repeat the last value.
         let last = sizes.last().copied().unwrap_or_default();
         sizes.resize(second.max(sizes.len()), last);
         if sizes.len() == second {
@@ -47,12 +47,12 @@ impl<'a> SpaceWatch<'a> {
         sizes[second] = live_bytes.max(sizes[second]);
     }
 
-    /// The most that was seen.
+    /// Returns the peak disk space.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
-    /// The most that was not free in each second since the first look.
+    /// Returns the peak of the live bytes in each second since the first sample.
     pub(crate) fn live_bytes_by_second(self) -> Vec<u64> {
         self.live_bytes_by_second
     }

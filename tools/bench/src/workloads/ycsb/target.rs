@@ -1,8 +1,8 @@
-//! The records of a run, spread over keyspaces, and what an answer about them must be.
+//! The records of a run, spread over keyspaces, and the checks of reads and scans.
 //!
 //! **Invariants**
-//! - Record `n` lives in keyspace `n mod K`; nothing else lives there.
-//! - A verdict tells records by their numbers, never by their bytes.
+//! - Record `n` is in keyspace `n mod K`; a keyspace holds nothing else.
+//! - A verdict names records by number, never by bytes.
 
 use testudo_base::num::{u64_of, usize_of};
 
@@ -21,12 +21,12 @@ pub(crate) struct Target<R> {
     pub(crate) keys: KeyMaker,
     pub(crate) lengths: Lengths,
     pub(crate) oracle: Oracle,
-    /// Records that the oracle still knows and that were removed.
+    /// Records that are known to the oracle but were removed.
     pub(crate) removed: Removed,
 }
 
 impl<R: Records> Target<R> {
-    /// The records that `oracle` knows.
+    /// Creates a target with the records of `oracle`.
     pub(crate) fn new(keyspaces: Vec<R>, keys: KeyMaker, lengths: Lengths, oracle: Oracle) -> Self {
         Self { keyspaces, keys, lengths, oracle, removed: Removed::new() }
     }
@@ -36,19 +36,19 @@ impl<R: Records> Target<R> {
         &self.keyspaces[usize_of(record % u64_of(self.keyspaces.len()))]
     }
 
-    /// Bytes of all records that exist.
+    /// Returns the bytes of all existing records.
     pub(crate) fn live_bytes(&self) -> u64 {
         let records = self.oracle.acknowledged() - self.removed.count();
         records * (self.keys.key_bytes() + self.lengths.mean())
     }
 
-    /// Judges what a read of `record` gave that began at `before`.
+    /// Judges the result of a read of `record` that began at `before`.
     #[inline]
     pub(crate) fn judge(&self, record: u64, before: Sight, found: Option<&[u8]>) -> Verdict {
         let value = match (found, self.removed.contains(record)) {
             (Some(value), false) => value,
             (None, true) => return Ok(()),
-            (Some(_), true) => return Err(format!("record {record} was removed and is there")),
+            (Some(_), true) => return Err(format!("record {record} was removed but is present")),
             (None, false) => return Err(format!("record {record} is missing")),
         };
         let (number, version) =
@@ -63,8 +63,8 @@ impl<R: Records> Target<R> {
         Ok(())
     }
 
-    /// Judges an entry that a scan of keyspace `keyspace` gave; `key` is room for the key that it should
-    /// have. `exact` if no record is updated meanwhile. Gives record and version.
+    /// Judges an entry of a scan of keyspace `keyspace`; `key` is a buffer for the expected key. `exact` if
+    /// there are no concurrent updates. Returns the record and its version.
     pub(crate) fn judge_entry(
         &self,
         keyspace: usize,
@@ -76,12 +76,12 @@ impl<R: Records> Target<R> {
             values::read(entry.1, self.lengths).map_err(|reason| format!("an entry of a scan: {reason}"))?;
         self.keys.write(record, key);
         if key != entry.0 || usize_of(record % u64_of(self.keyspaces.len())) != keyspace {
-            return Err(format!("a scan gave the value of record {record} under another key"));
+            return Err(format!("a scan returned the value of record {record} under another key"));
         }
         if exact {
             let expected = self.oracle.version(record);
             if record >= self.oracle.reserved() || version != expected {
-                return Err(format!("a scan gave record {record} at version {version}, not {expected}"));
+                return Err(format!("a scan returned record {record} at version {version}, not {expected}"));
             }
         }
         Ok((record, version))

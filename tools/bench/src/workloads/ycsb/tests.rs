@@ -34,7 +34,7 @@ fn results(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn every_workload_runs_and_every_answer_is_right() {
+fn every_workload_runs_without_wrong_answers() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json, plot) = (dir.path().display(), dir.path().join("out.json"), dir.path().join("plot"));
     let line = format!(
@@ -61,7 +61,7 @@ fn every_workload_runs_and_every_answer_is_right() {
     assert!(without_log(&by_name("load")["settled"]) > 0.9, "{}", by_name("load"));
     assert!(
         by_name("range")["user_bytes_read"].as_u64().unwrap() > 80 * 100 * 124,
-        "all scans are that long"
+        "all scans have that length"
     );
     assert_eq!(
         (&by_name("absent")["user_bytes_read"], &by_name("absent")["ops"]),
@@ -70,15 +70,15 @@ fn every_workload_runs_and_every_answer_is_right() {
     assert_eq!(by_name("d")["distribution"], "latest");
     let range_hot = by_name("range-hot");
     assert_eq!((&range_hot["distribution"], &range_hot["ops"]), (&"range-hot".into(), &2_000.into()));
-    assert_eq!(range_hot["ops_by_class"]["read"], 2_000, "the updates beside are not among the operations");
+    assert_eq!(range_hot["ops_by_class"]["read"], 2_000, "concurrent updates do not count as operations");
     assert!(range_hot["ops_by_class"]["write"].as_u64().unwrap() > 0, "{range_hot}");
     assert!(plot.join("throughput.svg").exists());
-    // Only what was asked for is left.
+    // Only the requested files remain.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }
 
 #[test]
-fn every_second_record_is_removed_and_the_others_stay() {
+fn delete_every_second_keeps_the_other_records() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
@@ -95,7 +95,7 @@ fn every_second_record_is_removed_and_the_others_stay() {
 }
 
 #[test]
-fn records_are_removed_and_brought_back() {
+fn put_delete_removes_and_restores_records() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
@@ -109,12 +109,12 @@ fn records_are_removed_and_brought_back() {
     let db = testudo::Db::open(dir.path().join("store")).unwrap();
     let keyspace = db.open_keyspace(&db.keyspace_names()[0]).unwrap().unwrap();
     let live = keyspace.iter().unwrap().count();
-    // 2,000 operations over 2,000 records: a removal comes last for 0.3 × (1 - 1/e) of them.
+    // 2,000 operations on 2,000 records: the last one is a removal for 0.3 × (1 - 1/e) of the records.
     assert!((1_500..1_750).contains(&live), "{live} of 2,000");
 }
 
 #[test]
-fn a_kept_store_is_measured_again_without_loading() {
+fn kept_store_is_reused_without_a_load() {
     let dir = tempfile::tempdir().unwrap();
     let (store, json) = (dir.path().join("store"), dir.path().join("out.json"));
     let flags = format!("--smoke --memory 32MiB --settle-seconds 0 --dir {}", store.display());
@@ -146,7 +146,7 @@ fn synced_writes_report_commits() {
 }
 
 #[test]
-fn flags_that_cannot_be_together_are_named() {
+fn contradictory_flags_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let cases = [
         ("--value-bytes 8", "--value-bytes"),
@@ -173,7 +173,7 @@ fn flags_that_cannot_be_together_are_named() {
 }
 
 #[test]
-fn a_stopped_run_leaves_a_kept_store_that_opens() {
+fn stopped_run_leaves_an_openable_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
     let line = format!("ycsb --dir {} --workloads load,a --memory 32MiB --records 200k", store.display());
@@ -194,7 +194,7 @@ fn a_stopped_run_leaves_a_kept_store_that_opens() {
 }
 
 #[test]
-fn a_backup_in_the_middle_of_a_workload_restores_the_same_records() {
+fn backup_during_a_workload_restores_equal_records() {
     let dir = tempfile::tempdir().unwrap();
     let (path, repository, json) =
         (dir.path().display(), dir.path().join("repo"), dir.path().join("out.json"));
@@ -214,11 +214,11 @@ fn a_backup_in_the_middle_of_a_workload_restores_the_same_records() {
     assert!(results[1]["backup_equal"].is_null());
     let kept: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(kept.len(), 2, "the repository and the measurements stay: {kept:?}");
+    assert_eq!(kept.len(), 2, "the repository and the measurements are kept: {kept:?}");
 }
 
 #[test]
-fn a_backup_that_is_damaged_before_it_is_restored_is_a_wrong_answer() {
+fn damaged_backup_is_a_wrong_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (path, repository) = (dir.path().display(), dir.path().join("repo"));
     let line = format!(
@@ -251,7 +251,7 @@ fn a_backup_that_is_damaged_before_it_is_restored_is_a_wrong_answer() {
 }
 
 #[test]
-fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
+fn ordered_load_warmup_and_reopening_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
@@ -266,7 +266,7 @@ fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
     assert!(load["warmup_seconds"].is_null(), "{load}");
     assert_eq!(results[1]["warmup_seconds"], 0.05);
     assert_eq!(results[1]["ops"], 2_000, "the warm-up is not counted");
-    assert!(results[2]["records"].as_u64().unwrap() > 2_150, "but its inserts are there");
+    assert!(results[2]["records"].as_u64().unwrap() > 2_150, "but its inserts persist");
     assert_eq!(scan["ops"], results[2]["records"]);
     assert!(results[2]["reopen_seconds"].is_null());
     assert!(scan["reopen_seconds"].as_f64().unwrap() > 0.0, "{scan}");
@@ -276,7 +276,7 @@ fn an_ordered_load_a_warm_up_and_a_reopening_are_said_in_the_results() {
 }
 
 #[test]
-fn a_load_of_which_a_share_is_in_order_writes_every_record_once() {
+fn partly_sequential_load_writes_each_record_once() {
     for share in [0, 1, 60, 100] {
         let dir = tempfile::tempdir().unwrap();
         let json = dir.path().join("out.json");
@@ -295,7 +295,7 @@ fn a_load_of_which_a_share_is_in_order_writes_every_record_once() {
 }
 
 #[test]
-fn writers_update_while_the_others_do_the_workload() {
+fn writers_update_concurrently_with_the_workload() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
@@ -316,7 +316,7 @@ fn writers_update_while_the_others_do_the_workload() {
 }
 
 #[test]
-fn leveled_trees_answer_every_workload_rightly() {
+fn leveled_trees_answer_every_workload_correctly() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
@@ -332,7 +332,7 @@ fn leveled_trees_answer_every_workload_rightly() {
 }
 
 #[test]
-fn trees_take_turns_while_a_workload_runs() {
+fn trees_alternate_while_a_workload_runs() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
@@ -351,12 +351,12 @@ fn trees_take_turns_while_a_workload_runs() {
         assert!(switches["ops_per_second_by_tree"][name].as_f64().unwrap() > 0.0, "{switches}");
     }
     let trees: Vec<_> = results.iter().map(|result| result["tree"].as_str().unwrap()).collect();
-    assert_eq!(trees, ["turtle", "turtle", "splinter"], "the last one stays");
+    assert_eq!(trees, ["turtle", "turtle", "splinter"], "the last tree remains set");
     assert_eq!(results[2]["wrong_answers"], 0);
 }
 
 #[test]
-fn a_fixed_rate_takes_its_time() {
+fn fixed_rate_limits_throughput() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
@@ -389,7 +389,7 @@ fn snapshots_are_held_one_after_the_other() {
 }
 
 #[test]
-fn updates_beside_a_hot_range_come_at_their_rate() {
+fn concurrent_updates_run_at_their_rate() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
     let line = format!(
@@ -400,22 +400,22 @@ fn updates_beside_a_hot_range_come_at_their_rate() {
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
     let result = &results(&json)[1];
-    // A busy machine may do fewer; it catches up, so never more.
+    // A busy machine may do fewer; it catches up, but never exceeds the rate.
     let updates = result["ops_by_class"]["write"].as_u64().unwrap();
     assert!((100..=510).contains(&updates), "{result}");
     let (reads, seconds) = (result["ops"].as_f64().unwrap(), result["seconds"].as_f64().unwrap());
     let (rate, last) =
         (result["ops_per_second"].as_f64().unwrap(), result["last_10s_rate"].as_f64().unwrap());
     assert!((rate * seconds / reads - 1.0).abs() < 0.01, "{result}");
-    assert!(last > 0.0 && result["first_10s_rate"] == result["last_10s_rate"], "all of it: {result}");
+    assert!(last > 0.0 && result["first_10s_rate"] == result["last_10s_rate"], "whole run: {result}");
     assert_eq!((&result["updates_beside"], &result["hot_share"]), (&1_000.into(), &0.05.into()));
 }
 
 #[test]
-fn a_workload_does_not_repeat_the_picks_of_the_one_before() {
+fn workloads_draw_different_records() {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("out.json");
-    // Picks of one record in four hundred, which memory holds: read again they would all be there.
+    // Each run picks one record in four hundred, which fit in memory: repeated picks would all be cached.
     let line = format!(
         "ycsb --tmp {} --json {} --settle-seconds 0 --memory 64MiB --records 400k --ops 1k --threads 2 \
          --workloads load,uniform-c,uniform-c",

@@ -1,8 +1,8 @@
-//! Trees that take turns while a workload runs: who is next, and how fast it went under each.
+//! Tree switches while a workload runs: the next tree, and the throughput with each.
 //!
 //! **Invariants**
-//! - Switches are evenly spread over the workload: after the same time, or the same number of operations.
-//! - Time and operations belong to the tree that was set before them.
+//! - Switches are evenly spaced over the workload, in time or in operations.
+//! - Time and operations count for the tree that was set at the time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::report::size::{human_count, quotient};
 
 /// Sets a tree by its name.
 type SetTree<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
-/// Whether a keyspace is still on its way to the tree that was set.
+/// Whether a keyspace is still moving to the tree that was set.
 type IsMoving<'a> = Box<dyn Fn() -> bool + 'a>;
-/// What is asked of the keyspaces.
+/// The calls into the keyspaces.
 pub(crate) type Calls<'a> = (SetTree<'a>, IsMoving<'a>);
 
 /// The switches of one workload.
@@ -25,7 +25,7 @@ pub(crate) struct TreeSwitches<'a> {
     /// Sets the tree of all keyspaces.
     set: SetTree<'a>,
     is_moving: IsMoving<'a>,
-    /// One for each tree that had its turn, the last one still has it.
+    /// Trees set so far; the last one is current.
     turns: Vec<Turn>,
     longest_call: Duration,
 }
@@ -34,7 +34,7 @@ pub(crate) struct TreeSwitches<'a> {
 struct Turn {
     tree: String,
     began: Moment,
-    /// When it was first seen that all keyspaces had come there.
+    /// When all keyspaces were first observed to have moved.
     arrived: Option<Duration>,
 }
 
@@ -44,29 +44,29 @@ impl Turn {
     }
 }
 
-/// When, and after how many operations.
+/// A time, and the number of operations by then.
 pub(crate) type Moment = (Duration, u64);
 
-/// What came of it.
+/// Result of the switches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct SwitchResult {
-    /// Switches that took place.
+    /// Number of switches made.
     pub(crate) switches: usize,
     pub(crate) ops_per_second_before: f64,
     pub(crate) ops_per_second_between: f64,
     pub(crate) ops_per_second_after: f64,
     pub(crate) ops_per_second_by_tree: BTreeMap<String, f64>,
-    /// For each switch how many seconds later it was seen that all keyspaces had come to the tree; none if
-    /// that had not happened by the next switch, or the end.
+    /// For each switch, the seconds until all keyspaces were observed to have moved; `None` if that did not
+    /// happen before the next switch or the end.
     pub(crate) seconds_to_arrive: Vec<Option<f64>>,
-    /// The longest time without an answer to a client, wherever in the workload.
+    /// Longest time without an answer to a client, anywhere in the workload.
     pub(crate) longest_stall_ms: f64,
-    /// The longest call that set a tree, in all keyspaces.
+    /// Longest call that set a tree, in all keyspaces.
     pub(crate) longest_call_ms: f64,
 }
 
 impl<'a> TreeSwitches<'a> {
-    /// `due` switches through `trees`, of which `present` is the one that is set when the workload begins.
+    /// Creates `due` switches through `trees`; `present` is the tree at the start of the workload.
     pub(crate) fn new(
         trees: &'a [String],
         due: u16,
@@ -81,7 +81,7 @@ impl<'a> TreeSwitches<'a> {
         self.turns.len() - 1
     }
 
-    /// Switches as often as is due when `share` of the workload is done; `now` tells the moment.
+    /// Makes the switches that are due when `share` of the workload is done; `now` returns the moment.
     pub(crate) fn keep_up(&mut self, share: f64, now: impl Fn() -> Moment) -> Result<()> {
         if let Some(turn) = self.turns.last_mut()
             && turn.arrived.is_none()
@@ -101,14 +101,14 @@ impl<'a> TreeSwitches<'a> {
         Ok(())
     }
 
-    /// The one after the present one in the list.
+    /// Returns the tree after the current one in the list.
     fn next(&self) -> &str {
         let present = self.turns.last().map(|turn| turn.tree.as_str());
         let index = self.trees.iter().position(|tree| Some(tree.as_str()) == present);
         &self.trees[index.map_or(0, |index| (index + 1) % self.trees.len())]
     }
 
-    /// The measurements of a workload that was done at `end`.
+    /// Returns the measurements of a workload that ended at `end`.
     pub(crate) fn result(self, end: Moment, longest_stall: Duration) -> SwitchResult {
         let ends = self.turns.iter().skip(1).map(|turn| turn.began).chain([end]);
         let spans: Vec<_> = self.turns.iter().zip(ends).map(|(turn, end)| Span::of(turn, end)).collect();
@@ -135,7 +135,7 @@ impl<'a> TreeSwitches<'a> {
     }
 }
 
-/// How long a tree had its turn, and what was done in it.
+/// Duration and operations of one turn.
 struct Span {
     seconds: f64,
     operations: u64,
@@ -149,7 +149,7 @@ impl Span {
 }
 
 impl SwitchResult {
-    /// Human-readable.
+    /// Formats the result for humans.
     pub(crate) fn line(&self, workload: &str) -> String {
         let by_tree = self.ops_per_second_by_tree.iter();
         let by_tree: Vec<_> =
@@ -158,7 +158,7 @@ impl SwitchResult {
         let arrivals: Vec<_> =
             arrivals.map(|seconds| seconds.map_or("no end".to_owned(), |s| format!("{s:.0} s"))).collect();
         format!(
-            "{workload}: {} switches of trees, there after {}; operations/s {} before, {} between, {} after, \
+            "{workload}: {} tree switches, moved after {}; operations/s {} before, {} between, {} after, \
              {}; longest stall {:.1} ms, longest switch {:.1} ms\n",
             self.switches,
             arrivals.join(", "),

@@ -1,7 +1,7 @@
-//! The value of a record: its number, its version, then bytes that follow from both.
+//! The value of a record: its number, its version, then bytes derived from both.
 //!
 //! **Invariants**
-//! - A value says which record and version it belongs to, and every byte of it can be checked.
+//! - A value identifies its record and version, and every byte of it can be checked.
 
 use testudo_base::num::{u64_of, usize_of};
 
@@ -10,33 +10,34 @@ use crate::{args::Mix, workloads::values};
 
 /// Record number (8 bytes) and version (1 byte).
 const HEADER_BYTES: usize = 9;
-/// Shortest value that can be checked.
+/// Minimum length of a checkable value.
 pub(crate) const VALUE_BYTES_MIN: usize = 16;
 
-/// Versions count modulo this.
+/// Modulus of versions.
 pub(crate) const VERSIONS: u8 = 16;
 
-/// Distinct for every record of a version, so that a damaged record number shows.
+/// Returns a seed that is distinct for every record of a version, so that a damaged record number is
+/// detected.
 fn seed_of(record: u64, version: u8) -> u64 {
     record.wrapping_mul(0xa076_1d64_78bd_642f).wrapping_add(u64::from(version) << 60)
 }
 
-/// How long the values of records are.
+/// Value lengths of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lengths {
-    /// All alike.
+    /// The same for all records.
     Same(usize),
-    /// Those of the mixgraph model.
+    /// As in the mixgraph model.
     Pareto,
-    /// Of three lengths: how many records of a hundred have the first, and how many the second.
+    /// Three lengths: the percentage of records with the first, and with the second.
     Mix(u64, u64),
 }
 
-/// Lengths of values in mixes, those of Parallax's evaluation (thesis, section 5.1).
+/// Value lengths of the mixes, as in Parallax's evaluation (thesis, section 5.1).
 const MIXED_BYTES: [usize; 3] = [9, 104, 1004];
 
 impl Lengths {
-    /// By the flags of a run.
+    /// Returns the lengths chosen by the flags of a run.
     pub(crate) fn of_flags(value_bytes: u64, mix: Option<Mix>) -> Self {
         match mix {
             None => Self::Same(usize_of(value_bytes)),
@@ -50,12 +51,12 @@ impl Lengths {
         }
     }
 
-    /// That of a record, in all its versions.
+    /// Returns the length of a record's value, the same for all its versions.
     #[inline]
     pub(crate) fn of(self, record: u64) -> usize {
         match self {
             Self::Same(bytes) => bytes,
-            // The middle of one of 2^32 parts.
+            // The midpoint of one of 2^32 intervals.
             Self::Pareto => {
                 let part = (seed_of(record, 0) >> 32) as f64;
                 mixgraph::value_bytes((part + 0.5) / 2f64.powi(32))
@@ -68,7 +69,7 @@ impl Lengths {
         }
     }
 
-    /// That of records on average.
+    /// Returns the mean length.
     pub(crate) fn mean(self) -> u64 {
         match self {
             Self::Same(bytes) => u64_of(bytes),
@@ -89,7 +90,7 @@ pub(crate) fn write(record: u64, version: u8, value: &mut [u8]) {
     values::fill(seed_of(record, version), &mut value[HEADER_BYTES..]);
 }
 
-/// Record and version of a valid value, whose length is one of `lengths`; the reason if it is not valid.
+/// Returns record and version of a valid value with a length of `lengths`, or the reason if it is invalid.
 #[inline]
 pub(crate) fn read(value: &[u8], lengths: Lengths) -> Result<(u64, u8), &'static str> {
     let length = value.len();
@@ -98,12 +99,12 @@ pub(crate) fn read(value: &[u8], lengths: Lengths) -> Result<(u64, u8), &'static
     };
     let record = u64::from_le_bytes(*record);
     let Some(&version) = rest.first().filter(|_| length == lengths.of(record)) else {
-        return Err("the value has another length");
+        return Err("the value has a wrong length");
     };
     if version < VERSIONS && values::matches(seed_of(record, version), &rest[1..]) {
         Ok((record, version))
     } else {
-        Err("the bytes of the value contradict each other")
+        Err("the bytes of the value are inconsistent")
     }
 }
 

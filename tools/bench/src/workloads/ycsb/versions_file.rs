@@ -1,12 +1,12 @@
-//! What must be true of each record, handed from one process to the next.
+//! Expected state of the records, passed from one process to the next.
 //!
-//! Reading the store would tell it too, but would leave the caches warm of everything.
+//! Reading the store would yield the same, but would warm up all caches.
 //!
-//! Two integers of 8 bytes, the records that the load left and those that exist, then the versions, 4 bits
-//! each. All little-endian.
+//! Format: two integers of 8 bytes (number of records after the load, and of existing records), then the
+//! versions, 4 bits each. All little-endian.
 //!
 //! **Invariants**
-//! - Written when no one uses the oracle, read before anyone does.
+//! - The file is written after the last use of the oracle and read before the first.
 
 use std::{
     io::{BufReader, BufWriter, Read, Write},
@@ -20,7 +20,7 @@ use crate::report::output::create_file;
 
 pub(crate) const NAME: &str = "versions";
 
-/// Writes what `oracle` knows; the load left `loaded` records.
+/// Writes the state of `oracle`; the load left `loaded` records.
 pub(crate) fn write(file: &Path, loaded: u64, oracle: &Oracle) -> Result<()> {
     let failed = |error| Error::io(file.display().to_string(), error);
     let mut sink = BufWriter::new(create_file(file)?);
@@ -31,7 +31,7 @@ pub(crate) fn write(file: &Path, loaded: u64, oracle: &Oracle) -> Result<()> {
     sink.flush().map_err(failed)
 }
 
-/// Tells `oracle` what `file` says, and gives the records that the load left.
+/// Loads `file` into `oracle`; returns the number of records that the load left.
 pub(crate) fn read(file: &Path, oracle: &Oracle) -> Result<u64> {
     let failed = |error| Error::io(file.display().to_string(), error);
     #[expect(clippy::disallowed_methods, reason = "a file of this tool, not the store's")]

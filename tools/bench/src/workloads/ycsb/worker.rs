@@ -1,10 +1,10 @@
-//! One client thread: does its share of a workload, checks each answer, measures each operation.
+//! One client thread: runs its share of a workload, checks each answer, measures each operation.
 //!
 //! **Invariants**
-//! - One clock reading an operation; the time between two readings belongs to the operation that ends, so
-//!   no pause is lost.
-//! - Nothing is allocated per operation, apart from what the store hands out.
-//! - A wrong answer is a complaint and the run goes on; a failed call ends the run.
+//! - The clock is read once per operation; the time between two readings counts for the operation that ends,
+//!   so no pause is lost.
+//! - There are no allocations per operation, except for what the store returns.
+//! - A wrong answer is a complaint and the run continues; a failed call ends the run.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -33,38 +33,39 @@ use crate::{
     subject::Records,
 };
 
-/// Records of one call when records are written in order.
+/// Records per call when records are written in order.
 const ORDERED_BATCH: usize = 1000;
-/// At a fixed rate an operation may be this much early: timers are no finer.
+/// With --rate, an operation may be this much early, since timers have no finer resolution.
 const EARLY_MAX: Duration = Duration::from_micros(100);
-/// Of so many records that are there before removals, one that is removed is read, and one beside it.
+/// One in this many records has its removal checked by reads of itself and of its neighbor.
 const REMOVALS_CHECKED: u64 = 128;
-/// Entries of a full scan that count as one step.
+/// Entries per step of a full scan.
 const SCAN_STEP: u64 = 1024;
 
-/// What the threads of a workload have in common.
+/// State shared by the threads of a workload.
 pub(crate) struct Shared<'a, R> {
     pub(crate) env: &'a dyn Env,
     pub(crate) target: &'a Target<R>,
     pub(crate) complaints: &'a Complaints,
     pub(crate) workload: Workload,
     pub(crate) picker: Picker,
-    /// Those that do the workload, from the first on; after them come writers, then who updates at a rate.
+    /// Threads that run the workload; they come first, then the writers, then the thread that updates at a
+    /// rate.
     pub(crate) threads: usize,
-    /// Threads that update records until the others are done.
+    /// Threads that update records until the workload threads are done.
     pub(crate) writers: usize,
-    /// Time from one update to the next of a thread that does nothing else until the others are done.
+    /// Interval between updates of the thread that only updates until the workload threads are done.
     pub(crate) update_interval: Option<Duration>,
-    /// Of the others, those that are not done.
+    /// Number of workload threads that are not done.
     pub(crate) busy: AtomicUsize,
-    /// New records are written in the order of their keys.
+    /// Whether new records are written in key order.
     pub(crate) is_ordered: bool,
-    /// New records of which some are written in the order of their keys, at one place for each thread.
+    /// Set if some of the new records are written in key order, at one position per thread.
     pub(crate) sequential: Option<Preparation>,
-    /// Operations of all threads; a limit that time sets is none.
+    /// Maximum operations of all threads; the maximum value if time is the limit.
     pub(crate) ops: u64,
     pub(crate) deadline: Option<Duration>,
-    /// Time from one operation of a thread to its next, at a fixed rate.
+    /// With --rate: interval between operations of a thread.
     pub(crate) interval: Option<Duration>,
     pub(crate) scan_length: u64,
     pub(crate) seed: u64,
@@ -72,7 +73,7 @@ pub(crate) struct Shared<'a, R> {
     pub(crate) failed: AtomicBool,
 }
 
-/// Someone who does the workload; until it is dropped, on a panic too.
+/// Guard of a running workload thread; dropped on a panic as well.
 struct Busy<'a>(&'a AtomicUsize);
 
 impl Drop for Busy<'_> {
@@ -82,18 +83,18 @@ impl Drop for Busy<'_> {
 }
 
 impl<R> Shared<'_, R> {
-    /// Threads whose operations count: all but the one that updates at a rate.
+    /// Returns the number of threads whose operations count: all except the one that updates at a rate.
     pub(crate) fn counted_threads(&self) -> usize {
         self.threads + self.writers
     }
 
-    /// All threads.
+    /// Returns the number of all threads.
     pub(crate) fn all_threads(&self) -> usize {
         self.counted_threads() + usize::from(self.update_interval.is_some())
     }
 }
 
-/// Operations that a thread has done so far, on a cache line of its own.
+/// Number of operations that a thread has done so far, on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress(AtomicU64);
@@ -110,7 +111,7 @@ pub(crate) struct Worker<'a, R> {
     target: &'a Target<R>,
     progress: &'a Progress,
     index: usize,
-    /// Time from one of its operations to its next, at a fixed rate.
+    /// Interval between its operations, at a fixed rate.
     interval: Option<Duration>,
     random: SplitMix,
     key: Vec<u8>,
@@ -118,9 +119,9 @@ pub(crate) struct Worker<'a, R> {
     expected_key: Vec<u8>,
     value: Vec<u8>,
     started: Duration,
-    /// When the operation that comes began, or was due.
+    /// When the current operation began, or was due.
     last_reading: Duration,
-    /// When it was called.
+    /// When the current operation was called.
     called: Duration,
     tally: Tally,
 }
@@ -148,7 +149,7 @@ impl<'a, R: Records> Worker<'a, R> {
         }
     }
 
-    /// Works until the work is done, the time is over or someone asks to stop.
+    /// Works until the work is done, the time is up or a stop is requested.
     pub(crate) fn run(mut self) -> Tally {
         self.started = self.shared.env.monotonic();
         self.last_reading = self.started;
@@ -166,7 +167,7 @@ impl<'a, R: Records> Worker<'a, R> {
             Shape::FullScan => self.full_scans(),
             Shape::Removals => self.remove_every_second(),
         };
-        // With a rate that is not reached the next operation was due before the last one ended.
+        // If the rate is not sustained, the next operation was due before the last one ended.
         self.tally.ended = self.last_reading.max(self.called);
         drop(busy);
         if let Err(error) = result {
@@ -176,7 +177,7 @@ impl<'a, R: Records> Worker<'a, R> {
         self.tally
     }
 
-    /// Ends one step of `operations` operations; whether to go on.
+    /// Ends one step of `operations` operations; returns whether to continue.
     #[inline]
     fn lap(&mut self, class: Class, operations: u64) -> bool {
         let now = self.shared.env.monotonic();
@@ -194,8 +195,8 @@ impl<'a, R: Records> Worker<'a, R> {
         in_time && !self.shared.stop.load(Ordering::Relaxed) && !self.shared.failed.load(Ordering::Relaxed)
     }
 
-    /// Waits until the next operation is due; from when on its latency counts: an operation that is late was
-    /// waiting too.
+    /// Waits until the next operation is due. Returns the start of its latency, which for a late operation is
+    /// the time it was due.
     fn wait_turn(&self, now: Duration, interval: Duration) -> Duration {
         let due = self.started + Duration::from_nanos(nanos(interval).saturating_mul(self.tally.operations));
         if due > now + EARLY_MAX {
@@ -205,7 +206,7 @@ impl<'a, R: Records> Worker<'a, R> {
         due.min(now)
     }
 
-    /// This thread's share of `count`, as a range.
+    /// Returns this thread's share of `count`, as a range.
     fn share_of(&self, count: u64) -> std::ops::Range<u64> {
         let part =
             |index| u128::from(count) * u128::from(u64_of(index)) / u128::from(u64_of(self.shared.threads));
@@ -222,8 +223,8 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Removes every second record of this thread's share. Some are read: what was removed is gone, and the
-    /// records beside it are not.
+    /// Removes every second record of this thread's share. Some removals are checked: the record must be
+    /// absent and its neighbor present.
     fn remove_every_second(&mut self) -> Result<()> {
         let records = self.share_of(self.target.oracle.acknowledged());
         let most = self.share_of(self.shared.ops);
@@ -238,7 +239,7 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// The next record in order at this thread's place in the key space, or a random one.
+    /// Inserts the next record in order at this thread's position in the key space, or a random one.
     fn fill_mixed(&mut self, preparation: &Preparation) -> Result<()> {
         let share = preparation.share;
         let mut others = self.share_of(self.shared.ops).filter(|record| !share.has(*record));
@@ -322,7 +323,7 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Updates until those who do the workload are done.
+    /// Updates records until the workload threads are done.
     fn write_along(&mut self) -> Result<()> {
         loop {
             let record = below(&mut self.random, self.target.oracle.acknowledged());
@@ -373,7 +374,7 @@ impl<'a, R: Records> Worker<'a, R> {
         self.get(record)
     }
 
-    /// A key next to that of a record.
+    /// Reads an absent key next to that of a record.
     fn read_absent(&mut self) -> Result<()> {
         let record = self.pick();
         self.target.keys.write_absent(record, &mut self.key);
@@ -381,7 +382,7 @@ impl<'a, R: Records> Worker<'a, R> {
         self.count_read(found);
         self.complain(match found {
             None => Ok(()),
-            Some(_) => Err(format!("a key next to that of record {record} is there, but was never written")),
+            Some(_) => Err(format!("a key next to that of record {record} exists, but was never written")),
         });
         Ok(())
     }
@@ -394,8 +395,8 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Removes a record that no other thread writes meanwhile, and reads some of these back. Returns whether
-    /// it did.
+    /// Removes a record and reads it back for some records. REQUIRES: no concurrent writes of the record.
+    /// Returns whether it was read back.
     fn remove(&mut self, record: u64) -> Result<bool> {
         self.target.keys.write(record, &mut self.key);
         self.target.keyspace(record).remove(&self.key)?;
@@ -409,7 +410,7 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(is_checked)
     }
 
-    /// Under the record's turn the version that is read can only be the last one.
+    /// Reads and writes a record under its turn, so the version read must be the last one.
     fn read_modify_write(&mut self) -> Result<()> {
         let record = self.pick();
         let turn = self.target.oracle.turn(record);
@@ -435,7 +436,7 @@ impl<'a, R: Records> Worker<'a, R> {
     fn insert(&mut self) -> Result<()> {
         let record = self.target.oracle.reserve_insert();
         if record >= self.target.keys.capacity().min(RECORDS_MAX) {
-            return Err(Error::invalid(format!("--key-bytes: no key is left for record {record}")));
+            return Err(Error::invalid(format!("--key-bytes: no key left for record {record}")));
         }
         self.put(record, 0)?;
         self.target.oracle.acknowledge_insert(record);
@@ -471,10 +472,10 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Checks one entry of a scan against the one before (none: empty) and against what it must be.
+    /// Checks one entry of a scan against the previous one (empty if none) and against the oracle.
     fn take_entry(&mut self, keyspace: usize, key: &[u8], value: &[u8]) {
         if *key <= *self.previous_key {
-            self.shared.complaints.add("the keys of a scan do not ascend");
+            self.shared.complaints.add("the keys of a scan are not in ascending order");
         }
         self.previous_key.clear();
         self.previous_key.extend_from_slice(key);
@@ -490,7 +491,7 @@ impl<'a, R: Records> Worker<'a, R> {
         let mut keys = vec![Vec::new(); BATCH_KEYS];
         let mut records = [(0, Sight::default()); BATCH_KEYS];
         for _ in share {
-            // A batch asks one keyspace.
+            // A batch reads from one keyspace.
             let home = self.pick() % u64_of(self.target.keyspaces.len());
             for (key, (record, before)) in keys.iter_mut().zip(&mut records) {
                 *record = loop {
@@ -510,7 +511,7 @@ impl<'a, R: Records> Worker<'a, R> {
                 answers += 1;
             })?;
             if answers != BATCH_KEYS {
-                self.shared.complaints.add("multi_get gave another number of answers than keys");
+                self.shared.complaints.add("multi_get returned another number of answers than keys");
             }
             if !self.lap(Class::Read, u64_of(BATCH_KEYS)) {
                 break;
@@ -519,7 +520,7 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// One pass, or passes until the time is over.
+    /// Makes one pass, or passes until the time is up.
     fn full_scans(&mut self) -> Result<()> {
         loop {
             let before = self.tally.operations;
@@ -535,7 +536,7 @@ impl<'a, R: Records> Worker<'a, R> {
         }
     }
 
-    /// This thread's part of every keyspace; whether it got to the end.
+    /// Scans this thread's part of every keyspace; returns whether it got to the end.
     fn scan_part(&mut self) -> Result<bool> {
         let (mut first, mut end) = (Vec::new(), Vec::new());
         self.target.keys.write_boundary(self.index, self.shared.threads, &mut first);

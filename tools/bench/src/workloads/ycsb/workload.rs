@@ -1,6 +1,6 @@
-//! What each workload does: shares of its operations, its distribution and how long it runs by default.
+//! Definition of each workload: operation mix, distribution and default number of operations.
 //!
-//! A to f are those of Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking cloud serving systems
+//! A to f are from Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking cloud serving systems
 //! with YCSB" (SoCC 2010).
 //!
 //! **Invariants**
@@ -14,7 +14,7 @@ use crate::{Distribution, Workload};
 /// Keys of one batch of `multiget`.
 pub(crate) const BATCH_KEYS: usize = 32;
 
-/// Operations out of a hundred; what is missing to a hundred are read-modify-writes.
+/// Percentages of operations; the remainder to 100 are read-modify-writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mix {
     pub(crate) reads: u64,
@@ -22,22 +22,22 @@ pub(crate) struct Mix {
     pub(crate) removals: u64,
     pub(crate) inserts: u64,
     pub(crate) scans: u64,
-    /// Reads of keys that are not there.
+    /// Reads of absent keys.
     pub(crate) absent: u64,
 }
 
-/// The shape of a workload's work.
+/// Shape of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Inserts of new records, each thread its share of the numbers.
+    /// Inserts of new records, each thread in its share of the numbers.
     Fill,
     /// Single operations, drawn from a mix.
     Mixed(Mix),
     /// Reads of several keys at once.
     Batches,
-    /// Everything in order, each thread its part of the key space.
+    /// Scans of everything in order, each thread in its part of the key space.
     FullScan,
-    /// Removals of every second record, each thread those of its share.
+    /// Removals of every second record, each thread in its share.
     Removals,
 }
 
@@ -68,17 +68,17 @@ impl Workload {
         }
     }
 
-    /// Whether one more thread updates records beside the mix.
+    /// Whether one more thread updates records concurrently with the mix.
     pub(crate) fn has_updates_beside(self) -> bool {
         matches!(self, Self::RangeHot | Self::RangeHotScans)
     }
 
-    /// Whether it leaves fewer records than there were.
+    /// Whether the workload leaves fewer records than before.
     pub(crate) fn removes_records(self) -> bool {
         matches!(self, Self::DeleteEverySecond | Self::PutDelete)
     }
 
-    /// Whether values of records that exist change.
+    /// Whether the workload changes values of existing records.
     pub(crate) fn updates_records(self) -> bool {
         let of_mix = matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite);
         of_mix || matches!(self, Self::Mixgraph | Self::PutDelete) || self.has_updates_beside()

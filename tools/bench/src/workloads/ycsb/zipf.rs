@@ -1,8 +1,8 @@
-//! Picking records: zipfian, uniform, latest, hot range; by the model of mixgraph (`mixgraph.rs`).
+//! Key distributions: zipfian, uniform, latest, hot range, and the mixgraph model (`mixgraph.rs`).
 //!
 //! Zipfian ranks follow Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating
-//! billion-record synthetic databases" (SIGMOD 1994), as YCSB does; its sum over all ranks is the
-//! Euler-Maclaurin formula after the first terms, so that any number of records starts at once.
+//! billion-record synthetic databases" (SIGMOD 1994), as YCSB does. The sum over all ranks uses the
+//! Euler-Maclaurin formula after the first terms, so the start-up cost does not depend on the count.
 //!
 //! **Invariants**
 //! - A picked record was acknowledged before the pick.
@@ -15,12 +15,12 @@ use testudo_env::SplitMix;
 use super::{keys::KeyMaker, mixgraph::KeyModel};
 use crate::{Distribution, report::size::floor};
 
-/// Skew of YCSB.
+/// YCSB's skew.
 pub(crate) const THETA: f64 = 0.99;
-/// Terms of the sum that are added one by one.
+/// Number of terms that are summed exactly.
 const EXACT_TERMS: u64 = 1_000;
 
-/// Ranks from 0, the most frequent, below a count.
+/// Zipfian distribution of ranks below a count; rank 0 is the most frequent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zipf {
     count: u64,
@@ -31,12 +31,12 @@ pub(crate) struct Zipf {
 }
 
 impl Zipf {
-    /// Ranks below `count`, which is at least 1, with the skew of YCSB.
+    /// Creates ranks below `count`, which is at least 1, with YCSB's skew.
     pub(crate) fn new(count: u64) -> Self {
         Self::with_skew(count, THETA)
     }
 
-    /// The same with another skew. REQUIRES: it is not 1.
+    /// As [`Zipf::new`], with another skew. REQUIRES: it is not 1.
     pub(crate) fn with_skew(count: u64, theta: f64) -> Self {
         let zeta = zeta(count, theta);
         let second = 1.0 + 0.5f64.powf(theta);
@@ -44,7 +44,7 @@ impl Zipf {
         Self { count, zeta, exponent: 1.0 / (1.0 - theta), eta, second }
     }
 
-    /// The next rank.
+    /// Draws a rank.
     #[inline]
     pub(crate) fn rank(&self, random: &mut SplitMix) -> u64 {
         let uniform = unit(random);
@@ -60,7 +60,7 @@ impl Zipf {
     }
 }
 
-/// Sum of `rank^-θ` over the first `count` ranks.
+/// Returns the sum of `rank^-θ` over the first `count` ranks.
 fn zeta(count: u64, theta: f64) -> f64 {
     let term = |rank: f64| rank.powf(-theta);
     let exact: f64 = (1..=count.min(EXACT_TERMS)).map(|rank| term(rank as f64)).sum();
@@ -83,20 +83,20 @@ pub(crate) enum Picker {
     Mixgraph(Box<KeyModel>),
 }
 
-/// Where in the key space the hot range begins.
+/// Start of the hot range in the key space.
 const HOT_FROM: f64 = 0.4;
 const HOT_PERCENT: u64 = 98;
-/// Draws for one pick. One in a thousand hits at least, so only a store of few records ever takes so many.
+/// Maximum draws for one pick. At least one in a thousand hits, so only a very small store needs so many.
 const DRAWS_MAX: u32 = 10_000;
 
 impl Picker {
-    /// Zipfian among `records`, at least 1.
+    /// Creates a zipfian picker among `records`, at least 1.
     pub(crate) fn zipfian(records: u64) -> Self {
         Self::Zipfian { zipf: Zipf::new(records), stride: stride_of(records) }
     }
 
-    /// For a store that holds `records` records under `keys`, at least 1, and may grow.
-    /// `hot_share` is the part of the key space that is hot in a hot range.
+    /// Creates a picker for a store that holds `records` records under `keys`, at least 1, and may grow.
+    /// `hot_share` is the hot share of the key space in a hot range.
     pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker, hot_share: f64) -> Self {
         match distribution {
             Distribution::Zipfian => Self::zipfian(records),
@@ -107,7 +107,7 @@ impl Picker {
         }
     }
 
-    /// A record below `acknowledged`, which never shrinks below the first count.
+    /// Picks a record below `acknowledged`, which is at least the initial count.
     #[inline]
     pub(crate) fn pick(&self, random: &mut SplitMix, acknowledged: u64) -> u64 {
         match self {
@@ -123,13 +123,13 @@ impl Picker {
     }
 }
 
-/// The hot range, in parts of the key space.
+/// Returns the hot range, as fractions of the key space.
 fn hot_range(share: f64) -> Range<f64> {
     HOT_FROM..HOT_FROM + share
 }
 
-/// A record of the hot range. Drawing until one lies there takes no memory, and for a twentieth of the key
-/// space about 0.1 µs.
+/// Draws until a record is in the hot range. This needs no memory, and takes about 0.1 µs for a twentieth
+/// of the key space.
 fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker, hot: &Range<f64>) -> u64 {
     let mut draw = || below(random, acknowledged);
     let is_hot = |record: &u64| hot.contains(&keys.fraction(*record));
@@ -137,7 +137,7 @@ fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker, hot: &Ran
     draws.unwrap_or_else(draw)
 }
 
-/// A number below `bound` without a division.
+/// Returns a random number below `bound`, without a division.
 #[inline]
 pub(crate) fn below(random: &mut SplitMix, bound: u64) -> u64 {
     let product = u128::from(random.next_u64()) * u128::from(bound);
@@ -149,7 +149,7 @@ pub(crate) fn unit(random: &mut SplitMix) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Multiplication by a number without a common divisor is a bijection over the numbers below `count`.
+/// Permutes the numbers below `count` by multiplication with a coprime number.
 #[inline]
 pub(crate) fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
     testudo_base::num::low64((u128::from(rank) + 1) * u128::from(stride) % u128::from(count))

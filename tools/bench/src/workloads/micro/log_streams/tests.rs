@@ -22,13 +22,13 @@ fn run_with(change: impl FnOnce(&mut MicroArgs)) -> Result<Vec<Value>> {
     change(&mut args);
     let outcome = crate::run(&BenchCommand::Micro(args), &Context::new(Arc::default()))?;
     assert_eq!(outcome, Outcome::Fine);
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "only the results are left");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "only the results remain");
     let text = std::fs::read_to_string(json).unwrap();
     Ok(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 #[test]
-fn every_case_measures_all_subjects_and_compares_them_with_one_log() {
+fn every_case_compares_all_subjects_with_one_log() {
     let results = run_with(|_| {}).unwrap();
     let names: Vec<_> = results
         .iter()
@@ -50,7 +50,7 @@ fn every_case_measures_all_subjects_and_compares_them_with_one_log() {
 }
 
 #[test]
-fn one_subject_alone_has_no_ratio() {
+fn single_subject_has_no_ratio() {
     let results = run_with(|args| {
         args.case = vec!["append".to_owned()];
         args.subject = vec!["log-each".to_owned()];
@@ -61,13 +61,13 @@ fn one_subject_alone_has_no_ratio() {
 }
 
 #[test]
-fn names_that_do_not_exist_are_refused() {
+fn unknown_names_are_rejected() {
     let error = run_with(|args| args.subject = vec!["testudo".to_owned()]).unwrap_err();
     assert!(error.to_string().contains("subjects: one-log, log-each, numbered"), "{error}");
 }
 
 #[test]
-fn commits_of_all_threads_are_written_when_the_time_is_taken() {
+fn all_commits_are_written_before_the_clock_stops() {
     let context = Context::new(Arc::default());
     let directory = tempfile::tempdir().unwrap();
     let log = Wal::create(
@@ -94,7 +94,7 @@ fn commits_of_all_threads_are_written_when_the_time_is_taken() {
 }
 
 #[test]
-fn the_median_is_the_one_in_the_middle() {
+fn median_is_the_middle_value() {
     assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median(&mut []), None);
 }

@@ -1,10 +1,10 @@
 use super::*;
 
 #[test]
-fn the_page_used_longest_ago_goes_first() {
+fn least_recently_used_page_is_evicted_first() {
     let cache = ShardedLru::new(16);
     let shard = |page: u64| usize_of(spread(page) >> 60);
-    // One page a shard: the second of the same shard takes the place of the first.
+    // One page per shard: the second page of the same shard replaces the first.
     let (first, second) = (7, (8..).find(|&page| shard(page) == shard(7)).unwrap());
     cache.put(first, &[1]);
     cache.put(second, &[2]);

@@ -1,11 +1,10 @@
-//! Pages and records under one bound, as a policy divides it.
+//! Pages and records under one memory bound, divided by a policy.
 //!
-//! A read looks for the record, then for its page, and reads the page from the device if it is not there.
-//! Scans use pages alone. A write puts the record into the record cache without a look at the device, as a
-//! flush does.
+//! A read looks up the record, then its page, and reads the page from the device on a miss. Scans use pages
+//! alone. A write inserts the record into the record cache without reading the device, as a flush does.
 //!
 //! **Invariants**
-//! - The caches never hold more than the bound together.
+//! - The two caches together never exceed the bound.
 
 use super::{
     pages::{Evicted, FRAME_BYTES, Pages},
@@ -14,18 +13,18 @@ use super::{
     source::Access,
 };
 
-/// A border that moves leaves at least one of this many parts of the memory to each side.
+/// A moving border leaves at least this fraction (1 / n) of the memory to each side.
 const PARTS_LEAST: u64 = 32;
-/// Bits of a page's mask; records beyond share them.
+/// Bits of a page's mask; further records share them.
 const MASK_BITS: u64 = 64;
 
-/// How large everything is.
+/// Sizes of the memory and the data set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) memory_bytes: u64,
     pub(super) records: u64,
     pub(super) records_per_page: u64,
-    /// What a record takes in the record cache.
+    /// Bytes of a record in the record cache.
     pub(super) record_bytes: u64,
 }
 
@@ -34,7 +33,7 @@ pub(super) struct Sizes {
 pub(super) struct Memory {
     sizes: Sizes,
     policy: Policy,
-    /// Bytes that records may hold.
+    /// Maximum size of the record cache, in bytes.
     records_target: u64,
     pages: Pages,
     records: Records,
@@ -55,12 +54,12 @@ impl Memory {
         }
     }
 
-    /// The part of the memory that records hold.
+    /// Returns the share of the memory that records hold.
     pub(super) fn record_share(&self) -> f64 {
         self.records.bytes() as f64 / self.sizes.memory_bytes as f64
     }
 
-    /// Serves an access; returns the pages that it read from the device.
+    /// Serves an access; returns the number of pages read from the device.
     pub(super) fn access(&mut self, access: Access) -> u64 {
         match access {
             Access::Read(record) => self.read(record),
@@ -96,7 +95,7 @@ impl Memory {
         u64::from(is_from_device)
     }
 
-    /// Reads a page, for a record or for a scan; whether it came from the device.
+    /// Reads a page, for a record or for a scan; returns whether it came from the device.
     fn read_page(&mut self, page: u64, record: Option<u64>) -> bool {
         let asked = record.map_or(0, |record| self.bit_of(record));
         if self.pages.touch(page, asked) {
@@ -112,7 +111,7 @@ impl Memory {
         1 << (record % self.sizes.records_per_page % MASK_BITS)
     }
 
-    /// What a page that is read from the device says about the border.
+    /// Moves the border for a page that is read from the device.
     fn move_border(&mut self, page: u64, record: Option<u64>) {
         let Border::Ghosts { depth, step } = self.policy.border else { return };
         let last_bytes = self.sizes.memory_bytes / depth;
@@ -126,7 +125,7 @@ impl Memory {
         }
     }
 
-    /// Puts a record in, if there may be any.
+    /// Caches a record, if the target allows any.
     fn cache_record(&mut self, record: u64) {
         let bytes = self.sizes.record_bytes;
         if self.records_target < bytes {
@@ -136,13 +135,13 @@ impl Memory {
         if !matches!(self.policy.border, Border::Separate(_)) {
             self.make_space(bytes);
         }
-        // A page that went for it may just have left it.
+        // Evicting a page may have cached the record.
         if !self.records.contains(record) {
             self.records.insert(record);
         }
     }
 
-    /// Evicts until there is space for `bytes` more: records while they hold more than they may, else pages.
+    /// Evicts until there is space for `bytes` more: records while they exceed their target, else pages.
     fn make_space(&mut self, bytes: u64) {
         if let Border::Separate(_) = self.policy.border {
             let bound = self.sizes.memory_bytes - self.records_target;
@@ -157,7 +156,7 @@ impl Memory {
         }
     }
 
-    /// Evicts a page; `false` if there is none.
+    /// Evicts a page; returns `false` if there is none.
     fn evict_page(&mut self) -> bool {
         let limit = match self.policy.admission {
             Admission::Distilled(limit) => limit,
@@ -169,7 +168,7 @@ impl Memory {
         let first = page * self.sizes.records_per_page;
         let bits = (0..self.sizes.records_per_page.min(MASK_BITS)).filter(|bit| asked >> bit & 1 == 1);
         for record in bits.map(|bit| first + bit) {
-            // The page that went is their space. Where they may have none, they are gone.
+            // They use the space of the evicted page. If their target does not allow them, they are dropped.
             while self.records.bytes() + self.sizes.record_bytes > self.records_target {
                 if !self.records.evict() {
                     return true;

@@ -1,8 +1,8 @@
 //! The page cache of the simulation: S3-FIFO with two real queues.
 //!
-//! A page comes on probation, to a tenth of the frames, and moves to the main set if it was used again. The
-//! main set is a clock with up to three turns of credit. A page that returns before as many evictions as
-//! there are frames belongs to the main set at once.
+//! A new page is on probation, which is a tenth of the frames, and moves to the main set if it is used again.
+//! The main set is a clock with up to three turns of credit. A page that returns within as many evictions as
+//! there are frames enters the main set directly.
 //!
 //! **Invariants**
 //! - A resident page is in exactly one of the queues, once.
@@ -14,31 +14,31 @@ use testudo_base::{
     num::{u64_of, usize_of},
 };
 
-/// What a page takes: itself, and what the page cache keeps for each frame.
+/// Bytes of a page in the cache: the page, and the metadata of its frame.
 pub(super) const FRAME_BYTES: u64 = PAGE_BYTES + 41;
-/// Of this many frames one is for pages on probation.
+/// One in this many frames is for pages on probation.
 const PROBATION_SHARE: usize = 10;
-/// Most turns that a page has to its credit.
+/// Maximum credit of a page, in turns.
 const CREDIT_MAX: u8 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     is_resident: bool,
     credit: u8,
-    /// A bit for each record that was asked for while the page is resident.
+    /// One bit for each record requested while the page is resident.
     asked: u64,
-    /// Evictions of pages until it went, itself included; 0 if it never did.
+    /// Number of evictions up to that of this page, inclusive; 0 if it was never evicted.
     evicted_at: u64,
 }
 
-/// A page that went.
+/// An evicted page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Evicted {
     pub(super) page: u64,
     pub(super) asked: u64,
 }
 
-/// The cache, over pages that are numbered from 0.
+/// The cache, over pages numbered from 0.
 #[derive(Debug)]
 pub(super) struct Pages {
     pages: Vec<Page>,
@@ -57,17 +57,17 @@ impl Pages {
         self.probation.len() + self.main.len()
     }
 
-    /// Memory of all frames.
+    /// Returns the memory of all frames.
     pub(super) fn bytes(&self) -> u64 {
         u64_of(self.len()) * FRAME_BYTES
     }
 
-    /// Records that were asked for while the page is resident, one bit for each.
+    /// Returns the records requested while the page is resident, one bit each.
     pub(super) fn asked(&self, page: u64) -> u64 {
         self.pages[usize_of(page)].asked
     }
 
-    /// Whether the page is resident; that is a use of it, for the records `asked`.
+    /// Returns whether the page is resident, and marks it as used for the records `asked`.
     pub(super) fn touch(&mut self, page: u64, asked: u64) -> bool {
         let page = &mut self.pages[usize_of(page)];
         if page.is_resident {
@@ -77,13 +77,13 @@ impl Pages {
         page.is_resident
     }
 
-    /// How many bytes of pages went since this one did, itself included; `None` if it never went.
+    /// Returns the bytes of pages evicted since this one, inclusive; `None` if it was never evicted.
     pub(super) fn bytes_since_eviction(&self, page: u64) -> Option<u64> {
         let at = self.pages[usize_of(page)].evicted_at;
         (at > 0).then(|| (self.evictions + 1 - at) * FRAME_BYTES)
     }
 
-    /// Puts a page in. REQUIRES: it is not resident.
+    /// Inserts a page. REQUIRES: it is not resident.
     pub(super) fn insert(&mut self, page: u64, asked: u64) {
         let returns = self.bytes_since_eviction(page).is_some_and(|bytes| bytes <= self.bytes());
         let queue = if returns { &mut self.main } else { &mut self.probation };
@@ -93,8 +93,8 @@ impl Pages {
         (page.is_resident, page.credit, page.asked) = (true, 0, asked);
     }
 
-    /// Takes a page out. A page without credit gets another turn, once, if `stays` says so of what was asked
-    /// of it; that is forgotten then. `None` if there is no page.
+    /// Evicts a page. A page without credit gets one more turn if `stays` returns true for its requested
+    /// records, which are then cleared. Returns `None` if there is no page.
     pub(super) fn evict(&mut self, stays: impl Fn(u64) -> bool) -> Option<Evicted> {
         loop {
             let is_probation = self.main.is_empty() || self.probation.len() > self.len() / PROBATION_SHARE;

@@ -1,44 +1,44 @@
-//! How memory is divided between pages and records, and which records are cached.
+//! Policies: the division of memory between pages and records, and the admission of records.
 
 /// The border between the two caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Border {
-    /// Records have this many percent of the memory, pages the rest; neither lends anything.
+    /// Records have this percentage of the memory, pages the rest; neither lends memory to the other.
     Separate(u64),
-    /// Records have at most this many percent; what they do not hold belongs to pages.
+    /// Records have at most this percentage; pages use the rest and any unused part of it.
     Fixed(u64),
     /// The border moves as in ARC (Megiddo and Modha, FAST 2003). A page read from the device moves it by
-    /// `step` bytes: towards more pages if the page was evicted within the last bytes of pages, towards more
-    /// records if the record was evicted within the last bytes of records. How many bytes are the last: the
-    /// memory divided by `depth`. The border starts where `Fixed(45)` has it.
+    /// `step` bytes: towards more pages if the page was evicted recently, towards more records if the record
+    /// was evicted recently. Recently means within the last `memory / depth` bytes of evicted pages or
+    /// records, respectively. The border starts as in `Fixed(45)`.
     Ghosts { depth: u64, step: u64 },
 }
 
-/// Which records enter the record cache.
+/// Admission to the record cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Each one that is read from a page.
+    /// Each record that is read from a page.
     All,
-    /// One that is read from a page of which fewer than this many others were asked for while it is resident.
+    /// A record read from a page, if fewer than this many other records of the resident page were requested.
     Sparse(u32),
-    /// Those that were asked for of a page that is evicted. A page of which at least this many were asked for
-    /// gets another turn instead.
+    /// The requested records of an evicted page. A page with at least this many requested records gets
+    /// another turn instead.
     Distilled(u32),
 }
 
-/// One way to use the memory.
+/// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) border: Border,
     pub(super) admission: Admission,
-    /// Whether records come on probation (S3-FIFO). Otherwise the record cache is a clock.
+    /// Whether new records are on probation (S3-FIFO). Otherwise the record cache is a clock.
     pub(super) has_probation: bool,
 }
 
-/// The step that is compared with others.
+/// Default step, in bytes.
 const STEP: u64 = 8192;
 
-/// All that are compared.
+/// All compared policies.
 pub(super) const POLICIES: [(&str, Policy); 31] = {
     use Admission::{All, Distilled, Sparse};
     [

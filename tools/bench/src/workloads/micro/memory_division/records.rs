@@ -1,8 +1,8 @@
-//! The record cache of the simulation: S3-FIFO, as the page cache, or a clock.
+//! The record cache of the simulation: S3-FIFO, like the page cache, or a clock.
 //!
-//! A record comes on probation, to a tenth of the cache, and moves to the main set if it was used meanwhile.
-//! The main set is a clock with up to three turns of credit. A record that returns before as much was evicted
-//! as there is belongs to the main set at once. Without probation all belong to the main set.
+//! A new record is on probation, which is a tenth of the cache, and moves to the main set if it is reused.
+//! The main set is a clock with up to three turns of credit. A record that returns before a whole cache size
+//! was evicted enters the main set directly. Without probation all records are in the main set.
 //!
 //! **Invariants**
 //! - A cached record is in exactly one of the queues, once.
@@ -11,20 +11,20 @@ use std::collections::VecDeque;
 
 use testudo_base::num::{u64_of, usize_of};
 
-/// Of this many records one is on probation.
+/// One in this many records is on probation.
 const PROBATION_SHARE: usize = 10;
-/// Most turns that a record has to its credit: two bits.
+/// Maximum credit of a record, in turns: two bits.
 const CREDIT_MAX: u8 = 3;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     is_cached: bool,
     credit: u8,
-    /// Evictions of records until it went, itself included; 0 if it never did.
+    /// Number of evictions up to that of this record, inclusive; 0 if it was never evicted.
     evicted_at: u64,
 }
 
-/// The cache, over records that are numbered from 0.
+/// The cache, over records numbered from 0.
 #[derive(Debug)]
 pub(super) struct Records {
     record_bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// For `count` records, each of which takes `record_bytes` in the cache.
+    /// Creates a cache for `count` records, each of which takes `record_bytes` in the cache.
     pub(super) fn new(count: u64, record_bytes: u64, has_probation: bool) -> Self {
         let records = vec![Record::default(); usize_of(count)];
         let (probation, main) = (VecDeque::new(), VecDeque::new());
@@ -47,7 +47,7 @@ impl Records {
         self.probation.len() + self.main.len()
     }
 
-    /// Memory of all records.
+    /// Returns the memory of all records.
     pub(super) fn bytes(&self) -> u64 {
         u64_of(self.len()) * self.record_bytes
     }
@@ -57,20 +57,20 @@ impl Records {
         self.records[usize_of(record)].is_cached
     }
 
-    /// The same; that is a use of it.
+    /// Returns whether the record is cached, and marks it as used.
     pub(super) fn touch(&mut self, record: u64) -> bool {
         let record = &mut self.records[usize_of(record)];
         record.credit = (record.credit + 1).min(CREDIT_MAX);
         record.is_cached
     }
 
-    /// How many bytes of records went since this one did, itself included; `None` if it never went.
+    /// Returns the bytes of records evicted since this one, inclusive; `None` if it was never evicted.
     pub(super) fn bytes_since_eviction(&self, record: u64) -> Option<u64> {
         let at = self.records[usize_of(record)].evicted_at;
         (at > 0).then(|| (self.evictions + 1 - at) * self.record_bytes)
     }
 
-    /// Puts a record in. REQUIRES: it is not cached.
+    /// Inserts a record. REQUIRES: it is not cached.
     pub(super) fn insert(&mut self, number: u64) {
         let returns = self.bytes_since_eviction(number).is_some_and(|bytes| bytes <= self.bytes());
         let queue = if returns || !self.has_probation { &mut self.main } else { &mut self.probation };
@@ -80,7 +80,7 @@ impl Records {
         (record.is_cached, record.credit) = (true, 0);
     }
 
-    /// Takes a record out; `false` if there is none.
+    /// Evicts a record; returns `false` if there is none.
     pub(super) fn evict(&mut self) -> bool {
         loop {
             let is_probation = self.main.is_empty() || self.probation.len() > self.len() / PROBATION_SHARE;

@@ -1,6 +1,6 @@
-//! What the simulation is asked for.
+//! Accesses of the simulation.
 //!
-//! Records are numbered in the order of their keys, so neighbours share a page.
+//! Records are numbered in key order, so neighbors share a page.
 //!
 //! **Invariants**
 //! - Equal seeds give equal accesses.
@@ -23,43 +23,43 @@ pub(super) enum Access {
     Write(u64),
 }
 
-/// Records of a scan.
+/// Length of a scan, in records.
 const SCAN_RECORDS: u64 = 100;
 
 /// An endless sequence of accesses.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// Zipfian reads, hot records anywhere.
+    /// Zipfian reads, hot records scattered.
     Scattered(Zipf),
-    /// Zipfian reads, hot records side by side.
+    /// Zipfian reads, hot records adjacent.
     Clustered(Zipf),
-    /// 98 % of reads uniform in a contiguous range, the others anywhere.
+    /// 98 % of reads uniform in a contiguous range, the others uniform everywhere.
     Range {
         count: u64,
     },
-    /// 95 % reads, the latest most often; 5 % inserts of records that lie anywhere.
+    /// 95 % reads, recent records most often; 5 % inserts of scattered records.
     Latest {
         zipf: Zipf,
         inserted: u64,
     },
     Uniform,
-    /// Half zipfian reads, half zipfian updates, hot records anywhere.
+    /// Half zipfian reads, half zipfian updates, hot records scattered.
     Updates(Zipf),
-    /// Scans that begin at zipfian records.
+    /// Scans with zipfian starts.
     Scans(Zipf),
-    /// One after the other.
+    /// Both sources, alternating.
     Mixed(Box<[Self; 2]>),
-    /// The model of a Facebook workload (Cao and others, FAST 2020): hot ranges of keys, hot keys inside,
-    /// 83 % reads, 14 % writes, 3 % scans.
+    /// The model of a Facebook workload (Cao and others, FAST 2020): hot key ranges, hot keys in them, 83 %
+    /// reads, 14 % writes, 3 % scans.
     Mixgraph(Box<[f64]>),
-    /// Reads in the order of a trace, from its start again at its end.
+    /// Reads in trace order, restarting at the end.
     Trace {
         records: Arc<[u64]>,
         next: usize,
     },
 }
 
-/// A source and what it draws from.
+/// A source with its random state.
 #[derive(Clone, Debug)]
 pub(super) struct Accesses {
     source: Source,
@@ -69,7 +69,7 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
-    /// Accesses to records below `records`.
+    /// Creates accesses to records below `records`.
     pub(super) fn new(source: Source, records: u64, seed: u64) -> Self {
         Self { source, records, stride: stride_of(records), random: SplitMix::new(seed) }
     }
@@ -131,11 +131,11 @@ impl Source {
     }
 }
 
-/// Key ranges of the model, and how much hotter one is than the next: `f(x) = a·exp(b·x) + c·exp(d·x)`.
+/// Number of key ranges of the model, and the heat of each: `f(x) = a·exp(b·x) + c·exp(d·x)`.
 const RANGES: u64 = 30;
 const RANGE_HEAT: [f64; 4] = [14.18, -2.917, 0.0164, -0.08082];
 
-/// Shares of the accesses that go to the hottest range, to the two hottest, and so on.
+/// Returns the cumulative access shares of the ranges, hottest first.
 pub(super) fn mixgraph_shares() -> Box<[f64]> {
     let [a, b, c, d] = RANGE_HEAT;
     let heat = |range: u64| {
@@ -153,7 +153,7 @@ pub(super) fn mixgraph_shares() -> Box<[f64]> {
 fn mixgraph(records: u64, shares: &[f64], random: &mut SplitMix) -> Access {
     let drawn = unit(random);
     let range = u64_of(shares.partition_point(|&share| share < drawn)).min(RANGES - 1);
-    // Ranges are shuffled over the key space: 7 and 30 have no common divisor.
+    // Ranges are shuffled over the key space: 7 and 30 are coprime.
     let place = range * 7 % RANGES;
     let hot_key = floor((unit(random) / 0.002_312).powf(1.0 / 0.3467));
     let range_records = (records / RANGES).max(1);
@@ -162,19 +162,19 @@ fn mixgraph(records: u64, shares: &[f64], random: &mut SplitMix) -> Access {
         0..83 => Access::Read(record),
         83..97 => Access::Write(record),
         _ => {
-            // Lengths are a generalised Pareto distribution, cut at ten thousand.
+            // Lengths follow a generalized Pareto distribution, modulo ten thousand.
             let length = floor(14.236 * (unit(random).powf(-2.517) - 1.0) / 2.517) % 10_000;
             Access::Scan { first: record, count: length + 1 }
         }
     }
 }
 
-/// Above zero, at most one.
+/// Returns a random number above zero and at most one.
 fn unit(random: &mut SplitMix) -> f64 {
     ((random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
-/// The keys of a trace as records, numbered in the order of the keys.
+/// Returns the keys of a trace as records, numbered in key order.
 pub(super) fn records_of(keys: &[Vec<u8>]) -> Arc<[u64]> {
     let mut sorted: Vec<&Vec<u8>> = keys.iter().collect();
     sorted.sort_unstable();
@@ -183,7 +183,7 @@ pub(super) fn records_of(keys: &[Vec<u8>]) -> Arc<[u64]> {
     keys.iter().map(|key| u64_of(place(key))).collect()
 }
 
-/// Distinct records of a trace.
+/// Returns the number of distinct records of a trace.
 pub(super) fn count_of(records: &[u64]) -> u64 {
     records.iter().max().map_or(0, |last| last + 1)
 }

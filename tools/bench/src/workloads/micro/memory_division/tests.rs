@@ -16,13 +16,13 @@ fn page_reads(case: &'static str, subject: &str) -> f64 {
 }
 
 #[test]
-fn the_steady_state_is_that_of_the_last_quarter() {
+fn steady_state_is_the_last_quarter() {
     let windows = [4.0, 2.0, 1.04, 1.2, 1.0, 1.0, 1.0, 1.0];
     assert_eq!(steady_state(&windows), (1.0, 3));
 }
 
 #[test]
-fn a_moving_border_is_about_as_good_as_the_best_fixed_one() {
+fn moving_border_is_close_to_the_best_fixed_one() {
     for case in ["zipfian", "clustered", "range", "scans", "uniform"] {
         let fixed = ["fixed-0", "fixed-25", "fixed-45", "fixed-60", "fixed-75", "fixed-90"];
         let best = fixed.map(|subject| page_reads(case, subject)).into_iter().fold(f64::MAX, f64::min);
@@ -32,7 +32,7 @@ fn a_moving_border_is_about_as_good_as_the_best_fixed_one() {
 }
 
 #[test]
-fn fixed_borders_are_far_from_each_other_so_the_choice_matters() {
+fn fixed_borders_differ_widely() {
     assert!(page_reads("zipfian", "fixed-90") < 0.75 * page_reads("zipfian", "fixed-0"));
     assert!(page_reads("clustered", "fixed-0") < 0.95 * page_reads("clustered", "fixed-90"));
     assert!(page_reads("large-range", "fixed-0") < 0.2 * page_reads("large-range", "fixed-45"));

@@ -15,7 +15,7 @@ fn hit_ratio(cache: &dyn Subject, trace: &[u64]) -> f64 {
 }
 
 #[test]
-fn a_real_trace_hits_about_as_often_as_with_lru_and_mostly_more_often() {
+fn real_trace_hit_ratio_is_close_to_lru_or_better() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/git_trace.txt.zst");
     let trace = pages_of(&path).unwrap();
     let gains: Vec<f64> = [256, 1024, 4096]

@@ -1,8 +1,8 @@
 use super::level_io;
 
 #[test]
-fn levels_cost_what_the_sum_over_all_merges_does() {
-    // Equation 2.1, for a growth of whole numbers: what is merged, then what it is merged with.
+fn level_io_equals_the_sum_over_all_merges() {
+    // Equation 2.1, for integer growth: the merged bytes, then the bytes they are merged with.
     for (levels, growth) in [(1u32, 4u64), (2, 4), (3, 8), (4, 10)] {
         let mut all = 0;
         for level in 0..levels {

@@ -12,7 +12,7 @@ fn request(bytes: u32, op: u8, block: u64) -> Vec<u8> {
 }
 
 #[test]
-fn requests_are_reads_and_writes_of_blocks() {
+fn requests_parse_as_block_reads_and_writes() {
     let bytes = [request(4096, 1, 258), request(512, 0, 258)].concat();
     let mut trace = BlockTrace::requests(Box::new(Cursor::new(bytes)), "test".to_owned());
     let mut batch = Vec::new();
@@ -22,7 +22,7 @@ fn requests_are_reads_and_writes_of_blocks() {
 }
 
 #[test]
-fn bare_numbers_are_fetches() {
+fn bare_block_numbers_are_fetches() {
     let mut trace = BlockTrace::accesses(Box::new(Cursor::new(vec![0, 0, 1, 2])), "test".to_owned());
     let mut batch = Vec::new();
     assert!(trace.next_batch(&mut batch).unwrap());
@@ -31,7 +31,7 @@ fn bare_numbers_are_fetches() {
 }
 
 #[test]
-fn a_record_cut_short_or_of_no_kind_is_an_error() {
+fn truncated_or_unknown_record_is_an_error() {
     let mut short = request(1, 1, 1);
     short.pop();
     for bytes in [short, request(1, 2, 1)] {

@@ -17,7 +17,7 @@ fn read(text: &'static [u8]) -> Result<Vec<Vec<Operation>>, String> {
 }
 
 #[test]
-fn batches_keep_their_operations_and_keys_their_spaces() {
+fn batches_keep_operations_and_keys_keep_spaces() {
     let batches = read(b"B 1163758366 2\nP 182 a/b/Make file\nD a/\xff\xc3\nB 0 0\nB 5 1\nP 0 x").unwrap();
     let expected = [
         vec![
@@ -31,7 +31,7 @@ fn batches_keep_their_operations_and_keys_their_spaces() {
 }
 
 #[test]
-fn lines_that_fit_nowhere_are_named() {
+fn invalid_lines_are_reported_by_number() {
     for (text, line) in [
         (b"P 1 x\n" as &[u8], "line 1"),
         (b"B 1 1\nQ 1 x\n", "line 2"),

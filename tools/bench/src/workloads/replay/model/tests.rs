@@ -22,7 +22,7 @@ fn model() -> Model {
 }
 
 #[test]
-fn the_newest_write_and_nothing_else_is_right() {
+fn only_the_newest_write_is_correct() {
     let model = model();
     assert_eq!((model.len(), model.live_bytes()), (3, 323));
     assert!(model.judge(b"a", Some(&value(b"a", 4, 20))).is_ok());

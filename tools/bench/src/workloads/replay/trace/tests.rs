@@ -4,7 +4,7 @@ use super::{Operation, Trace, detect};
 use crate::args::TraceFormat;
 
 #[test]
-fn formats_are_seen_from_names_and_content() {
+fn format_is_detected_from_name_and_content() {
     let cases = [
         ("git_trace.txt.zst", "", Some(TraceFormat::Git)),
         ("a.bin", "", Some(TraceFormat::Block)),
@@ -18,7 +18,7 @@ fn formats_are_seen_from_names_and_content() {
 }
 
 #[test]
-fn compressed_and_plain_files_read_alike() {
+fn compressed_and_plain_files_are_equivalent() {
     // "B 1 1\nP 9 key\n" as one raw block of a zstd frame without checksum.
     let text = b"B 1 1\nP 9 key\n";
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, 14, 0x71, 0, 0];

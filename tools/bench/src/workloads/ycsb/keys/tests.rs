@@ -21,9 +21,9 @@ fn scrambling_is_a_bijection_at_every_width() {
 }
 
 #[test]
-fn wide_scrambling_can_be_undone() {
+fn scrambling_of_64_bits_is_invertible() {
     fn inverse(factor: u64) -> u64 {
-        // Newton's iteration doubles the right bits each time.
+        // Newton's iteration doubles the number of correct bits each time.
         (0..6).fold(factor, |guess, _| guess.wrapping_mul(2u64.wrapping_sub(factor.wrapping_mul(guess))))
     }
     for number in (0..1_000_000u64).chain([u64::MAX, u64::MAX / 3]) {
@@ -37,7 +37,7 @@ fn wide_scrambling_can_be_undone() {
 }
 
 #[test]
-fn keys_have_their_length_and_are_distinct() {
+fn keys_have_equal_length_and_are_distinct() {
     for key_bytes in [8, 12, 16, 23, 24, 25, 48] {
         let keys = KeyMaker::new(key_bytes).unwrap();
         let count = keys.capacity().min(5_000);
@@ -50,7 +50,7 @@ fn keys_have_their_length_and_are_distinct() {
 }
 
 #[test]
-fn keys_in_order_ascend_and_scrambled_ones_fill_the_space_evenly() {
+fn ordered_keys_ascend_and_scrambled_keys_are_uniform() {
     let keys = KeyMaker::new(24).unwrap();
     let ordered = keys.in_order();
     assert!((0..1_000).all(|number| key_of(ordered, number) < key_of(ordered, number + 1)));
@@ -62,7 +62,7 @@ fn keys_in_order_ascend_and_scrambled_ones_fill_the_space_evenly() {
 }
 
 #[test]
-fn absent_keys_lie_between_those_of_records() {
+fn absent_keys_sort_between_record_keys() {
     for key_bytes in [8, 24, 30] {
         let keys = KeyMaker::new(key_bytes).unwrap().in_order();
         let mut absent = Vec::new();
@@ -75,7 +75,7 @@ fn absent_keys_lie_between_those_of_records() {
 }
 
 #[test]
-fn boundaries_cut_where_fractions_say() {
+fn boundaries_agree_with_fractions() {
     let keys = KeyMaker::new(24).unwrap();
     let mut boundary = Vec::new();
     keys.write_boundary(1, 4, &mut boundary);

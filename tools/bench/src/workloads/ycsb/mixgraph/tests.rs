@@ -8,9 +8,9 @@ fn model() -> KeyModel {
     KeyModel::new(RECORDS, KeyMaker::new(48).unwrap())
 }
 
-/// The figures are those that the model's parameters come to, computed apart from this code.
+/// The expected figures follow from the model's parameters, computed independently of this code.
 #[test]
-fn values_are_as_long_as_the_model_says() {
+fn value_lengths_follow_the_model() {
     let mut random = SplitMix::new(1);
     let mut bytes: Vec<usize> = (0..200_000).map(|_| value_bytes(open_unit(&mut random))).collect();
     bytes.sort_unstable();
@@ -24,7 +24,7 @@ fn values_are_as_long_as_the_model_says() {
 }
 
 #[test]
-fn scans_are_as_long_as_the_model_says() {
+fn scan_lengths_follow_the_model() {
     let mut random = SplitMix::new(2);
     let mut entries: Vec<u64> = (0..200_000).map(|_| scan_length(&mut random)).collect();
     entries.sort_unstable();
@@ -35,7 +35,7 @@ fn scans_are_as_long_as_the_model_says() {
 }
 
 #[test]
-fn ranges_are_as_hot_as_the_model_says() {
+fn range_heat_follows_the_model() {
     let (model, mut random) = (model(), SplitMix::new(3));
     let mut shares: HashMap<u8, u32> = HashMap::new();
     for _ in 0..100_000 {
@@ -53,7 +53,7 @@ fn ranges_are_as_hot_as_the_model_says() {
 }
 
 #[test]
-fn a_few_keys_of_a_range_are_hot() {
+fn few_keys_of_a_range_are_hot() {
     let mut random = SplitMix::new(4);
     let seeds: Vec<u64> =
         (0..100_000).map(|_| floor((open_unit(&mut random) / 0.002_312).powf(1.0 / 0.3467).ceil())).collect();
@@ -62,7 +62,7 @@ fn a_few_keys_of_a_range_are_hot() {
         assert!((up_to(most) - expected).abs() < 0.6, "{} for {expected}", up_to(most));
     }
     let model = model();
-    assert_eq!(model.record_of(7, 1), model.record_of(7, 1), "a seed leads to one record");
+    assert_eq!(model.record_of(7, 1), model.record_of(7, 1), "a seed always yields the same record");
     let others = (2..100).filter(|seed| model.record_of(7, *seed) != model.record_of(7, 1)).count();
     assert!(others > 95, "{others}");
 }

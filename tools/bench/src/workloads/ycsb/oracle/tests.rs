@@ -1,7 +1,7 @@
 use super::{Oracle, VERSIONS};
 
 #[test]
-fn only_versions_between_before_and_being_written_are_admitted() {
+fn admits_only_versions_from_before_to_in_flight() {
     let oracle = Oracle::new(100);
     for _ in 0..5 {
         oracle.turn(42).acknowledge();
@@ -9,14 +9,14 @@ fn only_versions_between_before_and_being_written_are_admitted() {
     let before = oracle.look(42);
     oracle.turn(42).acknowledge();
     oracle.turn(42).acknowledge();
-    // 5 before, 7 after, 8 possibly under way.
+    // 5 before, 7 after, 8 possibly in flight.
     for version in 0..VERSIONS {
         assert_eq!(oracle.admits(42, before, version), (5..=8).contains(&version), "{version}");
     }
 }
 
 #[test]
-fn versions_wrap_around_and_neighbours_do_not_disturb_each_other() {
+fn versions_wrap_without_affecting_neighbors() {
     let oracle = Oracle::new(100);
     for _ in 0..15 {
         oracle.turn(7).acknowledge();
@@ -30,7 +30,7 @@ fn versions_wrap_around_and_neighbours_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_read_overtaken_by_many_writes_is_not_judged_by_age() {
+fn read_overtaken_by_many_writes_admits_any_version() {
     let oracle = Oracle::new(100);
     let before = oracle.look(1);
     for _ in 0..8 {
@@ -40,7 +40,7 @@ fn a_read_overtaken_by_many_writes_is_not_judged_by_age() {
 }
 
 #[test]
-fn inserts_count_only_when_all_before_them_do() {
+fn inserts_are_acknowledged_in_order() {
     let oracle = Oracle::new(10);
     let numbers: Vec<u64> = (0..3).map(|_| oracle.reserve_insert()).collect();
     assert_eq!(numbers, [10, 11, 12]);
@@ -53,7 +53,7 @@ fn inserts_count_only_when_all_before_them_do() {
 }
 
 #[test]
-fn versions_found_in_a_store_are_taken_over() {
+fn oracle_adopts_versions_found_in_a_store() {
     let oracle = Oracle::new(0);
     oracle.assume_version(3, 9);
     oracle.assume_version(3_000_000, 15);

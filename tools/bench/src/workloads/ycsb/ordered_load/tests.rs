@@ -2,7 +2,7 @@ use super::{PartsInOrder, Preparation, SequentialShare};
 use crate::workloads::ycsb::keys::KeyMaker;
 
 #[test]
-fn every_record_comes_once_and_keys_ascend_across_parts() {
+fn parts_hold_each_record_once_in_key_order() {
     let records = 600_000;
     for keys in [KeyMaker::new(24).unwrap(), KeyMaker::new(11).unwrap()] {
         let numbers: Vec<u64> = PartsInOrder::new(keys, records).flatten().collect();
@@ -19,7 +19,7 @@ fn every_record_comes_once_and_keys_ascend_across_parts() {
 }
 
 #[test]
-fn threads_get_their_parts_of_the_key_space_and_only_the_records_of_the_share() {
+fn threads_partition_the_key_space_of_the_share() {
     let keys = KeyMaker::new(24).unwrap();
     let records = 20_000;
     let share = SequentialShare::new(75).unwrap();

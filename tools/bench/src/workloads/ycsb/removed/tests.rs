@@ -1,7 +1,7 @@
 use super::Removed;
 
 #[test]
-fn a_record_counts_once_until_it_is_there_again() {
+fn record_counts_once_until_restored() {
     let removed = Removed::new();
     removed.take_back(5);
     for record in [5, 5, 64, (1 << 20) + 5] {

@@ -3,7 +3,7 @@ use std::cell::Cell;
 use super::*;
 
 #[test]
-fn the_most_that_was_seen_stays() {
+fn peak_is_retained() {
     let (bytes, looks) = (Cell::new(5), Cell::new(0));
     let readings = || {
         looks.set(looks.get() + 1);
@@ -14,11 +14,11 @@ fn the_most_that_was_seen_stays() {
         bytes.set(held);
         watch.look(Duration::from_millis(millis));
     }
-    assert_eq!((watch.peak_bytes(), looks.get()), (70, 4), "1 ms after a look there is none");
+    assert_eq!((watch.peak_bytes(), looks.get()), (70, 4), "no sample 1 ms after another");
 }
 
 #[test]
-fn each_second_has_the_most_of_it() {
+fn each_second_has_its_peak() {
     let bytes = Cell::new(0);
     let readings = || Readings { live_bytes: bytes.get(), ..Readings::default() };
     let mut watch = SpaceWatch::new(&readings);

@@ -25,7 +25,7 @@ fn value(record: u64, version: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_read_is_right_only_with_the_newest_bytes_of_its_record() {
+fn read_is_correct_only_with_the_newest_value_of_its_record() {
     with_target(|target| {
         target.oracle.turn(4).acknowledge();
         target.oracle.turn(4).acknowledge();
@@ -48,7 +48,7 @@ fn a_read_is_right_only_with_the_newest_bytes_of_its_record() {
 }
 
 #[test]
-fn an_entry_of_a_scan_is_right_only_under_its_key_and_in_its_keyspace() {
+fn scan_entry_is_correct_only_with_its_key_and_keyspace() {
     with_target(|target| {
         let (mut key, mut other, mut room) = (Vec::new(), Vec::new(), Vec::new());
         target.keys.write(4, &mut key);
@@ -58,7 +58,7 @@ fn an_entry_of_a_scan_is_right_only_under_its_key_and_in_its_keyspace() {
             target.judge_entry(keyspace, (key, value), exact, &mut room)
         };
         assert_eq!(judge(0, &key, &value(4, 1), true), Ok((4, 1)));
-        assert_eq!(judge(0, &key, &value(4, 0), false), Ok((4, 0)), "updated meanwhile, perhaps");
+        assert_eq!(judge(0, &key, &value(4, 0), false), Ok((4, 0)), "possibly a concurrent update");
         assert!(judge(0, &key, &value(4, 0), true).is_err());
         assert!(judge(0, &other, &value(4, 1), true).is_err());
         assert!(judge(1, &key, &value(4, 1), true).is_err());
@@ -69,7 +69,7 @@ fn an_entry_of_a_scan_is_right_only_under_its_key_and_in_its_keyspace() {
 }
 
 #[test]
-fn live_bytes_are_those_of_all_records() {
+fn live_bytes_exclude_removed_records() {
     with_target(|target| {
         assert_eq!(target.live_bytes(), 10 * (24 + 40));
         (0..4).for_each(|record| target.removed.add(record));

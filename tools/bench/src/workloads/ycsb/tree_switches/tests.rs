@@ -3,7 +3,7 @@ use std::{cell::RefCell, time::Duration};
 use super::TreeSwitches;
 
 #[test]
-fn switches_are_spread_evenly_and_figures_belong_to_the_tree_of_their_time() {
+fn switches_are_evenly_spaced_and_rates_are_by_tree() {
     let trees = ["oak".to_owned(), "elm".to_owned()];
     let set = RefCell::new(Vec::new());
     let note = |tree: &str| {
@@ -12,7 +12,7 @@ fn switches_are_spread_evenly_and_figures_belong_to_the_tree_of_their_time() {
     };
     let mut switches =
         TreeSwitches::new(&trees, 3, ("oak", (Duration::ZERO, 0)), (Box::new(note), Box::new(|| false)));
-    // Ten operations a second with oak, twenty with elm, in turns of one second.
+    // Ten operations per second with oak, twenty with elm, in turns of one second.
     for (tenths, operations) in [(0, 0), (9, 9), (10, 10), (19, 28), (20, 30), (30, 40), (39, 58), (40, 60)] {
         let now = (Duration::from_millis(tenths * 100), operations);
         switches.keep_up(tenths as f64 / 40.0, || now).unwrap();
@@ -25,11 +25,11 @@ fn switches_are_spread_evenly_and_figures_belong_to_the_tree_of_their_time() {
     assert_eq!((result.ops_per_second_by_tree["oak"], result.ops_per_second_by_tree["elm"]), (10.0, 20.0));
     assert_eq!(result.seconds_to_arrive, [Some(0.9), Some(1.0), Some(0.9)]);
     assert_eq!(result.longest_stall_ms, 7.0);
-    assert!(result.line("a").contains("3 switches"), "{}", result.line("a"));
+    assert!(result.line("a").contains("3 tree switches"), "{}", result.line("a"));
 }
 
 #[test]
-fn a_tree_that_is_not_in_the_list_gives_way_to_the_first_and_late_looks_catch_up() {
+fn unlisted_tree_switches_to_the_first_and_late_polls_catch_up() {
     let trees = ["oak".to_owned(), "elm".to_owned()];
     let set = RefCell::new(Vec::new());
     let note = |tree: &str| {

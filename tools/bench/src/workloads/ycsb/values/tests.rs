@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_value_tells_record_and_version() {
+fn value_identifies_record_and_version() {
     for bytes in [16, 100, 1024] {
         let mut value = vec![0; bytes];
         for version in 0..VERSIONS {
@@ -12,7 +12,7 @@ fn a_value_tells_record_and_version() {
 }
 
 #[test]
-fn every_damaged_byte_and_another_length_are_noticed() {
+fn damaged_bytes_and_wrong_length_are_detected() {
     let mut value = vec![0; 100];
     write(7, 3, &mut value);
     for position in 0..value.len() {
@@ -24,7 +24,7 @@ fn every_damaged_byte_and_another_length_are_noticed() {
 }
 
 #[test]
-fn records_of_a_mix_have_their_own_lengths_in_about_the_parts_that_it_says() {
+fn mix_lengths_have_the_configured_shares() {
     let lengths = Lengths::of_flags(100, Some(Mix::Sd));
     let mut counts = [0u64; 3];
     for record in 0..10_000 {
@@ -33,7 +33,7 @@ fn records_of_a_mix_have_their_own_lengths_in_about_the_parts_that_it_says() {
         write(record, 3, &mut value);
         assert_eq!(read(&value, lengths), Ok((record, 3)));
         value.push(0);
-        assert!(read(&value, lengths).is_err(), "another length");
+        assert!(read(&value, lengths).is_err(), "wrong length");
         counts[MIXED_BYTES.iter().position(|bytes| *bytes == length).expect("one of three")] += 1;
     }
     let of_all = |count: u64| count.div_ceil(100);

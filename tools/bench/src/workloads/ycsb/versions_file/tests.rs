@@ -2,7 +2,7 @@ use super::{NAME, read, write};
 use crate::workloads::ycsb::oracle::Oracle;
 
 #[test]
-fn versions_come_back_as_they_were() {
+fn versions_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(NAME);
     for records in [0, 1, 16, 17, 1_100_000] {
@@ -19,7 +19,7 @@ fn versions_come_back_as_they_were() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_an_error() {
+fn truncated_file_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(NAME);
     write(&file, 100, &Oracle::new(100)).unwrap();

@@ -4,7 +4,7 @@ use super::Shape;
 use crate::Workload;
 
 #[test]
-fn only_f_leaves_a_share_to_read_modify_writes() {
+fn only_f_has_read_modify_writes() {
     for workload in Workload::value_variants() {
         if let Shape::Mixed(mix) = workload.shape() {
             let named = mix.reads + mix.updates + mix.removals + mix.inserts + mix.scans + mix.absent;
@@ -15,7 +15,7 @@ fn only_f_leaves_a_share_to_read_modify_writes() {
 }
 
 #[test]
-fn workloads_that_update_are_those_with_updates_or_read_modify_writes() {
+fn updates_records_matches_the_mix() {
     for workload in Workload::value_variants() {
         let updates = match workload.shape() {
             Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans + mix.absent < 100,

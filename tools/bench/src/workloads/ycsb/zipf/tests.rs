@@ -10,7 +10,7 @@ fn picker(distribution: Distribution, records: u64) -> Picker {
 }
 
 #[test]
-fn the_sum_is_exact_where_it_is_approximated() {
+fn approximated_zeta_is_close_to_exact() {
     for theta in [0.7, THETA, 1.2] {
         for count in [1u64, 2, 999, 1_000, 1_001, 50_000, 1_000_000] {
             let exact: f64 = (1..=count).map(|rank| (rank as f64).powf(-theta)).sum();
@@ -20,7 +20,7 @@ fn the_sum_is_exact_where_it_is_approximated() {
 }
 
 #[test]
-fn shares_of_the_hottest_are_those_of_the_formula() {
+fn hottest_shares_follow_the_formula() {
     for theta in [0.7, THETA, 1.2] {
         shares_are_those_of_the_formula(theta);
     }
@@ -57,7 +57,7 @@ fn scattering_reaches_every_record_once() {
 }
 
 #[test]
-fn picks_stay_below_what_is_acknowledged_at_any_count() {
+fn picks_are_below_the_acknowledged_count() {
     let mut random = SplitMix::new(2);
     for distribution in
         [Distribution::Zipfian, Distribution::Uniform, Distribution::Latest, Distribution::RangeHot]
@@ -78,7 +78,7 @@ fn latest_prefers_the_newest() {
 }
 
 #[test]
-fn a_hot_range_is_the_part_that_was_asked_for_and_gets_nearly_all_picks() {
+fn hot_range_has_the_requested_share_and_its_picks() {
     let keys = KeyMaker::new(24).unwrap();
     for (share, records) in [(0.02, 200_000), (0.05, 100_000), (0.5, 50_000)] {
         let range = hot_range(share);
@@ -93,11 +93,11 @@ fn a_hot_range_is_the_part_that_was_asked_for_and_gets_nearly_all_picks() {
             counts[usize::try_from(picker.pick(&mut random, records)).unwrap()] += 1;
         }
         let hits: u32 = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).sum();
-        // 98 % of all, and as much of the rest as is hot.
+        // 98 % of all picks, and the hot share of the rest.
         let due = 98_000.0 + 2_000.0 * share;
         assert!((f64::from(hits) - due).abs() < 200.0, "{share}: {hits}");
         let most = hot.iter().map(|record| counts[usize::try_from(*record).unwrap()]).max().unwrap();
         let each = due / hot.len() as f64;
-        assert!(f64::from(most) < each * 3.0 + 12.0, "{share}: alike, {each} each, not {most}");
+        assert!(f64::from(most) < each * 3.0 + 12.0, "{share}: uniform, {each} each, not {most}");
     }
 }

@@ -5,7 +5,7 @@ fn evict(pages: &mut Pages) -> u64 {
 }
 
 #[test]
-fn a_page_that_was_used_on_probation_outlives_those_that_were_not() {
+fn page_used_on_probation_outlives_unused_pages() {
     let mut pages = Pages::new(4);
     for page in 0..3 {
         pages.insert(page, 0);
@@ -17,7 +17,7 @@ fn a_page_that_was_used_on_probation_outlives_those_that_were_not() {
 }
 
 #[test]
-fn evicted_bytes_are_counted_from_the_page_that_went() {
+fn bytes_since_eviction_include_the_page_itself() {
     let mut pages = Pages::new(3);
     (0..3).for_each(|page| pages.insert(page, 0));
     assert_eq!(pages.bytes_since_eviction(0), None);
@@ -27,18 +27,18 @@ fn evicted_bytes_are_counted_from_the_page_that_went() {
 }
 
 #[test]
-fn a_page_that_returns_soon_belongs_to_the_main_set() {
+fn soon_returning_page_enters_the_main_set() {
     let mut pages = Pages::new(4);
     (0..3).for_each(|page| pages.insert(page, 0));
     assert_eq!(evict(&mut pages), 0);
     pages.insert(0, 0);
     pages.insert(3, 0);
-    // Probation goes first, and page 0 came before page 3.
+    // Probation is evicted first, and page 0 was inserted before page 3.
     assert_eq!([(); 4].map(|()| evict(&mut pages)), [1, 2, 3, 0]);
 }
 
 #[test]
-fn asked_records_are_those_since_the_page_came_and_keep_it_once() {
+fn requests_count_from_insertion_and_spare_a_page_once() {
     let mut pages = Pages::new(2);
     pages.insert(0, 0b1);
     pages.insert(1, 0b1);

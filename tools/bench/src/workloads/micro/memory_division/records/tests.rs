@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn without_probation_used_records_are_put_in_again_once_for_each_use() {
+fn clock_reinserts_a_record_once_per_use() {
     let mut records = Records::new(3, 151, false);
     (0..3).for_each(|record| records.insert(record));
     assert!(records.touch(0) && records.touch(0) && records.touch(1));
@@ -17,14 +17,14 @@ fn without_probation_used_records_are_put_in_again_once_for_each_use() {
 }
 
 #[test]
-fn records_that_nobody_uses_do_not_displace_those_that_were_used() {
+fn probation_protects_used_records_from_unused_ones() {
     for has_probation in [true, false] {
         let mut records = Records::new(1000, 151, has_probation);
         for record in 0..50 {
             records.insert(record);
             assert!(records.touch(record));
         }
-        // One use is one turn of a clock.
+        // One use is one turn of the clock.
         for record in 50..1000 {
             records.insert(record);
             while records.bytes() > 100 * 151 {
@@ -37,7 +37,7 @@ fn records_that_nobody_uses_do_not_displace_those_that_were_used() {
 }
 
 #[test]
-fn a_record_that_comes_again_soon_belongs_to_the_main_set_without_credit_from_before() {
+fn soon_returning_record_enters_the_main_set_without_credit() {
     let mut records = Records::new(2, 151, true);
     assert!(!records.touch(0));
     records.insert(0);

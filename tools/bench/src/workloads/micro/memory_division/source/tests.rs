@@ -21,7 +21,7 @@ fn sources() -> [Source; 8] {
 }
 
 #[test]
-fn accesses_are_those_of_the_seed_and_stay_among_the_records() {
+fn accesses_are_deterministic_and_in_range() {
     for source in sources() {
         let accesses = draw(source.clone());
         assert_eq!(accesses, draw(source.clone()));
@@ -33,7 +33,7 @@ fn accesses_are_those_of_the_seed_and_stay_among_the_records() {
 }
 
 #[test]
-fn a_hot_range_gets_its_share_of_the_reads() {
+fn hot_range_gets_its_share_of_reads() {
     let hot = RECORDS / 3..RECORDS / 3 + RECORDS / 20;
     let reads = draw(Source::Range { count: RECORDS / 20 });
     let inside = reads.iter().filter(|access| matches!(access, Access::Read(record) if hot.contains(record)));
@@ -42,7 +42,7 @@ fn a_hot_range_gets_its_share_of_the_reads() {
 }
 
 #[test]
-fn inserted_records_are_read_and_none_before_its_insert() {
+fn latest_reads_only_inserted_records() {
     let (zipf, inserted) = (Zipf::new(RECORDS), RECORDS / 2);
     let mut known: std::collections::HashSet<u64> =
         (0..=inserted).map(|number| scatter(number, stride_of(RECORDS), RECORDS)).collect();
@@ -51,17 +51,17 @@ fn inserted_records_are_read_and_none_before_its_insert() {
         match access {
             Access::Write(record) => {
                 inserts += 1;
-                assert!(known.insert(record), "an insert is new");
+                assert!(known.insert(record), "inserts must be new records");
             }
             Access::Read(record) => assert!(known.contains(&record)),
-            Access::Scan { .. } => panic!("there are no scans"),
+            Access::Scan { .. } => panic!("unexpected scan"),
         }
     }
     assert!((900..1_100).contains(&inserts), "{inserts}");
 }
 
 #[test]
-fn the_published_model_has_its_hottest_range_and_its_mix() {
+fn mixgraph_has_its_hottest_range_and_mix() {
     let accesses = draw(Source::Mixgraph(mixgraph_shares()));
     let share = |is_one: &dyn Fn(&Access) -> bool| {
         accesses.iter().filter(|access| is_one(access)).count() as f64 / accesses.len() as f64
@@ -76,7 +76,7 @@ fn the_published_model_has_its_hottest_range_and_its_mix() {
 }
 
 #[test]
-fn keys_of_a_trace_are_numbered_in_their_order_and_come_again_at_its_end() {
+fn trace_keys_are_numbered_in_key_order_and_repeat() {
     let keys = [&b"c"[..], b"a", b"c", b"b"].map(<[u8]>::to_vec);
     let records = records_of(&keys);
     assert_eq!((&records[..], count_of(&records)), (&[2, 0, 2, 1][..], 3));
