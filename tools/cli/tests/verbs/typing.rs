@@ -125,15 +125,16 @@ fn completions_and_manual_pages_name_every_verb() {
 }
 
 #[test]
-fn help_and_readme_have_the_same_table_of_exit_codes() {
+fn help_and_guide_have_the_same_table_of_exit_codes() {
     let help = Place::new().run(&["--help"]).fine();
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/command-line.md");
+    let guide = fs::read_to_string(path).unwrap();
     for code in ["0", "1", "2"] {
         assert!(help.contains(&format!("\n  {code}  ")), "{help}");
-        assert!(readme.contains(&format!("\n| {code} | ")), "{code}");
+        assert!(guide.contains(&format!("\n| {code} | ")), "{code}");
     }
     for thing in ["TESTUDO_DIR", "--key-format", "\\xNN"] {
-        assert!(help.contains(thing) && readme.contains(thing), "{thing}");
+        assert!(help.contains(thing) && guide.contains(thing), "{thing}");
     }
 }
 
