@@ -99,7 +99,8 @@ pub(crate) enum Verb {
     Backup(backup::BackupArguments),
     /// Creates a second, complete store with the same contents in another directory
     Checkpoint(checkpoint::CheckpointArguments),
-    /// Rebuilds in place what valid parts determine (changes the store; exit code 1 if other damage remains)
+    /// Repairs damage in place where valid parts suffice (changes the store; exit code 1 if other damage
+    /// remains)
     Repair(repair::RepairArguments),
     /// Creates a new store from the intact parts of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),

@@ -2,7 +2,7 @@
 //!
 //! | format | line | record |
 //! |---|---|---|
-//! | lines | any bytes, or a key in a selected format | key: the line; value: its 1-based number, in decimal |
+//! | lines | any bytes, or a key in a selected format | key: the line; value: its number from 1, in decimal |
 //! | tsv | key, tab, value, each in a format of [`crate::input::format`] | as written |
 //! | jsonl | an object as in [`crate::input::json_record`]; blank lines are skipped | as written |
 //!
@@ -51,7 +51,7 @@ impl RecordFormat {
                 Err("in jsonl the field names determine the formats: key_hex, value_u64, …"
                     .to_owned())
             }
-            Self::Lines if value.is_some() => Err("with --format lines the value is the line number".to_owned()),
+            Self::Lines if value.is_some() => Err("the value is always the line number".to_owned()),
             _ => Ok(()),
         }
     }
