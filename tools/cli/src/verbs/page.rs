@@ -249,7 +249,7 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
         BlockContents::Entries(entries, continued_bytes) => {
             lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))));
             if *continued_bytes > 0 {
-                lines.push(format!("  the last value continues on the next page for {continued_bytes} bytes"));
+                lines.push(format!("  {continued_bytes} more bytes of the last value are on the next page"));
             }
         }
         BlockContents::Index(blocks) => lines.extend(places(blocks)),
