@@ -160,8 +160,7 @@ impl StoreArguments {
     /// Error message for a value of at least `bytes` bytes; `length` describes its length.
     pub(crate) fn value_too_long(&self, length: &str, bytes: u64) -> String {
         let (memory, limit) = (show_size(self.memory_bytes()), self.max_value_bytes());
-        let message =
-            format!("the value has {length} bytes, but --memory {memory} allows at most {limit}");
+        let message = format!("the value has {length} bytes, but --memory {memory} allows at most {limit}");
         match bytes > MAX_VALUE_BYTES {
             true => format!("{message}, and no budget allows more than {MAX_VALUE_BYTES}"),
             false => format!("{message}; it needs a --memory of at least {}", bytes.saturating_mul(4)),

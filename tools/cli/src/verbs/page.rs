@@ -130,8 +130,7 @@ impl Dump<'_> {
             return Ok(1);
         };
         if header.page != page {
-            let why =
-                format!("its header states page {}: damaged, or inside a longer block", header.page);
+            let why = format!("its header states page {}: damaged, or inside a longer block", header.page);
             self.damaged(page, Some(&header), &why)?;
             return Ok(1);
         }

@@ -122,7 +122,7 @@ fn shown_range(lost: &LostRange) -> String {
         return format!("the key {low}");
     }
     let high = lost.high.as_deref().map_or("the end".to_owned(), escape);
-    format!("from {low} up to, excluding {high}, about {} records", show_count(lost.records_about))
+    format!("from {low} to {high} (exclusive), about {} records", show_count(lost.records_about))
 }
 
 fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(), Failure> {

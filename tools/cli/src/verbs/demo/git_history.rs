@@ -52,8 +52,7 @@ pub(super) type Model<'a> = BTreeMap<&'a [u8], Content>;
 impl History {
     /// Decompresses the data set.
     pub(super) fn decode() -> Result<Self, Failure> {
-        let damaged =
-            |reason: &dyn std::fmt::Display| Failure::new(format!("built-in data set: {reason}"));
+        let damaged = |reason: &dyn std::fmt::Display| Failure::new(format!("built-in data set: {reason}"));
         let mut text = Vec::new();
         let mut decoder =
             ruzstd::decoding::StreamingDecoder::new(GIT_TRACE).map_err(|error| damaged(&error))?;

@@ -149,12 +149,7 @@ impl Demo<'_> {
         locks.compare_and_swap("door", Some(b"closed"), Some(b"open"))?;
         let now = locks.get("door")?;
         self.report.check(now.as_deref() == Some(b"open"), "compare_and_swap did not swap")?;
-        self.report.measurement(
-            "compare and swap",
-            "swaps on a match, refuses on a mismatch",
-            "swaps",
-            2,
-        )
+        self.report.measurement("compare and swap", "swaps on a match, refuses on a mismatch", "swaps", 2)
     }
 }
 

@@ -31,10 +31,7 @@ impl Scratch {
         match env.list_dir(&path) {
             Ok(entries) if entries.is_empty() => {}
             Ok(_) => {
-                return Err(Failure::about(
-                    path.display(),
-                    "the demo needs a new or empty directory",
-                ));
+                return Err(Failure::about(path.display(), "the demo needs a new or empty directory"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 env.create_dir(&path).map_err(failure)?

@@ -77,7 +77,8 @@ impl Demo<'_> {
                 demo.report.check(count == 0 || *entry.key() > last[..], "a scan is out of order")?;
                 last.clear();
                 last.extend_from_slice(entry.key());
-                demo.report.check(entry.value()?.len() == VALUE_BYTES, "a scanned value has a wrong length")?;
+                demo.report
+                    .check(entry.value()?.len() == VALUE_BYTES, "a scanned value has a wrong length")?;
                 count += 1;
             }
             Ok(count)

@@ -113,7 +113,8 @@ impl Demo<'_> {
                 let pick = |_| keys[usize_of(demo.random.below(u64_of(keys.len())))];
                 let asked: Vec<&[u8]> = (0..KEYS_PER_MULTI_GET).map(pick).collect();
                 let found = keyspace.multi_get(&asked)?;
-                demo.report.check(found.len() == asked.len(), "multi_get returned too many or few answers")?;
+                demo.report
+                    .check(found.len() == asked.len(), "multi_get returned too many or few answers")?;
                 for (key, value) in asked.iter().zip(found) {
                     demo.check_value(model[key], value.as_deref(), "multi_get")?;
                 }

@@ -37,7 +37,7 @@ pub(crate) fn parse(
 }
 
 fn key_too_long() -> String {
-    format!("the key has more than the {MAX_KEY_BYTES} bytes that are allowed")
+    format!("the key has more than {MAX_KEY_BYTES} bytes, the maximum")
 }
 
 fn parse_tsv(

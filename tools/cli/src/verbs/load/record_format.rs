@@ -48,8 +48,7 @@ impl RecordFormat {
         let (key, value) = (formats.chosen_key(), formats.chosen_value());
         match self {
             Self::Jsonl if key.or(value).is_some() => {
-                Err("in jsonl the field names determine the formats: key_hex, value_u64, …"
-                    .to_owned())
+                Err("in jsonl the field names determine the formats: key_hex, value_u64, …".to_owned())
             }
             Self::Lines if value.is_some() => Err("the value is always the line number".to_owned()),
             _ => Ok(()),
