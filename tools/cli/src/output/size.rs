@@ -1,4 +1,4 @@
-//! Sizes and counts as people read them: `812 B`, `1.4 MiB`, `1,234,567`.
+//! Human-readable sizes and counts: `812 B`, `1.4 MiB`, `1,234,567`.
 
 /// Formats a size: `812 B`, `1.4 MiB`.
 pub(crate) fn show_size(bytes: u64) -> String {

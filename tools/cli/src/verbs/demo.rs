@@ -133,7 +133,7 @@ impl Demo<'_> {
     }
 }
 
-/// Returns exit code 1 if there were wrong answers.
+/// Negative if there were wrong answers.
 fn verdict(wrong: u64) -> Verdict {
     if wrong == 0 { Verdict::Fine } else { Verdict::Negative }
 }

@@ -91,7 +91,7 @@ pub(crate) fn run(context: &mut Context, arguments: &DumpArguments) -> Outcome {
     let records = match written {
         Ok(records) => records,
         Err(failure) => {
-            // The original failure is what matters; a leftover file is visible by itself.
+            // The original failure is reported; a leftover file is visible by itself.
             let _ = fs::remove_file(path);
             return Err(failure);
         }

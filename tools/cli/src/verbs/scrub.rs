@@ -186,7 +186,7 @@ impl Keeper {
     }
 
     fn forget(&self) {
-        // A leftover file is from an earlier scrub: `--resume` then only repeats more work.
+        // A leftover file is from an earlier scrub: a later `--resume` merely covers less.
         let _ = self.env.remove_file(&self.path);
     }
 }

@@ -155,7 +155,7 @@ fn locked_store_or_plain_file_is_exit_code_two() {
     assert_eq!(fs::read(place.path("FILE")).unwrap(), b"");
 }
 
-/// Damages every page of the data file after the header of its block.
+/// Flips a byte in every page of the data file, after the page header.
 fn damage_pages(place: &Place) {
     let path = place.store().join("data");
     let mut bytes = fs::read(&path).unwrap();

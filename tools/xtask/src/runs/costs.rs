@@ -18,7 +18,7 @@ const OF_TEST_MAX: f64 = 10.0;
 const OF_ALL_MAX: f64 = 600.0;
 /// Minimum CPU seconds of a listed test.
 const LISTED_FROM: f64 = 1.0;
-/// Unit of CPU time in `/proc`, on every Linux machine.
+/// Ticks per second of the CPU times in `/proc`, on every Linux machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Cost of one test.
