@@ -1,4 +1,4 @@
-//! The arguments that many verbs share: which store, which keyspace, in which form records are written.
+//! Arguments shared by many verbs: the store, the keyspace, and the formats of records.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use clap::Args;
 
 use crate::input::{bytes_text::unescape, format::FormatArguments, key_range::RangeArguments};
 
-/// Which store.
+/// Store directory and memory budget.
 #[derive(Args, Debug)]
 pub(crate) struct StoreArguments {
-    /// Directory of the store; TESTUDO_DIR where it is left out
+    /// Directory of the store; defaults to TESTUDO_DIR
     pub(crate) dir: PathBuf,
-    /// Memory that the store may use; a value can be as long as a quarter of it [default: 256MiB]
+    /// Memory budget of the store; a value may take up to a quarter of it [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     pub(crate) memory: Option<u64>,
 }
 
-/// Which keyspace, and how keys and values are written.
+/// Keyspace, and the formats of keys and values.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArguments {
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(crate) struct RecordArguments {
     pub(crate) formats: FormatArguments,
 }
 
-/// Which records, to be read.
+/// Records to read: store, keyspace, formats and key range.
 #[derive(Args, Debug)]
 pub(crate) struct RangeOfStore {
     #[command(flatten)]
@@ -36,15 +36,15 @@ pub(crate) struct RangeOfStore {
     pub(crate) range: RangeArguments,
 }
 
-/// Which keyspace.
+/// Keyspace argument.
 #[derive(Args, Debug)]
 pub(crate) struct KeyspaceArgument {
-    /// Keyspace
+    /// Name of the keyspace
     #[arg(long = "keyspace", value_name = "NAME", default_value = "default", value_parser = parse_name)]
     pub(crate) name: String,
 }
 
-/// The name of a keyspace as it is typed: escaped.
+/// Parses a keyspace name in escaped form.
 pub(crate) fn parse_name(text: &str) -> Result<String, String> {
     String::from_utf8(unescape(text.as_bytes())?).map_err(|_| "not UTF-8".to_owned())
 }

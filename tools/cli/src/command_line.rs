@@ -1,9 +1,9 @@
-//! What can be typed: the verbs, and what goes for all of them.
+//! The command line: verbs and global flags.
 //!
 //! **Invariants**
-//! - Every verb that is about a store takes its directory first. Only where that leaves an argument too few
-//!   is it the one that `TESTUDO_DIR` names: what is typed always counts.
-//! - `--json` is understood before and after the verb.
+//! - Every verb on a store takes its directory first. `TESTUDO_DIR` is used only if the command line is one
+//!   argument short: typed arguments take precedence.
+//! - `--json` is accepted before and after the verb.
 
 use std::ffi::OsString;
 
@@ -24,111 +24,111 @@ use crate::{
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0  done; nothing wrong was found. A range, a prefix or a file may hold nothing
-  1  no: damage was found, or what was named is not there: the store, the
-     keyspace, a key, a page, a backup (with --json: {\"damaged\": true, ...} or
+  0  success; no damage found. An empty range, prefix or file is a success
+  1  damage was found, or the named store, keyspace, key, page or backup
+     does not exist (with --json: {\"damaged\": true, ...} or
      {\"found\": false, \"missing\": \"key\"})
-  2  could not: bad arguments or input, in use by another process, not
-     permitted, failed; or nothing is there to verify, scrub, repair or
-     salvage. The reason is on standard error
+  2  failure: bad arguments or input, store in use by another process,
+     permission denied, I/O error; or there is no store to verify, scrub,
+     repair or salvage. The reason is on standard error
 
-Keys, values and names of keyspaces are read and printed escaped: \\\\ \\t \\n \\r
-and \\xNN stand for bytes, all else for itself. --key-format and --value-format
-choose another form, see `testudo get --help`.
+Keys, values and keyspace names are read and printed escaped: \\\\ \\t \\n \\r
+and \\xNN denote bytes, other text is literal. --key-format and --value-format
+select another format, see `testudo get --help`.
 
 SIZE is in bytes, or has a unit: KiB, MiB, GiB (powers of 1024), k, M, G
 (powers of 1000).
 
-TESTUDO_DIR names the directory of the store where none is given:
+TESTUDO_DIR names the directory of the store if none is given:
 `testudo get KEY`.";
-/// The flag that all verbs have but those that answer in a form of their own.
+/// Name of the flag of all verbs except those with an output format of their own.
 const JSON: &str = "json";
 const WITHOUT_JSON: [&str; 4] = ["bench", "completions", "man", "demo-writer"];
 
-/// The whole command line.
+/// Command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "testudo",
     version,
-    about = "Look into, change and check Testudo stores",
+    about = "Inspect, change and verify Testudo stores",
     after_help = AFTER_HELP
 )]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// Verb to run.
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// What to do.
+/// Verb to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// The one-minute tour: load, read, scan, snapshots, a killed writer, verification, statistics
+    /// Runs a one-minute tour: load, read, scan, snapshots, a killed writer, verification, statistics
     Demo(demo::DemoArguments),
-    /// What the store is: id, format, keyspaces, sizes, files
+    /// Prints the store's id, format, keyspaces, sizes and files
     Info(info::InfoArguments),
-    /// All counters and gauges
+    /// Prints all counters and gauges
     Stat(stat::StatArguments),
-    /// Outline of a keyspace's tree
+    /// Outlines a keyspace's tree
     Tree(tree::TreeArguments),
-    /// Where the bytes on the device are
+    /// Breaks down disk space by use
     Space(space::SpaceArguments),
-    /// The keyspaces
+    /// Lists the keyspaces
     Ls(ls::LsArguments),
-    /// The value of a key
+    /// Prints the value of a key
     Get(get::GetArguments),
-    /// Records in the order of their keys
+    /// Prints records in key order
     Scan(scan::ScanArguments),
-    /// How many records there are
+    /// Counts records
     Count(count::CountArguments),
-    /// About how many bytes records take, without reading them
+    /// Estimates the bytes that records take, without reading them
     Estimate(estimate::EstimateArguments),
     /// Sets the value of a key, durably (changes the store)
     Put(put::PutArguments),
-    /// Changes the value of one key by an operand of its merge operator (changes the store)
+    /// Merges an operand into the value of a key (changes the store)
     Merge(merge::MergeArguments),
-    /// Removes keys, durably: those named, those of a file, or all with a prefix (changes the store)
+    /// Removes keys durably: by name, from a file, or by prefix (changes the store)
     #[command(visible_alias = "rm")]
     Del(del::DelArguments),
-    /// Puts the records of a file (changes the store)
+    /// Inserts the records of a file (changes the store)
     Load(load::LoadArguments),
     /// Writes all records of a keyspace as text that `load` reads
     Dump(dump::DumpArguments),
-    /// Checks everything on disk (exit code 1 if something is damaged)
+    /// Checks everything on disk (exit code 1 if anything is damaged)
     Verify(verify::VerifyArguments),
-    /// Backups of stores in a repository directory: create, list, verify, restore, delete
+    /// Manages backups in a repository directory: create, list, verify, restore, delete
     Backup(backup::BackupArguments),
-    /// Makes a second, complete store with the same contents in another directory
+    /// Creates a second, complete store with the same contents in another directory
     Checkpoint(checkpoint::CheckpointArguments),
-    /// Puts right what can be derived from valid parts (changes the store; exit code 1 if more is damaged)
+    /// Repairs damage in place where valid parts suffice (changes the store; exit code 1 if other damage
+    /// remains)
     Repair(repair::RepairArguments),
-    /// Makes a new store out of what is left of a damaged one (exit code 1 if anything is lost)
+    /// Creates a new store from the intact parts of a damaged one (exit code 1 if anything is lost)
     Salvage(salvage::SalvageArguments),
-    /// Reads everything from the device at a chosen rate and can be resumed (exit code 1 if something is
-    /// damaged)
+    /// Checks everything on the device at a chosen rate; can be resumed (exit code 1 if anything is damaged)
     Scrub(scrub::ScrubArguments),
-    /// The log as it stands in the files: commits with their operations, and damage
+    /// Prints the log as stored: commits with their operations, and damage
     Wal(wal::WalArguments),
-    /// Superblock and manifests as they stand in the files: edits with their changes, and damage
+    /// Prints superblock and manifests as stored: edits with their changes, and damage
     Manifest(manifest::ManifestArguments),
-    /// Pages as they stand in the data file: header, entries, and why a damaged one is damaged
+    /// Prints pages as stored in the data file: header, entries, and why a damaged page is damaged
     Page(page::PageArguments),
-    /// Empties the write buffers and waits until background work is done (changes the store)
+    /// Flushes the write buffers and waits for background work to finish (changes the store)
     Compact(compact::CompactArguments),
-    /// Creates, converts, drops or lists keyspaces (all but the last change the store)
+    /// Creates, converts, drops or lists keyspaces (all but list change the store)
     Keyspace(keyspace::KeyspaceArguments),
-    /// Workloads, traces and what the device itself gives
+    /// Runs workloads and traces, and measures the device itself
     Bench(Box<bench::BenchArguments>),
-    /// Completions for a shell, on standard output
+    /// Prints shell completions
     Completions(completions::CompletionsArguments),
-    /// The manual page of the program or of a verb, on standard output
+    /// Prints the manual page of the program or of a verb
     Man(man::ManArguments),
-    /// The child that `demo` kills.
+    /// Child process that `demo` kills.
     #[command(hide = true)]
     DemoWriter(demo::WriterArguments),
 }
 
 impl Verb {
-    /// Whether it is there to say if something is sound: where there is nothing, it cannot.
+    /// Whether the verb checks a store for damage. Such a verb fails with exit code 2 if there is no store.
     pub(crate) fn is_check(&self) -> bool {
         match self {
             Self::Verify(_) | Self::Scrub(_) | Self::Repair(_) | Self::Salvage(_) => true,
@@ -137,7 +137,7 @@ impl Verb {
         }
     }
 
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn run(self, context: &mut Context) -> Outcome {
         match self {
             Self::Demo(arguments) => demo::run(context, &arguments),
@@ -174,9 +174,9 @@ impl Verb {
     }
 }
 
-/// The command line with `--json` where it belongs.
+/// Returns the command, with `--json` added to each verb that supports it.
 pub(crate) fn command() -> Command {
-    const HELP: &str = "Answer in JSON: one document, or one line a record";
+    const HELP: &str = "Print JSON: one document, or one line per record";
     let flag = |what: &'static str| Arg::new(JSON).long("json").action(ArgAction::SetTrue).help(what);
     let before_the_verb = (!planted!("json-before-the-verb-refused")).then(|| flag(HELP));
     Arguments::command().args(before_the_verb).mut_subcommands(|verb| {
@@ -188,7 +188,7 @@ pub(crate) fn command() -> Command {
     })
 }
 
-/// A number below zero is no flag, wherever a value is expected: what takes it says what is wrong with it.
+/// Accepts negative numbers as values rather than flags, so that the argument's own parser rejects them.
 fn with_numbers_below_zero(verb: Command) -> Command {
     let takes_value = |argument: &Arg| argument.get_action().takes_values();
     let verb = verb.mut_args(|argument| match takes_value(&argument) {
@@ -198,7 +198,7 @@ fn with_numbers_below_zero(verb: Command) -> Command {
     verb.mut_subcommands(with_numbers_below_zero)
 }
 
-/// Reads the command line: the verb, and whether to answer in JSON. `default_dir` is what `TESTUDO_DIR` says.
+/// Parses the command line; also returns whether to print JSON. `default_dir` is the value of `TESTUDO_DIR`.
 pub(crate) fn parse(
     typed: &[OsString],
     default_dir: Option<OsString>,
@@ -214,7 +214,7 @@ pub(crate) fn parse(
     let is_before_the_verb = matches.try_get_one(JSON).ok().flatten() == Some(&true);
     if is_before_the_verb && WITHOUT_JSON.iter().any(|verb| matches.subcommand_name() == Some(verb)) {
         let message =
-            "this verb does not answer in JSON (`bench` writes it to a file: --json FILE at the end)\n";
+            "this verb has no JSON output (`bench` writes JSON to a file: --json FILE at the end)\n";
         return Err(command().error(ErrorKind::ArgumentConflict, message));
     }
     Ok((arguments, asks_for_json(&matches)))
@@ -225,7 +225,7 @@ fn asks_for_json(matches: &ArgMatches) -> bool {
     here || matches.subcommand().is_some_and(|(_, matches)| asks_for_json(matches))
 }
 
-/// The command line with `dir` right behind the verb; `None` if the verb takes no directory of a store.
+/// Inserts `dir` directly after the verb; returns `None` if the verb takes no store directory.
 fn with_directory(typed: &[OsString], dir: OsString) -> Option<Vec<OsString>> {
     let mut verb = command();
     let mut end = 1;

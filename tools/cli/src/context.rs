@@ -1,8 +1,8 @@
-//! What every verb gets: the machine, standard output, and whether the person wants it to stop.
+//! Context of every verb: environment, standard output, and interruption.
 //!
 //! **Invariants**
 //! - All output of verbs goes through [`Console`], so that a closed pipe never panics.
-//! - Ctrl-C is caught only by verbs that asked for it; all others end at once, which the store survives.
+//! - Ctrl-C is caught only by verbs that request it; it ends all others at once, which the store survives.
 
 use std::{
     fmt::Arguments,
@@ -24,24 +24,24 @@ use crate::{
 
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
-/// What every verb gets.
+/// Context of every verb.
 pub(crate) struct Context {
-    /// The machine, shared with the stores that are opened.
+    /// Environment, shared with the opened stores.
     pub(crate) env: Arc<RealEnv>,
     /// Standard output.
     pub(crate) console: Console,
-    /// Whether to answer in JSON: one document, or one line a record.
+    /// Whether to print JSON: one document, or one line per record.
     pub(crate) json: bool,
     interruption: Option<Interruption>,
 }
 
 impl Context {
-    /// The machine as it is, output buffered, Ctrl-C not caught.
+    /// Creates a context with the real environment and buffered output; Ctrl-C is not caught.
     pub(crate) fn new(json: bool) -> Self {
         Self { env: RealEnv::new(), console: Console::new(), json, interruption: None }
     }
 
-    /// From now on Ctrl-C (and SIGTERM) only raises the returned flag; a second one ends the program.
+    /// Catches Ctrl-C and SIGTERM: the first signal raises the returned flag, the second ends the program.
     pub(crate) fn catch_interruption(&mut self) -> Result<Interruption, Failure> {
         if let Some(interruption) = &self.interruption {
             return Ok(interruption.clone());
@@ -58,29 +58,29 @@ impl Context {
         Ok(interruption)
     }
 
-    /// Starts to measure.
+    /// Starts a stopwatch.
     pub(crate) fn stopwatch(&self) -> Stopwatch {
         Stopwatch { started: self.env.monotonic(), env: Arc::clone(&self.env) }
     }
 }
 
-/// Raised by Ctrl-C.
+/// Flag raised by Ctrl-C.
 #[derive(Clone, Debug)]
 pub(crate) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// Whether the person wants the verb to stop.
+    /// Whether an interruption was requested.
     pub(crate) fn is_raised(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// The flag itself, for libraries that take one.
+    /// Returns the flag itself, for libraries that take one.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 }
 
-/// Measures elapsed time.
+/// Stopwatch for elapsed time.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch {
     env: Arc<RealEnv>,
@@ -104,7 +104,7 @@ impl Console {
         Self { out: BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, io::stdout()) }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.out.write_all(bytes).map_err(|error| Failure::output(&error))
     }
@@ -131,7 +131,7 @@ impl Console {
         }
     }
 
-    /// Hands everything to whoever reads.
+    /// Flushes the buffered output.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|error| Failure::output(&error))
     }

@@ -1,8 +1,8 @@
-//! How a verb ends, and what the shell and the person see of it.
+//! Outcomes of verbs, their exit codes and their messages.
 //!
 //! **Invariants**
-//! - A failure is one line on standard error that starts with `testudo: `, whatever its message holds.
-//! - A closed pipe is no failure: who stopped reading has what he wanted.
+//! - A failure is one line on standard error that starts with `testudo: `; control characters become blanks.
+//! - A closed pipe is not a failure: the reader has all the output it wanted.
 
 use std::{fmt::Display, io, path::Path, process::ExitCode};
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use testudo::{Error, ErrorKind};
 use testudo_base::planted;
 
-/// What a verb that ran to its end found.
+/// Result of a verb that ran to completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Exit code 0.
     Fine,
-    /// Exit code 1: damage was found, or something of what was named is not there.
+    /// Exit code 1: damage was found, or something named does not exist.
     Negative,
 }
 
-/// What was named and is not there.
+/// Named thing that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// No store in the directory.
@@ -37,7 +37,7 @@ pub(crate) enum Missing {
 }
 
 impl Missing {
-    /// The answer of every verb with `--json`.
+    /// JSON document that every verb prints with `--json`.
     pub(crate) fn document(self) -> Value {
         let what = match self {
             Self::Store => "store",
@@ -51,34 +51,34 @@ impl Missing {
     }
 }
 
-/// Why a verb did not run to its end.
+/// Reason why a verb did not run to completion.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Exit code 2, and the line to print.
+    /// Exit code 2, with the line to print.
     Message(String),
-    /// Exit code 1: what was named is not there; and the line to print.
+    /// Exit code 1: a named thing does not exist; with the line to print.
     Missing(Missing, String),
-    /// Exit code 1: the store is damaged; the line to print, and what would help.
+    /// Exit code 1: the store is damaged; with the line to print and a suggested remedy.
     Damaged(String, String),
-    /// Nobody reads the output any more.
+    /// The reader of the output closed the pipe.
     ClosedPipe,
 }
 
-/// How a verb ends.
+/// Outcome of a verb.
 pub(crate) type Outcome = Result<Verdict, Failure>;
 
 impl Failure {
-    /// A failure in plain words.
+    /// Creates a failure from a message.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self::Message(message.into())
     }
 
-    /// A failed call of the store in directory `dir`.
+    /// Failed call to the store in directory `dir`.
     pub(crate) fn store(dir: &Path, error: &Error) -> Self {
         Self::with_help(dir.display(), error, || next_step(dir))
     }
 
-    /// A failed call about `thing`; `help` says what would help against damage.
+    /// Failed call about `thing`; `help` suggests a remedy for damage.
     pub(crate) fn with_help(thing: impl Display, error: &Error, help: impl FnOnce() -> String) -> Self {
         match (error.kind(), Self::about(thing, error)) {
             (ErrorKind::Corruption, Self::Message(message)) => Self::Damaged(message, help()),
@@ -86,12 +86,12 @@ impl Failure {
         }
     }
 
-    /// Something of `thing` that was named is not there, as `reason` says.
+    /// Something named in `thing` does not exist, as `reason` explains.
     pub(crate) fn missing(missing: Missing, thing: impl Display, reason: impl Display) -> Self {
         Self::Missing(missing, format!("{thing}: {reason}"))
     }
 
-    /// The same with more behind its reason.
+    /// Appends `more` to the message.
     pub(crate) fn with_reason(self, more: &str) -> Self {
         match self {
             Self::Message(message) => Self::Message(format!("{message}{more}")),
@@ -100,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// The answer with `--json`, if there is one.
+    /// JSON document for `--json`, if any.
     pub(crate) fn document(&self) -> Option<Value> {
         match self {
             Self::Missing(missing, _) => Some(missing.document()),
@@ -109,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// The same of a verb that checks: it could not look at what is not there.
+    /// Maps [`Failure::Missing`] to exit code 2, for verbs that check: nothing was checked.
     pub(crate) fn of_check(self) -> Self {
         match self {
             Self::Missing(_, message) => Self::Message(message),
@@ -117,7 +117,7 @@ impl Failure {
         }
     }
 
-    /// The same with what would help, if something is missing.
+    /// Appends `hint` to the message of [`Failure::Missing`].
     pub(crate) fn with_hint(self, hint: &str) -> Self {
         match self {
             Self::Missing(missing, message) => Self::Missing(missing, format!("{message}; {hint}")),
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// A failure of `thing`, which the line names first unless the message already does.
+    /// Failure about `thing`, which precedes the reason unless the reason already starts with it.
     pub(crate) fn about(thing: impl Display, reason: impl Display) -> Self {
         let (thing, reason) = (thing.to_string(), reason.to_string());
         if reason.starts_with(&thing) {
@@ -143,23 +143,23 @@ impl Failure {
     }
 }
 
-/// What to do about a damaged store.
+/// Suggested next step for a damaged store.
 pub(crate) fn next_step(dir: &Path) -> String {
     let dir = dir.display();
     format!(
-        "next: `testudo repair {dir} --dry-run` says whether it can be put right in place; otherwise restore \
-         a backup, or `testudo salvage {dir} NEW`"
+        "next: `testudo repair {dir} --dry-run` reports whether it can be repaired in place; otherwise \
+         restore a backup, or run `testudo salvage {dir} NEW`"
     )
 }
 
-/// For verbs that made the store themselves; all others name its directory with [`Failure::store`].
+/// For verbs that created the store themselves; all others name its directory with [`Failure::store`].
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::about("store", error)
     }
 }
 
-/// Prints the failure, if there is one, and gives the exit code.
+/// Prints the failure, if any, and returns the exit code.
 pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(Verdict::Fine) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
@@ -183,6 +183,6 @@ pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
 pub(crate) fn say(message: &str) {
     use io::Write as _;
     let line: String = message.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    // Standard error may be closed; there is nowhere left to say so.
+    // Standard error may be closed; then there is nowhere to report it.
     let _ = writeln!(io::stderr(), "testudo: {line}");
 }

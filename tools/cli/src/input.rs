@@ -1,7 +1,7 @@
-//! What people and scripts hand in: keys and values as text, records, lines.
+//! Input from users and scripts: keys and values as text, records, lines.
 //!
 //! **Invariants**
-//! - What verbs print is read back as the same bytes.
+//! - Printed output reads back as the same bytes.
 
 pub(crate) mod bytes_text;
 pub(crate) mod format;

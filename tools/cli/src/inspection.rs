@@ -1,8 +1,8 @@
-//! What inspecting verbs see of a store: opened for reading, or beside the process that writes it.
+//! Inspects stores: opened for reading, or while another process writes them.
 //!
 //! **Invariants**
-//! - A store that another process writes is inspected without its lock; the answer says so, and how old its
-//!   statistics are.
+//! - A store that another process is writing is inspected without its lock; the output says so and states the
+//!   age of the statistics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,27 +12,27 @@ use testudo_env::Env;
 
 use crate::{arguments::StoreArguments, context::Context, failure::Failure, store};
 
-/// A store that is closed while it is inspected is tried to be opened so often.
+/// Maximum attempts to open a store that is closed during the inspection.
 const TRIES: u32 = 5;
 
-/// What an inspecting verb sees.
+/// Result of an inspection.
 pub(crate) struct Inspection {
     /// Id of the store in hex.
     pub(crate) store_id: String,
     pub(crate) stats: DbStats,
-    /// By name.
+    /// Sorted by name.
     pub(crate) keyspaces: Vec<KeyspaceInspection>,
-    /// Who has it open for writing, if somebody has.
+    /// Process that has the store open for writing, if any.
     in_use: Option<InUse>,
 }
 
 struct InUse {
     process: Option<u32>,
-    /// Age of the statistics; `None` where only the last durable state is known.
+    /// Age of the statistics; `None` if only the last durable state is known.
     age: Option<Duration>,
 }
 
-/// Opens the store and inspects it, or inspects it beside the process that has it open for writing.
+/// Opens the store and inspects it, or inspects it while another process has it open for writing.
 pub(crate) fn inspect(context: &Context, arguments: &StoreArguments) -> Result<Inspection, Failure> {
     store::require(context, &arguments.dir)?;
     let env: Arc<dyn Env> = context.env.clone();
@@ -51,7 +51,7 @@ pub(crate) fn inspect(context: &Context, arguments: &StoreArguments) -> Result<I
             Err(error) => return Err(arguments.failure(&error)),
         }
     }
-    let nobody = || Failure::about(arguments.dir.display(), "is opened and closed all the time");
+    let nobody = || Failure::about(arguments.dir.display(), "is opened and closed repeatedly");
     locked.map(Inspection::beside_writer).ok_or_else(nobody)
 }
 
@@ -74,7 +74,7 @@ impl Inspection {
         Self { store_id: format!("{store:032x}"), stats, keyspaces, in_use }
     }
 
-    /// The keyspace called `name`, which must exist.
+    /// Returns the keyspace called `name`, or a failure if there is none.
     pub(crate) fn keyspace(
         &self,
         arguments: &StoreArguments,
@@ -87,12 +87,12 @@ impl Inspection {
         })
     }
 
-    /// Whether another process has it open for writing.
+    /// Whether another process has the store open for writing.
     pub(crate) fn is_in_use(&self) -> bool {
         self.in_use.is_some()
     }
 
-    /// Adds to a JSON document, if the store is in use, by which process and how old the statistics are.
+    /// Adds the writing process and the age of the statistics to a JSON document, if the store is in use.
     pub(crate) fn describe(&self, document: &mut Value) {
         if let Some(InUse { process, age }) = &self.in_use {
             let age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
@@ -100,7 +100,7 @@ impl Inspection {
         }
     }
 
-    /// Says the same in a human-readable line of its own.
+    /// Prints the same as a human-readable line.
     pub(crate) fn say(&self, context: &mut Context) -> Result<(), Failure> {
         if context.json {
             return Ok(());
@@ -108,8 +108,8 @@ impl Inspection {
         let Some(InUse { process, age }) = &self.in_use else { return Ok(()) };
         let who = process.map_or("another process".to_owned(), |process| format!("process {process}"));
         let stats = match age {
-            Some(age) => format!("statistics of {:.1} s ago", age.as_secs_f64()),
-            None => "which tells no statistics: these are of its files, without what is in memory".to_owned(),
+            Some(age) => format!("statistics from {:.1} s ago", age.as_secs_f64()),
+            None => "which publishes no statistics: these are from its files, without memory".to_owned(),
         };
         context.console.line(format_args!("in use by {who}, {stats}"))
     }

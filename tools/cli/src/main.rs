@@ -1,15 +1,15 @@
 //! The command line `testudo`: one file per verb, thin over the public API of the store.
 //!
-//! `command_line` says what can be typed, `arguments` what many verbs share, `context` what every verb gets
-//! (machine, output, interruption), `store` opens stores, `inspection` inspects them, also while others
-//! write them, `failure` turns outcomes into exit codes; verbs are in `verbs`, what they read and print is
-//! in `input` and `output`.
+//! `command_line` defines verbs and global flags, `arguments` shared arguments, and `context` the
+//! environment, output and interruption. `store` opens stores, `inspection` inspects them even while another
+//! process writes, and `failure` turns outcomes into exit codes. Verbs are in `verbs`; their input and output
+//! is in `input` and `output`.
 //!
 //! **Invariants**
-//! - Exit code 0: done; 1: damage found, or what was named is not there; 2: could not, with one line on
-//!   standard error. A check of what is not there could not be made.
+//! - Exit code 0: success; 1: damage found, or a named thing does not exist; 2: failure, with one line on
+//!   standard error. A check of a thing that does not exist is a failure.
 //! - A verb opens the store read-only unless its purpose is a change.
-//! - A reader that goes away (`testudo scan … | head`) ends the program quietly.
+//! - A reader that closes the pipe (`testudo scan … | head`) ends the program quietly.
 
 mod arguments;
 mod command_line;
@@ -48,12 +48,12 @@ fn main() -> ExitCode {
     }
     let flushed = context.console.flush();
     match (outcome, flushed) {
-        // The document says it.
+        // The document reports it.
         (Err(Failure::Missing(..)), Ok(())) if json => ExitCode::from(1),
         (Err(Failure::Missing(..) | Failure::Damaged(..)), Err(unsaid)) if json => {
             failure::exit_code(Err(unsaid))
         }
-        // What the verb could not say is no worse than why it failed.
+        // The verb's own failure takes precedence over a failed flush.
         (Err(failure), _) => failure::exit_code(Err(failure)),
         (outcome, flushed) => failure::exit_code(outcome.and_then(|verdict| flushed.map(|()| verdict))),
     }

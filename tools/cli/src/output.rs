@@ -1,7 +1,7 @@
-//! What people see: tables, sizes, moments, progress, help.
+//! Human-readable output: tables, sizes, timestamps, progress, help.
 //!
 //! **Invariants**
-//! - Nothing here knows a store.
+//! - Nothing here depends on a store.
 
 pub(crate) mod help_text;
 pub(crate) mod moment;

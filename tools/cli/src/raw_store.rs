@@ -1,7 +1,7 @@
-//! The files of a store as bytes, for dumps that must work on damaged stores.
+//! Raw access to a store's files, for dumps that must work on damaged stores.
 //!
 //! **Invariants**
-//! - Nothing is opened for writing, locked or believed.
+//! - Nothing is opened for writing, locked or trusted.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,30 +22,30 @@ use crate::{
     input::bytes_text::{escape, to_hex},
 };
 
-/// Longer values are cut where people read them.
+/// Longer values are truncated in human-readable output.
 const SHOWN_BYTES: usize = 100;
 
-/// Which files, and how the answer looks.
+/// Directory of the raw files.
 #[derive(Args, Debug)]
 pub(crate) struct RawArguments {
-    /// Directory of the store; it may be damaged, or in use (then the end of a file may be half written)
+    /// Directory of the store; may be damaged or in use (then the end of a file may be half written)
     pub(crate) dir: PathBuf,
 }
 
 impl RawArguments {
-    /// A failed look at the store's files.
+    /// Failed read of the store's files.
     pub(crate) fn failure(&self, error: &Error) -> Failure {
         Failure::store(&self.dir, error)
     }
 
-    /// The machine with the directory held open; fails where there is none to look into.
+    /// Returns the environment with the directory held open; fails if there is no store.
     pub(crate) fn enter(&self, context: &Context) -> Result<Arc<dyn Env>, Failure> {
         enter(context, &self.dir)
     }
 }
 
-/// The machine with the directory held open, which may be named by a link; fails where there is none, or no
-/// file of a store in it. What is in these, only a look at them can tell.
+/// Returns the environment with the directory held open; `dir` may be a link. Fails if there is no such
+/// directory, or no file of a store in it. Does not check the contents of the files.
 pub(crate) fn enter(context: &Context, dir: &Path) -> Result<Arc<dyn Env>, Failure> {
     let missing = |why: &str| Err(Failure::missing(Missing::Store, dir.display(), why));
     let entered = match context.env.anchor(dir) {
@@ -54,10 +54,10 @@ pub(crate) fn enter(context: &Context, dir: &Path) -> Result<Arc<dyn Env>, Failu
         }
         entered => entered.map_err(|error| Failure::about(dir.display(), error))?,
     };
-    // Where the directory cannot be listed a file in it may still be read.
+    // If the directory cannot be listed, a file in it may still be readable.
     match entered.list_dir(dir) {
         Ok(entries) if !entries.iter().any(|entry| may_be_of_store(&entry.name)) => {
-            missing("there is nothing of a Testudo store in this directory")
+            missing("there are no files of a Testudo store in this directory")
         }
         _ => Ok(entered),
     }
@@ -68,7 +68,7 @@ fn may_be_of_store(name: &str) -> bool {
     name == DATA_FILE || beginnings.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// The id of the store, from the superblock or from the log.
+/// Id of the store, from the superblock or from the log.
 pub(crate) fn find_store_id(env: &Arc<dyn Env>, dir: &Path) -> Option<StoreId> {
     let mut newest = None;
     for slot in inspect_superblock(&**env, dir).into_iter().flatten() {
@@ -82,7 +82,7 @@ pub(crate) fn find_store_id(env: &Arc<dyn Env>, dir: &Path) -> Option<StoreId> {
     survey_log(env, dir).ok()?.segments().iter().find_map(|segment| segment.store)
 }
 
-/// A key or a value in human-readable form, cut if it is long.
+/// Key or value in human-readable form, truncated if it is long.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     match bytes.get(..SHOWN_BYTES) {
         Some(head) if bytes.len() > SHOWN_BYTES => format!("{}… ({} bytes)", escape(head), bytes.len()),
@@ -90,9 +90,9 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// An operation as JSON: `key` and `value`, or `key_hex` and `value_hex` where they are no text; no value if
-/// it was removed. Operands are `operands_hex`, with the `value` that they change if the entry has it
-/// (`null`: there is none).
+/// Operation as JSON: `key` and `value`, or `key_hex` and `value_hex` if they are not UTF-8; no value for a
+/// removal. Operands are `operands_hex`, with the `value` that they change if the entry has it (`null` if the
+/// key is absent).
 pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     let mut document = Map::new();
     let stack = stack_of(entry);
@@ -134,13 +134,13 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     document
 }
 
-/// The parts of an entry with operands; `None` for others, and for bytes that do not decode.
+/// Decoded operands of an entry; `None` for other entries and for bytes that do not decode.
 fn stack_of<'e>(entry: &Entry<'e>) -> Option<Stack<'e>> {
     let has_operands = matches!(entry.kind, Kind::Operands | Kind::Unmerged);
     has_operands.then(|| Stack::decode(entry.kind, entry.value).ok()).flatten()
 }
 
-/// An entry that refers to a value, or the value of a value segment, in human-readable form.
+/// Human-readable form of an entry that refers to a value, or of a value in a value segment.
 fn reference_line(key: &str, entry: &Entry<'_>) -> String {
     let Ok((reference, rest)) = ValueReference::split(entry.value) else {
         return format!("refer {key}: damaged reference {}", shown(entry.value));
@@ -157,7 +157,7 @@ fn reference_line(key: &str, entry: &Entry<'_>) -> String {
     }
 }
 
-/// An operation in human-readable form.
+/// Operation in human-readable form.
 pub(crate) fn operation_line(entry: &Entry<'_>) -> String {
     let key = shown(entry.key);
     let Some(Stack { existing, operands }) = stack_of(entry) else {

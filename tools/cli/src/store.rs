@@ -1,8 +1,8 @@
-//! Opens stores and keyspaces on behalf of verbs, with errors that name them.
+//! Opens stores and keyspaces for verbs, with errors that name them.
 //!
 //! **Invariants**
-//! - Nothing is created unless the verb was told to create.
-//! - What is not there is [`Failure::Missing`], in every verb.
+//! - Nothing is created without `--create`.
+//! - A missing store, keyspace or key is [`Failure::Missing`], in every verb.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -19,11 +19,11 @@ use crate::{
     output::size::show_size,
 };
 
-/// The budget where none is given.
+/// Default memory budget.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// What verbs say that could create what is missing.
-const CREATE_HINT: &str = "--create makes it";
-/// Names of keyspaces in one message, at most.
+/// Hint of verbs that can create a missing store or keyspace.
+const CREATE_HINT: &str = "--create creates it";
+/// Maximum keyspace names in one message.
 const NAMES_SHOWN: usize = 5;
 
 fn builder(context: &Context, store: &StoreArguments) -> DbBuilder {
@@ -31,8 +31,8 @@ fn builder(context: &Context, store: &StoreArguments) -> DbBuilder {
     Db::builder(&store.dir).env(env).create(false).memory_bytes(store.memory_bytes())
 }
 
-/// Fails where there is no store. A directory that cannot be listed, or holds anything of a store, is left to
-/// the opening.
+/// Fails if there is no store. Succeeds if the directory cannot be listed or contains any file of a store;
+/// opening it then reports the error.
 pub(crate) fn require(context: &Context, dir: &Path) -> Result<(), Failure> {
     let missing = |why: &str| Err(Failure::missing(Missing::Store, dir.display(), why));
     // The path may be a link.
@@ -52,13 +52,13 @@ pub(crate) fn require(context: &Context, dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Opens an existing store to look at it; any number of readers can, as long as nobody writes.
+/// Opens an existing store for reading. Several processes can read it while no process writes.
 pub(crate) fn open_for_reading(context: &Context, store: &StoreArguments) -> Result<Db, Failure> {
     require(context, &store.dir)?;
     try_open_for_reading(context, store).map_err(|error| store.failure(&error))
 }
 
-/// Opens the keyspace of which records are to be read, and says which of them.
+/// Opens the store and keyspace to read, and parses the key range.
 pub(crate) fn open_range(
     context: &Context,
     RangeOfStore { store, record, range }: &RangeOfStore,
@@ -69,18 +69,18 @@ pub(crate) fn open_range(
     Ok((db, keyspace, range))
 }
 
-/// As [`open_for_reading`], for a verb that looks at the error itself. REQUIRES: [`require`] found a store.
+/// As [`open_for_reading`], for a verb that handles the error itself. REQUIRES: [`require`] found a store.
 pub(crate) fn try_open_for_reading(context: &Context, store: &StoreArguments) -> testudo::Result<Db> {
     builder(context, store).read_only().open()
 }
 
-/// Opens a store to change it.
+/// Opens a store for writing.
 pub(crate) fn open_for_writing(context: &Context, store: &StoreArguments) -> Result<Db, Failure> {
     require(context, &store.dir)?;
     builder(context, store).open().map_err(|error| store.failure(&error))
 }
 
-/// The same, for a verb with the flag `--create`.
+/// As [`open_for_writing`], for a verb with the flag `--create`.
 pub(crate) fn open_or_create(context: &Context, store: &StoreArguments, create: bool) -> Result<Db, Failure> {
     if !create {
         return open_for_writing(context, store).map_err(|failure| failure.with_hint(CREATE_HINT));
@@ -88,7 +88,7 @@ pub(crate) fn open_or_create(context: &Context, store: &StoreArguments, create: 
     builder(context, store).create(true).open().map_err(|error| store.failure(&error))
 }
 
-/// The id of the store in hex.
+/// Id of the store in hex.
 pub(crate) fn store_id(context: &Context, store: &StoreArguments) -> Result<String, Failure> {
     let opened = SuperblockFile::open(&*context.env, &store.dir, false);
     let (_, superblock) = opened.map_err(|error| store.failure(&error))?;
@@ -96,17 +96,17 @@ pub(crate) fn store_id(context: &Context, store: &StoreArguments) -> Result<Stri
 }
 
 impl StoreArguments {
-    /// A failed call of this store.
+    /// Failed call to this store.
     pub(crate) fn failure(&self, error: &Error) -> Failure {
         Failure::store(&self.dir, error)
     }
 
-    /// A failure that is about the record with this key; `hint` follows the reason.
+    /// Failure about the record with this key; `hint` follows the reason.
     pub(crate) fn failure_at(&self, key: &[u8], error: &Error, hint: &str) -> Failure {
         Failure::store(&self.dir, error).with_reason(&format!("{hint} (key '{}')", escape(key)))
     }
 
-    /// A failed read of a value in pieces.
+    /// Failed read of a value in pieces.
     pub(crate) fn read_failure(&self, error: io::Error) -> Failure {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(error) => self.failure(error),
@@ -114,13 +114,13 @@ impl StoreArguments {
         }
     }
 
-    /// The keyspace `name`, which must exist.
+    /// Opens the keyspace `name`, which must exist.
     pub(crate) fn existing_keyspace(&self, db: &Db, name: &str) -> Result<Keyspace, Failure> {
         let found = db.open_keyspace(name).map_err(|error| self.failure(&error))?;
         found.ok_or_else(|| self.no_keyspace(&db.keyspace_names(), name))
     }
 
-    /// There is no keyspace `name` among those `there` are.
+    /// Failure: keyspace `name` is not among the keyspaces `there`.
     pub(crate) fn no_keyspace(&self, there: &[impl AsRef<str>], name: &str) -> Failure {
         let quoted = |name: &str| format!("'{}'", escape(name.as_bytes()));
         let mut shown: Vec<_> = there.iter().take(NAMES_SHOWN).map(|name| quoted(name.as_ref())).collect();
@@ -128,27 +128,28 @@ impl StoreArguments {
             shown.push(format!("{} more", there.len() - NAMES_SHOWN));
         }
         let shown = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
-        let reason = format!("has no keyspace {}; there are: {shown}", quoted(name));
+        let reason = format!("has no keyspace {}; existing keyspaces: {shown}", quoted(name));
         Failure::missing(Missing::Keyspace, self.dir.display(), reason)
     }
 
-    /// There is no `key` in the keyspace `name`.
+    /// Failure: `key` is not in the keyspace `name`.
     pub(crate) fn no_key(&self, key: &[u8], name: &str) -> Failure {
         let reason = format!("no key '{}' in keyspace '{}'", escape(key), escape(name.as_bytes()));
         Failure::missing(Missing::Key, self.dir.display(), reason)
     }
 
-    /// The memory that the store gets.
+    /// Memory budget of the store.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory.unwrap_or(MEMORY_BYTES)
     }
 
-    /// No value is longer with this memory.
+    /// Maximum bytes of a value with this budget.
     pub(crate) fn max_value_bytes(&self) -> u64 {
         (self.memory_bytes() / 4).min(MAX_VALUE_BYTES)
     }
 
-    /// Fails for a value of so many bytes that the store would not take, and says how it would.
+    /// Fails for a value of `bytes` bytes if the store would reject it; the error says which budget allows
+    /// it.
     pub(crate) fn check_value(&self, bytes: u64) -> Result<(), String> {
         if bytes <= self.max_value_bytes() {
             return Ok(());
@@ -156,18 +157,17 @@ impl StoreArguments {
         Err(self.value_too_long(&bytes.to_string(), bytes))
     }
 
-    /// What to say of a value of `bytes` bytes or more, which has `length` of them.
+    /// Error message for a value of at least `bytes` bytes; `length` describes its length.
     pub(crate) fn value_too_long(&self, length: &str, bytes: u64) -> String {
         let (memory, limit) = (show_size(self.memory_bytes()), self.max_value_bytes());
-        let message =
-            format!("the value has {length} bytes, but with --memory {memory} at most {limit} are allowed");
+        let message = format!("the value has {length} bytes, but --memory {memory} allows at most {limit}");
         match bytes > MAX_VALUE_BYTES {
-            true => format!("{message}, and never more than {MAX_VALUE_BYTES}"),
+            true => format!("{message}, and no budget allows more than {MAX_VALUE_BYTES}"),
             false => format!("{message}; it needs a --memory of at least {}", bytes.saturating_mul(4)),
         }
     }
 
-    /// The keyspace `name`, created with the default tree if told to.
+    /// Opens the keyspace `name`; with `create`, creates it with the default tree if it is missing.
     pub(crate) fn keyspace(&self, db: &Db, name: &str, create: bool) -> Result<Keyspace, Failure> {
         if !create {
             return self.existing_keyspace(db, name).map_err(|failure| failure.with_hint(CREATE_HINT));
@@ -175,12 +175,12 @@ impl StoreArguments {
         db.keyspace(name, KeyspaceOptions::default).map_err(|error| self.failure(&error))
     }
 
-    /// Closes a store that was changed, so that errors of the last moment are seen.
+    /// Closes a changed store, so that errors of closing are reported.
     pub(crate) fn close(&self, db: Db, outcome: Outcome) -> Outcome {
         self.close_after(db, |_| outcome)
     }
 
-    /// Changes a store and closes it.
+    /// Runs `change` and closes the store.
     pub(crate) fn close_after<T>(
         &self,
         db: Db,

@@ -1,4 +1,4 @@
-//! The files of a store's directory with their sizes, for `info` and `space`.
+//! Lists the files of a store's directory with their sizes, for `info` and `space`.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use testudo_env::{EntryType, Env, OpenMode, OpenOptions};
 
 use crate::{context::Context, failure::Failure};
 
-/// One file.
+/// File of a store.
 #[derive(Debug, Serialize)]
 pub(crate) struct StoreFile {
-    /// Its name.
+    /// File name.
     pub(crate) name: String,
-    /// Its length.
+    /// File length.
     pub(crate) bytes: u64,
-    /// What it takes on the device; less than its length where it has holes.
+    /// Bytes allocated on the device; less than the length if the file has holes.
     pub(crate) allocated_bytes: u64,
 }
 
-/// All files of the directory, sorted by name.
+/// Lists all files of the directory, sorted by name.
 pub(crate) fn list_store_files(context: &Context, dir: &Path) -> Result<Vec<StoreFile>, Failure> {
     // The path may be a link.
     let listed = context.env.anchor(dir).and_then(|env| env.list_dir(dir));
@@ -27,7 +27,7 @@ pub(crate) fn list_store_files(context: &Context, dir: &Path) -> Result<Vec<Stor
     files.filter_map(|entry| measure(context, dir, entry.name).transpose()).collect()
 }
 
-/// `None` for a file that has gone meanwhile: who writes the store makes and removes some.
+/// Returns `None` for a file that has vanished: a concurrent writer creates and removes files.
 fn measure(context: &Context, dir: &Path, name: String) -> Result<Option<StoreFile>, Failure> {
     let path = dir.join(&name);
     let sizes = || -> std::io::Result<(u64, u64)> {

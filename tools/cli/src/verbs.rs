@@ -1,8 +1,7 @@
-//! The verbs: one file each, with its arguments and what it does.
+//! Verbs: one file each, with arguments and implementation.
 //!
 //! **Invariants**
-//! - Verbs share nothing but what `input`, `output`, `store` and `raw_store` give them; `keyspace list` is
-//!   `ls`.
+//! - Verbs share only `input`, `output`, `store` and `raw_store`; `keyspace list` is `ls`.
 
 pub(crate) mod backup;
 pub(crate) mod bench;

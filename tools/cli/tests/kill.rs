@@ -1,11 +1,11 @@
-//! Processes that end at random moments: a real process writes and is killed, exits or aborts meanwhile. The
-//! store must hold a prefix of what it wrote, with everything that it acknowledged.
+//! Processes that end at random moments: a real process is killed, exits or aborts while it writes. The store
+//! must contain a prefix of the writes, including everything acknowledged.
 //!
-//! The test starts itself as the writing process. Both sides generate the same script from a seed; the writer
-//! reports on a pipe how many steps are acknowledged. Another pipe tells a thread of it to exit or to abort.
-//! After each end the store must equal the model after exactly some number of steps, not less than the
-//! reported one; then the next writer goes on from there. `TESTUDO_KILLS` sets the least number of ends for
-//! each scenario, `TESTUDO_KILL_SEED` the seed of the script.
+//! The test starts itself as the writing process. Both processes generate the same script from a seed; the
+//! writer reports the number of acknowledged steps on a pipe. Another pipe orders a thread of the writer to
+//! exit or to abort. After each end, the store must equal the model after some number of steps, at least the
+//! reported one; then the next writer continues there. `TESTUDO_KILLS` sets the minimum number of ends per
+//! scenario, `TESTUDO_KILL_SEED` the seed of the script.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -34,18 +34,18 @@ use testudo_share::part_of;
 use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 
 const MEMORY_BYTES: u64 = 8 << 20;
-/// In the short form.
+/// Default number of ends.
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
-/// A scenario goes on until this many ends have left a store that is of interest.
+/// A scenario continues until this many ends have left a store of interest.
 const KILLS_OF_INTEREST: u64 = 5;
-/// A scenario that needs more than this many times the ends asked for is wrong.
+/// A scenario fails if it needs more than this multiple of the requested ends.
 const KILLS_MAX_FACTOR: u64 = 20;
 
-/// What a writing process is to do.
+/// Workload of a writing process.
 struct Scenario {
     name: &'static str,
-    /// The trees between which keyspaces move, in pieces so small that it takes a while.
+    /// Trees between which keyspaces move, with parts so small that a move takes a while.
     trees: [Tree; 2],
     keys: u64,
     hot_percent: u8,
@@ -53,9 +53,9 @@ struct Scenario {
     flushes: u64,
     moves: u64,
     long_values: u64,
-    /// Values are placed by their size, and not all with their keys.
+    /// Values are placed by size, not all with their keys.
     is_parallax: bool,
-    /// Whether a store is as this scenario wants to find some after a kill.
+    /// Whether a store is in the state that this scenario must produce several times.
     is_of_interest: fn(&Db) -> bool,
 }
 
@@ -75,7 +75,7 @@ const SCENARIOS: [Scenario; 3] = [
         is_parallax: false,
         is_of_interest: is_moving,
     },
-    // Little at a time comes to many pages.
+    // Small updates spread over many pages.
     Scenario {
         name: "pages",
         trees: [
@@ -108,9 +108,9 @@ const SCENARIOS: [Scenario; 3] = [
         is_of_interest: has_value_segments,
     },
 ];
-/// Steps that most writers do before they end.
+/// Steps that most writers acknowledge before they end.
 const STEPS_AT_LEAST: u64 = 50;
-/// A writer that reports nothing for this long hangs.
+/// A writer without a report for this long is considered hung.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn number_from_env(name: &str) -> Option<u64> {
@@ -133,7 +133,7 @@ fn open(dir: &Path) -> Db {
     Db::builder(dir).memory_bytes(MEMORY_BYTES).open().unwrap()
 }
 
-/// The writing process; as a test of its own it does nothing.
+/// Entry point of the writing process; does nothing as a test by itself.
 #[test]
 fn writing_process() {
     let Ok(dir) = env::var("TESTUDO_KILL_DIR") else { return };
@@ -146,7 +146,8 @@ fn writing_process() {
     let keyspaces = KEYSPACES.map(|name| db.keyspace(name, scenario.options()).unwrap());
     for number in number_from_env("TESTUDO_KILL_FIRST").unwrap().. {
         perform(&db, &keyspaces, &scenario.trees, step(&script, number));
-        // Past the test harness, which would hold it back. Nobody reads: the parent is gone.
+        // Bypasses the test harness, which would buffer the output. An error means that the parent has
+        // exited.
         if std::io::stdout().write_all(format!("\nacknowledged {}\n", number + 1).as_bytes()).is_err() {
             return;
         }
@@ -154,37 +155,37 @@ fn writing_process() {
     }
 }
 
-/// How a writing process ends.
+/// Ways to end a writing process.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// By SIGKILL.
+    /// Killed by SIGKILL.
     Kill,
-    /// By `exit`, which runs no destructor of the store.
+    /// Calls `exit`, which runs no destructor of the store.
     Exit,
-    /// By `abort`.
+    /// Calls `abort`.
     Abort,
 }
 
-// Numbers of Linux.
+// Signal numbers on Linux.
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
-/// What the parent writes to end the process.
+/// Orders that the parent writes to end the process.
 const EXIT: u8 = b'e';
 const ABORT: u8 = b'a';
 
-/// Ends this process as the parent says, if it does.
+/// Ends this process when the parent orders it.
 fn end_when_told() {
     let mut order = [0];
     match std::io::stdin().read_exact(&mut order) {
         Ok(()) if order == [EXIT] => process::exit(0),
         Ok(()) if order == [ABORT] => process::abort(),
-        Ok(()) => panic!("{order:?} is no order"),
-        // The parent is gone, or kills.
+        Ok(()) => panic!("{order:?} is not an order"),
+        // The parent has exited, or kills this process.
         Err(_) => {}
     }
 }
 
-/// Does one step.
+/// Performs one step.
 fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
     match step {
         Step::InPieces(write) => {
@@ -217,7 +218,7 @@ fn perform(db: &Db, keyspaces: &[Keyspace; 2], trees: &[Tree; 2], step: Step) {
     }
 }
 
-/// A writer that lives no longer than this.
+/// Writing process that is killed on drop.
 struct Writer {
     child: Child,
     acknowledged: Arc<AtomicU64>,
@@ -241,7 +242,7 @@ impl Writer {
         Self { child, acknowledged, reader: Some(reader) }
     }
 
-    /// Ends it; gives the number of steps that it reported.
+    /// Ends the process; returns the number of acknowledged steps.
     fn end(mut self, end: End) -> u64 {
         let mut order = |order: u8| {
             let pipe = self.child.stdin.as_mut().unwrap();
@@ -253,7 +254,7 @@ impl Writer {
             End::Abort => order(ABORT),
         }
         let status = self.child.wait().unwrap();
-        // Another signal, as of a store into a tail that is gone, is no abort.
+        // Another signal, such as SIGBUS from a store to a truncated mapping, is not an abort.
         let expected = match end {
             End::Kill => (None, Some(SIGKILL)),
             End::Exit => (Some(0), None),
@@ -275,7 +276,7 @@ impl Drop for Writer {
 fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64) {
     for line in BufReader::new(reports).split(b'\n') {
         let line = String::from_utf8(line.unwrap()).unwrap();
-        // A line that the kill cut short holds a smaller number, which `fetch_max` passes over.
+        // A line truncated by the kill contains a smaller number, which `fetch_max` ignores.
         if let Some(number) = line.strip_prefix("acknowledged ").and_then(|number| number.parse::<u64>().ok())
         {
             acknowledged.fetch_max(number, Ordering::SeqCst);
@@ -283,12 +284,12 @@ fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64) {
     }
 }
 
-/// Whether a keyspace is on its way from one family of trees to another.
+/// Whether a keyspace is moving between families of trees.
 fn is_moving(db: &Db) -> bool {
     has_keyspace(db, |stats| stats.moving_from.is_some())
 }
 
-/// Whether a keyspace has pages that were updated.
+/// Whether a keyspace has replaced pages.
 fn has_replaced_pages(db: &Db) -> bool {
     has_keyspace(db, |stats| stats.replaced_pages > 0)
 }
@@ -303,7 +304,7 @@ fn has_keyspace(db: &Db, is_wanted: impl Fn(&KeyspaceStats) -> bool) -> bool {
     keyspaces.any(|keyspace| is_wanted(&keyspace.stats()))
 }
 
-/// Everything that the store holds.
+/// Complete contents of the store.
 fn state_of(db: &Db) -> Model {
     KEYSPACES.map(|name| {
         let Some(keyspace) = db.open_keyspace(name).unwrap() else { return BTreeMap::new() };
@@ -315,7 +316,7 @@ fn state_of(db: &Db) -> Model {
     })
 }
 
-/// The largest number of steps after which the model equals `state`, not below `done`; `model` goes there.
+/// Largest number of steps, at least `done`, after which the model equals `state`; advances `model` to it.
 fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Option<u64> {
     let marked =
         state[0].get(MARKER).map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()) + 1);
@@ -332,7 +333,7 @@ fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Opt
             found = Some(number);
         }
         match step(script, number) {
-            // It would have moved the marker.
+            // A batch would have changed the marker.
             Step::Batch { .. } => return found,
             unmarked => script::apply(&mut ahead, unmarked),
         }
@@ -341,17 +342,17 @@ fn steps_in(state: &Model, model: &mut Model, script: &Script, done: u64) -> Opt
 }
 
 #[test]
-fn what_a_killed_writer_leaves_is_a_prefix_with_everything_acknowledged() {
+fn killed_writer_leaves_an_acknowledged_prefix() {
     kill_writers(&SCENARIOS[0], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS)));
 }
 
 #[test]
-fn so_it_is_where_pages_are_updated() {
+fn killed_writer_with_page_updates_leaves_an_acknowledged_prefix() {
     kill_writers(&SCENARIOS[1], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS / 2)));
 }
 
 #[test]
-fn so_it_is_where_values_are_outside_and_in_pieces() {
+fn killed_writer_with_value_segments_leaves_an_acknowledged_prefix() {
     kill_writers(&SCENARIOS[2], number_from_env("TESTUDO_KILLS").unwrap_or(part_of(KILLS / 2)));
 }
 
@@ -362,8 +363,8 @@ struct Counts {
     steps: u64,
 }
 
-/// Ends at least `kills` writers, and more until [`KILLS_OF_INTEREST`] stores are of interest. How many that
-/// takes depends on the seed and on the machine.
+/// Ends at least `kills` writers, and more until [`KILLS_OF_INTEREST`] stores were of interest. Their number
+/// depends on the seed and the machine.
 fn kill_writers(scenario: &Scenario, kills: u64) {
     let machine = RealEnv::new();
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap_or_else(|| machine.random_u64() >> 32);
@@ -374,8 +375,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
     let mut chance = SplitMix::new(seed);
     let mut model = Model::default();
     let mut done = 0;
-    // Writers that were let live until they had acknowledged something: each of them moves on by a step at
-    // least.
+    // Writers that ran until they had acknowledged something: each of them advances by at least one step.
     let mut heard = 0;
     let mut counts = Counts::default();
     while counts.kills < kills || counts.of_interest < KILLS_OF_INTEREST {
@@ -392,7 +392,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
             }
             machine.sleep(Duration::from_millis(chance.below(120)));
         } else {
-            // Perhaps while the store is being created or recovered.
+            // May hit the creation or recovery of the store.
             machine.sleep(Duration::from_micros(chance.below(60_000)));
         }
         let end = [End::Kill, End::Kill, End::Exit, End::Abort][usize::try_from(chance.below(4)).unwrap()];
@@ -402,13 +402,13 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
         }
         let verified = kill % KILLS_BETWEEN_VERIFICATIONS == 0;
         let reader = Db::builder(&dir).memory_bytes(MEMORY_BYTES).read_only();
-        // Half of the kills leave recovery to the next writer, so that it can be killed in turn.
+        // Half of the kills leave recovery to the next writer, so that recovery can be killed as well.
         let db = if verified || chance.percent(50) {
             open(&dir)
         } else {
             match reader.open() {
                 Ok(db) => db,
-                // Killed before there was a store.
+                // Killed before the store was created.
                 Err(error) if done == 0 && acknowledged == 0 => {
                     println!("kill {kill}: {error}");
                     continue;
@@ -425,14 +425,14 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
         let found = steps_in(&state_of(&db), &mut model, &script, done);
         db.close().unwrap();
         let survived =
-            found.unwrap_or_else(|| panic!("{end:?} {kill}: what is left is no prefix (seed {seed})"));
+            found.unwrap_or_else(|| panic!("{end:?} {kill}: the survivors are not a prefix (seed {seed})"));
         assert!(
             survived >= acknowledged,
-            "{end:?} {kill}: {acknowledged} steps were acknowledged, {survived} are left (seed {seed})"
+            "{end:?} {kill}: {acknowledged} steps were acknowledged, {survived} survived (seed {seed})"
         );
         done = survived;
     }
     counts.steps = done;
     println!("{}: {counts:?}", scenario.name);
-    assert!(done >= heard, "{heard} writers acknowledged something, {done} steps are there");
+    assert!(done >= heard, "{heard} writers acknowledged something, {done} steps survived");
 }

@@ -1,4 +1,4 @@
-//! The built program, run as a person or a script runs it: answers, exit codes, and what it leaves behind.
+//! End-to-end tests of the built program: output, exit codes, and files left behind.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 

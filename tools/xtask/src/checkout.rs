@@ -1,4 +1,4 @@
-//! Reading the checkout: its text files, their code without comments, their `Cargo.toml`s.
+//! Reads the checkout: text files, their code without comments, and `Cargo.toml`s.
 
 pub(crate) mod lexer;
 pub(crate) mod manifest;

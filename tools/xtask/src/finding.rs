@@ -1,15 +1,15 @@
-//! One thing that is wrong, and where.
+//! Findings of rules: one defect and its location.
 
 use std::fmt;
 
-/// What a rule found.
+/// Finding of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Path from the root of the checkout.
     pub file: String,
-    /// Line, counted from 1.
+    /// 1-based line number.
     pub line: usize,
-    /// What is wrong and, where it is not plain, what to do.
+    /// Description of the defect and, if it is not obvious, the remedy.
     pub message: String,
 }
 

@@ -7,7 +7,8 @@
 //!
 //! **Invariants**
 //! - No dependencies, and no network but cargo's. `tidy` only reads the checkout.
-//! - Each rule is a pure function from texts to findings, so that a test can show that it fails on a bad one.
+//! - Each rule is a pure function from texts to findings, so that a test can show that it catches a
+//!   violation.
 
 mod checkout;
 mod finding;

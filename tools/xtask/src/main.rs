@@ -1,4 +1,4 @@
-//! The command line of the checks. Exit codes: 0 valid, 1 findings, 2 could not check.
+//! Command line of the checks. Exit codes: 0 valid, 1 findings, 2 the check could not run.
 
 use std::{io, path::Path, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! What `xtask tidy` asks of the checkout, a file for each kind of rule.
+//! Rules of `xtask tidy`, one file per kind of rule.
 
 pub(crate) mod columns;
 pub(crate) mod documents;

@@ -1,5 +1,4 @@
-//! Builds of their own that are run and judged: planted bugs, schedules, counted instructions, costs of
-//! tests.
+//! Special builds and their evaluation: planted bugs, schedules, instruction counts, and costs of tests.
 
 pub(crate) mod costs;
 pub(crate) mod instructions;

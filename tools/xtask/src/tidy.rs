@@ -1,4 +1,4 @@
-//! All rules over one checkout.
+//! Runs all rules on one checkout.
 
 use std::{io, path::Path};
 
@@ -11,9 +11,9 @@ use crate::{
     },
 };
 
-/// Checks the checkout at `root` and returns what is wrong, sorted by file and line.
+/// Checks the checkout at `root` and returns all findings, sorted by file and line.
 ///
-/// Errors: a file or folder that cannot be read, or a text file that is not UTF-8.
+/// Errors: a file or directory cannot be read, or a text file is not UTF-8.
 pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
     let sources = read_sources(root)?;
     let mut findings = layers::check(&sources);

@@ -1,4 +1,4 @@
-//! The checks as a test: `cargo test --workspace` fails where `cargo run -p xtask -- tidy` does.
+//! The checks as a test: `cargo test --workspace` fails if `cargo run -p xtask -- tidy` does.
 
 use std::path::Path;
 

@@ -1,12 +1,11 @@
-//! Keys and values are bytes, people type and read text: escapes, hex, and back.
+//! Text forms of keys and values: escapes and hex, in both directions.
 //!
-//! Text form: bytes that are valid UTF-8 and neither control characters nor U+FEFF stand for
-//! themselves; `\` is written
-//! `\\`, tab, line feed and carriage return are `\t`, `\n`, `\r`; every other byte is `\xNN`.
+//! Text form: valid UTF-8 other than control characters and U+FEFF is literal. `\` is written `\\`; tab, line
+//! feed and carriage return are `\t`, `\n`, `\r`; every other byte is `\xNN`.
 //!
 //! **Invariants**
 //! - `unescape(escape(bytes)) == bytes` and `from_hex(to_hex(bytes)) == bytes` for all bytes.
-//! - An escaped text holds neither a tab nor the end of a line, so that both can separate texts.
+//! - Escaped text contains neither a tab nor a line ending, so that both can separate texts.
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
@@ -22,7 +21,7 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 _ => {
                     let mut encoded = [0; 4];
                     let encoded = letter.encode_utf8(&mut encoded).as_bytes();
-                    // A byte order mark is invisible, and at the beginning of a file no part of it.
+                    // A byte order mark is invisible, and at the beginning of a file it is not content.
                     if letter.is_control() || letter == '\u{feff}' {
                         encoded.iter().for_each(|&byte| escape_byte(out, byte));
                     } else {
@@ -35,7 +34,7 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The text form of `bytes`.
+/// Escapes `bytes`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     escape_into(&mut out, bytes);
@@ -46,7 +45,7 @@ fn escape_byte(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
 }
 
-/// The bytes of a text form; the error names the character at fault.
+/// Parses escaped text; the error names the offending character.
 pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -69,7 +68,7 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
                 };
                 let place = character_at(text, at);
                 return Err(format!(
-                    "{what} at character {place} is no escape; there are \\\\ \\t \\n \\r \\xNN"
+                    "{what} at character {place} is not an escape; the escapes are \\\\ \\t \\n \\r \\xNN"
                 ));
             }
         };
@@ -80,12 +79,12 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Which character of `text`, from 1, is the one at this byte.
+/// 1-based number of the character at byte `at` of `text`.
 pub(crate) fn character_at(text: &[u8], at: usize) -> usize {
     String::from_utf8_lossy(&text[..at]).chars().count() + 1
 }
 
-/// Two hex digits a byte.
+/// Encodes bytes as two hex digits each.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for &byte in bytes {
@@ -95,7 +94,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of [`to_hex`], either case; the error names the character at fault.
+/// Decodes the output of [`to_hex`], in either case; the error names the offending character.
 pub(crate) fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     let nibbles = (0..).zip(text).map(|(at, &byte)| digit(text, at, byte)).collect::<Result<Vec<u8>, _>>()?;
     if !nibbles.len().is_multiple_of(2) {
@@ -104,11 +103,11 @@ pub(crate) fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(nibbles.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// The hex digit that is the byte at `at` of `text`.
+/// Value of the hex digit `byte`, which is at `at` in `text`.
 fn digit(text: &[u8], at: usize, byte: u8) -> Result<u8, String> {
     nibble(byte).ok_or_else(|| {
         let letter = String::from_utf8_lossy(&text[at..]).chars().next().unwrap_or_default();
-        format!("{letter:?} at character {} is no hex digit", character_at(text, at))
+        format!("{letter:?} at character {} is not a hex digit", character_at(text, at))
     })
 }
 

@@ -1,58 +1,57 @@
-//! The forms in which keys and values are typed and printed.
+//! Formats in which keys and values are typed and printed.
 //!
-//! | form | reads and prints |
+//! | format | reads and prints |
 //! |---|---|
 //! | escaped | UTF-8 text with `\\`, `\t`, `\n`, `\r` and `\xNN` for bytes; see [`super::bytes_text`] |
-//! | text | UTF-8 text as it is; a backslash is a backslash |
-//! | hex | two hex digits a byte |
+//! | text | UTF-8 text without escapes; a backslash is a backslash |
+//! | hex | two hex digits per byte |
 //! | u64 | a decimal number in 8 bytes: big-endian in keys, little-endian in values |
-//! | json | a JSON document; stored as it is typed, printed without white space between its parts |
+//! | json | a JSON document; stored as typed, printed without white space between tokens |
 //!
-//! So keys of numbers are in the order of the numbers, and values are as the merge operator `add-u64` keeps
-//! them.
+//! Numeric keys therefore sort numerically, and values have the encoding of the merge operator `add-u64`.
 //!
 //! **Invariants**
-//! - What is printed in a form is read back in it as the same bytes, but for the white space of JSON.
-//! - Input that does not fit is refused with the character at fault; bytes that do not fit a form are never
-//!   printed in it.
+//! - Printed output reads back in the same format as the same bytes, except for white space in JSON.
+//! - Input that does not fit is rejected with the offending character; bytes that do not fit a format are
+//!   never printed in it.
 
 use clap::{Args, ValueEnum};
 use testudo_base::planted;
 
 use crate::input::bytes_text::{character_at, escape, escape_into, from_hex, to_hex, unescape};
 
-/// How bytes are typed and printed.
+/// Format in which bytes are typed and printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Text with \\ \t \n \r and \xNN for bytes that are no text (the default)
+    /// Text with the escapes \\ \t \n \r and \xNN (the default)
     #[default]
     Escaped,
-    /// UTF-8 text as it is; a backslash is a backslash
+    /// UTF-8 text without escapes; a backslash is a backslash
     Text,
-    /// Two hex digits a byte
+    /// Two hex digits per byte
     Hex,
-    /// A number in 8 bytes: big-endian in keys, little-endian (as add-u64 has it) in values
+    /// A number in 8 bytes: big-endian in keys, little-endian in values (as add-u64 stores them)
     U64,
-    /// A JSON document, stored as it is typed
+    /// A JSON document, stored as typed
     Json,
 }
 
-/// What the bytes are.
+/// Role of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A key.
     Key,
-    /// A value, or an operand.
+    /// A value or an operand.
     Value,
 }
 
-/// How keys and values are written.
+/// Formats of keys and values.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct FormatArguments {
-    /// How keys are written, on the command line, in files and in the answer
+    /// Format of keys on the command line, in files and in the output
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) key_format: Option<Format>,
-    /// How values are written
+    /// Format of values on the command line, in files and in the output
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) value_format: Option<Format>,
     /// The same as `--key-format hex --value-format hex`
@@ -61,39 +60,39 @@ pub(crate) struct FormatArguments {
 }
 
 impl FormatArguments {
-    /// The form of keys, if one was chosen.
+    /// Format chosen for keys, if any.
     pub(crate) fn chosen_key(self) -> Option<Format> {
         self.key_format.or(self.hex.then_some(Format::Hex))
     }
 
-    /// The form of values, if one was chosen.
+    /// Format chosen for values, if any.
     pub(crate) fn chosen_value(self) -> Option<Format> {
         self.value_format.or(self.hex.then_some(Format::Hex))
     }
 
-    /// The bytes of the key `text`.
+    /// Parses the key `text`.
     pub(crate) fn parse_key(self, text: &[u8]) -> Result<Vec<u8>, String> {
         self.chosen_key().unwrap_or_default().parse(text, Role::Key)
     }
 
-    /// The bytes of the value `text`.
+    /// Parses the value `text`.
     pub(crate) fn parse_value(self, text: &[u8]) -> Result<Vec<u8>, String> {
         self.chosen_value().unwrap_or_default().parse(text, Role::Value)
     }
 
-    /// Appends a key as it is printed.
+    /// Appends a key in its printed form.
     pub(crate) fn show_key(self, out: &mut Vec<u8>, key: &[u8]) -> Result<(), String> {
         self.chosen_key().unwrap_or_default().show(out, key, Role::Key)
     }
 
-    /// Appends a value as it is printed.
+    /// Appends a value in its printed form.
     pub(crate) fn show_value(self, out: &mut Vec<u8>, value: &[u8]) -> Result<(), String> {
         self.chosen_value().unwrap_or_default().show(out, value, Role::Value)
     }
 }
 
 impl Format {
-    /// The bytes that `text` stands for; the error names the text and the character at fault.
+    /// Parses `text`; the error names the text and the offending character.
     pub(crate) fn parse(self, text: &[u8], role: Role) -> Result<Vec<u8>, String> {
         let parsed = match self {
             Self::Escaped if planted!("typed-escapes-kept") => Ok(text.to_vec()),
@@ -109,7 +108,7 @@ impl Format {
         parsed.map_err(|why| format!("{} '{}': {why}", role.name(), shortened(text)))
     }
 
-    /// Appends `bytes` as they are printed; the error says why they cannot be.
+    /// Appends `bytes` in their printed form; the error says why they do not fit.
     pub(crate) fn show(self, out: &mut Vec<u8>, bytes: &[u8], role: Role) -> Result<(), String> {
         let failed = |why: String| {
             let what = format!("{} '{}'", role.name(), shortened(bytes));
@@ -151,7 +150,7 @@ impl Role {
     }
 }
 
-/// The number that a key or a value of 8 bytes is.
+/// Decodes the number in a key or value of 8 bytes.
 pub(crate) fn number_of(bytes: &[u8], role: Role) -> Result<u64, String> {
     let all = bytes.try_into().map_err(|_| format!("it has {} bytes, not 8", bytes.len()))?;
     Ok(match role {
@@ -165,7 +164,7 @@ fn check_text(text: &[u8]) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => {
             let at = error.valid_up_to();
-            Err(format!("the byte {:#04x} at character {} is no UTF-8", text[at], character_at(text, at)))
+            Err(format!("the byte {:#04x} at character {} is not UTF-8", text[at], character_at(text, at)))
         }
     }
 }
@@ -173,24 +172,24 @@ fn check_text(text: &[u8]) -> Result<(), String> {
 fn parse_number(text: &[u8]) -> Result<u64, String> {
     if let Some(at) = text.iter().position(|byte| !byte.is_ascii_digit()) {
         let letter = String::from_utf8_lossy(&text[at..]).chars().next().unwrap_or_default();
-        return Err(format!("{letter:?} at character {} is no digit", character_at(text, at)));
+        return Err(format!("{letter:?} at character {} is not a digit", character_at(text, at)));
     }
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
     match text.parse() {
         Ok(number) => Ok(number),
-        Err(_) if text.is_empty() => Err("a number is needed".to_owned()),
+        Err(_) if text.is_empty() => Err("a number is expected".to_owned()),
         Err(_) => Err(format!("it is larger than {}", u64::MAX)),
     }
 }
 
-/// A JSON document without the white space between its parts.
+/// Returns a JSON document without white space between tokens.
 pub(crate) fn compact(document: &[u8]) -> Result<String, String> {
     let wrong = |error: serde_json::Error| {
         let (text, line, column) = (error.to_string(), error.line(), error.column());
         let what = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         match column {
-            0 => format!("no JSON: {what}"),
-            column => format!("no JSON at character {column} of line {line}: {what}"),
+            0 => format!("invalid JSON: {what}"),
+            column => format!("invalid JSON at character {column} of line {line}: {what}"),
         }
     };
     serde_json::from_slice::<serde::de::IgnoredAny>(document).map_err(wrong)?;
@@ -213,7 +212,7 @@ pub(crate) fn compact(document: &[u8]) -> Result<String, String> {
     Ok(out)
 }
 
-/// The beginning of what is at fault, for a message.
+/// Start of the offending text, for messages.
 fn shortened(text: &[u8]) -> String {
     const SHOWN_BYTES: usize = 60;
     match text.get(..SHOWN_BYTES) {

@@ -1,10 +1,10 @@
-//! Standard input whose reader can be interrupted: it ends early when the person wants to stop.
+//! Interruptible standard input: it ends early after an interruption.
 //!
-//! A thread of its own does the blocking reads; on a terminal or a slow pipe those would otherwise hold the
-//! program after Ctrl-C until the next line comes.
+//! A dedicated thread does the blocking reads. Otherwise, on a terminal or a slow pipe, Ctrl-C would take
+//! effect only at the next line.
 //!
 //! **Invariants**
-//! - Bytes arrive in order; after an interruption there is only the end.
+//! - Bytes arrive in order; an interruption looks like the end of the input.
 
 use std::{
     io::{self, Read},
@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 const CHUNKS_AHEAD: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A source that ends when it is interrupted.
+/// Source that ends when interrupted.
 #[derive(Debug)]
 pub(crate) struct InterruptibleInput {
     chunks: Receiver<io::Result<Vec<u8>>>,
@@ -30,14 +30,14 @@ pub(crate) struct InterruptibleInput {
 }
 
 impl InterruptibleInput {
-    /// Reads `source` until its end or the interruption.
+    /// Reads `source` until its end or an interruption.
     pub(crate) fn start(
         context: &Context,
         source: impl Read + Send + 'static,
         interruption: Interruption,
     ) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(CHUNKS_AHEAD);
-        // The thread ends with the source, or with the program if that blocks for ever.
+        // The thread ends with the source, or with the program if a read blocks indefinitely.
         context.env.spawn("input", Box::new(move || pump(source, &sender)))?;
         Ok(Self { chunks, current: Vec::new(), taken: 0, interruption })
     }

@@ -1,12 +1,12 @@
-//! A record as one JSON object, the same for `scan --json`, `dump` and `load`.
+//! One record as a JSON object, in the format shared by `scan --json`, `dump` and `load`.
 //!
-//! The names of the fields say how key and value are written: `key` and `value` are text, `key_hex` hex,
-//! `key_escaped` escaped text, `key_u64` a number, `key_json` a JSON document, and so for values
-//! ([`super::format`]). Unless a form is chosen, bytes that are UTF-8 are text and others hex.
+//! Field names state the format of the key and the value: `key` is text, `key_hex` hex, `key_escaped` escaped
+//! text, `key_u64` a number, `key_json` a JSON document; likewise for values ([`super::format`]). By default,
+//! UTF-8 bytes are written as text and all others as hex.
 //!
 //! **Invariants**
-//! - Reading back what was written gives the same bytes.
-//! - Fields that are not known are refused, so that a misspelt one is not silently an empty value.
+//! - Written records read back as the same bytes.
+//! - Unknown fields are rejected, so that a misspelled field is not silently ignored.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::input::{
     format::{Format, FormatArguments, Role, compact, number_of},
 };
 
-/// A record as JSON; of the forms of key and value exactly one is there.
+/// Record as JSON, with exactly one format of the key and one of the value.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonRecord<'a> {
@@ -44,19 +44,19 @@ pub(crate) struct JsonRecord<'a> {
     value_json: Option<Box<RawValue>>,
 }
 
-/// A document, of which `null` is one.
+/// Deserializes a document; `null` is a document, not an absent field.
 fn document<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What is wrong with JSON of one line, and where: nobody asks for the number of that line within itself.
+/// Describes invalid JSON and its position, without the line number within the record, which is always 1.
 fn wrong_json(error: &serde_json::Error) -> String {
     let (text, column) = (error.to_string(), error.column());
     let what = text.strip_suffix(&format!(" at line {} column {column}", error.line())).unwrap_or(&text);
     if column == 0 { what.to_owned() } else { format!("{what} at byte {column}") }
 }
 
-/// A key or a value in one of its forms.
+/// Key or value in one of its formats.
 enum Field<'a> {
     Text(Cow<'a, str>),
     Hex(Cow<'a, str>),
@@ -66,7 +66,7 @@ enum Field<'a> {
 }
 
 impl<'a> JsonRecord<'a> {
-    /// A record, or a key alone. The error says why it cannot be written in the chosen form.
+    /// Creates a record, or a key alone. The error says why it does not fit the chosen format.
     pub(crate) fn new(
         key: &'a [u8],
         value: Option<&'a [u8]>,
@@ -91,7 +91,7 @@ impl<'a> JsonRecord<'a> {
         Ok(record)
     }
 
-    /// Key and value of one line of JSON.
+    /// Parses key and value from one line of JSON.
     pub(crate) fn parse(line: &'a [u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
         let record: Self = serde_json::from_slice(line).map_err(|error| wrong_json(&error))?;
         let key = [
@@ -144,13 +144,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The one form that is there.
+/// Returns the one format that is present.
 fn only<'a>(name: &str, forms: [Option<Field<'a>>; 5]) -> Result<Field<'a>, String> {
     let mut forms = forms.into_iter().flatten();
     match (forms.next(), forms.next()) {
         (Some(form), None) => Ok(form),
-        (None, _) => Err(format!("no {name} is there, nor {name}_hex or another form of it")),
-        (Some(_), Some(_)) => Err(format!("{name} is there in two forms")),
+        (None, _) => Err(format!("no field {name}, {name}_hex or another format of the {name}")),
+        (Some(_), Some(_)) => Err(format!("{name} is given in two formats")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which keys: all, those of a range, or those with a prefix.
+//! Key ranges: all keys, a range, or a prefix.
 
 use std::ops::Bound;
 
@@ -8,21 +8,21 @@ use testudo_base::key::prefix_end;
 
 use crate::{failure::Failure, input::format::FormatArguments};
 
-/// Which keys.
+/// Key range on the command line.
 #[derive(Args, Debug)]
 pub(crate) struct RangeArguments {
-    /// First key, included
+    /// First key (inclusive)
     #[arg(long, value_name = "KEY", visible_alias = "start", allow_hyphen_values = true)]
     from: Option<String>,
-    /// End of the keys, not included
+    /// End of the range (exclusive)
     #[arg(long, value_name = "KEY", visible_alias = "end", allow_hyphen_values = true)]
     to: Option<String>,
-    /// Only keys that start with this
+    /// Only keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"], allow_hyphen_values = true)]
     prefix: Option<String>,
 }
 
-/// Which keys, as bytes.
+/// Key range as bytes.
 #[derive(Debug)]
 pub(crate) enum KeyRange {
     Between(Bound<Vec<u8>>, Bound<Vec<u8>>),
@@ -30,7 +30,7 @@ pub(crate) enum KeyRange {
 }
 
 impl RangeArguments {
-    /// The keys that are meant.
+    /// Parses the key range.
     pub(crate) fn parse(&self, formats: FormatArguments) -> Result<KeyRange, Failure> {
         let parse = |name: &str, key: &Option<String>| {
             let parse = |key: &String| formats.parse_key(key.as_bytes());
@@ -43,7 +43,7 @@ impl RangeArguments {
         if let (Some(from), Some(to)) = (&from, &to)
             && from > to
         {
-            return Err(Failure::new("--from is beyond --to, so that the range holds no key"));
+            return Err(Failure::new("--from is greater than --to, so the range is empty"));
         }
         Ok(KeyRange::Between(
             from.map_or(Bound::Unbounded, Bound::Included),
@@ -53,7 +53,7 @@ impl RangeArguments {
 }
 
 impl KeyRange {
-    /// About how many bytes these keys and their values take in the tree.
+    /// Estimates the bytes that these keys and their values take in the tree.
     pub(crate) fn estimate(&self, keyspace: &Keyspace) -> testudo::Result<u64> {
         let (from, to) = match self {
             Self::Prefix(prefix) => {
@@ -65,7 +65,7 @@ impl KeyRange {
         keyspace.estimate((from, to))
     }
 
-    /// The records with these keys.
+    /// Opens an iterator over the records with these keys.
     pub(crate) fn open(&self, keyspace: &Keyspace) -> testudo::Result<Iter> {
         match self {
             Self::Prefix(prefix) => keyspace.prefix(prefix),

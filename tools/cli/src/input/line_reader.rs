@@ -1,9 +1,9 @@
-//! Lines of a file or of standard input as bytes, with their numbers and in bounded memory.
+//! Reads lines of a file or of standard input as bytes, with line numbers and in bounded memory.
 //!
 //! **Invariants**
-//! - A line is everything up to its end, which is taken off; nothing else is changed. Which ends there are is
-//!   chosen ([`Newline`]); an end that was not chosen is an error, never a part of a record by accident.
-//! - A line longer than [`WHOLE_LINE_BYTES`] is given in pieces, and no memory grows with it.
+//! - A line excludes its ending and is otherwise unchanged. [`Newline`] selects the accepted endings; without
+//!   it, CRLF is an error and never becomes part of a record by accident.
+//! - A line longer than [`WHOLE_LINE_BYTES`] is read in pieces; memory does not grow with its length.
 
 use std::{
     fs,
@@ -20,28 +20,28 @@ use crate::{
     input::interruptible_input::InterruptibleInput,
 };
 
-/// A longer line is given in pieces.
+/// Maximum bytes of a line that is read whole.
 pub(crate) const WHOLE_LINE_BYTES: usize = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What ends a line.
+/// Line ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Newline {
-    /// A line feed alone; all other bytes belong to the records, a byte order mark too
+    /// A line feed alone; all other bytes, including a byte order mark, belong to the records
     Lf,
-    /// A line feed, or carriage return and line feed, as in files from Windows; a byte order mark at the
-    /// beginning is passed over
+    /// A line feed, or carriage return and line feed, as in files from Windows; a leading byte order mark is
+    /// skipped
     Crlf,
 }
 
-/// A line without its end.
+/// Line without its ending.
 pub(crate) enum Line<'r> {
     Whole(&'r [u8]),
     Long(LongLine<'r>),
 }
 
-/// Reads lines.
+/// Line reader.
 pub(crate) struct LineReader {
     name: String,
     source: Box<dyn BufRead>,
@@ -53,9 +53,9 @@ pub(crate) struct LineReader {
 }
 
 impl LineReader {
-    /// Lines of the file `path`, or of standard input if that is `-`. A source that may block ends early when
-    /// `interruption` is raised. `newline`: without it only line feeds are understood, and what looks like
-    /// another end of a line, or another encoding, is refused.
+    /// Opens the file `path`, or standard input if it is `-`. A source that may block ends early when
+    /// `interruption` is raised. Without `newline`, only line feeds end a line; signs of other line endings
+    /// or encodings are errors.
     pub(crate) fn open(
         context: &Context,
         path: &Path,
@@ -95,12 +95,12 @@ impl LineReader {
         Self { name, source, newline, line, number: 0, position: 0, total_bytes }
     }
 
-    /// The file, as messages name it.
+    /// Name of the source in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Number of the line read last, from 1.
+    /// 1-based number of the line read last.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -110,13 +110,13 @@ impl LineReader {
         self.position
     }
 
-    /// Bytes in all, if known.
+    /// Total bytes, if known.
     pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.total_bytes
     }
 
-    /// The next line without its end, `None` at the end of the source. REQUIRES: a long line before it was
-    /// read to its end.
+    /// Returns the next line without its ending, or `None` at the end of the source. REQUIRES: a preceding
+    /// long line was read to its end.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, String> {
         self.line.clear();
         self.number += 1;
@@ -143,7 +143,7 @@ impl LineReader {
         Ok(Some(Line::Whole(&self.line[start..end])))
     }
 
-    /// As [`LineReader::next_line`], for records of which none is long.
+    /// As [`LineReader::next_line`], but fails at a long line.
     pub(crate) fn next_whole_line(&mut self) -> Result<Option<&[u8]>, String> {
         match self.next_line()? {
             None => Ok(None),
@@ -153,21 +153,21 @@ impl LineReader {
     }
 }
 
-/// A line that is not held in memory.
+/// Line that is not held in memory.
 pub(crate) struct LongLine<'r> {
     reader: &'r mut LineReader,
-    /// What was given of the line's beginning, which the reader holds.
+    /// Bytes consumed of the start of the line, which the reader holds.
     at: usize,
     ended: bool,
 }
 
 impl LongLine<'_> {
-    /// Puts the next piece into `piece`; `false` at the end of the line.
+    /// Reads the next piece into `piece`; returns `false` at the end of the line.
     pub(crate) fn next_piece(&mut self, piece: &mut Vec<u8>) -> Result<bool, String> {
         piece.clear();
         let reader = &mut *self.reader;
         if self.at < reader.line.len() {
-            // Its last byte may be the first one of its end.
+            // The last byte may be the first byte of the line ending.
             let keeps = usize::from(reader.line.last() == Some(&b'\r'));
             piece.extend_from_slice(&reader.line[self.at..reader.line.len() - keeps]);
             reader.line.drain(..reader.line.len() - keeps);
@@ -179,7 +179,7 @@ impl LongLine<'_> {
         if self.ended {
             return Ok(false);
         }
-        // What was kept of the piece before.
+        // The byte kept from the previous piece.
         piece.append(&mut reader.line);
         self.at = 0;
         let buffered = reader.source.fill_buf().map_err(|error| error.to_string())?;
@@ -201,13 +201,13 @@ impl LongLine<'_> {
     }
 }
 
-/// Whether a carriage return at the end of the line belongs to that end.
+/// Whether a carriage return at the end of the line belongs to the line ending.
 fn takes_carriage_return(line: &[u8], newline: Option<Newline>) -> Result<bool, String> {
     match (line.ends_with(b"\r"), newline) {
         (true, Some(Newline::Crlf)) => Ok(true),
         (true, None) => {
-            Err("ends in carriage return and line feed (CRLF), as in a file from Windows: --newline \
-                             crlf takes both off, --newline lf keeps the carriage return in the record"
+            Err("ends in carriage return and line feed (CRLF), as in files from Windows: --newline \
+                             crlf strips both, --newline lf keeps the carriage return in the record"
                 .to_owned())
         }
         _ => Ok(false),
@@ -215,33 +215,33 @@ fn takes_carriage_return(line: &[u8], newline: Option<Newline>) -> Result<bool, 
 }
 
 fn lone_carriage_returns() -> String {
-    "has carriage returns and no line feed: only line feeds end a line here (--newline lf takes all of it as \
+    "has carriage returns but no line feed: only line feeds end a line here (--newline lf reads it all as \
      one record)"
         .to_owned()
 }
 
-/// Where the first line begins. Refuses what is no UTF-8, by its first bytes.
+/// Offset at which the first line begins. Rejects UTF-16 and unexpected byte order marks.
 fn check_beginning(line: &[u8], newline: Option<Newline>) -> Result<usize, String> {
     if newline == Some(Newline::Lf) {
         return Ok(0);
     }
     if is_utf16(line) {
-        return Err("is UTF-16: `iconv -f UTF-16 -t UTF-8` makes text of it that can be read (--newline lf \
-                    takes the bytes as they are)"
+        return Err("is UTF-16: `iconv -f UTF-16 -t UTF-8` converts it to readable text (--newline lf \
+                    reads the bytes unchanged)"
             .to_owned());
     }
     match (line.starts_with(BYTE_ORDER_MARK), newline) {
         (false, _) => Ok(0),
         (true, Some(_)) => Ok(BYTE_ORDER_MARK.len()),
         (true, None) => {
-            Err("begins with a byte order mark (EF BB BF), which is no part of a record: --newline \
-                             crlf passes over it, --newline lf keeps it in the first one"
+            Err("begins with a byte order mark (EF BB BF), which belongs to no record: --newline \
+                             crlf skips it, --newline lf keeps it in the first record"
                 .to_owned())
         }
     }
 }
 
-/// By its mark, or since every other byte of some letters is zero.
+/// Detects UTF-16 by its byte order mark, or because every other byte at the start is zero.
 fn is_utf16(line: &[u8]) -> bool {
     const LOOKED_AT: usize = 256;
     if line.starts_with(&[0xff, 0xfe]) || line.starts_with(&[0xfe, 0xff]) {

@@ -1,9 +1,9 @@
-//! A record as a JSON object that is too long for memory: as [`super::json_record`], piece by piece.
+//! Streaming parser of a record in a JSON object that is too long for memory, as [`super::json_record`].
 //!
 //! **Invariants**
-//! - Objects that [`super::json_record::JsonRecord::parse`] refuses are refused, and others give the same
-//!   record.
-//! - Memory for a key and for a piece of the value.
+//! - Rejects the objects that [`super::json_record::JsonRecord::parse`] rejects, and parses all others to the
+//!   same record.
+//! - Memory holds one key and one piece of the value.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ use crate::{
     },
 };
 
-/// The longest text of a key.
+/// Maximum bytes of the text of a key.
 const KEY_TEXT_BYTES: usize = 6 * MAX_KEY_BYTES;
-/// The longest name of a field, and the longest number.
+/// Maximum bytes of a field name or a number.
 const TOKEN_BYTES: usize = 64;
 const FIELDS: [(&str, Form); 5] = [
     ("", Form::Text(Format::Text)),
@@ -31,16 +31,16 @@ const FIELDS: [(&str, Form); 5] = [
     ("_json", Form::Document),
 ];
 
-/// How a field is written.
+/// Syntax of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// In a string, in this form.
+    /// A string, in this format.
     Text(Format),
     Number,
     Document,
 }
 
-/// Reads the object.
+/// Parser of one object.
 pub(crate) struct LongJson<'c, 'l> {
     context: &'c Context,
     line: LongLine<'l>,
@@ -53,12 +53,12 @@ pub(crate) struct LongJson<'c, 'l> {
 type Pushed = Result<(), String>;
 
 impl<'c, 'l> LongJson<'c, 'l> {
-    /// Of which the line holds all.
+    /// Creates a parser of the object that `line` holds.
     pub(crate) fn new(context: &'c Context, line: LongLine<'l>) -> Self {
         Self { context, line, piece: Vec::new(), at: 0, before: 0 }
     }
 
-    /// Key and value.
+    /// Parses key and value.
     pub(crate) fn parse(mut self) -> Result<(Vec<u8>, Spool), String> {
         let (mut key, mut value, mut names) = (None, None, BTreeSet::new());
         self.skip_blanks()?;
@@ -68,7 +68,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
             self.expect(b'"')?;
             let name = self.name()?;
             if !names.insert(name.clone()) {
-                return Err(format!("the field {name} is there twice"));
+                return Err(format!("duplicate field {name}"));
             }
             self.skip_blanks()?;
             self.expect(b':')?;
@@ -93,9 +93,9 @@ impl<'c, 'l> LongJson<'c, 'l> {
         self.skip_blanks()?;
         let behind = self.next()?;
         if behind.is_some() {
-            return Err(self.unexpected(behind, "nothing behind the object"));
+            return Err(self.unexpected(behind, "nothing after the object"));
         }
-        let missing = |name: &str| format!("no {name} is there, nor {name}_hex or another form of it");
+        let missing = |name: &str| format!("no field {name}, {name}_hex or another format of the {name}");
         Ok((key.ok_or_else(|| missing("key"))?, value.ok_or_else(|| missing("value"))?))
     }
 
@@ -136,7 +136,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
         value.end()
     }
 
-    /// The text of a string; hands it on without its escapes.
+    /// Parses a string and passes its decoded text to `push`.
     fn string(&mut self, push: &mut dyn FnMut(&[u8]) -> Pushed) -> Pushed {
         self.expect(b'"')?;
         let mut cut = Vec::new();
@@ -165,7 +165,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
         }
     }
 
-    /// The letter of an escape, behind the backslash.
+    /// Parses an escape after its backslash.
     fn escape(&mut self) -> Result<char, String> {
         Ok(match self.next()? {
             Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
@@ -183,7 +183,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
                 let mut letters = char::decode_utf16(units);
                 match (letters.next(), letters.next()) {
                     (Some(Ok(letter)), None) => letter,
-                    _ => return Err(self.unexpected(Some(b'u'), "two halves of a letter")),
+                    _ => return Err(self.unexpected(Some(b'u'), "a surrogate pair")),
                 }
             }
             other => return Err(self.unexpected(other, "an escape")),
@@ -201,7 +201,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
         Ok(unit)
     }
 
-    /// A document as it is written. Whether it is one, who gets it checks.
+    /// Passes a document to `push` as written. The receiver validates it.
     fn document(&mut self, push: &mut dyn FnMut(&[u8]) -> Pushed) -> Pushed {
         let (mut depth, mut is_string, mut is_escaped) = (0_u64, false, false);
         loop {
@@ -215,7 +215,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
                     is_escaped = byte == b'\\' && !is_escaped;
                     ended = !is_string && depth == 0;
                 } else if depth == 0 && (b",}]".contains(&byte) || byte.is_ascii_whitespace()) {
-                    // It ended before.
+                    // The document ended before this byte.
                     break;
                 } else {
                     is_string = byte == b'"';
@@ -251,7 +251,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
             match self.next()? {
                 Some(b'"') => return Ok(String::from_utf8_lossy(&name).into_owned()),
                 Some(byte) if name.len() < TOKEN_BYTES => name.push(byte),
-                other => return Err(self.unexpected(other, "the end of the name of a field")),
+                other => return Err(self.unexpected(other, "the end of a field name")),
             }
         }
     }
@@ -285,7 +285,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
         Ok(self.piece.get(self.at).copied())
     }
 
-    /// Makes the next byte be in the piece, unless the line has none.
+    /// Ensures that the next byte is in the piece, unless the line is exhausted.
     fn fill(&mut self) -> Pushed {
         while self.at == self.piece.len() {
             let passed = testudo_base::num::u64_of(self.piece.len());
@@ -301,13 +301,13 @@ impl<'c, 'l> LongJson<'c, 'l> {
     fn unexpected(&self, found: Option<u8>, expected: &str) -> String {
         let place = self.before + testudo_base::num::u64_of(self.at);
         match found {
-            Some(byte) => format!("{:?} at byte {place}, where {expected} should be", char::from(byte)),
-            None => format!("it ends at byte {place}, where {expected} should be"),
+            Some(byte) => format!("{:?} at byte {place}, expected {expected}", char::from(byte)),
+            None => format!("it ends at byte {place}, expected {expected}"),
         }
     }
 }
 
-/// Whether what follows `cut`, the beginning of a letter, is UTF-8; keeps the beginning of the next one.
+/// Checks that the bytes after `cut`, the start of a character, are UTF-8; keeps the start of the next one.
 fn check_letters(cut: &mut Vec<u8>, bytes: &[u8]) -> Pushed {
     cut.extend_from_slice(bytes);
     let whole = whole_letters(cut);
@@ -317,7 +317,7 @@ fn check_letters(cut: &mut Vec<u8>, bytes: &[u8]) -> Pushed {
 }
 
 fn no_text() -> String {
-    "a string is no UTF-8".to_owned()
+    "a string is not UTF-8".to_owned()
 }
 
 fn field_of(name: &str) -> Result<(Role, Form), String> {
@@ -330,5 +330,5 @@ fn field_of(name: &str) -> Result<(Role, Form), String> {
 }
 
 fn only(name: &str, is_first: bool) -> Pushed {
-    if is_first { Ok(()) } else { Err(format!("{name} is there in two forms")) }
+    if is_first { Ok(()) } else { Err(format!("{name} is given in two formats")) }
 }

@@ -1,8 +1,8 @@
-//! Turns the text of a long value into its bytes, piece by piece.
+//! Decodes the text of a long value piece by piece.
 //!
 //! **Invariants**
-//! - The pieces together give what [`Format::parse`] gives of the whole text.
-//! - Memory for a piece and a few bytes that one of them cuts in two.
+//! - The concatenated pieces equal the output of [`Format::parse`] for the whole text.
+//! - Memory holds one piece and the few bytes of an incomplete token.
 
 use crate::input::{
     bytes_text::{from_hex, unescape},
@@ -10,27 +10,27 @@ use crate::input::{
     spool::Spool,
 };
 
-/// The text of a number has at most as many bytes as are looked at here.
+/// Maximum bytes of text that are collected for a number.
 const NUMBER_BYTES: usize = 64;
 
-/// Decodes the text of one value.
+/// Decoder of the text of one value.
 #[derive(Debug)]
 pub(crate) struct LongValue {
     format: Format,
     spool: Spool,
-    /// What the last piece cut in two.
+    /// Incomplete token at the end of the last piece.
     rest: Vec<u8>,
-    /// Bytes of text so far, without the rest.
+    /// Bytes of text decoded so far, without `rest`.
     position: u64,
 }
 
 impl LongValue {
-    /// Nothing yet of a value in this form.
+    /// Creates a decoder for this format.
     pub(crate) fn new(format: Format, spool: Spool) -> Self {
         Self { format, spool, rest: Vec::new(), position: 0 }
     }
 
-    /// The next piece of the text.
+    /// Decodes the next piece of the text.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<(), String> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(text);
@@ -54,15 +54,15 @@ impl LongValue {
             Format::Escaped => unescape(text),
             Format::Text => match std::str::from_utf8(text) {
                 Ok(_) => return self.add(text, text),
-                Err(error) => Err(format!("the byte {:#04x} is no UTF-8", text[error.valid_up_to()])),
+                Err(error) => Err(format!("the byte {:#04x} is not UTF-8", text[error.valid_up_to()])),
             },
             Format::Hex => from_hex(text),
             Format::U64 => Format::U64.parse(text, Role::Value),
-            // It is checked as a whole.
+            // The document is checked as a whole, in `end`.
             Format::Json => return self.add(text, text),
         };
         let position = self.position;
-        self.add(text, &decoded.map_err(|why| format!("value, behind {position} bytes of its text: {why}"))?)
+        self.add(text, &decoded.map_err(|why| format!("value, after {position} bytes of its text: {why}"))?)
     }
 
     fn add(&mut self, text: &[u8], bytes: &[u8]) -> Result<(), String> {
@@ -74,7 +74,7 @@ impl LongValue {
         Ok(())
     }
 
-    /// The value, at the end of its text.
+    /// Returns the value, at the end of its text.
     pub(crate) fn end(mut self) -> Result<Spool, String> {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() || self.format == Format::U64 {
@@ -82,13 +82,13 @@ impl LongValue {
         }
         if self.format == Format::Json {
             let checked = serde_json::from_reader::<_, serde::de::IgnoredAny>(self.spool.reader()?);
-            checked.map_err(|error| format!("value: no JSON: {error}"))?;
+            checked.map_err(|error| format!("value: invalid JSON: {error}"))?;
         }
         Ok(self.spool)
     }
 }
 
-/// How much of a text does not end within an escape.
+/// Length of the prefix of `text` that does not end within an escape.
 fn whole_escapes(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(next) = text[at..].iter().position(|&byte| byte == b'\\') {
@@ -106,7 +106,7 @@ fn whole_escapes(text: &[u8]) -> usize {
     text.len()
 }
 
-/// How much of a text does not end within a letter.
+/// Length of the prefix of `text` that does not end within a character.
 pub(crate) fn whole_letters(text: &[u8]) -> usize {
     for (back, &byte) in (1..=3).zip(text.iter().rev()) {
         let length = match byte {

@@ -1,8 +1,7 @@
-//! Bytes of which nobody knows how many there will be: in memory as long as they are few, then in a temporary
-//! file without a name.
+//! Bytes of unknown length: in memory while they are few, then in an unlinked temporary file.
 //!
 //! **Invariants**
-//! - Memory does not grow beyond [`IN_MEMORY_BYTES`], and the file is gone with the program.
+//! - Memory does not grow beyond [`IN_MEMORY_BYTES`], and the file vanishes with the program.
 
 use std::{
     env, fs,
@@ -17,7 +16,7 @@ use crate::context::Context;
 const IN_MEMORY_BYTES: usize = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The bytes.
+/// Spooled bytes.
 #[derive(Debug)]
 pub(crate) struct Spool {
     memory: Vec<u8>,
@@ -27,18 +26,18 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// None yet.
+    /// Creates an empty spool.
     pub(crate) fn new(context: &Context) -> Self {
         use testudo_env::Env as _;
         Self { memory: Vec::new(), file: None, length: 0, number: context.env.random_u64() }
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.length += u64_of(bytes.len());
         if self.file.is_none() && self.memory.len() + bytes.len() > IN_MEMORY_BYTES {
@@ -57,7 +56,7 @@ impl Spool {
         }
     }
 
-    /// Reads all of them.
+    /// Returns a reader of all bytes.
     pub(crate) fn reader(&mut self) -> Result<Box<dyn Read + '_>, String> {
         let Some(file) = &mut self.file else { return Ok(Box::new(self.memory.as_slice())) };
         file.flush().and_then(|()| file.get_mut().seek(SeekFrom::Start(0))).map_err(failed)?;
@@ -66,10 +65,10 @@ impl Spool {
 }
 
 fn failed(error: io::Error) -> String {
-    format!("a temporary file for a long value: {error}")
+    format!("temporary file for a long value: {error}")
 }
 
-/// In `TMPDIR`, `/var/tmp` or `/tmp`.
+/// Creates an unlinked file in `TMPDIR`, `/var/tmp` or `/tmp`.
 fn temporary_file(number: u64) -> io::Result<fs::File> {
     let places = env::var_os("TMPDIR").map(PathBuf::from).into_iter();
     let mut failure = None;
@@ -80,5 +79,5 @@ fn temporary_file(number: u64) -> io::Result<fs::File> {
             Err(error) => failure = Some(error),
         }
     }
-    Err(failure.unwrap_or_else(|| io::Error::other("there is no place for it")))
+    Err(failure.unwrap_or_else(|| io::Error::other("no directory for it")))
 }

@@ -1,8 +1,8 @@
-//! Help, versions, and what is wrong with a command line, no wider than a terminal.
+//! Help, versions, and errors of the command line, wrapped to the width of a terminal.
 //!
 //! **Invariants**
-//! - What could not be written is exit code 2, as the output of any verb is; a closed pipe is none.
-//! - A line that is too long goes on under the text that it began, not at the margin.
+//! - Failed output is exit code 2, as for any verb, unless the pipe was closed.
+//! - A long line continues at the indentation of its text, not at the margin.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -11,10 +11,10 @@ use std::{
 
 use crate::failure::{Failure, Verdict, exit_code};
 
-/// Columns of a line.
+/// Maximum columns of a line.
 const COLUMNS: usize = 80;
 
-/// Prints what the command line was answered with, in the place of a verb.
+/// Prints clap's answer instead of running a verb.
 pub(crate) fn answer(error: &clap::Error) -> ExitCode {
     let is_error = error.use_stderr();
     let text = error.render();
@@ -24,7 +24,7 @@ pub(crate) fn answer(error: &clap::Error) -> ExitCode {
         out.write_all(wrap(&text).as_bytes()).and_then(|()| out.flush())
     };
     if is_error {
-        // Standard error may be closed; there is nowhere left to say so.
+        // Standard error may be closed; then there is nowhere to report it.
         let _ = print(io::stderr().is_terminal(), &mut io::stderr());
         return ExitCode::from(2);
     }
@@ -32,7 +32,7 @@ pub(crate) fn answer(error: &clap::Error) -> ExitCode {
     exit_code(printed.map(|()| Verdict::Fine).map_err(|error| Failure::output(&error)))
 }
 
-/// The same text in lines of at most [`COLUMNS`].
+/// Wraps text into lines of at most [`COLUMNS`].
 fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -69,7 +69,7 @@ fn wrap_line(line: &str, out: &mut String) {
     }
 }
 
-/// Where a line goes on: under what follows its first wide gap, or else its beginning.
+/// Indentation of continuation lines: the column after the first wide gap, or else the start of the text.
 fn indent_of(line: &str) -> usize {
     let plain = without_escapes(line);
     let start = plain.len() - plain.trim_start_matches(' ').len();
@@ -79,12 +79,12 @@ fn indent_of(line: &str) -> usize {
     column.filter(|column| *column <= COLUMNS / 2).unwrap_or(start)
 }
 
-/// How wide a text is on a terminal.
+/// Width of a text on a terminal.
 fn columns_of(text: &str) -> usize {
     without_escapes(text).chars().count()
 }
 
-/// A text without its colors.
+/// Text without color escapes.
 fn without_escapes(text: &str) -> String {
     let (mut out, mut is_escape) = (String::with_capacity(text.len()), false);
     for letter in text.chars() {

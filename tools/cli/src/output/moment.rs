@@ -1,6 +1,6 @@
-//! Moments as people write them: the date and the time of day in UTC.
+//! Human-readable timestamps: date and time of day in UTC.
 
-/// The moment `millis` after the start of 1970, as `2026-11-21 14:05:09`.
+/// Formats `millis` since the start of 1970 as `2026-11-21 14:05:09`.
 pub(crate) fn show_moment(millis: u64) -> String {
     let seconds = millis / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -10,10 +10,10 @@ pub(crate) fn show_moment(millis: u64) -> String {
 }
 
 /// Year, month and day of the day `days` after the start of 1970. Years are counted from March, so that the
-/// day that not every year has comes last.
+/// leap day comes last.
 fn date_of(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    // From 1 March of the year 0.
+    // Days since 1 March of the year 0.
     let days = days + 719_468;
     let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
     let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;

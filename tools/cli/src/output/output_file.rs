@@ -1,4 +1,4 @@
-//! Files that verbs write answers to.
+//! Output files of verbs.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,12 +8,12 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Makes the file; one that exists is never overwritten.
+/// Creates the file; fails if it exists.
 pub(crate) fn create(path: &Path) -> Result<File, Failure> {
     let created = OpenOptions::new().write(true).create_new(true).open(path);
     created.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            Failure::about(path.display(), "exists, and files are never overwritten")
+            Failure::about(path.display(), "already exists, and files are never overwritten")
         }
         _ => Failure::about(path.display(), error),
     })

@@ -1,8 +1,8 @@
-//! A progress bar for work over a second, on a terminal only.
+//! Progress bar for work that takes over a second, on a terminal only.
 //!
 //! **Invariants**
-//! - Nothing is drawn where standard error is no terminal, nor in the first second.
-//! - The bar is gone when the work ends.
+//! - Nothing is drawn if standard error is not a terminal, nor in the first second.
+//! - The bar is cleared when the work ends.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use crate::context::{Context, Stopwatch};
 const DRAW_AFTER: Duration = Duration::from_secs(1);
 const COUNTS_BETWEEN_LOOKS: u64 = 1000;
 
-/// What is counted.
+/// Unit of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Bytes of a file.
@@ -27,7 +27,7 @@ pub(crate) enum Unit {
     Records,
 }
 
-/// Progress of one piece of work.
+/// Progress of one task.
 pub(crate) struct Progress {
     bar: ProgressBar,
     stopwatch: Stopwatch,
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Work named `title`, `total` long if that is known.
+    /// Creates the progress of a task named `title`; `total` is its size, if known.
     pub(crate) fn new(context: &Context, title: &'static str, total: Option<u64>, unit: Unit) -> Self {
         let stats = match (unit, total) {
             (Unit::Bytes, Some(_)) => "[{bar:30}] {bytes}/{total_bytes}, {binary_bytes_per_sec}",
@@ -54,24 +54,24 @@ impl Progress {
         Self { bar, stopwatch: context.stopwatch(), hidden: true }
     }
 
-    /// The same reader, whose bytes are counted.
+    /// Wraps a reader and counts its bytes as progress.
     pub(crate) fn of_reader<R: Read>(self, reader: R) -> impl Read {
         CountedReader { reader, position: 0, progress: self }
     }
 
-    /// There is this much to do in all.
+    /// Sets the total amount of work.
     pub(crate) fn set_total(&mut self, total: u64) {
         self.bar.set_length(total);
     }
 
-    /// As [`Progress::set`], for what is counted one by one: looks at the clock now and then.
+    /// As [`Progress::set`], for work counted one by one: updates only every [`COUNTS_BETWEEN_LOOKS`] counts.
     pub(crate) fn set_sometimes(&mut self, position: u64) {
         if position.is_multiple_of(COUNTS_BETWEEN_LOOKS) {
             self.set(position);
         }
     }
 
-    /// Work goes on: `position` is done.
+    /// Sets the amount of work done to `position`.
     pub(crate) fn set(&mut self, position: u64) {
         if self.hidden && self.stopwatch.elapsed() >= DRAW_AFTER {
             self.hidden = false;
@@ -83,7 +83,7 @@ impl Progress {
     }
 }
 
-/// A reader with a progress bar.
+/// Reader with a progress bar.
 struct CountedReader<R> {
     reader: R,
     position: u64,

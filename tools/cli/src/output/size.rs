@@ -1,6 +1,6 @@
-//! Sizes and counts as people read them: `812 B`, `1.4 MiB`, `1,234,567`.
+//! Human-readable sizes and counts: `812 B`, `1.4 MiB`, `1,234,567`.
 
-/// A human-readable size: `812 B`, `1.4 MiB`.
+/// Formats a size: `812 B`, `1.4 MiB`.
 pub(crate) fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -15,7 +15,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
     format!("{size:.1} {}", UNITS[unit])
 }
 
-/// A human-readable count: `1,234,567`.
+/// Formats a count: `1,234,567`.
 pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

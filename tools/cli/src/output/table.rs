@@ -1,18 +1,18 @@
-//! Human-readable columns: texts to the left, numbers to the right, two spaces between.
+//! Human-readable tables: text left-aligned, numbers right-aligned, two spaces between columns.
 //!
 //! **Invariants**
 //! - No line ends in blanks.
 
-/// How a column is set.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Texts.
+    /// For text.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// The lines of a table with one header row.
+/// Formats a table with one header row as lines.
 pub(crate) fn lay_out(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
     let width = |at: usize| {
         let cells = rows.iter().map(|row| row[at].chars().count());

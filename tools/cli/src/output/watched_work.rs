@@ -1,7 +1,7 @@
-//! Long work of the library under a progress bar, ended by Ctrl-C.
+//! Long-running library calls with a progress bar, interruptible by Ctrl-C.
 //!
 //! **Invariants**
-//! - Ctrl-C ends the work through the library, which leaves nothing half-made.
+//! - Ctrl-C cancels the work through the library, which leaves nothing half done.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use crate::{
     output::progress::{Progress, Unit},
 };
 
-/// Does `work` with an observer that draws a bar named `title` and listens to Ctrl-C.
+/// Runs `work` with an observer that draws a bar named `title` and cancels on Ctrl-C.
 pub(crate) fn watched<T>(
     context: &mut Context,
     title: &'static str,

@@ -1,4 +1,4 @@
-//! `testudo backup`: makes, lists, checks, restores and removes backups in a repository directory.
+//! `testudo backup`: creates, lists, verifies, restores and deletes backups in a repository directory.
 
 use std::{
     io,
@@ -35,43 +35,43 @@ pub(crate) struct BackupArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Adds a backup of a store that no other process has open; makes the repository if there is none
+    /// Adds a backup of a store that no other process has open; creates the repository if needed
     Create {
         #[command(flatten)]
         store: StoreArguments,
         /// Directory of the repository
         repository: PathBuf,
-        /// Read what the repository holds already, and copy anew what is damaged there
+        /// Verify files already in the repository, and copy damaged ones again
         #[arg(long)]
         recheck: bool,
     },
-    /// The backups, oldest first (exit code 1 if one cannot be read)
+    /// Lists the backups, oldest first (exit code 1 if one cannot be read)
     List {
         #[command(flatten)]
         repository: RepositoryArguments,
     },
-    /// Reads backups whole and checks every hash and page (exit code 1 if something is damaged)
+    /// Reads backups completely and checks every hash and page (exit code 1 if anything is damaged)
     Verify {
         #[command(flatten)]
         repository: RepositoryArguments,
-        /// The backup; all without it
+        /// Id of the backup; all backups if omitted
         id: Option<u64>,
     },
-    /// Makes a new store from a backup
+    /// Creates a new store from a backup
     Restore {
         #[command(flatten)]
         repository: RepositoryArguments,
-        /// Directory of the new store; must not exist or be empty
+        /// Directory of the new store; must be empty or not exist
         target: PathBuf,
-        /// The backup; the newest without it
+        /// Id of the backup; the newest if omitted
         #[arg(long)]
         id: Option<u64>,
     },
-    /// Removes a backup and what no other one needs
+    /// Removes a backup and the files that no other backup needs
     Delete {
         #[command(flatten)]
         repository: RepositoryArguments,
-        /// The backup
+        /// Id of the backup
         id: u64,
     },
 }
@@ -83,13 +83,13 @@ struct RepositoryArguments {
 }
 
 impl BackupArguments {
-    /// Whether it looks if backups are sound.
+    /// Whether the action checks backups for damage.
     pub(crate) fn is_check(&self) -> bool {
         matches!(self.action, Action::Verify { .. })
     }
 }
 
-/// Does it.
+/// Runs the action.
 pub(crate) fn run(context: &mut Context, arguments: &BackupArguments) -> Outcome {
     match &arguments.action {
         Action::Create { store, repository, recheck } => create(context, store, repository, *recheck),
@@ -106,7 +106,7 @@ fn at(context: &Context, directory: &Path) -> Repository {
 }
 
 impl RepositoryArguments {
-    /// The repository, which must exist, and in it the backup that is named.
+    /// Opens the repository; fails if it does not exist, or if backup `id` is not in it.
     fn open(&self, context: &Context, id: Option<u64>) -> Result<Repository, Failure> {
         let place = self.repository.display();
         match context.env.list_dir(&self.repository) {
@@ -131,12 +131,12 @@ impl RepositoryArguments {
     }
 }
 
-/// What to do about damage in a repository.
+/// Suggested next step for damage in a repository.
 fn next_step(repository: &Path) -> String {
     let repository = repository.display();
     format!(
-        "next: `testudo backup verify {repository}` names what is damaged; `testudo backup create STORE \
-         {repository} --recheck` copies it anew"
+        "next: `testudo backup verify {repository}` lists the damage; `testudo backup create STORE \
+         {repository} --recheck` copies damaged files again"
     )
 }
 
@@ -241,7 +241,7 @@ fn print_report(context: &mut Context, report: &RepositoryReport, seconds: f64) 
         let files = report.unused_files.len();
         context
             .console
-            .line(format_args!("{files} files are used by no backup; the next one may use them"))?;
+            .line(format_args!("{files} files belong to no backup; the next backup may reuse them"))?;
     }
     let verdict = if report.is_valid() { "valid" } else { "damaged" };
     let (backups, runs) = (show_count(report.backups), show_count(report.runs));
@@ -284,7 +284,7 @@ fn delete(context: &mut Context, arguments: &RepositoryArguments, id: u64) -> Ou
         return Ok(Verdict::Fine);
     }
     for id in &deleted.unreadable_backups {
-        say(&format!("backup {id} cannot be read; what it may need was kept"));
+        say(&format!("backup {id} cannot be read; files that it may need were kept"));
     }
     let bytes = show_size(deleted.bytes);
     context.console.line(format_args!("backup {id} removed: {} files, {bytes}", deleted.files))?;

@@ -1,4 +1,4 @@
-//! `testudo checkpoint`: a second, complete store with the contents of this one.
+//! `testudo checkpoint`: creates a second, complete store with the contents of this one.
 
 use std::path::PathBuf;
 
@@ -21,11 +21,11 @@ use crate::{
 pub(crate) struct CheckpointArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// Directory of the new store; must not exist or be empty
+    /// Directory of the new store; must be empty or not exist
     target: PathBuf,
 }
 
-/// Makes the new store and says what is in it.
+/// Creates the new store and reports its contents.
 pub(crate) fn run(context: &mut Context, arguments: &CheckpointArguments) -> Outcome {
     let store = &arguments.store;
     let stopwatch = context.stopwatch();

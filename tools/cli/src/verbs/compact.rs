@@ -1,4 +1,4 @@
-//! `testudo compact`: empties the write buffers into the trees and waits until background work is done.
+//! `testudo compact`: flushes the write buffers into the trees and waits for background work to finish.
 
 use std::{thread, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     store,
 };
 
-/// How often is looked how far it is.
+/// Interval of progress updates.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Arguments of `testudo compact`.
@@ -28,7 +28,7 @@ pub(crate) struct CompactArguments {
     store: StoreArguments,
 }
 
-/// Settles, and shows meanwhile how much has been written.
+/// Flushes and waits for background work; shows the bytes written meanwhile.
 fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Result<()> {
     let began = db.stats().device_bytes_written;
     thread::scope(|scope| {
@@ -41,7 +41,7 @@ fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Resul
     })
 }
 
-/// Flushes, settles, and says what it came to.
+/// Compacts the store and reports its size before and after.
 pub(crate) fn run(context: &mut Context, arguments: &CompactArguments) -> Outcome {
     let store = &arguments.store;
     let stopwatch = context.stopwatch();

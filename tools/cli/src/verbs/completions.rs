@@ -1,4 +1,4 @@
-//! `testudo completions`: a script by which a shell completes verbs and options.
+//! `testudo completions`: prints a script for a shell's completion of verbs and options.
 
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
@@ -17,7 +17,7 @@ pub(crate) struct CompletionsArguments {
 
 /// Prints the script.
 pub(crate) fn run(context: &mut Context, arguments: &CompletionsArguments, mut command: Command) -> Outcome {
-    // Not straight to the console: the library panics if that fails.
+    // Not directly to the console: the library panics if a write fails.
     let mut script = Vec::new();
     generate(arguments.shell, &mut command, "testudo", &mut script);
     context.console.write(&script)?;

@@ -1,7 +1,6 @@
-//! `testudo count`: how many records there are, in all, in a range, or with a prefix.
+//! `testudo count`: counts all records, those of a range, or those with a prefix.
 //!
-//! It counts by reading them, so that the answer is exact; `testudo ls` says at once about how many there
-//! are.
+//! The count is exact because it reads the records; `testudo ls` gives an estimate at once.
 
 use clap::Args;
 use serde_json::json;
@@ -21,7 +20,7 @@ pub(crate) struct CountArguments {
     records: RangeOfStore,
 }
 
-/// Prints the number.
+/// Prints the number of records.
 pub(crate) fn run(context: &mut Context, arguments: &CountArguments) -> Outcome {
     let store = &arguments.records.store;
     let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;

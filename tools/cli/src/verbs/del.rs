@@ -1,10 +1,10 @@
-//! `testudo del`: removes keys: those named, those of a file, or all with a prefix.
+//! `testudo del`: removes keys by name, from a file, or by prefix.
 //!
 //! **Invariants**
-//! - When it ends with exit code 0, every key that was named was there, and all removals are on the device.
-//! - Keys are removed in batches, in their order; what stops it, stops it between two of them and is said
-//!   with their number.
-//! - With `--dry-run` the store is opened for reading only.
+//! - Exit code 0 means that every named key existed and that all removals are durable.
+//! - Keys are removed in batches, in order. A failure or an interruption takes effect between two batches,
+//!   and its message states the number of removed keys.
+//! - With `--dry-run` the store is opened read-only.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -32,27 +32,27 @@ const BATCH_KEYS: usize = 1000;
 pub(crate) struct DelArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// The keys
+    /// Keys to remove
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
-    /// Remove the keys of this file, one in each line; - for standard input
+    /// Remove the keys in this file, one per line; - for standard input
     #[arg(long)]
     file: Option<PathBuf>,
-    /// What ends a line of that file. Without it a line feed does, and a file that looks like another one is
-    /// refused
+    /// Line ending of that file. By default, a line feed ends a line and a file with signs of other line
+    /// endings is rejected
     #[arg(long, value_enum, requires = "file")]
     newline: Option<Newline>,
-    /// Remove all keys that start with this
+    /// Remove all keys with this prefix
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     prefix: Option<String>,
-    /// Only say how many keys would be removed
+    /// Only report how many keys would be removed
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     record: RecordArguments,
 }
 
-/// Removes the keys and says how many.
+/// Removes the keys and reports their number.
 pub(crate) fn run(context: &mut Context, arguments: &DelArguments) -> Outcome {
     let store = &arguments.store;
     let keys = Keys::of(context, arguments)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(context: &mut Context, arguments: &DelArguments) -> Outcome {
     report(context, arguments, removed, &missing)
 }
 
-/// The keys that are to go.
+/// Keys to remove.
 enum Keys {
     Named(Vec<Vec<u8>>),
     Lines(LineReader, Interruption),
@@ -95,14 +95,14 @@ impl Keys {
     }
 }
 
-/// Keys that were named and are not there.
+/// Named keys that do not exist.
 #[derive(Default)]
 struct MissingKeys {
     first: Option<Vec<u8>>,
     count: u64,
 }
 
-/// Removes the keys; gives how many there were.
+/// Removes the keys; returns the number of removed keys.
 fn remove(
     context: &Context,
     arguments: &DelArguments,
@@ -119,18 +119,18 @@ fn remove(
         Keys::Lines(lines, interruption) => remover.remove_lines(lines, &interruption, missing),
         Keys::Prefix(prefix, interruption) => remover.remove_prefix(&prefix, &interruption),
     };
-    // What was removed so far is made durable even if something stops it.
+    // Removals so far are made durable even after a failure.
     let ended = remover.end();
     let count = remover.removed;
     removed.and(ended).map(|()| count).map_err(|failure| match failure {
         Failure::Message(message) if count > 0 => {
-            Failure::new(format!("{message}; {count} keys are removed"))
+            Failure::new(format!("{message}; {count} keys were removed"))
         }
         failure => failure,
     })
 }
 
-/// Collects removals into batches.
+/// Batches removals.
 struct Remover<'a> {
     arguments: &'a DelArguments,
     db: &'a Db,
@@ -166,7 +166,7 @@ impl<'a> Remover<'a> {
         loop {
             let number = lines.number() + 1;
             let key = match lines.next_whole_line() {
-                // It may have ended in the middle of a line.
+                // The input may have ended in the middle of a line.
                 _ if interruption.is_raised() => break,
                 Ok(None) => break,
                 Ok(Some(line)) => formats.parse_key(line),
@@ -215,7 +215,7 @@ impl<'a> Remover<'a> {
         Ok(())
     }
 
-    /// Makes everything durable.
+    /// Commits the last batch and makes all removals durable.
     fn end(&mut self) -> Result<(), Failure> {
         self.commit()?;
         if self.arguments.dry_run {
@@ -244,7 +244,7 @@ fn report(context: &mut Context, arguments: &DelArguments, removed: u64, missing
     if !context.json {
         let first = crate::input::bytes_text::escape(key);
         let dir = arguments.store.dir.display();
-        say(&format!("{dir}: {} of the keys are not there, '{first}' for one", show_count(missing.count)));
+        say(&format!("{dir}: {} of the keys do not exist, such as '{first}'", show_count(missing.count)));
     }
     Ok(Verdict::Negative)
 }

@@ -1,12 +1,12 @@
-//! `testudo demo`: the one-minute tour of the store on real data that is built into the program.
+//! `testudo demo`: a one-minute tour of the store on real data built into the program.
 //!
 //! ```text
 //! git_history -> tour -> promises -> synthetic -> killing (a child: writer) -> closing
 //! ```
 //!
 //! **Invariants**
-//! - Every answer is compared with what it must be; one wrong answer makes the exit code 1.
-//! - Only the demo's own directory is touched; a temporary one is gone at the end, however it ends.
+//! - Every answer is compared with the expected one; one wrong answer makes the exit code 1.
+//! - Only the demo's own directory is touched; a temporary one is always removed at the end.
 
 mod closing;
 mod git_history;
@@ -37,19 +37,19 @@ pub(crate) use self::writer::{WriterArguments, run_writer};
 /// Arguments of `testudo demo`.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArguments {
-    /// Keep the store in this new or empty directory; otherwise a temporary one here is used and removed
+    /// Keep the store in this new or empty directory; by default, a temporary one is created here and removed
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Records of the synthetic part
+    /// Number of records in the synthetic part
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
-    /// Memory that the store may use
+    /// Memory budget of the store
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = testudo_bench::parse_positive)]
     memory: u64,
 }
 
-/// What every part of the tour works with.
+/// State shared by all parts of the tour.
 struct Demo<'a> {
     env: Arc<RealEnv>,
     interruption: Interruption,
@@ -91,7 +91,7 @@ impl Demo<'_> {
         self.report.note("Testudo: an ordered, persistent, embedded key-value store")?;
         self.report.note(&format!("  directory  {dir} ({kept})"))?;
         self.report.note(&format!("  memory     {memory}"))?;
-        self.report.note("Every answer below is compared with what it must be.")
+        self.report.note("Every answer below is compared with the expected one.")
     }
 
     fn run_parts(&mut self, db: Db) -> Result<closing::Totals, Failure> {
@@ -108,13 +108,13 @@ impl Demo<'_> {
         Ok(totals)
     }
 
-    /// Opens the store; the first time creates it.
+    /// Opens the store; the first call creates it.
     fn open(&self) -> Result<Db, Failure> {
         let env: Arc<dyn Env> = self.env.clone();
         Ok(Db::builder(&self.dir).env(env).memory_bytes(self.memory_bytes).open()?)
     }
 
-    /// Runs `work` and measures it.
+    /// Runs `work` and measures its duration.
     fn measure<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Failure>,
@@ -124,7 +124,7 @@ impl Demo<'_> {
         Ok((result, self.env.monotonic().saturating_sub(started)))
     }
 
-    /// Fails if the person wants the tour to stop.
+    /// Fails if an interruption was requested.
     fn go_on(&self) -> Result<(), Failure> {
         match self.interruption.is_raised() {
             true => Err(Failure::new("demo: interrupted")),
@@ -133,7 +133,7 @@ impl Demo<'_> {
     }
 }
 
-/// Exit code 1 if something was wrong.
+/// Negative if there were wrong answers.
 fn verdict(wrong: u64) -> Verdict {
     if wrong == 0 { Verdict::Fine } else { Verdict::Negative }
 }

@@ -1,9 +1,8 @@
-//! `testudo dump`: all records of a keyspace as text that `testudo load` reads back byte for byte.
+//! `testudo dump`: writes all records of a keyspace as text that `testudo load` reads back byte for byte.
 //!
 //! **Invariants**
-//! - A file that exists is never overwritten, and a dump that did not end leaves no file.
-//! - A long value is written piece by piece, in the form in which it would be written whole, where the form
-//!   allows that.
+//! - An existing file is never overwritten, and an incomplete dump leaves no file.
+//! - A long value is written in pieces, in the same form as a short one, if the format allows that.
 
 use std::{
     fs,
@@ -38,7 +37,7 @@ const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
 const RECORDS_BETWEEN_LOOKS: u64 = 1000;
 /// Longer values are written in pieces.
 const WHOLE_BYTES: u64 = 1 << 20;
-/// Bytes of such a value that are read at once.
+/// Bytes of such a value per read.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo dump`.
@@ -48,24 +47,24 @@ pub(crate) struct DumpArguments {
     store: StoreArguments,
     #[command(flatten)]
     record: RecordArguments,
-    /// How records are written; by default jsonl with --json or for a file named .jsonl, else tsv
+    /// Record format; by default jsonl with --json or for a file named .jsonl, else tsv
     #[arg(long, value_enum)]
     format: Option<DumpFormat>,
-    /// Write records whose merge operator refuses or is not registered too, with what they have in place of a
-    /// value ("base" and "operands"); `load` refuses these lines. Always jsonl
+    /// Include records whose merge operator fails or is not registered, with "base" and "operands" instead of
+    /// a value; `load` rejects these lines. Always jsonl
     #[arg(long, conflicts_with = "format")]
     raw: bool,
-    /// Write to this new file in place of standard output
+    /// Write to this new file instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DumpFormat {
-    /// Key, tab, value, escaped unless another form is chosen
+    /// Key, tab, value, escaped unless another format is selected
     Tsv,
-    /// {"key": …, "value": …}, or key_hex and value_hex where the bytes are not UTF-8; a chosen form
-    /// names its fields
+    /// {"key": …, "value": …}, or key_hex and value_hex if the bytes are not UTF-8; a selected format
+    /// determines the field names
     Jsonl,
 }
 
@@ -92,7 +91,7 @@ pub(crate) fn run(context: &mut Context, arguments: &DumpArguments) -> Outcome {
     let records = match written {
         Ok(records) => records,
         Err(failure) => {
-            // The failure itself is what the person must know; a file that stays behind shows itself.
+            // The original failure is reported; a leftover file is visible by itself.
             let _ = fs::remove_file(path);
             return Err(failure);
         }
@@ -148,8 +147,8 @@ impl<'a> Dump<'a> {
         Ok(records)
     }
 
-    /// The form of a value that is written in pieces; `None` for others, and where the form needs the whole
-    /// value.
+    /// Format of a value that is written in pieces; `None` for other values, and for formats that need the
+    /// whole value.
     fn form_of_pieces(&self, entry: &Entry) -> Result<Option<Format>, Failure> {
         if entry.base_with_operands().is_some() {
             return Ok(None);
@@ -168,7 +167,7 @@ impl<'a> Dump<'a> {
         Ok(Some(form).filter(|form| matches!(form, Format::Hex | Format::Escaped | Format::Text)))
     }
 
-    /// Whether all of a long value is UTF-8.
+    /// Whether a long value is entirely UTF-8.
     fn is_text(&self, entry: &Entry) -> Result<bool, Failure> {
         let store = &self.arguments.store;
         let mut reader = entry.reader().map_err(|error| store.failure(&error))?;
@@ -187,7 +186,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// The line of such an entry, in pieces.
+    /// Returns the line of an entry with a long value, in pieces.
     fn pieces(
         &self,
         entry: &Entry,
@@ -227,7 +226,7 @@ impl<'a> Dump<'a> {
             let read = reader.read(&mut buffer).map_err(|error| store.read_failure(error))?;
             bytes.extend_from_slice(&buffer[..read]);
             is_ended = read == 0;
-            // A letter that the piece cuts in two comes with the next one.
+            // A character split by the piece boundary is written with the next piece.
             let whole = if is_ended { bytes.len() } else { whole_letters(&bytes) };
             let mut text = Vec::new();
             form.show(&mut text, &bytes[..whole], Role::Value).map_err(Failure::new)?;
@@ -250,7 +249,7 @@ impl<'a> Dump<'a> {
         }
         let value = entry.value().map_err(|error| {
             let is_unmerged = entry.base_with_operands().is_some();
-            let hint = if is_unmerged { "; `dump --raw` writes such records as they are" } else { "" };
+            let hint = if is_unmerged { "; `dump --raw` writes such records as stored" } else { "" };
             self.arguments.store.failure_at(entry.key(), &error, hint)
         })?;
         let formats = self.arguments.record.formats;
@@ -275,7 +274,7 @@ fn json_bytes(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     serde_json::to_vec(value).map_err(|error| Failure::new(format!("cannot write JSON: {error}")))
 }
 
-/// Fails if the person wants to stop.
+/// Fails if an interruption was requested.
 fn check(interruption: Option<&Interruption>) -> Result<(), Failure> {
     match interruption.is_some_and(Interruption::is_raised) {
         true => Err(Failure::new("interrupted; no file was written")),
@@ -292,7 +291,7 @@ impl DumpArguments {
     }
 }
 
-/// A record as it is stored: text where the bytes are UTF-8, else hex.
+/// Record as stored: text if the bytes are UTF-8, else hex.
 fn raw_record(key: &[u8], parts: &BaseWithOperands<'_>) -> serde_json::Value {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned);
     let all_text: Result<Vec<_>, _> =

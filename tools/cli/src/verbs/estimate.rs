@@ -1,6 +1,7 @@
-//! `testudo estimate`: about how many bytes the keys of a range take, without reading records.
+//! `testudo estimate`: estimates the bytes that the keys of a range take, without reading records.
 //!
-//! It says what the indexes of tree and write buffers say. `testudo count` reads everything and is exact.
+//! The estimate comes from the indexes of trees and write buffers. `testudo count` reads everything and is
+//! exact.
 
 use clap::Args;
 use serde_json::json;
@@ -20,7 +21,7 @@ pub(crate) struct EstimateArguments {
     records: RangeOfStore,
 }
 
-/// Prints the bytes.
+/// Prints the estimated bytes.
 pub(crate) fn run(context: &mut Context, arguments: &EstimateArguments) -> Outcome {
     let (_db, keyspace, range) = store::open_range(context, &arguments.records)?;
     let bytes = range.estimate(&keyspace).map_err(|error| arguments.records.store.failure(&error))?;

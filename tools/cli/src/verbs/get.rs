@@ -1,8 +1,7 @@
-//! `testudo get`: the value of one key.
+//! `testudo get`: prints the value of one key.
 //!
 //! **Invariants**
-//! - A key that is not there is exit code 1, with nothing but the JSON document (if asked for) on standard
-//!   output.
+//! - A missing key is exit code 1, with nothing on standard output except the JSON document, if requested.
 
 use std::{
     io::{self, Read},
@@ -25,7 +24,7 @@ use crate::{
     store,
 };
 
-/// Bytes of a value that are read at once.
+/// Bytes of a value per read.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo get`.
@@ -33,16 +32,15 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(crate) struct GetArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// The key
+    /// Key to read
     key: String,
     #[command(flatten)]
     record: RecordArguments,
-    /// Write the bytes of the value and nothing else. The value may be longer than the store would keep in
-    /// memory
+    /// Write only the bytes of the value, which may be longer than fits in the store's memory
     #[arg(long, conflicts_with_all = ["value_format", "json"])]
     raw: bool,
-    /// Write the bytes of the value to this file, which must not exist, and nothing else. The value may be
-    /// longer than the store would keep in memory
+    /// Write the bytes of the value to this new file and print nothing. The value may be longer than fits in
+    /// the store's memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["value_format", "raw"])]
     output: Option<PathBuf>,
 }
@@ -109,11 +107,11 @@ fn write_file(
     let mut file = output_file::create(path)?;
     let copied = io::copy(&mut reader, &mut file).and_then(|bytes| file.sync_all().map(|()| bytes));
     let value_bytes = copied.map_err(|error| {
-        // Half a value is worse than none.
+        // A partial value is worse than none.
         let _ = std::fs::remove_file(path);
         about_file(error)
     })?;
-    // The bar goes before the answer comes.
+    // Clears the progress bar before the answer is printed.
     drop(reader);
     if context.json {
         let output = path.display().to_string();

@@ -1,4 +1,4 @@
-//! `testudo info`: what the store is.
+//! `testudo info`: describes the store.
 
 use clap::Args;
 use serde_json::json;

@@ -24,7 +24,7 @@ pub(crate) struct KeyspaceArguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Creates a keyspace; it must not exist yet
+    /// Creates a keyspace that does not exist yet
     Create {
         #[command(flatten)]
         store: StoreArguments,
@@ -34,9 +34,9 @@ enum Command {
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, default_value = "turtle")]
         tree: TreePreset,
-        /// Where values are put: inline, hybrid (large and medium ones in value segments), automatic (the
-        /// same, but large ones come back to their keys if that suits scans and merges better), large (so
-        /// large ones alone) or separate [default: large, for parallax automatic]
+        /// Placement of values: inline, hybrid (large and medium ones in value segments), automatic (as
+        /// hybrid, but large ones return to their keys if that suits scans and merges better), large (only
+        /// large ones in value segments) or separate [default: large, for parallax automatic]
         #[arg(long)]
         placement: Option<Placement>,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
@@ -45,12 +45,12 @@ enum Command {
         #[arg(long)]
         create: bool,
     },
-    /// Stores a keyspace in another tree from now on, or puts its values elsewhere
+    /// Changes the tree of a keyspace, or the placement of its values
     ///
-    /// Between turtle and splinter nothing is moved, nor between leveled, lsbm and treeline. From one of
-    /// these groups to the other the keyspace moves range by range while a process has the store open for
-    /// writing, and goes on at the next opening where it was: `testudo stat --keyspace` shows how far it is.
-    /// Converting it back turns round.
+    /// Conversions between turtle and splinter move no data, nor do those between leveled, lsbm and treeline.
+    /// From one of these groups to the other, the keyspace moves range by range while a process has the store
+    /// open for writing, and resumes at the next opening. `testudo stat --keyspace` shows the progress.
+    /// Converting back reverses the move.
     Convert {
         #[command(flatten)]
         store: StoreArguments,
@@ -60,10 +60,10 @@ enum Command {
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, required_unless_present = "placement")]
         tree: Option<TreePreset>,
-        /// Where values are put: inline, large, hybrid, automatic or separate, as for create
+        /// Placement of values: inline, large, hybrid, automatic or separate, as for create
         #[arg(long)]
         placement: Option<Placement>,
-        /// Wait until all of it has moved
+        /// Wait until the whole keyspace has moved
         #[arg(long)]
         wait: bool,
     },
@@ -75,7 +75,7 @@ enum Command {
         #[arg(value_parser = parse_name)]
         name: String,
     },
-    /// Lists the keyspaces, as `testudo ls` does
+    /// Lists the keyspaces, like `testudo ls`
     List(ls::LsArguments),
 }
 
@@ -84,7 +84,7 @@ fn merge_operator_help() -> String {
     format!("Merge operator: {}", operators.names().collect::<Vec<_>>().join(", "))
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outcome {
     match &arguments.command {
         Command::Create { store, name, tree, placement, merge_operator, create: may_create } => {
@@ -126,14 +126,14 @@ fn create(db: &Db, store: &StoreArguments, name: &str, options: KeyspaceOptions)
     if db.keyspace_names().iter().any(|existing| existing == name) {
         return Err(Failure::about(
             store.dir.display(),
-            format!("has a keyspace '{}' already", escape(name.as_bytes())),
+            format!("already has a keyspace '{}'", escape(name.as_bytes())),
         ));
     }
     db.keyspace(name, || options).map_err(|error| store.failure(&error))?;
     Ok(Verdict::Fine)
 }
 
-/// Says what was done.
+/// Reports the change.
 fn report(context: &mut Context, document: &Value) -> Outcome {
     if context.json {
         context.console.json(document)?;

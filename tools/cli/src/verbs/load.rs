@@ -1,12 +1,12 @@
-//! `testudo load`: puts the records of a file, or of standard input, in batches.
+//! `testudo load`: inserts the records of a file or of standard input in batches.
 //!
 //! **Invariants**
-//! - Batches are atomic and applied in the order of the file; what is stored is always a prefix of the file.
-//! - A value that is longer than a quarter of the memory is put alone, in pieces; no line is held in memory
-//!   that is longer than a mebibyte.
-//! - When it ends with exit code 0, every record is on the device.
-//! - A bad line, a failed write or Ctrl-C stops it after a whole batch; the message says which lines are
-//!   stored.
+//! - Batches are atomic and applied in file order; the stored records are always a prefix of the file.
+//! - A value longer than a quarter of the memory is written alone, in pieces. No line longer than 1 MiB is
+//!   held in memory.
+//! - Exit code 0 means that every record is durable.
+//! - A bad line, a failed write or Ctrl-C stops the load after a whole batch; the message says which lines
+//!   are stored.
 
 mod long_record;
 mod record_format;
@@ -35,7 +35,7 @@ use crate::{
 };
 
 const BATCH_RECORDS: usize = 1000;
-/// Large values end a batch early, so that it takes little memory.
+/// Large values end a batch early, to bound its memory.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Arguments of `testudo load`.
@@ -43,14 +43,15 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(crate) struct LoadArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// File of records, - for standard input
+    /// File of records; - for standard input
     file: PathBuf,
     #[command(flatten)]
     record: RecordArguments,
-    /// How records are written; needed unless the file's name says it: .tsv, .jsonl, .ndjson
+    /// Record format; required unless implied by the file name: .tsv, .jsonl, .ndjson
     #[arg(long, value_enum)]
     format: Option<RecordFormat>,
-    /// What ends a line. Without it a line feed does, and a file that looks like another one is refused
+    /// Line ending. By default, a line feed ends a line and a file with signs of other line endings is
+    /// rejected
     #[arg(long, value_enum)]
     newline: Option<Newline>,
     /// Create the store, the directories above it and the keyspace if they do not exist
@@ -63,12 +64,12 @@ pub(crate) fn run(context: &mut Context, arguments: &LoadArguments) -> Outcome {
     let store = &arguments.store;
     let interruption = context.catch_interruption()?;
     let format = arguments.format.or_else(|| RecordFormat::of_file(&arguments.file));
-    // In JSON neither a carriage return nor a byte order mark can belong to a record.
+    // In JSON, neither a carriage return nor a byte order mark can be part of a record.
     let newline = if format == Some(RecordFormat::Jsonl) { Some(Newline::Crlf) } else { None };
     let newline = arguments.newline.or(newline);
     let mut lines = LineReader::open(context, &arguments.file, &interruption, newline)?;
     let format = format.ok_or_else(|| {
-        let reason = "its name does not tell how records are written: --format lines (each line a key, its \
+        let reason = "its name implies no record format; choose --format lines (each line a key, its \
                       number the value), tsv (key, tab, value) or jsonl";
         Failure::about(lines.name(), reason)
     })?;
@@ -92,7 +93,7 @@ pub(crate) fn run(context: &mut Context, arguments: &LoadArguments) -> Outcome {
     Ok(Verdict::Fine)
 }
 
-/// Loads all records; gives their number.
+/// Loads all records; returns their number.
 fn load(
     context: &Context,
     arguments: &LoadArguments,
@@ -115,7 +116,7 @@ fn load(
             Some(Line::Long(line)) => long_record::parse(context, format, line, formats)
                 .map(|(key, value)| Parsed::Long(key, value)),
         });
-        // What was interrupted may end in the middle of a line.
+        // Interrupted input may end in the middle of a line.
         if interruption.is_raised() {
             break;
         }
@@ -138,7 +139,7 @@ fn load(
     Ok(loader.stored_records)
 }
 
-/// What a line holds.
+/// Parsed line.
 enum Parsed {
     Whole(Vec<u8>, Vec<u8>),
     Long(Vec<u8>, Spool),
@@ -146,7 +147,7 @@ enum Parsed {
     End,
 }
 
-/// Collects records into batches.
+/// Batches records.
 struct Loader<'a> {
     db: &'a Db,
     keyspace: &'a Keyspace,
@@ -198,7 +199,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The record of a line that was not held in memory.
+    /// Adds the record of a line that was not held in memory.
     fn add_long(
         &mut self,
         arguments: &LoadArguments,
@@ -217,7 +218,7 @@ impl<'a> Loader<'a> {
         self.add(line, key, &value)
     }
 
-    /// A value for which batches have no room.
+    /// Adds a value that is too long for a batch.
     fn add_in_pieces(
         &mut self,
         line: u64,
@@ -251,13 +252,13 @@ impl<'a> Loader<'a> {
         Failure::new(format!("{} line {number}: {reason}; {}", self.source, self.what_is_stored()))
     }
 
-    /// Makes durable what was committed and says how far that reaches.
+    /// Makes the committed records durable and describes them.
     fn what_is_stored(&self) -> String {
         let (records, line) = (self.stored_records, self.stored_line);
         match self.db.persist(Durability::Sync) {
-            _ if line == 0 => "nothing of it is stored".to_owned(),
+            _ if line == 0 => "nothing is stored".to_owned(),
             Ok(()) => format!("the {records} records of lines 1 to {line} are stored"),
-            Err(_) => format!("of the {records} records of lines 1 to {line} the last ones may be missing"),
+            Err(_) => format!("the last of the {records} records of lines 1 to {line} may be missing"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `testudo ls`: the keyspaces with their trees and sizes.
+//! `testudo ls`: lists the keyspaces with their trees and sizes.
 //!
-//! Entries are what trees and write buffers hold: also older versions and removals that are not merged away
-//! yet. `testudo count` counts records.
+//! Entries are those of trees and write buffers, including older versions and tombstones that are not merged
+//! away yet. `testudo count` counts records.
 
 use clap::Args;
 use serde_json::json;

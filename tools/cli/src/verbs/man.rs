@@ -1,4 +1,4 @@
-//! `testudo man`: manual pages, of the program or of one of its verbs.
+//! `testudo man`: prints manual pages of the program and its verbs.
 
 use clap::{Args, Command};
 use clap_mangen::Man;
@@ -11,13 +11,13 @@ use crate::{
 /// Arguments of `testudo man`.
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
-    /// The verb, as in `testudo man keyspace create`; the whole program without it
+    /// The verb, as in `testudo man keyspace create`; the whole program if omitted
     verb: Vec<String>,
 }
 
-/// Prints the page.
+/// Prints the manual page.
 pub(crate) fn run(context: &mut Context, arguments: &ManArguments, mut command: Command) -> Outcome {
-    // Names the pages of verbs, and gives them the options that all have.
+    // Names the pages of verbs and adds the global options to them.
     command.build();
     for word in &arguments.verb {
         let found = command.find_subcommand(word).cloned();
@@ -26,7 +26,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ManArguments, mut command: 
     }
     let mut page = Vec::new();
     let rendered = Man::new(command).render(&mut page);
-    rendered.map_err(|error| Failure::new(format!("the manual page cannot be made: {error}")))?;
+    rendered.map_err(|error| Failure::new(format!("cannot render the manual page: {error}")))?;
     context.console.write(&page)?;
     Ok(Verdict::Fine)
 }

@@ -1,7 +1,7 @@
-//! `testudo manifest dump`: superblock and manifests as they stand in the files.
+//! `testudo manifest dump`: prints superblock and manifests as stored in the files.
 //!
 //! **Invariants**
-//! - Damage is told and stepped over; exit code 1 says that there was some.
+//! - Damage is reported and skipped; exit code 1 means that there was damage.
 
 use std::path::Path;
 
@@ -30,11 +30,11 @@ pub(crate) struct ManifestArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Both slots of the superblock and every edit of every manifest
+    /// Prints both slots of the superblock and every edit of every manifest
     Dump(RawArguments),
 }
 
-/// Does it.
+/// Runs the dump.
 pub(crate) fn run(context: &mut Context, arguments: &ManifestArguments) -> Outcome {
     let Action::Dump(arguments) = &arguments.action;
     let env = arguments.enter(context)?;
@@ -121,7 +121,7 @@ impl Dump<'_> {
                 &name,
                 0,
                 0,
-                "cannot be read: neither superblock nor log tell the store's id",
+                "cannot be read: neither superblock nor log state the store's id",
             );
         };
         let bytes = match read_file(env, dir, &name) {
@@ -145,7 +145,7 @@ impl Dump<'_> {
             }
         };
         if let Some(next) = next.filter(|next| *next != number) {
-            self.damage(name, offset, 0, &format!("edit {next} should be here"))?;
+            self.damage(name, offset, 0, &format!("expected edit {next}"))?;
         }
         *next = Some(number.saturating_add(1));
         let mut lines =
@@ -165,13 +165,13 @@ fn line_of(change: &Change) -> String {
             format!("keyspace {}: object {} is {} bytes", keyspace.0, object.0, bytes.len())
         }
         Change::DeleteObject(keyspace, object) => {
-            format!("keyspace {}: object {} is gone", keyspace.0, object.0)
+            format!("keyspace {}: object {} deleted", keyspace.0, object.0)
         }
         Change::References(span, count) => {
             format!("{} pages from page {}: references {count:+}", span.page_count, span.first_page)
         }
         Change::Flushed(keyspace, seqno) => {
-            format!("keyspace {}: in its tree up to seqno {}", keyspace.0, seqno.0)
+            format!("keyspace {}: flushed up to seqno {}", keyspace.0, seqno.0)
         }
         Change::CreateKeyspace(keyspace, name, options) => {
             format!(
@@ -183,10 +183,10 @@ fn line_of(change: &Change) -> String {
         }
         Change::DropKeyspace(keyspace) => format!("keyspace {}: dropped", keyspace.0),
         Change::LogStart(segment, seqno) => {
-            format!("the log starts at segment {segment}; in the trees up to seqno {}", seqno.0)
+            format!("the log starts at segment {segment}; flushed up to seqno {}", seqno.0)
         }
-        Change::NextRun(run) => format!("the next run is {run} or later"),
-        Change::NextKeyspace(keyspace) => format!("the next keyspace is {} or later", keyspace.0),
+        Change::NextRun(run) => format!("next run: {run} or later"),
+        Change::NextKeyspace(keyspace) => format!("next keyspace: {} or later", keyspace.0),
         Change::SetOptions(keyspace, options) => {
             format!("keyspace {}: options {}", keyspace.0, to_hex(options))
         }

@@ -1,7 +1,7 @@
-//! `testudo merge`: changes the value of one key by an operand of the keyspace's merge operator.
+//! `testudo merge`: merges an operand into the value of one key by the keyspace's merge operator.
 //!
 //! **Invariants**
-//! - When it ends with exit code 0, the operand is on the device.
+//! - Exit code 0 means that the operand is durable.
 
 use clap::Args;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::{
     store,
 };
 
-/// The operator of which operands are numbers unless something else is said.
+/// Merge operator whose operands are numbers by default.
 const ADD: &str = "add-u64";
 
 /// Arguments of `testudo merge`.
@@ -23,10 +23,9 @@ const ADD: &str = "add-u64";
 pub(crate) struct MergeArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// The key
+    /// Key to change
     key: String,
-    /// The operand, written as values are; with the operator add-u64 a number unless --value-format says
-    /// otherwise
+    /// Operand in the format of values; with the operator add-u64, a number by default
     operand: String,
     #[command(flatten)]
     record: RecordArguments,

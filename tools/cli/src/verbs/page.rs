@@ -1,8 +1,8 @@
-//! `testudo page dump`: pages as they stand in the data file.
+//! `testudo page dump`: prints pages as stored in the data file.
 //!
 //! **Invariants**
-//! - Damage is told and stepped over; exit code 1 says that there was some.
-//! - A header is believed about its length only where it says the right page.
+//! - Damage is reported and skipped; exit code 1 means that there was damage.
+//! - The length in a header is trusted only if the header names the right page.
 
 use std::sync::Arc;
 
@@ -35,29 +35,29 @@ pub(crate) struct PageArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Header and entries of the block that begins at a page
+    /// Prints header and entries of the block that begins at a page
     Dump {
         #[command(flatten)]
         raw: RawArguments,
-        /// Number of the page, or `@` and an offset in the data file, as messages name it: the page that
-        /// contains it
+        /// Page number, or `@` and an offset in the data file, as in messages: the page that contains the
+        /// offset
         #[arg(value_parser = parse_page)]
         page: PageName,
-        /// How many pages to look at
+        /// Number of pages to dump
         #[arg(long, default_value_t = 1)]
         count: u64,
     },
 }
 
-/// A page as it was named.
+/// Page as named on the command line.
 #[derive(Clone, Copy, Debug)]
 struct PageName {
     page: u64,
-    /// The offset that was typed, if one was.
+    /// Typed offset, if any.
     offset: Option<u64>,
 }
 
-/// The page of `17` or of `@69632`.
+/// Parses a page such as `17` or `@69632`.
 fn parse_page(text: &str) -> Result<PageName, String> {
     let number =
         |digits: &str| digits.parse::<u64>().map_err(|_| "not a page, nor an offset like @4096".to_owned());
@@ -71,7 +71,7 @@ fn parse_page(text: &str) -> Result<PageName, String> {
     }
 }
 
-/// Does it.
+/// Runs the dump.
 pub(crate) fn run(context: &mut Context, arguments: &PageArguments) -> Outcome {
     let Action::Dump { raw, page: PageName { page, offset }, count } = &arguments.action;
     let env = raw.enter(context)?;
@@ -103,14 +103,14 @@ struct Dump<'a> {
     console: &'a mut Console,
     json: bool,
     file: Arc<dyn File>,
-    /// Pages of the file.
+    /// Pages in the file.
     pages: u64,
     store: Option<StoreId>,
     is_valid: bool,
 }
 
 impl Dump<'_> {
-    /// Tells what begins at page `page`; gives how many pages that is.
+    /// Prints the block that begins at page `page`; returns its number of pages.
     fn block(&mut self, page: u64) -> Result<u64, Failure> {
         let mut bytes = match self.read(page, 1) {
             Ok(bytes) => bytes,
@@ -126,26 +126,25 @@ impl Dump<'_> {
         }
         let Some((header, kind)) = PageHeader::read(&bytes).and_then(|header| Some((header, header.kind?)))
         else {
-            self.damaged(page, None, "no header: damaged, or the inside of a longer block")?;
+            self.damaged(page, None, "no header: damaged, or inside a longer block")?;
             return Ok(1);
         };
         if header.page != page {
-            let why =
-                format!("its header says page {}: damaged, or the inside of a longer block", header.page);
+            let why = format!("its header states page {}: damaged, or inside a longer block", header.page);
             self.damaged(page, Some(&header), &why)?;
             return Ok(1);
         }
         let length = u64_of(PAGE_HEADER_BYTES) + u64::from(header.payload_bytes);
         let block_pages = length.div_ceil(PAGE_BYTES);
         if block_pages > self.pages - page {
-            self.damaged(page, Some(&header), "its length is beyond the end of the file")?;
+            self.damaged(page, Some(&header), "its length exceeds the file")?;
             return Ok(1);
         }
         if block_pages > 1 {
             match self.read(page, block_pages) {
                 Ok(all) => bytes = all,
                 Err(error) => {
-                    self.damaged(page, Some(&header), &format!("cannot be read whole: {error}"))?;
+                    self.damaged(page, Some(&header), &format!("cannot be read completely: {error}"))?;
                     return Ok(1);
                 }
             }
@@ -156,7 +155,7 @@ impl Dump<'_> {
             verify_pages(&bytes, &identity).err()
         });
         self.contents(&header, kind, &bytes, damage)?;
-        // The length of a block that is not valid cannot be believed.
+        // The length of an invalid block cannot be trusted.
         Ok(if damage.is_some() { 1 } else { block_pages })
     }
 
@@ -180,7 +179,7 @@ impl Dump<'_> {
         )];
         if self.store.is_none() {
             lines.push(
-                "  neither superblock nor log tell the store's id: the checksum is not checked".to_owned(),
+                "  neither superblock nor log state the store's id: the checksum is not verified".to_owned(),
             );
         }
         let why = damage.or(undecoded);
@@ -249,14 +248,14 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
         BlockContents::Entries(entries, continued_bytes) => {
             lines.extend(entries.iter().map(|entry| format!("  {}", operation_line(&entry.as_entry()))));
             if *continued_bytes > 0 {
-                lines.push(format!("  the next page has {continued_bytes} bytes more of the last value"));
+                lines.push(format!("  {continued_bytes} more bytes of the last value are on the next page"));
             }
         }
         BlockContents::Index(blocks) => lines.extend(places(blocks)),
         BlockContents::Filter(bytes) => lines.push(format!("  a partition of the filter, {bytes} bytes")),
         BlockContents::Footer(record, blocks, enclosed) => {
             let reference = &record.reference;
-            // Of a long key only the beginning is kept.
+            // Only the beginning of a long key is stored.
             let end = |key: &[u8], is_cut: bool| format!("{}{}", shown(key), if is_cut { "…" } else { "" });
             lines.push(format!(
                 "  run {} of keyspace {} in store {:032x}: {} entries, {} of them removals, newest seqno \
@@ -273,7 +272,7 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
             match enclosed {
                 None => lines.extend(places(blocks)),
                 Some(EnclosedContents { blocks, filter_bytes }) => {
-                    lines.push(format!("  index and filter are in it, the filter with {filter_bytes} bytes"));
+                    lines.push(format!("  contains index and filter, {filter_bytes} bytes of filter"));
                     lines.extend(places(blocks));
                 }
             }

@@ -1,7 +1,7 @@
 //! `testudo put`: sets the value of one key.
 //!
 //! **Invariants**
-//! - When it ends with exit code 0, the record is on the device.
+//! - Exit code 0 means that the record is durable.
 
 use std::{
     fs::File,
@@ -28,17 +28,17 @@ use crate::{
 pub(crate) struct PutArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// The key
+    /// Key to set
     key: String,
-    /// The value
+    /// Value of the key
     value: Option<String>,
     #[command(flatten)]
     record: RecordArguments,
-    /// Take the bytes of the value from standard input, as they are
+    /// Read the bytes of the value from standard input, unchanged
     #[arg(long)]
     stdin: bool,
-    /// Take the bytes of the value from this file, as they are. It may be longer than the store would keep
-    /// in memory, up to 4 GiB
+    /// Read the bytes of the value from this file, unchanged. It may be longer than fits in the store's
+    /// memory, up to 4 GiB
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Create the store, the directories above it and the keyspace if they do not exist
@@ -46,7 +46,7 @@ pub(crate) struct PutArguments {
     create: bool,
 }
 
-/// Puts the record.
+/// Writes the record.
 pub(crate) fn run(context: &mut Context, arguments: &PutArguments) -> Outcome {
     let store = &arguments.store;
     let formats = arguments.record.formats;
@@ -73,14 +73,14 @@ fn answer(context: &mut Context, arguments: &PutArguments, value_bytes: u64) -> 
     Ok(Verdict::Fine)
 }
 
-/// Puts a file as the value, read in pieces.
+/// Writes a file as the value, in pieces.
 fn run_with_file(context: &mut Context, arguments: &PutArguments, key: &[u8], path: &Path) -> Outcome {
     let store = &arguments.store;
     let about_file = |error: io::Error| Failure::about(path.display(), error);
     let file = open_input(path).map_err(about_file)?;
     let metadata = file.metadata().map_err(about_file)?;
     if !metadata.is_file() {
-        return Err(Failure::about(path.display(), "is no file of a known length; see --stdin"));
+        return Err(Failure::about(path.display(), "is not a file of known length; see --stdin"));
     }
     let length = metadata.len();
     let db = store::open_or_create(context, store, arguments.create)?;
@@ -117,7 +117,7 @@ fn put(db: &testudo::Db, arguments: &PutArguments, key: &[u8], value: &[u8]) -> 
     Ok(Verdict::Fine)
 }
 
-/// Standard input, but no more of it than shows that it is too long.
+/// Reads the value from standard input, up to one byte beyond the maximum.
 fn read_value(store: &StoreArguments) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
     let mut limited = io::stdin().take(store.max_value_bytes() + 1);

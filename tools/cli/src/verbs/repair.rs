@@ -1,7 +1,8 @@
-//! `testudo repair`: puts right in place what follows from valid parts, and says what needs salvage.
+//! `testudo repair`: repairs damage in place where valid parts suffice, and reports damage that needs
+//! salvage.
 //!
 //! **Invariants**
-//! - Exit code 0 only if the store is valid at the end.
+//! - Exit code 0 only if the store is valid afterwards.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,12 +25,12 @@ use crate::{
 pub(crate) struct RepairArguments {
     /// Directory of the store
     dir: PathBuf,
-    /// Only say what would be done; writes nothing
+    /// Only report the repairs; write nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Repairs and says what was found.
+/// Repairs the store and reports the findings.
 pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome {
     let options = RepairOptions {
         env: Arc::clone(&context.env) as Arc<dyn testudo_env::Env>,
@@ -56,7 +57,7 @@ pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome
     Ok(if report.is_valid() { Verdict::Fine } else { Verdict::Negative })
 }
 
-/// What to do then, if there is something to do.
+/// Suggested next step, if any.
 fn next_step(report: &RepairReport, dir: &Path) -> Option<String> {
     let dir = dir.display();
     let has = |remedy| report.findings.iter().any(|finding| finding.remedy == remedy);

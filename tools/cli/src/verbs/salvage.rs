@@ -1,9 +1,8 @@
-//! `testudo salvage`: a new store out of what is left of a damaged one, and a list of what is lost.
+//! `testudo salvage`: creates a new store from the intact parts of a damaged one, and lists the losses.
 //!
 //! **Invariants**
-//! - The damaged store is not written.
-//! - Exit code 0 only if every record is there and known to be; 1 if anything is lost, uncertain or cannot be
-//!   proven.
+//! - The damaged store is never written.
+//! - Exit code 0 only if every record is proven to be present; 1 if anything is lost, uncertain or unproven.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +21,7 @@ use crate::{
     raw_store::enter,
 };
 
-/// Lost ranges of a keyspace that are printed one by one.
+/// Maximum lost ranges of a keyspace that are printed individually.
 const PRINTED_RANGES: usize = 50;
 
 /// Arguments of `testudo salvage`.
@@ -30,21 +29,20 @@ const PRINTED_RANGES: usize = 50;
 pub(crate) struct SalvageArguments {
     /// Directory of the damaged store
     dir: PathBuf,
-    /// Directory of the new store; must not exist or be empty
+    /// Directory of the new store; must be empty or not exist
     target: PathBuf,
-    /// Give back keys of which only a version is left that may not be the last one in their keyspace, not in
-    /// NAME.older
+    /// Put key versions that may be outdated into the keyspace itself, not into NAME.older
     #[arg(long)]
     older_versions: bool,
     /// Merge operator of keyspaces whose options are lost with the manifest
     #[arg(long, value_name = "NAME")]
     merge_operator: Option<String>,
-    /// Memory for the new store while it is written; a value can be a quarter of it
+    /// Memory budget of the new store while it is written; a value may take up to a quarter of it
     #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     memory: Option<u64>,
 }
 
-/// Salvages and says what came of it.
+/// Salvages the store and reports the result.
 pub(crate) fn run(context: &mut Context, arguments: &SalvageArguments) -> Outcome {
     let defaults = SalvageOptions::new(&arguments.dir, &arguments.target);
     let options = SalvageOptions {
@@ -110,21 +108,21 @@ fn print(context: &mut Context, report: &SalvageReport, seconds: f64) -> Result<
     for keyspace in &report.keyspaces {
         print_keyspace(context, keyspace)?;
     }
-    let verdict = if report.is_complete() { "everything" } else { "what is left" };
+    let verdict = if report.is_complete() { "everything" } else { "the rest" };
     let (records, operations) = (show_count(report.records()), show_count(report.log.operations));
     context.console.line(format_args!(
         "salvaged {verdict}: {records} records, with {operations} operations of the log, in {seconds:.1} s"
     ))
 }
 
-/// Which keys: one, or a range of them.
+/// Describes the lost keys: one key, or a range.
 fn shown_range(lost: &LostRange) -> String {
     let low = escape(&lost.low);
     if lost.high.as_deref().is_some_and(|high| high.strip_suffix(&[0]) == Some(&lost.low)) {
         return format!("the key {low}");
     }
     let high = lost.high.as_deref().map_or("the end".to_owned(), escape);
-    format!("from {low} to before {high}, about {} records", show_count(lost.records_about))
+    format!("from {low} to {high} (exclusive), about {} records", show_count(lost.records_about))
 }
 
 fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(), Failure> {
@@ -143,7 +141,7 @@ fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(
     }
     let origin = match keyspace.name_from {
         NameSource::Manifest => "",
-        NameSource::Run => ", name as its runs state it",
+        NameSource::Run => ", name from its runs",
         NameSource::Invented => ", name lost",
     };
     let (records, bytes) = (show_count(keyspace.records), show_size(keyspace.bytes));
@@ -151,14 +149,14 @@ fn print_keyspace(context: &mut Context, keyspace: &KeyspaceSalvage) -> Result<(
     if keyspace.uncertain_records > 0 {
         let count = show_count(keyspace.uncertain_records);
         console.line(format_args!(
-            "  {count} of them uncertain: their runs lost the page that tells their age"
+            "  {count} of them uncertain: their runs lost the page that states their age"
         ))?;
     }
     if keyspace.older_records > 0 {
         let count = show_count(keyspace.older_records);
         let place = keyspace.older_keyspace.as_deref().unwrap_or("its keyspace");
         console.line(format_args!(
-            "  of {count} keys in lost ranges a version is left that may not be the last one: it is in \
+            "  {count} keys in lost ranges have only a version that may be outdated: it is in \
              {place}"
         ))?;
     }

@@ -1,7 +1,7 @@
-//! `testudo scan`: the records of a range, in either direction.
+//! `testudo scan`: prints the records of a range, in either direction.
 //!
-//! Text output is key, tab, value, escaped unless another form is chosen, which is what `load --format tsv`
-//! reads; JSON output is what `load --format jsonl` reads.
+//! Text output is key, tab, value, escaped unless another format is selected, as `load --format tsv` reads
+//! it. JSON output is as `load --format jsonl` reads it.
 
 use clap::Args;
 use serde_json::json;
@@ -21,19 +21,19 @@ use crate::{
 pub(crate) struct ScanArguments {
     #[command(flatten)]
     records: RangeOfStore,
-    /// At most so many records
+    /// Maximum number of records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// From the last key to the first
+    /// Scan from the last key to the first
     #[arg(long)]
     reverse: bool,
-    /// Leave out the values
+    /// Omit the values
     #[arg(long)]
     keys_only: bool,
-    /// Print only how many records there are
+    /// Print only the number of records
     #[arg(long, conflicts_with = "keys_only")]
     count: bool,
-    /// Write the bytes of the values and nothing else
+    /// Write only the bytes of the values
     #[arg(long, conflicts_with_all = ["value_format", "json", "keys_only", "count"])]
     raw: bool,
 }

@@ -1,11 +1,12 @@
-//! `testudo scrub`: reads everything that is live at a chosen pace, and can go on where it stopped.
+//! `testudo scrub`: reads and checks all live data at a chosen rate; can be resumed.
 //!
-//! Where it stands is kept in the file `scrub` of the store's directory, a line of text with a checksum that
-//! names the store.
+//! The position is kept in the file `scrub` of the store's directory: a line of text with the store's id and
+//! a checksum.
 //!
 //! **Invariants**
 //! - The store itself is only read.
-//! - A file that is damaged or of another store is not believed: the scrub begins anew and says so.
+//! - A position file that is damaged or belongs to another store is ignored: the scrub starts over and
+//!   reports it.
 
 use std::{io, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,9 +27,9 @@ use crate::{
     store,
 };
 
-/// The position is kept this often, for a scrub that is killed.
+/// Interval of saving the position, in case the scrub is killed.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
-/// No position is longer.
+/// Maximum bytes of the position file.
 const LONGEST_LINE: u64 = 256;
 
 /// Arguments of `testudo scrub`.
@@ -36,15 +37,15 @@ const LONGEST_LINE: u64 = 256;
 pub(crate) struct ScrubArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// Bytes to read in a second, at most
+    /// Maximum bytes to read per second
     #[arg(long, value_name = "SIZE", value_parser = testudo_bench::parse_positive)]
     rate: Option<u64>,
-    /// Go on where the last scrub stopped: the file `scrub` in the store's directory says where that was
+    /// Resume where the last scrub stopped, according to the file `scrub` in the store's directory
     #[arg(long)]
     resume: bool,
 }
 
-/// Scrubs and says what was found.
+/// Scrubs the store and reports the findings.
 pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome {
     let store = &arguments.store;
     let interruption = context.catch_interruption()?;
@@ -52,7 +53,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
     store::require(context, &store.dir)?;
     let db = match store::try_open_for_reading(context, store) {
         Ok(db) => db,
-        // Damage that already keeps the store from being opened is a finding like any other.
+        // Damage that prevents opening the store is a finding like any other.
         Err(error) if error.kind() == ErrorKind::Corruption => {
             return unopened(context, store, &error);
         }
@@ -67,7 +68,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
     let report = db.scrub(&options, &mut |now| {
         progress.set_total(now.done.total_bytes);
         progress.set(now.done.done_bytes);
-        // Findings are told at the end; a scrub that is killed before must come across them again.
+        // Findings are printed at the end; if the scrub is killed before, the next one must find them again.
         if stopwatch.elapsed() >= kept_at + KEEP_EVERY && now.findings == 0 {
             kept_at = stopwatch.elapsed();
             keeper.keep(now.position);
@@ -95,7 +96,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
     }
     match (report.findings.is_empty(), report.position) {
         (false, _) => Ok(Verdict::Negative),
-        (true, Some(_)) => Err(Failure::new("interrupted; go on with --resume")),
+        (true, Some(_)) => Err(Failure::new("interrupted; continue with --resume")),
         (true, None) => Ok(Verdict::Fine),
     }
 }
@@ -126,7 +127,7 @@ fn print(context: &mut Context, report: &ScrubReport, seconds: f64) -> Result<()
     context.console.line(format_args!("{verdict} ({runs} runs, {bytes} read in {seconds:.1} s)"))
 }
 
-/// Keeps the position between two scrubs.
+/// Stores the position between two scrubs.
 struct Keeper {
     env: Arc<dyn Env>,
     path: PathBuf,
@@ -149,14 +150,14 @@ impl Keeper {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                say(&format!("{}: {error}; beginning anew", self.path.display()));
+                say(&format!("{}: {error}; starting over", self.path.display()));
                 return None;
             }
         };
         let position = text.split(' ').nth(2).filter(|position| self.line(position) == text);
         let position = position.and_then(|position| position.parse().ok());
         if position.is_none() {
-            say(&format!("{} is damaged or of another store; beginning anew", self.path.display()));
+            say(&format!("{} is damaged or belongs to another store; starting over", self.path.display()));
         }
         position
     }
@@ -168,16 +169,16 @@ impl Keeper {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// A position that cannot be kept costs nothing but a scrub from the beginning.
+    /// Saves the position. On failure, the next scrub merely starts over.
     fn keep(&self, position: ScrubPosition) {
         if let Err(error) = self.write(&self.line(&position.to_string())) {
-            say(&format!("{}: {error}; the position is not kept", self.path.display()));
+            say(&format!("{}: {error}; the position is not saved", self.path.display()));
         }
     }
 
     fn write(&self, line: &str) -> io::Result<()> {
         let temporary = self.path.with_extension("tmp");
-        // One that a killed scrub left.
+        // Left over from a killed scrub.
         let _ = self.env.remove_file(&temporary);
         let file = self.env.open(&temporary, OpenOptions { mode: OpenMode::CreateNew, direct: false })?;
         file.write_at(0, line.as_bytes())?;
@@ -185,7 +186,7 @@ impl Keeper {
     }
 
     fn forget(&self) {
-        // One that stays behind is of an earlier scrub: `--resume` then covers less, and nothing worse.
+        // A leftover file is from an earlier scrub: a later `--resume` merely covers less.
         let _ = self.env.remove_file(&self.path);
     }
 }

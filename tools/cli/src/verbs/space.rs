@@ -1,4 +1,4 @@
-//! `testudo space`: where the bytes on the device are, by use and by keyspace.
+//! `testudo space`: breaks down the bytes on the device by use and by keyspace.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ pub(crate) struct SpaceArguments {
     store: StoreArguments,
 }
 
-/// Values outside the runs of a keyspace.
+/// Bytes of values outside the runs of a keyspace, by class.
 fn values_by_class(stats: &KeyspaceStats) -> [(&'static str, u64); 4] {
     let dead_large = stats.dead_value_bytes - stats.dead_transient_value_bytes;
     let large = stats.value_bytes - stats.transient_value_bytes;
@@ -48,7 +48,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
     let manifest = allocated(&|name| name.starts_with("manifest-") || name == "superblock");
     let uses = [
         ("live", "data in use", stats.live_bytes),
-        ("free", "data file, free to be used again", stats.free_bytes),
+        ("free", "data file, free for reuse", stats.free_bytes),
         ("held", "data file, kept for snapshots or the last durable state", stats.held_bytes),
         ("wal", "write-ahead log", wal),
         ("manifest", "manifest and superblock", manifest),

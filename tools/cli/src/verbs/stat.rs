@@ -1,7 +1,7 @@
-//! `testudo stat`: every counter and gauge that the store keeps.
+//! `testudo stat`: prints every counter and gauge of the store.
 //!
-//! Counters count since the store was opened: by the process that writes it, if there is one, and otherwise
-//! by this verb, a moment ago. Gauges (sizes, seqnos) tell the state of the store.
+//! Counters start when the store is opened: by the process that writes it, if there is one, otherwise by this
+//! verb a moment ago. Gauges (sizes, seqnos) describe the state of the store.
 
 use clap::Args;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use crate::{
     output::size::{show_count, show_size},
 };
 
-/// Groups of statistics, by the beginnings of their names; the first that fits takes the statistic.
+/// Groups of statistics, by prefixes of their names; the first match applies.
 const GROUPS: [(&str, &[&str]); 7] = [
     (
         "memory",
@@ -108,7 +108,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
 ];
-/// For a statistic that none of them takes.
+/// Group of all other statistics.
 const OTHER: &str = "other";
 
 /// Arguments of `testudo stat`.
@@ -116,7 +116,7 @@ const OTHER: &str = "other";
 pub(crate) struct StatArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// One keyspace in place of the whole store
+    /// Show this keyspace instead of the whole store
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     keyspace: Option<String>,
 }
@@ -136,7 +136,7 @@ pub(crate) fn run(context: &mut Context, arguments: &StatArguments) -> Outcome {
     print(context, &inspection, &stats_of(&inspection.stats)?, Some(keyspaces))
 }
 
-/// The statistics as a JSON object.
+/// Returns the statistics as a JSON object.
 pub(crate) fn stats_of(stats: &impl Serialize) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(stats) {
         Ok(Value::Object(stats)) => Ok(stats),
@@ -166,8 +166,8 @@ fn print(
     if !is_open {
         let left_out = stats.values().filter(|value| !value.is_null() && !is_shown(value)).count();
         context.console.line(format_args!(
-            "not open in any process, so that nothing is counted: {left_out} statistics are zero and left \
-             out (--json has them)"
+            "not open in any process, so nothing is counted: {left_out} zero statistics are \
+             omitted (--json shows them)"
         ))?;
     }
     for title in GROUPS.iter().map(|(title, _)| *title).chain([OTHER]) {
@@ -182,7 +182,7 @@ fn print(
     Ok(Verdict::Fine)
 }
 
-/// The group that shows the statistic of this name.
+/// Group of the statistic called `name`.
 fn group_of(name: &str) -> &'static str {
     let mut groups = GROUPS.iter();
     let group = groups.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));

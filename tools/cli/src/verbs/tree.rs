@@ -1,4 +1,4 @@
-//! `testudo tree`: the policy of a keyspace's tree, and its outline.
+//! `testudo tree`: prints the policy and the outline of a keyspace's tree.
 
 use std::collections::BTreeMap;
 
@@ -23,12 +23,12 @@ pub(crate) struct TreeArguments {
     store: StoreArguments,
     #[command(flatten)]
     keyspace: KeyspaceArgument,
-    /// Every node, tier and leaf, in the order of their keys, in place of sums by depth
+    /// Print every node, tier and leaf in key order instead of sums by depth
     #[arg(long)]
     full: bool,
 }
 
-/// Sums of the outline's lines with the same depth and kind.
+/// Sums over outline lines of the same depth and kind.
 #[derive(Default)]
 struct Sum {
     lines: u64,
@@ -37,7 +37,7 @@ struct Sum {
     entries: u64,
 }
 
-/// Prints by which settings the tree goes, then its outline.
+/// Prints the settings of the tree, then its outline.
 pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
     let store = &arguments.store;
     let inspection = inspect(context, store)?;

@@ -1,9 +1,9 @@
-//! `testudo verify`: checks what is on disk, without changing it.
+//! `testudo verify`: checks all data on disk, without changing it.
 //!
 //! **Invariants**
-//! - Exit code 1 only where stored bytes are damaged; where it could not look (no store, locked, no
-//!   permission) the exit code is 2.
-//! - A check that does not read everything never calls the store valid, and says what it did not read.
+//! - Exit code 1 only if stored bytes are damaged; if the check is impossible (no store, locked, no
+//!   permission), the exit code is 2.
+//! - A partial check never calls the store valid, and lists the unread parts.
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
     store: StoreArguments,
-    /// How much is looked at
+    /// Extent of the check
     #[arg(long, value_enum, default_value_t = Level::Full)]
     level: Level,
     /// The same as `--level full`, which is the default
@@ -34,17 +34,17 @@ pub(crate) struct VerifyArguments {
     full: bool,
 }
 
-/// How much is looked at.
+/// Extent of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Level {
-    /// What opening reads, the structure of the trees and the references to extents
+    /// The data that opening reads, the structure of the trees and the references to extents
     Fast,
-    /// Everything: also the bytes of superblock, manifest and log, every page, every record, filters and the
+    /// Everything: also all bytes of superblock, manifest and log, every page, every record, filters and the
     /// order of all keys
     Full,
 }
 
-/// Checks the store and says what was found.
+/// Checks the store and reports the findings.
 pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome {
     let store = &arguments.store;
     let level = match arguments.level {
@@ -54,7 +54,7 @@ pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome
     let stopwatch = context.stopwatch();
     let report = match verify(context, store, level)? {
         Ok(report) => report,
-        // Damage that already keeps the store from being opened is a finding like any other.
+        // Damage that prevents opening the store is a finding like any other.
         Err(error) if error.kind() == ErrorKind::Corruption => {
             VerifyReport { level, findings: vec![Finding::from(&error)], ..VerifyReport::default() }
         }
@@ -62,7 +62,7 @@ pub(crate) fn run(context: &mut Context, arguments: &VerifyArguments) -> Outcome
     };
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
-        // Not known, where not everything was read.
+        // Unknown unless everything was read.
         let valid = (!report.findings.is_empty() || report.is_valid()).then_some(report.is_valid());
         context.console.json(&json!({
             "sound": valid, "level": report.level, "not_read": level.not_read(), "seconds": seconds,

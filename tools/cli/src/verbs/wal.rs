@@ -1,7 +1,7 @@
-//! `testudo wal dump`: the log as it stands in the files.
+//! `testudo wal dump`: prints the log as stored in the files.
 //!
 //! **Invariants**
-//! - Damage is told and stepped over; exit code 1 says that there was some.
+//! - Damage is reported and skipped; exit code 1 means that there was damage.
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -26,11 +26,11 @@ pub(crate) struct WalArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Every record of every segment, with its operations
+    /// Prints every record of every segment, with its operations
     Dump(RawArguments),
 }
 
-/// Does it.
+/// Runs the dump.
 pub(crate) fn run(context: &mut Context, arguments: &WalArguments) -> Outcome {
     let Action::Dump(arguments) = &arguments.action;
     let env = arguments.enter(context)?;
@@ -60,10 +60,10 @@ pub(crate) fn run(context: &mut Context, arguments: &WalArguments) -> Outcome {
 struct Dump<'a> {
     console: &'a mut Console,
     json: bool,
-    /// The segment's file.
+    /// File name of the segment.
     name: String,
     is_valid: bool,
-    /// The first failed write; nothing is written after it.
+    /// First failed write; nothing is written after it.
     outcome: Result<(), Failure>,
 }
 
@@ -104,7 +104,7 @@ impl Dump<'_> {
                 )],
             ),
             HeaderContents::Empty => {
-                self.put(&json!({ "file": name, "empty": true }), &[format!("{name}: made ahead, empty")]);
+                self.put(&json!({ "file": name, "empty": true }), &[format!("{name}: preallocated, empty")]);
             }
             HeaderContents::Damaged(why) => self.damage(0, 0, &format!("the header is damaged: {why}")),
         }
@@ -119,7 +119,7 @@ impl Dump<'_> {
     fn piece(&mut self, piece: &SegmentPiece<'_>) {
         match piece {
             SegmentPiece::Damage { offset, bytes } => {
-                self.damage(*offset, *bytes, &format!("{bytes} bytes from which no record can be read"));
+                self.damage(*offset, *bytes, &format!("{bytes} bytes without a readable record"));
             }
             SegmentPiece::Record { offset, header, payload: None } => {
                 let why = format!("seqno {}: the payload's checksum does not match", header.first_seqno.0);

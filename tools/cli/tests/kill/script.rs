@@ -1,35 +1,36 @@
-//! The steps of the writing process, each from the seed and its number alone, and what they make of a model.
+//! Steps of the writing process, each derived from the seed and its number alone, and their effect on a
+//! model.
 //!
 //! **Invariants**
-//! - Every batch also writes its number under [`MARKER`], so that the store tells how far it got.
+//! - Every batch also writes its number under [`MARKER`], so that the store records the progress.
 
 use std::collections::BTreeMap;
 
 use testudo_env::SplitMix;
 
-/// The keyspaces that are written to.
+/// Keyspaces that are written.
 pub(crate) const KEYSPACES: [&str; 2] = ["left", "right"];
-/// The key, in the first keyspace, of the number of the last batch.
+/// Key, in the first keyspace, of the number of the last batch.
 pub(crate) const MARKER: &[u8] = b"~last batch";
 
 const WRITES_PER_BATCH_MAX: u64 = 12;
-/// Single values that are as long are written in pieces.
+/// Single values of at least this size are written in pieces.
 const BYTES_IN_PIECES_MIN: usize = 70_000;
 
-/// What both keyspaces hold.
+/// Contents of both keyspaces.
 pub(crate) type Model = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
-/// A put, or a delete.
+/// A put or a delete.
 pub(crate) struct Write {
     pub(crate) keyspace: usize,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Option<Vec<u8>>,
 }
 
-/// One commit, or something that writes nothing.
+/// One commit, or an operation that writes nothing.
 pub(crate) enum Step {
     Single(Write),
-    /// A put of a value that is long enough for it.
+    /// Put of a value that is long enough for pieces.
     InPieces(Write),
     Batch {
         writes: Vec<Write>,
@@ -37,32 +38,32 @@ pub(crate) enum Step {
     },
     Persist,
     Flush,
-    /// One of the keyspaces goes to one of two trees, of different families.
+    /// Converts a keyspace to one of two trees of different families.
     SetTree {
         keyspace: usize,
         choice: usize,
     },
 }
 
-/// What is written, and how.
+/// Parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
-    /// Of this many keys …
+    /// Number of keys.
     pub(crate) keys: u64,
-    /// … a fiftieth gets so many of a hundred writes beyond its share.
+    /// Percentage of additional writes to a fiftieth of the keys.
     pub(crate) hot_percent: u8,
-    /// Before this step all keys are written to alike, and flushes are few.
+    /// Before this step, all keys are equally likely, and flushes are rare.
     pub(crate) loaded: u64,
-    /// So many of a thousand steps flush …
+    /// Steps in a thousand that flush.
     pub(crate) flushes: u64,
-    /// … and so many change the tree of a keyspace.
+    /// Steps in a thousand that change the tree of a keyspace.
     pub(crate) moves: u64,
     /// Values in a thousand that are longer than a page. A tenth of them are longer than 64 KiB.
     pub(crate) long_values: u64,
 }
 
-/// Step `number` of the script.
+/// Returns step `number` of the script.
 pub(crate) fn step(script: &Script, number: u64) -> Step {
     let mut random = SplitMix::new(script.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17));
     let is_load = number < script.loaded;
@@ -111,7 +112,7 @@ fn write(script: &Script, random: &mut SplitMix) -> Write {
     Write { keyspace, key, value: Some(value) }
 }
 
-/// Does a step to the model.
+/// Applies a step to the model.
 pub(crate) fn apply(model: &mut Model, step: Step) {
     let writes = match step {
         Step::Single(write) | Step::InPieces(write) => vec![write],

@@ -1,4 +1,4 @@
-//! Wrong directories, wrong arguments, wrong sizes: a clear message, exit code 2, nothing written.
+//! Wrong directories, arguments and sizes: a clear message, exit code 2, nothing written.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -7,7 +7,7 @@ use testudo_env::SplitMix;
 
 use crate::program::{Answer, Place, files_of, program};
 
-/// Verbs that need a store, with arguments that would do if there were one.
+/// Verbs that need a store, with otherwise valid arguments.
 const VERBS: [&[&str]; 15] = [
     &["info", "STORE"],
     &["stat", "STORE"],
@@ -26,10 +26,10 @@ const VERBS: [&[&str]; 15] = [
     &["keyspace", "convert", "STORE", "default", "--tree", "splinter"],
 ];
 
-/// Those that look at a store while another process writes it.
+/// Verbs that inspect a store while another process writes it.
 const BESIDE_A_WRITER: [&str; 5] = ["info", "stat", "tree", "space", "ls"];
 
-/// The verb says that there is no store.
+/// Asserts that the verb reports a missing store.
 #[track_caller]
 fn none_there(place: &Place, verb: &[&str]) {
     match verb[0] {
@@ -39,17 +39,17 @@ fn none_there(place: &Place, verb: &[&str]) {
 }
 
 #[test]
-fn a_directory_that_does_not_exist_is_named_and_not_made() {
+fn missing_directory_is_named_and_not_created() {
     let place = Place::new();
     place.write("words", b"a\n");
     for verb in VERBS {
         none_there(&place, verb);
-        assert!(!place.store().exists(), "{verb:?} made the directory");
+        assert!(!place.store().exists(), "{verb:?} created the directory");
     }
 }
 
 #[test]
-fn a_file_in_place_of_the_directory_is_refused_and_kept() {
+fn file_instead_of_directory_is_rejected_and_kept() {
     let place = Place::new();
     place.write("words", b"a\n");
     place.write("STORE", b"precious");
@@ -64,7 +64,7 @@ fn a_file_in_place_of_the_directory_is_refused_and_kept() {
 }
 
 #[test]
-fn a_directory_with_foreign_files_is_refused_and_kept() {
+fn directory_with_foreign_files_is_rejected_and_kept() {
     let place = Place::new();
     place.write("words", b"a\n");
     fs::create_dir(place.store()).unwrap();
@@ -86,7 +86,7 @@ fn a_directory_with_foreign_files_is_refused_and_kept() {
 }
 
 #[test]
-fn a_store_that_is_open_elsewhere_is_refused() {
+fn store_open_in_another_process_is_rejected() {
     let place = Place::with_records();
     place.write("words", b"a\n");
     let db = Db::open(place.store()).unwrap();
@@ -105,7 +105,7 @@ fn a_store_that_is_open_elsewhere_is_refused() {
 }
 
 #[test]
-fn two_readers_at_once_are_welcome() {
+fn concurrent_readers_are_allowed() {
     let place = Place::with_records();
     let db = Db::builder(place.store()).read_only().open().unwrap();
     assert_eq!(place.run(&["get", "STORE", "k00"]).fine(), "v00\n");
@@ -114,7 +114,7 @@ fn two_readers_at_once_are_welcome() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named() {
+fn unwritable_directory_is_named() {
     let place = Place::new();
     let answer = place.run(&["put", "/proc/testudo-store", "k", "v", "--create"]);
     answer.refused(&["/proc/testudo-store"]);
@@ -123,7 +123,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn keys_and_values_beyond_the_limits_are_refused() {
+fn oversized_keys_and_values_are_rejected() {
     let place = Place::with_records();
     let before = place.run(&["dump", "STORE"]).fine();
     let key = "k".repeat(65_537);
@@ -138,7 +138,7 @@ fn keys_and_values_beyond_the_limits_are_refused() {
 }
 
 #[test]
-fn nonsense_on_the_command_line_is_named() {
+fn invalid_arguments_are_named() {
     let place = Place::with_records();
     let before = place.store_files();
     place.run(&[]).not_understood(&["Usage"]);
@@ -173,13 +173,13 @@ fn nonsense_on_the_command_line_is_named() {
     place.run(&["dump", "STORE", "--output", "no/such/dir"]).refused(&["no/such/dir"]);
     assert_eq!(place.run(&["keyspace", "create", "STORE", ""]).code, Some(2));
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
-    // Opening for writing renews the superblock; which store it is stays.
+    // Opening for writing rewrites the superblock; the store id stays the same.
     let store_id = |files: &BTreeMap<String, Vec<u8>>| files["superblock"][32..48].to_vec();
     assert_eq!(store_id(&place.store_files()), store_id(&before));
 }
 
 #[test]
-fn a_full_output_is_an_error() {
+fn full_output_device_is_an_error() {
     let place = Place::with_records();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output =
@@ -187,9 +187,9 @@ fn a_full_output_is_an_error() {
     Answer::of(output).refused(&["standard output"]);
 }
 
-/// Needs the right to mount, in a namespace of its own; does nothing where that is missing.
+/// Needs permission to mount in a mount namespace; does nothing without it.
 #[test]
-fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
+fn full_disk_rejects_writes_and_keeps_records() {
     let place = Place::new();
     fs::create_dir(place.path("disk")).unwrap();
     let mut random = SplitMix::new(1);
@@ -218,7 +218,7 @@ fn a_full_disk_refuses_writes_and_keeps_what_is_there() {
 }
 
 #[test]
-fn a_demo_directory_that_holds_something_is_refused() {
+fn nonempty_demo_directory_is_rejected() {
     let place = Place::with_records();
     let before = place.store_files();
     place.run(&["demo", "--dir", "STORE"]).refused(&["STORE", "empty"]);
@@ -226,7 +226,7 @@ fn a_demo_directory_that_holds_something_is_refused() {
 }
 
 #[test]
-fn what_is_named_and_cannot_be_used_is_told() {
+fn unusable_arguments_are_named() {
     let place = Place::new();
     std::fs::create_dir(place.path("folder")).unwrap();
     place.run(&["put", "STORE", "k", "--file", "folder", "--create"]).refused(&["folder", "--stdin"]);

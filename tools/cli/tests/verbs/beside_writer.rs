@@ -1,5 +1,4 @@
-//! Looking at a store that another process writes: a real one, which does what it is told on its standard
-//! input.
+//! Inspects a store while a real process writes it; the process takes orders on its standard input.
 
 use std::{
     env,
@@ -14,10 +13,10 @@ use testudo_env::{Env, RealEnv};
 
 use crate::program::Place;
 
-/// Only so that a test that cannot succeed ends.
+/// Timeout of tests that cannot succeed.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The writing process; as a test of its own it does nothing.
+/// Entry point of the writing process; does nothing as a test by itself.
 #[test]
 fn writing_process() {
     let Ok(dir) = env::var("TESTUDO_BESIDE_DIR") else { return };
@@ -36,7 +35,7 @@ fn writing_process() {
                 }
             }
         }
-        // Past the test harness, which would hold it back.
+        // Bypasses the test harness, which would buffer the output.
         std::io::stdout().write_all(b"\ndone\n").unwrap();
     }
     db.close().unwrap();
@@ -84,7 +83,7 @@ impl Drop for Writer {
     }
 }
 
-/// Runs `verb` until its answer is as it must be: statistics are published once a second.
+/// Runs `verb` until its output satisfies `is_right`: statistics are published once a second.
 #[track_caller]
 fn until(place: &Place, verb: &[&str], is_right: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let machine = RealEnv::new();
@@ -100,7 +99,7 @@ fn until(place: &Place, verb: &[&str], is_right: impl Fn(&[Value]) -> bool) -> V
 }
 
 #[test]
-fn every_inspecting_verb_works_beside_a_running_writer() {
+fn inspecting_verbs_work_while_a_writer_runs() {
     let place = Place::new();
     let mut writer = Writer::start(&place);
     writer.order("1000");
@@ -111,8 +110,7 @@ fn every_inspecting_verb_works_beside_a_running_writer() {
     assert_eq!((&ls[0]["entries"], &ls[0]["tree_entries"]), (&1050.into(), &1000.into()));
     assert_eq!(ls[0]["in_use"]["process"], process);
     assert!(ls[0]["in_use"]["age_ms"].is_u64());
-    // Live counters, not zeros.
-    // A write may be in its buffer just before it is counted.
+    // Live counters, not zeros. A write may be in its buffer just before it is counted.
     let stat = until(&place, &["stat", "STORE"], |lines| lines[0]["store"]["user_writes"] == 1050).remove(0);
     assert_eq!(stat["in_use"]["process"], process);
     assert!(
@@ -125,7 +123,7 @@ fn every_inspecting_verb_works_beside_a_running_writer() {
     until(&place, &["stat", "STORE"], |lines| lines[0]["store"]["user_writes"] == 1057);
     writer.order("create");
     let info = place.run(&["info", "STORE", "--json"]).json();
-    assert_eq!(info["keyspaces"].as_array().unwrap().len(), 2, "the catalogue is that of the manifest");
+    assert_eq!(info["keyspaces"].as_array().unwrap().len(), 2, "the catalogue comes from the manifest");
     assert_eq!((&info["in_use"]["process"], info["store_id"].as_str().unwrap().len()), (&process.into(), 32));
     let tree = place.run(&["tree", "STORE", "--keyspace", "records", "--json"]).json_lines();
     assert_eq!(tree[0]["in_use"]["process"], process);
@@ -135,11 +133,14 @@ fn every_inspecting_verb_works_beside_a_running_writer() {
     for verb in ["info", "stat", "ls", "space", "tree"] {
         let keyspace: &[&str] = if verb == "tree" { &["--keyspace", "records"] } else { &[] };
         let text = place.run(&[&[verb, "STORE"], keyspace].concat()).fine();
-        assert!(text.starts_with(&format!("in use by process {process}, statistics of ")), "{verb}: {text}");
+        assert!(
+            text.starts_with(&format!("in use by process {process}, statistics from ")),
+            "{verb}: {text}"
+        );
     }
     place.run(&["stat", "STORE", "--keyspace", "none"]).missing(&["'none'"]);
     place.run(&["tree", "STORE", "--keyspace", "none"]).missing(&["'none'"]);
-    // Who wants more is told who is in the way.
+    // Other verbs name the writing process.
     for verb in [&["get", "STORE", "k"][..], &["put", "STORE", "k", "v"], &["verify", "STORE"]] {
         place.run(verb).refused(&["STORE", &format!("process {process}")]);
     }
@@ -151,13 +152,13 @@ fn every_inspecting_verb_works_beside_a_running_writer() {
 }
 
 #[test]
-fn what_a_killed_writer_published_is_not_believed() {
+fn statistics_of_a_killed_writer_are_ignored() {
     let place = Place::new();
     let mut writer = Writer::start(&place);
     writer.order("100");
     until(&place, &["ls", "STORE"], |lines| lines[0]["buffer_entries"] == 100);
     drop(writer);
-    assert!(place.store_files().contains_key("status"), "nobody was there to remove it");
+    assert!(place.store_files().contains_key("status"), "the killed writer did not remove it");
     let ls = place.run(&["ls", "STORE", "--json"]).json();
     assert!(ls.get("in_use").is_none(), "{ls}");
     place.run(&["verify", "STORE"]).fine();
@@ -169,7 +170,7 @@ fn what_a_killed_writer_published_is_not_believed() {
 }
 
 #[test]
-fn the_sizes_of_keyspaces_count_what_only_the_log_holds() {
+fn keyspace_sizes_include_entries_only_in_the_log() {
     let place = Place::with_records();
     let counts =
         |line: &Value| ["entries", "tree_entries", "buffer_entries"].map(|name| line[name].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! Verbs that change a store, and the way of records out of it and back.
+//! Verbs that change a store, and round trips of records.
 
 use std::{fs, os::unix::fs::symlink, sync::Arc};
 
@@ -8,7 +8,7 @@ use testudo::{Db, Error, KeyspaceOptions, MergeFunction};
 use crate::program::Place;
 
 #[test]
-fn put_and_del_are_seen_by_the_next_program() {
+fn put_and_del_persist_across_processes() {
     let place = Place::new();
     place.run(&["put", "STORE", "key", "value", "--create"]).fine();
     assert_eq!(place.run(&["get", "STORE", "key"]).fine(), "value\n");
@@ -37,7 +37,9 @@ fn keyspaces_are_created_listed_and_dropped() {
     assert_eq!(place.run(&["scan", "STORE", "--keyspace", "other"]).fine(), "key\tin other\n");
     let names = place.run(&["keyspace", "list", "STORE", "--json"]).json_lines();
     assert_eq!(names.len(), 2);
-    place.run(&["keyspace", "create", "STORE", "other"]).refused(&["STORE", "'other' already"]);
+    place
+        .run(&["keyspace", "create", "STORE", "other"])
+        .refused(&["STORE", "already has a keyspace 'other'"]);
     place.run(&["keyspace", "convert", "STORE", "other", "--tree", "splinter"]).fine();
     let answer = place.run(&["info", "STORE", "--json"]).json();
     assert!(
@@ -54,7 +56,7 @@ fn keyspaces_are_created_listed_and_dropped() {
 }
 
 #[test]
-fn a_leveled_keyspace_is_created_written_and_kept() {
+fn leveled_keyspace_is_created_and_persisted() {
     let place = Place::with_records();
     place.run(&["keyspace", "create", "STORE", "levels", "--tree", "leveled"]).fine();
     place.run(&["put", "STORE", "key", "value", "--keyspace", "levels"]).fine();
@@ -66,7 +68,7 @@ fn a_leveled_keyspace_is_created_written_and_kept() {
 }
 
 #[test]
-fn a_keyspace_goes_to_a_tree_of_another_family_and_back() {
+fn keyspace_converts_to_another_tree_family_and_back() {
     let place = Place::with_records();
     let convert = |tree: &str, flags: &[&str]| {
         let arguments = ["keyspace", "convert", "STORE", "default", "--tree", tree];
@@ -79,7 +81,7 @@ fn a_keyspace_goes_to_a_tree_of_another_family_and_back() {
         assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "100\n");
         place.run(&["verify", "STORE", "--full"]).fine();
     }
-    // Without waiting it may be there or not when the store is closed.
+    // Without `--wait`, the move may or may not be complete when the store is closed.
     convert("leveled", &[]).fine();
     let told = &convert("leveled", &["--wait", "--json"]).json_lines()[0];
     assert_eq!((&told["tree"], &told["moving_from"]), (&json!("leveled"), &Value::Null));
@@ -91,7 +93,7 @@ fn a_keyspace_goes_to_a_tree_of_another_family_and_back() {
 }
 
 #[test]
-fn operands_are_merged_by_the_operator_of_their_keyspace() {
+fn operands_use_the_merge_operator_of_their_keyspace() {
     let place = Place::with_records();
     place.run(&["keyspace", "create", "STORE", "counts", "--merge-operator", "add-u64"]).fine();
     place.run(&["keyspace", "create", "STORE", "lists", "--merge-operator", "append"]).fine();
@@ -125,7 +127,7 @@ fn compact_keeps_every_record() {
 }
 
 #[test]
-fn lines_become_keys_with_their_numbers() {
+fn lines_become_keys_with_line_numbers_as_values() {
     let place = Place::new();
     place.write("words", b"pear\napple\n\nlast");
     assert!(
@@ -139,7 +141,7 @@ fn lines_become_keys_with_their_numbers() {
     assert_eq!((&answer["records"], &answer["bytes_read"]), (&json!(4), &json!(16)));
 }
 
-/// Records with every byte, empty ones, and one that is longer than pages and leaves are likely to be.
+/// Records with every byte, empty records, and one that is longer than typical pages and leaves.
 fn awkward_records() -> String {
     let mut lines =
         String::from("{\"key\":\"\",\"value\":\"\"}\n{\"key\":\"\\u0000\\t\\n\\\\\",\"value\":\"grün\"}\n");
@@ -157,7 +159,7 @@ fn awkward_records() -> String {
 }
 
 #[test]
-fn dump_and_load_give_back_every_byte() {
+fn dump_and_load_round_trip_every_byte() {
     let place = Place::new();
     place.feed(awkward_records().as_bytes(), &["load", "STORE", "-", "--format", "jsonl", "--create"]).fine();
     for format in ["jsonl", "tsv"] {
@@ -180,7 +182,7 @@ fn dump_and_load_give_back_every_byte() {
 }
 
 #[test]
-fn a_bad_line_is_named_and_the_batches_before_it_stay() {
+fn bad_line_is_named_and_earlier_batches_stay() {
     let place = Place::new();
     let mut lines: String = (0..2500).map(|number| format!("{number}\tv\n")).collect();
     lines.push_str("no tab here\nnever\treached\n");
@@ -189,7 +191,7 @@ fn a_bad_line_is_named_and_the_batches_before_it_stay() {
     answer.refused(&["in.tsv line 2501", "no tab", "2000 records of lines 1 to 2000 are stored"]);
     assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "2000\n");
     let answer = place.feed(b"{\"key\":\"a\"}\n", &["load", "STORE", "-", "--format", "jsonl"]);
-    answer.refused(&["standard input line 1", "value", "nothing of it is stored"]);
+    answer.refused(&["standard input line 1", "value", "nothing is stored"]);
     let key = vec![b'k'; 65_537];
     place
         .feed(&key, &["load", "STORE", "-", "--format", "lines"])
@@ -198,7 +200,7 @@ fn a_bad_line_is_named_and_the_batches_before_it_stay() {
 }
 
 #[test]
-fn a_dump_overwrites_nothing() {
+fn dump_never_overwrites_a_file() {
     let place = Place::with_records();
     place.write("precious", b"mine");
     symlink("nowhere", place.path("link")).unwrap();
@@ -209,7 +211,7 @@ fn a_dump_overwrites_nothing() {
 }
 
 #[test]
-fn records_that_their_operator_refuses_are_dumped_raw_and_removed() {
+fn records_rejected_by_their_operator_are_dumped_raw_and_removed() {
     let place = Place::new();
     let refuse = |_: &[u8], _: Option<&[u8]>, _: &[&[u8]]| Err(Error::invalid("refused"));
     let operator = Arc::new(MergeFunction::new("refusing", refuse));

@@ -1,11 +1,11 @@
-//! Copies of a store: checkpoints.
+//! Copies of a store: checkpoints and backups.
 
 use std::fs;
 
 use crate::program::Place;
 
 #[test]
-fn a_checkpoint_is_a_store_with_the_same_records() {
+fn checkpoint_is_a_store_with_the_same_records() {
     let place = Place::with_records();
     let before = place.store_files();
     let answer = place.run(&["checkpoint", "STORE", "COPY", "--json"]).json();
@@ -23,7 +23,7 @@ fn a_checkpoint_is_a_store_with_the_same_records() {
 }
 
 #[test]
-fn a_checkpoint_refuses_a_directory_in_use_and_an_unfinished_one_is_no_store() {
+fn checkpoint_rejects_nonempty_target_and_unfinished_one_is_no_store() {
     let place = Place::with_records();
     fs::create_dir(place.path("COPY")).unwrap();
     place.write("COPY/mine", b"keep");
@@ -34,7 +34,7 @@ fn a_checkpoint_refuses_a_directory_in_use_and_an_unfinished_one_is_no_store() {
     for verb in [&["get", "HALF", "k00"][..], &["put", "HALF", "k00", "v", "--create"]] {
         place.run(verb).refused(&["HALF", "not finished"]);
     }
-    // Made again, it is whole.
+    // A second checkpoint completes it.
     place.run(&["checkpoint", "STORE", "HALF"]).fine();
     assert_eq!(place.run(&["get", "HALF", "k07"]).fine(), "v07\n");
 }
@@ -44,7 +44,7 @@ fn dump(place: &Place, dir: &str) -> String {
 }
 
 #[test]
-fn backups_are_made_listed_verified_restored_and_removed() {
+fn backups_are_created_listed_verified_restored_and_deleted() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     let first = place.run(&["backup", "create", "STORE", "REPO", "--json"]).json();
@@ -73,7 +73,7 @@ fn backups_are_made_listed_verified_restored_and_removed() {
 }
 
 #[test]
-fn a_damaged_backup_is_found_and_not_restored() {
+fn damaged_backup_is_detected_and_not_restored() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     place.run(&["backup", "create", "STORE", "REPO"]).fine();
@@ -97,7 +97,7 @@ fn a_damaged_backup_is_found_and_not_restored() {
 }
 
 #[test]
-fn what_cannot_be_backed_up_is_refused() {
+fn invalid_backups_are_rejected() {
     let place = Place::with_records();
     place.run(&["backup", "create", "NOWHERE", "REPO"]).missing(&["NOWHERE"]);
     assert!(!place.path("REPO").exists());

@@ -1,8 +1,8 @@
-//! Numbers of records and of entries: which of them is meant is said, and what is told twice agrees.
+//! Numbers of records and of entries: the output says which is which, and repeated numbers agree.
 
 use crate::program::Place;
 
-/// A store with records in its write buffers only, or, once compacted, in trees only.
+/// Store with records in its write buffers only; after compaction, in trees only.
 fn place() -> Place {
     let place = Place::with_records();
     let again: String = (0..50).map(|number| format!("k{number:02}\tnew\n")).collect();
@@ -11,7 +11,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn stored_entries_records_and_write_buffers_are_told_apart() {
+fn tree_entries_records_and_buffered_entries_are_distinguished() {
     let place = place();
     let ls = place.run(&["ls", "STORE", "--json"]).json();
     let verify = place.run(&["verify", "STORE", "--json"]).json();
@@ -33,7 +33,7 @@ fn stored_entries_records_and_write_buffers_are_told_apart() {
     place.run(&["compact", "STORE"]).fine();
     let verify = place.run(&["verify", "STORE", "--json"]).json();
     assert_eq!((&verify["entries"], &verify["buffered_entries"]), (&100.into(), &0.into()));
-    // The store's own keyspace of values in pieces is none of the user's.
+    // The internal keyspace of values in pieces is not counted.
     place.write("film", &vec![7; 300_000]);
     place.run(&["put", "STORE", "film", "--file", "film"]).fine();
     place.run(&["compact", "STORE"]).fine();
@@ -42,7 +42,7 @@ fn stored_entries_records_and_write_buffers_are_told_apart() {
 }
 
 #[test]
-fn statistics_of_a_closed_store_leave_zeros_out() {
+fn statistics_of_a_closed_store_omit_zeros() {
     let place = place();
     let text = place.run(&["stat", "STORE"]).fine();
     assert!(text.starts_with("not open in any process"), "{text}");

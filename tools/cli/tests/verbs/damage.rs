@@ -1,4 +1,4 @@
-//! Damaged stores and stores of another format: refused or reported, never changed.
+//! Damaged stores and stores of another format: rejected or reported, never changed.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::program::Place;
 const SLOT_BYTES: usize = 4096;
 const CHECKED_BYTES: usize = 80;
 
-/// Changes both slots of the superblock.
+/// Modifies both slots of the superblock.
 fn change_superblock(place: &Place, change: impl Fn(&mut [u8])) {
     let path = place.store().join("superblock");
     let mut bytes = fs::read(&path).unwrap();
@@ -22,7 +22,7 @@ fn change_superblock(place: &Place, change: impl Fn(&mut [u8])) {
 }
 
 #[test]
-fn an_older_or_newer_format_is_refused_and_not_touched() {
+fn older_or_newer_format_is_rejected_and_unchanged() {
     for version in [1u32, 3] {
         let place = Place::with_records();
         change_superblock(&place, |slot| {
@@ -41,7 +41,7 @@ fn an_older_or_newer_format_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_damaged_superblock_is_found_by_verify_and_stops_the_rest() {
+fn damaged_superblock_is_found_by_verify_and_fails_other_verbs() {
     let place = Place::with_records();
     change_superblock(&place, |slot| slot[40] ^= 1);
     let before = place.store_files();
@@ -70,7 +70,7 @@ fn a_missing_file_is_found() {
 }
 
 #[test]
-fn a_flipped_byte_in_a_page_is_found_by_a_full_verification() {
+fn full_verification_detects_a_flipped_byte_in_a_page() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     let path = place.store().join("data");

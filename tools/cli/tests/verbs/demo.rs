@@ -1,9 +1,9 @@
-//! The demo on few records: every answer right, nothing left behind.
+//! The demo on few records: every answer is correct, nothing is left behind.
 
 use crate::program::Place;
 
 #[test]
-fn the_demo_is_right_and_leaves_nothing() {
+fn demo_answers_are_correct_and_nothing_is_left() {
     let place = Place::new();
     let document = place.run(&["demo", "--records", "20000", "--memory", "32MiB", "--json"]).json();
     assert_eq!(document["wrong_answers"], 0);
@@ -17,7 +17,7 @@ fn the_demo_is_right_and_leaves_nothing() {
 fn a_named_directory_is_kept() {
     let place = Place::new();
     let answer = place.run(&["demo", "--records", "1000", "--memory", "32MiB", "--dir", "STORE"]).fine();
-    assert!(answer.contains("Every answer was right."), "{answer}");
+    assert!(answer.contains("Every answer was correct."), "{answer}");
     assert_eq!(place.run(&["scan", "STORE", "--keyspace", "synthetic", "--count"]).fine(), "1000\n");
     place.run(&["verify", "STORE", "--full"]).fine();
 }

@@ -1,4 +1,4 @@
-//! Dumps of the files as they are, valid or not.
+//! Dumps of the raw files, valid or not.
 
 use std::{fs, path::PathBuf};
 
@@ -8,7 +8,7 @@ use crate::program::{Answer, Place};
 
 const PAGE: usize = 4096;
 
-/// A store with flushed records, and some that only the log has.
+/// Store with flushed records, and some that are only in the log.
 fn place() -> Place {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
@@ -22,7 +22,7 @@ fn file(place: &Place, prefix: &str) -> PathBuf {
     place.store().join(name)
 }
 
-/// The page of the data file where the records are.
+/// Page of the data file that contains the records.
 fn page_of_records(place: &Place) -> usize {
     let bytes = fs::read(file(place, "data")).unwrap();
     bytes.chunks(PAGE).position(|page| page.windows(3).any(|bytes| bytes == b"v42")).unwrap()
@@ -36,7 +36,7 @@ fn lines(answer: &Answer, code: i32) -> Vec<Value> {
 }
 
 #[test]
-fn the_log_is_dumped_with_its_operations() {
+fn log_dump_lists_operations() {
     let place = place();
     let before = place.store_files();
     let pieces = lines(&place.run(&["wal", "dump", "STORE", "--json"]), 0);
@@ -52,7 +52,7 @@ fn the_log_is_dumped_with_its_operations() {
 }
 
 #[test]
-fn the_manifest_is_dumped_with_its_changes() {
+fn manifest_dump_lists_changes() {
     let place = place();
     let pieces = lines(&place.run(&["manifest", "dump", "STORE", "--json"]), 0);
     let id = place.run(&["info", "STORE", "--json"]).json()["store_id"].clone();
@@ -68,7 +68,7 @@ fn the_manifest_is_dumped_with_its_changes() {
 }
 
 #[test]
-fn pages_are_dumped_with_their_entries() {
+fn page_dump_lists_entries() {
     let place = place();
     let page = page_of_records(&place);
     let pieces = lines(&place.run(&["page", "dump", "STORE", &page.to_string(), "--json"]), 0);
@@ -78,10 +78,9 @@ fn pages_are_dumped_with_their_entries() {
     let offset = format!("@{}", page * PAGE + 17);
     let text = place.run(&["page", "dump", "STORE", &offset]).fine();
     assert!(text.contains("put k42 = v42"), "{text}");
-    // The whole run: data, and a footer that has index and filter.
+    // The whole run: data, and a footer that contains index and filter.
     let text = place.run(&["page", "dump", "STORE", &page.to_string(), "--count", "2"]).fine();
-    for kind in ["data block", "footer block", "keyspace default", "index and filter are in it", "page 0 of"]
-    {
+    for kind in ["data block", "footer block", "keyspace default", "contains index and filter", "page 0 of"] {
         assert!(text.contains(kind), "{kind}: {text}");
     }
     let pieces =
@@ -95,7 +94,7 @@ fn pages_are_dumped_with_their_entries() {
 }
 
 #[test]
-fn indexes_and_filters_of_large_runs_are_dumped() {
+fn page_dump_includes_indexes_and_filters_of_large_runs() {
     let place = place();
     let records: String = (0..4000).map(|n| format!("large{n:06}\tvalue\n")).collect();
     place.feed(records.as_bytes(), &["load", "STORE", "-", "--format", "tsv"]).fine();
@@ -112,7 +111,7 @@ fn indexes_and_filters_of_large_runs_are_dumped() {
 }
 
 #[test]
-fn a_damaged_page_says_why_and_the_next_ones_are_dumped() {
+fn damaged_page_is_explained_and_later_pages_are_dumped() {
     let place = place();
     let page = page_of_records(&place);
     let path = file(&place, "data");
@@ -127,9 +126,9 @@ fn a_damaged_page_says_why_and_the_next_ones_are_dumped() {
 }
 
 #[test]
-fn damage_in_log_and_manifest_is_told_and_what_follows_is_dumped() {
+fn damage_in_log_and_manifest_is_reported_and_skipped() {
     let place = place();
-    // `k07` is removed after `late` is written, and with it come new segments: damage the one with `late`.
+    // `k07` is removed after `late` is written, which adds new segments: damage the segment with `late`.
     let record_in = |bytes: &[u8]| bytes.windows(4).rposition(|bytes| bytes == b"late");
     let (name, mut bytes) =
         place.store_files().into_iter().find(|(_, bytes)| record_in(bytes).is_some()).unwrap();
@@ -146,11 +145,11 @@ fn damage_in_log_and_manifest_is_told_and_what_follows_is_dumped() {
     fs::remove_file(file(&place, "superblock")).unwrap();
     let pieces = lines(&place.run(&["manifest", "dump", "STORE", "--json"]), 1);
     assert!(pieces[0]["damage"].as_str().unwrap().contains("superblock"), "{pieces:?}");
-    assert!(pieces.iter().any(|piece| piece["edit"].as_u64() > Some(0)), "the id is that of the log");
+    assert!(pieces.iter().any(|piece| piece["edit"].as_u64() > Some(0)), "the id comes from the log");
 }
 
 #[test]
-fn no_bytes_make_a_dump_fall_over() {
+fn dumps_survive_arbitrary_bytes() {
     let place = place();
     let mut state = 7u64;
     let mut random = move || {

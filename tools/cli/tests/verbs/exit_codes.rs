@@ -1,4 +1,4 @@
-//! One table of exit codes for all verbs: 0 done, 1 not there (or damaged), 2 could not.
+//! One table of exit codes for all verbs: 0 success, 1 missing (or damaged), 2 failure.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use testudo::Db;
 
 use crate::program::{Answer, Place, program};
 
-/// Verbs about a store, with arguments that would do if what they name were there; whether they change it.
+/// Verbs on a store, with arguments that are valid if the named things exist, and whether they change it.
 const VERBS: [(&[&str], bool); 28] = [
     (&["info", "STORE"], false),
     (&["stat", "STORE"], false),
@@ -39,7 +39,8 @@ const VERBS: [(&[&str], bool); 28] = [
     (&["keyspace", "drop", "STORE", "default"], true),
 ];
 
-/// Exit code 1 and one line of text that names `thing`; with `--json` the same document from every verb.
+/// Asserts exit code 1 and one line of text that names `thing`, and the same document from every verb with
+/// `--json`.
 #[track_caller]
 fn missing(place: &Place, verb: &[&str], what: &str, thing: &str) {
     place.run(verb).missing(&[thing]);
@@ -49,13 +50,13 @@ fn missing(place: &Place, verb: &[&str], what: &str, thing: &str) {
     assert_eq!(document, json!({ "found": false, "missing": what }), "{verb:?}");
 }
 
-/// Whether a verb says if something is sound: it cannot look at what is not there.
+/// Whether a verb checks for damage: such a verb cannot check what does not exist.
 fn is_check(verb: &[&str]) -> bool {
     ["verify", "scrub", "repair", "salvage"].contains(&verb[0]) || verb[..2] == ["backup", "verify"]
 }
 
 #[test]
-fn a_store_that_is_not_there_is_exit_code_one_in_every_verb_but_checks() {
+fn missing_store_is_exit_code_one_except_in_checks() {
     let place = Place::new();
     place.write("words", b"a\n");
     let missing = |place: &Place, verb: &[&str], what: &str, thing: &str| match is_check(verb) {
@@ -67,7 +68,7 @@ fn a_store_that_is_not_there_is_exit_code_one_in_every_verb_but_checks() {
     }
     missing(&place, &["keyspace", "create", "STORE", "new"], "store", "STORE");
     assert!(["STORE", "NEW", "REPO"].iter().all(|name| !place.path(name).exists()));
-    // An empty directory holds no store either.
+    // An empty directory does not contain a store either.
     fs::create_dir(place.store()).unwrap();
     for (verb, _) in VERBS {
         missing(&place, verb, "store", "STORE");
@@ -76,7 +77,7 @@ fn a_store_that_is_not_there_is_exit_code_one_in_every_verb_but_checks() {
 }
 
 #[test]
-fn a_keyspace_that_is_not_there_is_exit_code_one_in_every_verb() {
+fn missing_keyspace_is_exit_code_one_in_every_verb() {
     let place = Place::with_records();
     place.write("words", b"a\n");
     for verb in [
@@ -99,7 +100,7 @@ fn a_keyspace_that_is_not_there_is_exit_code_one_in_every_verb() {
 }
 
 #[test]
-fn other_things_that_are_not_there_are_exit_code_one_too() {
+fn missing_key_page_or_backup_is_exit_code_one() {
     let place = Place::with_records();
     missing(&place, &["get", "STORE", "absent"], "key", "'absent'");
     missing(&place, &["del", "STORE", "absent"], "key", "'absent'");
@@ -118,7 +119,7 @@ fn other_things_that_are_not_there_are_exit_code_one_too() {
 }
 
 #[test]
-fn a_store_that_is_there_is_exit_code_zero_in_every_verb() {
+fn existing_store_is_exit_code_zero_in_every_verb() {
     for (verb, _) in VERBS {
         let place = Place::with_records();
         place.write("words", b"a\n");
@@ -130,7 +131,7 @@ fn a_store_that_is_there_is_exit_code_zero_in_every_verb() {
 }
 
 #[test]
-fn what_cannot_be_done_is_exit_code_two_in_every_verb() {
+fn locked_store_or_plain_file_is_exit_code_two() {
     let place = Place::with_records();
     place.write("words", b"a\n");
     let reader = Db::builder(place.store()).read_only().open().unwrap();
@@ -154,7 +155,7 @@ fn what_cannot_be_done_is_exit_code_two_in_every_verb() {
     assert_eq!(fs::read(place.path("FILE")).unwrap(), b"");
 }
 
-/// Damages every page of the data file but the first ones of each block's header.
+/// Flips a byte in every page of the data file, after the page header.
 fn damage_pages(place: &Place) {
     let path = place.store().join("data");
     let mut bytes = fs::read(&path).unwrap();
@@ -163,7 +164,7 @@ fn damage_pages(place: &Place) {
 }
 
 #[test]
-fn a_damaged_store_is_exit_code_one_in_every_verb_and_names_the_next_step() {
+fn damaged_store_is_exit_code_one_and_names_the_next_step() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     damage_pages(&place);
@@ -194,11 +195,11 @@ fn a_damaged_store_is_exit_code_one_in_every_verb_and_names_the_next_step() {
 }
 
 #[test]
-fn a_store_without_its_superblock_is_damaged_and_can_be_repaired() {
+fn missing_superblock_is_repairable_damage() {
     let place = Place::with_records();
     fs::remove_file(place.store().join("superblock")).unwrap();
     for (verb, _) in VERBS {
-        // Those that read the files as they are, and those that mend.
+        // Verbs that read the raw files, and those that repair.
         if ["wal", "manifest", "page", "repair", "salvage"].contains(&verb[0]) {
             continue;
         }
@@ -216,7 +217,7 @@ fn a_store_without_its_superblock_is_damaged_and_can_be_repaired() {
 }
 
 #[test]
-fn what_cannot_be_written_is_exit_code_two_in_every_verb() {
+fn failed_output_is_exit_code_two_in_every_verb() {
     let place = Place::with_records();
     place.run(&["backup", "create", "STORE", "REPO"]).fine();
     for arguments in [
@@ -258,7 +259,7 @@ fn what_cannot_be_written_is_exit_code_two_in_every_verb() {
         assert_eq!(answer.code, Some(2), "{arguments:?}: {}", answer.err);
         assert!(answer.err.contains("standard output"), "{arguments:?}: {}", answer.err);
     }
-    // Whoever reads no more has what was wanted.
+    // A reader that closes the pipe has all the output it wanted.
     let output = |arguments: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -1,10 +1,11 @@
-//! How keys and values are typed and printed: one escape syntax in and out, and the forms to choose from.
+//! Formats of typed and printed keys and values: one escape syntax for input and output, and optional
+//! formats.
 
 use serde_json::json;
 
 use crate::program::Place;
 
-/// A store with keys and values that are no text.
+/// Store with keys and values that are not text.
 fn place() -> Place {
     let place = Place::new();
     let records = [("00ff0a5c", "095c6e00"), ("6772c3bc6e", "78"), ("00fe", "ff")];
@@ -15,7 +16,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn what_scan_prints_every_verb_reads() {
+fn every_verb_reads_the_output_of_scan() {
     let place = place();
     let scanned = place.run(&["scan", "STORE"]).fine();
     assert_eq!(scanned, "\\x00\\xfe\t\\xff\n\\x00\\xff\\n\\\\\t\\t\\\\n\\x00\ngrün\tx\n");
@@ -40,7 +41,7 @@ fn what_scan_prints_every_verb_reads() {
 }
 
 #[test]
-fn names_of_keyspaces_are_escaped_too() {
+fn keyspace_names_are_escaped() {
     let place = place();
     place.run(&["keyspace", "create", "STORE", "a\\tb"]).fine();
     place.run(&["put", "STORE", "k", "v", "--keyspace", "a\\tb"]).fine();
@@ -53,7 +54,7 @@ fn names_of_keyspaces_are_escaped_too() {
 }
 
 #[test]
-fn keys_and_values_have_forms_of_their_own() {
+fn keys_and_values_have_separate_formats() {
     let place = place();
     let forms = ["--key-format", "u64", "--value-format", "json"];
     place
@@ -66,7 +67,7 @@ fn keys_and_values_have_forms_of_their_own() {
     assert_eq!(record, "{\"key_u64\":258,\"value_json\":{\"b\":[1.50],\"a\":\"\\u0000 \"}}\n");
     place.feed(record.as_bytes(), &["load", "COPY", "-", "--format", "jsonl", "--create"]).fine();
     assert_eq!(place.run(&[&["scan", "COPY"], &forms[..]].concat()).fine().split('\t').next(), Some("258"));
-    // In their own forms, and through every verb that reads or prints.
+    // Separate formats, in every verb that reads or prints.
     place.run(&["put", "STORE", "6b", "a\\n", "--key-format", "hex", "--value-format", "text"]).fine();
     assert_eq!(get(&["k"]), "a\\\\n\n");
     assert_eq!(get(&["k", "--value-format", "text"]), "a\\n\n");
@@ -93,7 +94,7 @@ fn keys_and_values_have_forms_of_their_own() {
 }
 
 #[test]
-fn operands_are_numbers_unless_another_form_is_chosen() {
+fn add_u64_operands_are_numbers_by_default() {
     let place = Place::new();
     place.run(&["keyspace", "create", "STORE", "counts", "--merge-operator", "add-u64", "--create"]).fine();
     let verb = |verb: &[&str], more: &[&str]| place.run(&[verb, &["--keyspace", "counts"], more].concat());
@@ -110,7 +111,7 @@ fn operands_are_numbers_unless_another_form_is_chosen() {
 }
 
 #[test]
-fn what_does_not_fit_a_form_names_the_character() {
+fn format_errors_name_the_offending_character() {
     let place = place();
     let before = place.run(&["dump", "STORE"]).fine();
     let refused = |arguments: &[&str], things: &[&str]| place.run(arguments).refused(things);
@@ -124,14 +125,14 @@ fn what_does_not_fit_a_form_names_the_character() {
     let load = ["load", "STORE", "-", "--format", "tsv"];
     place.feed(b"good\t1\nbad\t\\y\n", &load).refused(&["line 2", "'\\y'", "character 1"]);
     assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
-    // Bytes that are not of the form cannot be printed in it.
+    // Bytes that do not fit a format cannot be printed in it.
     refused(&["get", "STORE", "grün", "--value-format", "u64"], &["value 'x'", "1 bytes, not 8"]);
     refused(&["get", "STORE", "\\x00\\xfe", "--value-format", "text"], &["value '\\xff'", "0xff"]);
     refused(&["get", "STORE", "\\x00\\xfe", "--value-format", "text", "--json"], &["value '\\xff'"]);
 }
 
 #[test]
-fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
+fn oversized_value_is_rejected_with_the_required_memory() {
     let place = place();
     let before = place.run(&["dump", "STORE"]).fine();
     let limit = 262_144;
@@ -144,10 +145,10 @@ fn a_value_that_is_too_long_is_refused_with_the_memory_it_needs() {
 }
 
 #[test]
-fn values_longer_than_the_memory_are_dumped_and_loaded() {
+fn values_larger_than_memory_are_dumped_and_loaded() {
     let place = Place::new();
     place.run(&["put", "STORE", "a", "first", "--create"]).fine();
-    // Letters of several bytes, which the pieces cut, and bytes that are no text.
+    // Multi-byte characters, which piece boundaries split, and bytes that are not text.
     let text = "käse\t\"\\ ".repeat(40_000).into_bytes();
     let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
     for (key, value) in [("m text", &text), ("n bytes", &bytes)] {
@@ -170,7 +171,7 @@ fn values_longer_than_the_memory_are_dumped_and_loaded() {
             std::fs::remove_file(place.path("dumped")).unwrap();
         }
     }
-    // What must be seen whole is refused.
+    // Values that must be read whole are rejected.
     place.write("value", format!("\"{}\"", "x".repeat(700_000)).as_bytes());
     place.run(&["put", "JSON", "k", "--file", "value", "--memory", "1MiB", "--create"]).fine();
     let text = ["dump", "JSON", "--memory", "1MiB", "--value-format", "json", "--output", "dumped"];
@@ -178,7 +179,7 @@ fn values_longer_than_the_memory_are_dumped_and_loaded() {
 }
 
 #[test]
-fn a_file_longer_than_the_memory_goes_in_and_comes_out() {
+fn file_larger_than_memory_round_trips() {
     let place = place();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251).to_le_bytes()[0]).collect();
     place.write("film.bin", &bytes);

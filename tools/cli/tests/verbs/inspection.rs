@@ -1,4 +1,4 @@
-//! Verbs that look: what they answer, and that they change nothing.
+//! Verbs that inspect: their output, and that they change nothing.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::program::{Place, program};
 
 #[test]
-fn get_answers_as_text_hex_raw_and_json() {
+fn get_prints_text_hex_raw_and_json() {
     let place = Place::new();
     place.feed(b"\xff\tx\n", &["put", "STORE", "grün", "--stdin", "--create"]).fine();
     assert_eq!(place.run(&["get", "STORE", "grün"]).fine(), "\\xff\\tx\\n\n");
@@ -21,7 +21,7 @@ fn get_answers_as_text_hex_raw_and_json() {
 }
 
 #[test]
-fn a_key_that_is_not_there_is_exit_code_one() {
+fn missing_key_is_exit_code_one() {
     let place = Place::with_records();
     for verb in ["get", "del"] {
         let answer = place.run(&[verb, "STORE", "absent"]);
@@ -37,7 +37,7 @@ fn a_key_that_is_not_there_is_exit_code_one() {
 }
 
 #[test]
-fn scan_gives_the_range_that_was_asked_for() {
+fn scan_returns_the_requested_range() {
     let place = Place::with_records();
     let scan = |more: &[&str]| place.run(&[&["scan", "STORE"], more].concat()).fine();
     assert_eq!(scan(&["--from", "k10", "--to", "k12"]), "k10\tv10\nk11\tv11\n");
@@ -55,7 +55,7 @@ fn scan_gives_the_range_that_was_asked_for() {
 }
 
 #[test]
-fn every_inspecting_verb_answers_in_json() {
+fn every_inspecting_verb_prints_json() {
     let place = Place::with_records();
     let info = place.run(&["info", "STORE", "--json"]).json();
     assert_eq!(info["format_version"], 2);
@@ -85,7 +85,7 @@ fn every_inspecting_verb_answers_in_json() {
 }
 
 #[test]
-fn every_inspecting_verb_is_human_readable() {
+fn every_inspecting_verb_prints_human_readable_text() {
     let place = Place::with_records();
     assert!(place.run(&["info", "STORE"]).fine().contains("default (turtle)"));
     assert!(place.run(&["stat", "STORE"]).fine().contains("seqno"));
@@ -100,7 +100,7 @@ fn every_inspecting_verb_is_human_readable() {
 }
 
 #[test]
-fn inspecting_changes_nothing() {
+fn inspecting_verbs_change_no_file() {
     let place = Place::with_records();
     let before = place.store_files();
     for verb in ["info", "stat", "ls", "space", "tree", "scan", "dump", "verify"] {
@@ -114,7 +114,7 @@ fn inspecting_changes_nothing() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_program_quietly() {
+fn closed_output_pipe_ends_the_program_quietly() {
     let place = Place::new();
     let lines: String = (0..200_000).map(|number| format!("{number:020}\n")).collect();
     place.write("many", lines.as_bytes());

@@ -1,4 +1,4 @@
-//! Ctrl-C while records are loaded: an end after a whole batch, and a store that opens.
+//! Ctrl-C during a load: it ends after a whole batch, and the store opens.
 
 use std::{
     io::{Read, Write},
@@ -16,14 +16,14 @@ fn start(place: &Place, arguments: &[&str], input: Stdio) -> Child {
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The number in `the N records of lines 1 to N are stored`.
+/// Parses the number in `the N records of lines 1 to N are stored`.
 fn stored(message: &str) -> u64 {
     let rest = message.split("interrupted; the ").nth(1).unwrap_or_else(|| panic!("{message}"));
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn ctrl_c_while_loading_keeps_what_was_read() {
+fn ctrl_c_while_loading_keeps_the_records_read() {
     let place = Place::new();
     let mut child = start(&place, &["load", "STORE", "-", "--create", "--format", "lines"], Stdio::piped());
     let mut input = child.stdin.take().unwrap();
@@ -33,7 +33,7 @@ fn ctrl_c_while_loading_keeps_what_was_read() {
         number += 1;
     }
     input.flush().unwrap();
-    // Most of it does not fit into the pipe: the program has read it, and now waits for more, which never
+    // Most of the input does not fit into the pipe: the program has read it and waits for more, which never
     // comes.
     interrupt(&mut child);
     let answer = Answer::of(child.wait_with_output().unwrap());
@@ -83,7 +83,7 @@ fn ctrl_c_ends_the_demo_and_removes_its_directory() {
     let mut first = [0; 16];
     output.read_exact(&mut first).unwrap();
     interrupt(&mut child);
-    // Keeps the pipe empty, so that the demo can go on to where it looks.
+    // Drains the pipe, so that the demo reaches its next check for interruption.
     let mut rest = Vec::new();
     output.read_to_end(&mut rest).unwrap();
     let answer = Answer::of(child.wait_with_output().unwrap());

@@ -1,4 +1,4 @@
-//! What `load` makes of files: which records they hold is said, not guessed.
+//! `load` of various files: the record format is explicit, not guessed.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::program::{Answer, Place};
 const TSV: [&str; 5] = ["load", "STORE", "-", "--format", "tsv"];
 
 #[test]
-fn a_file_whose_name_does_not_tell_needs_a_format() {
+fn file_without_a_known_extension_needs_a_format() {
     let place = Place::new();
     for name in ["words", "words.txt", "words.csv", "words.TSV.gz"] {
         place.write(name, b"a\t1\n");
@@ -27,7 +27,7 @@ fn a_file_whose_name_does_not_tell_needs_a_format() {
 }
 
 #[test]
-fn ends_of_lines_and_marks_of_other_systems_are_refused_or_chosen() {
+fn foreign_line_endings_and_byte_order_marks_need_a_choice() {
     let place = Place::with_records();
     let before = place.run(&["dump", "STORE"]).fine();
     let utf16: Vec<u8> = "\u{feff}a\t1\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -43,7 +43,7 @@ fn ends_of_lines_and_marks_of_other_systems_are_refused_or_chosen() {
         place.feed(bytes, &["del", "STORE", "--file", "-"]).refused(things);
         assert_eq!(place.run(&["dump", "STORE"]).fine(), before);
     }
-    // Also behind lines that end otherwise.
+    // Also after lines with another ending.
     place.feed(b"y\t1\nz\t2\r\n", &TSV).refused(&["line 2", "CRLF"]);
     let crlf = |bytes: &[u8]| place.feed(bytes, &[&TSV[..], &["--newline", "crlf"]].concat());
     crlf(b"\xef\xbb\xbfa\t1\r\nb\t2\n").fine();
@@ -51,7 +51,7 @@ fn ends_of_lines_and_marks_of_other_systems_are_refused_or_chosen() {
     place.feed(b"a\r\n", &["del", "STORE", "--file", "-", "--newline", "crlf"]).fine();
     place.feed(b"\xef\xbb\xbfa\t1\r\n", &[&TSV[..], &["--newline", "lf"]].concat()).fine();
     assert_eq!(place.run(&["get", "STORE", "\\xef\\xbb\\xbfa"]).fine(), "1\\r\n");
-    // What is dumped is read back, a mark at its beginning and carriage returns at its end included.
+    // A dump is read back, including a leading byte order mark and trailing carriage returns.
     place.run(&["keyspace", "create", "STORE", "odd"]).fine();
     place.run(&["put", "STORE", "\\xef\\xbb\\xbf", "\\r", "--keyspace", "odd"]).fine();
     for format in ["tsv", "jsonl"] {
@@ -59,24 +59,24 @@ fn ends_of_lines_and_marks_of_other_systems_are_refused_or_chosen() {
         place.feed(dump.as_bytes(), &["load", format, "-", "--format", format, "--create"]).fine();
         assert_eq!(place.run(&["dump", format]).fine(), "\\xef\\xbb\\xbf\t\\r\n");
     }
-    // In JSON they belong to no record.
+    // In JSON, they are not part of any record.
     let jsonl = b"\xef\xbb\xbf{\"key\":\"k\",\"value\":\"v\"}\r\n";
     place.feed(jsonl, &["load", "JSON", "-", "--format", "jsonl", "--create"]).fine();
     assert_eq!(place.run(&["dump", "JSON"]).fine(), "k\tv\n");
 }
 
 #[test]
-fn errors_of_json_lines_name_one_line() {
+fn jsonl_errors_name_a_single_line() {
     let place = Place::with_records();
     let load = ["load", "STORE", "-", "--format", "jsonl"];
     let answer = place.feed(b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":}\n", &load);
-    answer.refused(&["standard input line 2: expected value at byte 20", "nothing of it is stored"]);
+    answer.refused(&["standard input line 2: expected value at byte 20", "nothing is stored"]);
     let answer = place.feed(b"\n\nword\n", &load);
     answer.refused(&["standard input line 3: "]);
     assert_eq!(answer.err.matches("line").count(), 1, "{}", answer.err);
 }
 
-/// Runs the program with so much memory of its own, stacks of its threads included.
+/// Runs the program with a limit on its data memory, including the stacks of its threads.
 fn run_within(place: &Place, mebibytes: u64, arguments: &[&str]) -> Answer {
     let mut command = Command::new("sh");
     let script = format!("ulimit -d {}; exec \"$@\"", mebibytes << 10);
@@ -85,10 +85,10 @@ fn run_within(place: &Place, mebibytes: u64, arguments: &[&str]) -> Answer {
 }
 
 #[test]
-fn long_values_go_out_and_in_within_the_memory() {
+fn long_values_are_dumped_and_loaded_within_the_memory_limit() {
     let place = Place::new();
     place.run(&["put", "STORE", "a", "first", "--create"]).fine();
-    // Zeros are four letters each, and a line of them is longer than any memory here.
+    // Each zero is escaped as four characters, so the line is longer than the memory limit.
     let zeros = vec![0; 20 << 20];
     let text = "k\u{e4}se \\ \"\t\u{1f422}".repeat(200_000).into_bytes();
     for (key, value) in [("zeros", &zeros), ("text", &text)] {

@@ -1,4 +1,4 @@
-//! Runs the program in a directory of its own and looks at its answer.
+//! Runs the program in a directory of its own and checks its output.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory with room for a store and some files.
+/// Directory for a store and some files.
 pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// What the program answered.
+/// Output of the program.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: Option<i32>,
@@ -26,12 +26,12 @@ pub(crate) struct Answer {
     pub(crate) err: String,
 }
 
-/// The program, not yet started.
+/// Returns a command for the program.
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_testudo"))
 }
 
-/// Waits until the program catches SIGINT, however slow the machine is; or has ended.
+/// Waits until the program catches SIGINT or has ended.
 pub(crate) fn await_handler(child: &mut Child) {
     let caught = format!("/proc/{}/status", child.id());
     let catches = || {
@@ -45,7 +45,7 @@ pub(crate) fn await_handler(child: &mut Child) {
     }
 }
 
-/// Presses Ctrl-C once the program can be interrupted.
+/// Sends SIGINT once the program catches it.
 pub(crate) fn interrupt(child: &mut Child) {
     await_handler(child);
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn interrupt(child: &mut Child) {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        // Beside the build: on a real disk, where direct I/O works, rather than on a memory file system.
+        // Next to the build: on a real disk, where direct I/O works, not in a memory file system.
         Self { dir: TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
     }
 
@@ -77,7 +77,7 @@ impl Place {
         self.path("STORE")
     }
 
-    /// Runs the program here; the store is `STORE`.
+    /// Runs the program in this directory; the store is `STORE`.
     pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
         let output =
             program().args(arguments).current_dir(self.dir.path()).stdin(Stdio::null()).output().unwrap();
@@ -95,13 +95,13 @@ impl Place {
         Answer::of(child.wait_with_output().unwrap())
     }
 
-    /// Names and bytes of all files of the store.
+    /// Names and contents of all files of the store.
     pub(crate) fn store_files(&self) -> BTreeMap<String, Vec<u8>> {
         files_of(&self.store())
     }
 }
 
-/// Names and bytes of all files of a directory.
+/// Names and contents of all files of a directory.
 pub(crate) fn files_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let read = |entry: std::io::Result<fs::DirEntry>| {
         let entry = entry.unwrap();
@@ -116,20 +116,20 @@ impl Answer {
         Self { code: output.status.code(), out: output.stdout, err }
     }
 
-    /// It did what it should; gives its output.
+    /// Asserts success; returns the output.
     #[track_caller]
     pub(crate) fn fine(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""));
         String::from_utf8(self.out).unwrap()
     }
 
-    /// It did what it should and answered with JSON lines.
+    /// Asserts success with JSON lines as output.
     #[track_caller]
     pub(crate) fn json_lines(self) -> Vec<Value> {
         self.fine().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// It did what it should and answered with one JSON document.
+    /// Asserts success with one JSON document as output.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         let mut lines = self.json_lines();
@@ -137,7 +137,7 @@ impl Answer {
         lines.remove(0)
     }
 
-    /// It could not, and said so in one line that names `things`, with nothing on standard output.
+    /// Asserts exit code 2 and one line that names `things`, with nothing on standard output.
     #[track_caller]
     pub(crate) fn refused(&self, things: &[&str]) {
         assert_eq!((self.code, self.out.as_slice()), (Some(2), &b""[..]), "{}", self.err);
@@ -145,7 +145,7 @@ impl Answer {
         self.names(things);
     }
 
-    /// What was named is not there: exit code 1, one line that names `things`, nothing on standard output.
+    /// Asserts exit code 1 and one line that names `things`, with nothing on standard output.
     #[track_caller]
     pub(crate) fn missing(&self, things: &[&str]) {
         assert_eq!((self.code, self.out.as_slice()), (Some(1), &b""[..]), "{}", self.err);
@@ -153,7 +153,7 @@ impl Answer {
         self.names(things);
     }
 
-    /// The command line made no sense, and it said why.
+    /// Asserts that the command line was rejected with an explanation.
     #[track_caller]
     pub(crate) fn not_understood(&self, things: &[&str]) {
         assert_eq!((self.code, self.out.as_slice()), (Some(2), &b""[..]), "{}", self.err);

@@ -1,4 +1,4 @@
-//! `del` (also `rm`) of many keys: by name, from a file, by prefix.
+//! `del` (alias `rm`) of many keys: by name, from a file, by prefix.
 
 use serde_json::json;
 
@@ -37,10 +37,10 @@ fn many_keys_are_removed_by_name_and_from_a_file() {
     assert_eq!(place.run(&["del", "STORE", "--file", "keys"]).fine(), "3 keys removed\n");
     assert_eq!(place.feed(b"6b3035\n", &["del", "STORE", "--file", "-", "--hex"]).fine(), "1 keys removed\n");
     assert_eq!(count(&place), 94);
-    // What is not there is said, and named twice it is there once.
+    // Missing keys are reported, and a key named twice counts once.
     let answer = place.feed(b"k06\nk06\nk00\nk07\n", &["del", "STORE", "--file", "-"]);
     assert_eq!((answer.code, answer.out.as_slice()), (Some(1), &b"2 keys removed\n"[..]));
-    assert!(answer.err.contains("1 of the keys are not there, 'k00'"), "{}", answer.err);
+    assert!(answer.err.contains("1 of the keys do not exist, such as 'k00'"), "{}", answer.err);
     let answer = place.run(&["del", "STORE", "k08", "k00", "--json"]);
     assert_eq!((answer.code, answer.err.as_str()), (Some(1), ""));
     assert!(String::from_utf8(answer.out).unwrap().contains("\"removed\":1"));
@@ -48,11 +48,11 @@ fn many_keys_are_removed_by_name_and_from_a_file() {
 }
 
 #[test]
-fn what_stops_a_removal_is_said_with_how_far_it_came() {
+fn failed_removal_reports_the_number_of_removed_keys() {
     let place = Place::with_records();
     place
         .feed(b"k00\nk01\n\\q\nk02\n", &["del", "STORE", "--file", "-"])
-        .refused(&["line 3", "2 keys are removed"]);
+        .refused(&["line 3", "2 keys were removed"]);
     assert_eq!(count(&place), 98);
     place.run(&["del", "STORE", "--file", "absent"]).refused(&["absent"]);
     place.run(&["del", "STORE"]).not_understood(&["KEY", "--prefix"]);
@@ -61,7 +61,7 @@ fn what_stops_a_removal_is_said_with_how_far_it_came() {
 }
 
 #[test]
-fn estimates_are_of_a_range_a_prefix_or_everything() {
+fn estimate_takes_a_range_a_prefix_or_everything() {
     let place = Place::with_records();
     let estimate = |more: &[&str]| {
         let lines = place.run(&[&["estimate", "STORE", "--json"], more].concat()).json_lines();
@@ -76,7 +76,7 @@ fn estimates_are_of_a_range_a_prefix_or_everything() {
 }
 
 #[test]
-fn counts_are_of_a_range_a_prefix_or_everything() {
+fn count_takes_a_range_a_prefix_or_everything() {
     let place = Place::with_records();
     let count = |more: &[&str]| place.run(&[&["count", "STORE"], more].concat()).fine();
     assert_eq!(count(&[]), "100\n");

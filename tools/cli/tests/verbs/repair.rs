@@ -1,4 +1,4 @@
-//! Repair of real files: the superblock comes back, the rest is told.
+//! Repair of real files: the superblock is rebuilt, other damage is reported.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_sound_store_is_left_as_it_is() {
+fn repair_leaves_a_valid_store_unchanged() {
     let place = place();
     let before = place.store_files();
     let report = place.run(&["repair", "STORE", "--json"]).json();
@@ -22,7 +22,7 @@ fn a_sound_store_is_left_as_it_is() {
 }
 
 #[test]
-fn a_lost_superblock_is_made_anew_and_its_bytes_are_kept() {
+fn damaged_superblock_is_rebuilt_and_its_bytes_are_kept() {
     let place = place();
     let expected = place.run(&["dump", "STORE"]).fine();
     let damaged = vec![0x5a; 8192];
@@ -41,7 +41,7 @@ fn a_lost_superblock_is_made_anew_and_its_bytes_are_kept() {
 }
 
 #[test]
-fn a_damaged_page_needs_salvage_and_is_left_alone() {
+fn damaged_page_needs_salvage_and_is_unchanged() {
     let place = place();
     let path = place.store().join("data");
     let mut bytes = fs::read(&path).unwrap();

@@ -1,6 +1,5 @@
-//! What salvage must do for a destroyed manifest, a destroyed page of data and a data file that was cut, on
-//! real files: whatever is not in a range that is reported as lost comes back with its right value, and
-//! nothing else does.
+//! Salvage after a destroyed manifest, a destroyed data page and a truncated data file, on real files: every
+//! record outside the reported lost ranges is recovered with its right value, and nothing else is.
 
 use std::{collections::BTreeMap, fs, fs::OpenOptions};
 
@@ -21,7 +20,7 @@ fn lines(numbers: impl Iterator<Item = u32>, round: u32) -> Vec<u8> {
     numbers.map(line).collect::<String>().into_bytes()
 }
 
-/// A store whose trees hold two generations of records and removals, and whose log holds a third.
+/// Store whose trees contain two generations of records and tombstones, and whose log contains a third.
 fn place() -> Place {
     let place = Place::new();
     let load = ["load", "STORE", "-", "--format", "tsv", "--create"];
@@ -46,8 +45,8 @@ fn hex(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Salvages, and compares what came back with what was there; gives the report, and how many records are
-/// lost.
+/// Salvages and compares the recovered records with the expected ones; returns the report and the number of
+/// lost records.
 #[track_caller]
 fn salvaged(place: &Place, expected: &Records, what: &str) -> (Value, usize) {
     let before = place.store_files();
@@ -87,7 +86,7 @@ fn manifest_of(place: &Place) -> String {
 }
 
 #[test]
-fn a_destroyed_manifest_costs_no_record() {
+fn destroyed_manifest_loses_no_record() {
     let place = place();
     let expected = records(&place, "STORE", "default");
     let path = place.store().join(manifest_of(&place));
@@ -112,7 +111,7 @@ fn a_destroyed_manifest_costs_no_record() {
 }
 
 #[test]
-fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
+fn destroyed_data_pages_lose_only_their_keys_and_are_reported() {
     let place = place();
     let expected = records(&place, "STORE", "default");
     let path = place.store().join("data");
@@ -125,7 +124,8 @@ fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
         .collect();
     assert!(pages.len() > 60, "{}", pages.len());
     let mut reports = 0;
-    // One after the other from several places, until three of them were in use and cost something.
+    // One page after the other from several places, until three of them were live and their loss lost
+    // records.
     for page in (0..17).flat_map(|start| pages.iter().skip(start).step_by(17)) {
         if reports == 3 {
             break;
@@ -135,10 +135,10 @@ fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
         fs::write(&path, damaged).unwrap();
         let what = format!("page {page}");
         if place.run(&["verify", "STORE", "--full"]).code == Some(0) {
-            // Nothing refers to it any more.
+            // No live run refers to the page.
             continue;
         }
-        // Keys that the damaged run's filter denies are known to be current in older runs.
+        // Keys that the filter of the damaged run excludes are known to be current in older runs.
         let (report, lost) = salvaged(&place, &expected, &what);
         let ranges = report["keyspaces"][0]["lost_ranges"].as_array().unwrap();
         let about: u64 = ranges.iter().map(|range| range["records_about"].as_u64().unwrap()).sum();
@@ -151,7 +151,7 @@ fn destroyed_pages_of_data_cost_their_own_keys_and_are_reported() {
 }
 
 #[test]
-fn a_cut_data_file_gives_back_what_is_before_the_cut() {
+fn truncated_data_file_is_salvaged_up_to_the_cut() {
     let place = place();
     let expected = records(&place, "STORE", "default");
     let path = place.store().join("data");
@@ -181,8 +181,8 @@ fn a_cut_data_file_gives_back_what_is_before_the_cut() {
     assert!(recovered[0] >= 30 && recovered[3] > expected.len() / 2, "{recovered:?}");
 }
 
-/// Without manifest and without the end of the file, nothing tells which newer versions there were. The
-/// report says so, and every value that comes back is one that its key had.
+/// Without the manifest and the end of the file, nothing proves that newer versions existed. The report says
+/// so, and every recovered value is one that its key had.
 #[track_caller]
 fn only_values_that_were_written(place: &Place, what: &str) {
     let answer = place.run(&["salvage", "STORE", "NEW", "--json"]);

@@ -1,4 +1,4 @@
-//! Scrubbing and the levels of verification, on real files.
+//! Scrubbing and verification levels, on real files.
 
 use std::{fs, process::Stdio};
 
@@ -9,7 +9,7 @@ use crate::program::{Answer, Place, interrupt, program};
 
 const PAGE: usize = 4096;
 
-/// A store with some hundred pages of records.
+/// Store with some hundred pages of records.
 fn place() -> Place {
     let place = Place::new();
     let lines: String = (0..4000).map(|number| format!("k{number:05}\t{number:0100}\n")).collect();
@@ -18,7 +18,7 @@ fn place() -> Place {
     place
 }
 
-/// Flips a byte in every page that holds records of `key`'s kind; gives how many.
+/// Flips a byte in every page that contains `key`; returns the number of pages.
 fn damage(place: &Place, key: &[u8]) -> usize {
     let path = place.store().join("data");
     let mut bytes = fs::read(&path).unwrap();
@@ -35,7 +35,7 @@ fn document(answer: Answer, code: i32) -> Value {
 }
 
 #[test]
-fn a_scrub_reads_everything_and_leaves_nothing() {
+fn scrub_reads_everything_and_leaves_no_file() {
     let place = place();
     let before = place.store_files();
     let report = document(place.run(&["scrub", "STORE", "--json"]), 0);
@@ -56,7 +56,7 @@ fn damage_is_found_and_named() {
     let answer = place.run(&["scrub", "STORE"]);
     assert_eq!(answer.code, Some(1));
     assert!(String::from_utf8(answer.out).unwrap().starts_with("damaged: data at offset "));
-    // What opening reads is as it should be.
+    // The data that opening reads is undamaged.
     place.run(&["verify", "STORE", "--level", "fast"]).fine();
     let report = document(place.run(&["verify", "STORE", "--level", "full", "--json"]), 1);
     assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
@@ -66,7 +66,7 @@ fn damage_is_found_and_named() {
 }
 
 #[test]
-fn verification_reads_everything_unless_it_is_told_not_to() {
+fn verify_reads_everything_by_default() {
     let place = place();
     assert!(place.run(&["verify", "STORE"]).fine().starts_with("valid (full check of "));
     assert_eq!(place.run(&["verify", "STORE", "--json"]).json()["not_read"], json!([]));
@@ -74,7 +74,7 @@ fn verification_reads_everything_unless_it_is_told_not_to() {
     let report = document(place.run(&["verify", "STORE", "--json"]), 1);
     assert_eq!((&report["sound"], &report["level"]), (&false.into(), &"full".into()));
     assert_eq!(place.run(&["verify", "STORE", "--full"]).code, Some(1));
-    // A fast check may miss the damage, and says where it did not look.
+    // A fast check may miss the damage, and lists the unread parts.
     let text = place.run(&["verify", "STORE", "--level", "fast"]).fine();
     assert!(!text.contains("valid") && text.contains("not read: the pages of runs"), "{text}");
     let report = document(place.run(&["verify", "STORE", "--level", "fast", "--json"]), 0);
@@ -83,40 +83,40 @@ fn verification_reads_everything_unless_it_is_told_not_to() {
 }
 
 #[test]
-fn a_scrub_that_is_interrupted_goes_on_where_it_stopped() {
+fn interrupted_scrub_resumes_where_it_stopped() {
     let place = place();
     let whole = document(place.run(&["scrub", "STORE", "--json"]), 0)["bytes"].as_u64().unwrap();
     let mut command = program();
     command.args(["scrub", "STORE", "--json", "--rate", "30k"]).current_dir(place.path("."));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // At this rate the whole store takes many seconds.
+    // At this rate, the whole store takes many seconds.
     interrupt(&mut child);
     let answer = Answer::of(child.wait_with_output().unwrap());
     assert!(answer.err.contains("--resume"), "{}", answer.err);
     let first = document(answer, 2);
     assert_eq!((&first["sound"], &first["complete"]), (&true.into(), &false.into()));
     assert!(place.store().join("scrub").exists());
-    // The store is used meanwhile; nothing of that reaches its runs.
+    // Writes in between do not reach the runs.
     place.run(&["put", "STORE", "k", "v"]).fine();
     let second = document(place.run(&["scrub", "STORE", "--json", "--resume"]), 0);
     assert_eq!((&second["resumed"], &second["complete"]), (&true.into(), &true.into()));
     let sum = first["bytes"].as_u64().unwrap() + second["bytes"].as_u64().unwrap();
-    // Superblock, manifest and log are read at the beginning only.
+    // Superblock, manifest and log are read only at the beginning.
     assert_eq!(sum, whole);
-    assert!(!place.store().join("scrub").exists(), "the position is forgotten at the end");
+    assert!(!place.store().join("scrub").exists(), "the position is removed at the end");
 }
 
 #[test]
-fn a_damaged_position_is_not_believed() {
+fn damaged_scrub_position_is_ignored() {
     let place = place();
     fs::write(place.store().join("scrub"), "testudo-scrub 00 1.2.3 00\n").unwrap();
     let answer = place.run(&["scrub", "STORE", "--resume", "--json"]);
-    assert!(answer.err.contains("beginning anew"), "{}", answer.err);
+    assert!(answer.err.contains("starting over"), "{}", answer.err);
     assert_eq!(document(answer, 0)["resumed"], false);
 }
 
 #[test]
-fn a_store_that_somebody_writes_is_said_to_be_locked() {
+fn store_open_for_writing_is_reported_as_locked() {
     let place = place();
     let db = Db::builder(place.store()).open().unwrap();
     for verb in [

@@ -1,12 +1,12 @@
-//! What makes typing short: `--json` anywhere, `TESTUDO_DIR`, parents that are made, completions, manual
-//! pages.
+//! Conveniences of the command line: `--json` anywhere, `TESTUDO_DIR`, creation of parent directories,
+//! completions, manual pages.
 
 use std::{fs, os::unix::fs::symlink};
 
 use crate::program::{Answer, Place, program};
 
 #[test]
-fn json_is_understood_before_and_after_the_verb() {
+fn json_flag_works_before_and_after_the_verb() {
     let place = Place::with_records();
     place.run(&["backup", "create", "STORE", "REPO"]).fine();
     for (before, verb) in [
@@ -29,12 +29,12 @@ fn run_in(place: &Place, dir: &str, arguments: &[&str]) -> Answer {
 }
 
 #[test]
-fn the_environment_names_the_directory_where_none_is_typed() {
+fn testudo_dir_is_the_default_directory() {
     let place = Place::with_records();
     place.run(&["put", "OTHER", "k00", "other", "--create"]).fine();
     let run = |arguments: &[&str]| run_in(&place, "STORE", arguments);
     assert_eq!(run(&["get", "k00"]).fine(), "v00\n");
-    assert_eq!(run(&["get", "OTHER", "k00"]).fine(), "other\n", "what is typed counts");
+    assert_eq!(run(&["get", "OTHER", "k00"]).fine(), "other\n", "the typed directory takes precedence");
     run(&["put", "new", "1"]).fine();
     assert_eq!(run(&["--json", "count", "--prefix", "k1"]).fine(), "{\"count\":10}\n");
     assert_eq!(run(&["scan", "--limit", "1", "--keys-only"]).fine(), "k00\n");
@@ -44,7 +44,7 @@ fn the_environment_names_the_directory_where_none_is_typed() {
     assert_eq!(run(&["del", "--prefix", "k9"]).fine(), "10 keys removed\n");
     run(&["checkpoint", "COPY"]).fine();
     run(&["get"]).not_understood(&["KEY"]);
-    // With two arguments the first is the directory.
+    // With two arguments, the first is the directory.
     run(&["del", "k00", "k01"]).missing(&["k00: there is no such directory"]);
     run_in(&place, "", &["get", "k00"]).not_understood(&["KEY"]);
     run_in(&place, "NOWHERE", &["ls"]).missing(&["NOWHERE"]);
@@ -52,7 +52,7 @@ fn the_environment_names_the_directory_where_none_is_typed() {
 }
 
 #[test]
-fn creating_makes_the_directories_above() {
+fn create_makes_parent_directories() {
     let place = Place::new();
     place.write("words", b"a\n");
     place.run(&["put", "a/b/c", "k", "v", "--create"]).fine();
@@ -66,7 +66,7 @@ fn creating_makes_the_directories_above() {
 }
 
 #[test]
-fn a_link_to_a_store_is_as_good_as_its_directory() {
+fn symlink_to_a_store_works_like_its_directory() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     symlink("STORE", place.path("LINK")).unwrap();
@@ -89,12 +89,12 @@ fn a_link_to_a_store_is_as_good_as_its_directory() {
     for verb in [&["ls", "LOOSE"][..], &["wal", "dump", "LOOSE"]] {
         place.run(verb).missing(&["LOOSE"]);
     }
-    // Monitoring must tell it from damage.
+    // Monitoring must distinguish this from damage.
     place.run(&["repair", "LOOSE"]).refused(&["LOOSE"]);
 }
 
 #[test]
-fn an_offset_names_the_page_that_contains_it() {
+fn offset_selects_the_page_that_contains_it() {
     let place = Place::with_records();
     place.run(&["compact", "STORE"]).fine();
     let dump = |page: &str| place.run(&["page", "dump", "STORE", page]);
@@ -125,7 +125,7 @@ fn completions_and_manual_pages_name_every_verb() {
 }
 
 #[test]
-fn help_and_guide_have_the_same_table_of_exit_codes() {
+fn help_and_guide_list_the_same_exit_codes() {
     let help = Place::new().run(&["--help"]).fine();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/command-line.md");
     let guide = fs::read_to_string(path).unwrap();
@@ -139,7 +139,7 @@ fn help_and_guide_have_the_same_table_of_exit_codes() {
 }
 
 #[test]
-fn help_is_no_wider_than_a_terminal() {
+fn help_fits_the_width_of_a_terminal() {
     let place = Place::new();
     let top = place.run(&["--help"]).fine();
     let verbs = top.lines().skip_while(|line| *line != "Commands:").skip(1);

@@ -1,11 +1,11 @@
-//! Verbs that only read, on a store without the file `LOCK`, as copies and media for reading have it.
+//! Read-only verbs on a store without the file `LOCK`, as in copies and on read-only media.
 
 use std::fs;
 
 use crate::program::Place;
 
 #[test]
-fn verbs_that_read_need_no_lock_file_and_make_nothing() {
+fn read_only_verbs_need_no_lock_file_and_create_nothing() {
     let place = Place::with_records();
     fs::remove_file(place.store().join("LOCK")).unwrap();
     let before = place.store_files();

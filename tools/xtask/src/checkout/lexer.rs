@@ -1,18 +1,18 @@
-//! Takes comments, and on request the contents of literals, out of Rust source.
+//! Strips comments, and optionally the contents of literals, from Rust source.
 //!
-//! Knows just enough of the language for that: nested block comments, raw strings, lifetimes.
+//! Understands just enough of the language: nested block comments, raw strings, lifetimes.
 //!
 //! **Invariants**
-//! - What is taken out is replaced by spaces and line ends stay, so that lines keep their numbers.
+//! - Stripped text is replaced by spaces and line ends are kept, so that line numbers do not change.
 
-/// What becomes of string and character literals.
+/// Treatment of string and character literals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Literals {
     Keep,
     Blank,
 }
 
-/// `text` without its comments.
+/// Returns `text` without its comments.
 pub(crate) fn code_of(text: &str, literals: Literals) -> String {
     let mut lexer = Lexer { rest: text, out: String::with_capacity(text.len()), literals };
     while let Some(next) = lexer.rest.chars().next() {
@@ -43,7 +43,7 @@ impl Lexer<'_> {
         } else if let Some(bytes) = raw_string_bytes(self.rest) {
             self.literal(bytes);
         } else if next.is_alphanumeric() || next == '_' {
-            // A whole word at once: the r of `for"` begins no raw string.
+            // Skips a whole word: the `r` of `for"` does not begin a raw string.
             let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_');
             self.keep(end.unwrap_or(self.rest.len()));
         } else {
@@ -89,7 +89,7 @@ fn block_comment_bytes(text: &str) -> usize {
     at
 }
 
-/// Length of a literal that begins and ends with `quote`, where a backslash hides one character.
+/// Length of a literal that begins and ends with `quote`; a backslash escapes one character.
 fn quoted_bytes(text: &str, quote: char) -> usize {
     let mut characters = text.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
@@ -102,14 +102,14 @@ fn quoted_bytes(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// `None` if the quote begins a lifetime.
+/// Length of a character literal; `None` if the quote begins a lifetime.
 fn char_literal_bytes(text: &str) -> Option<usize> {
     let mut characters = text.chars().skip(1);
     let (first, second) = (characters.next()?, characters.next()?);
     (first == '\\' || second == '\'').then(|| quoted_bytes(text, '\''))
 }
 
-/// Length of a raw string with its prefix (`r`, `br` or `cr`), if one begins here.
+/// Length of a raw string including its prefix (`r`, `br` or `cr`), if one begins here.
 fn raw_string_bytes(text: &str) -> Option<usize> {
     let start = ["r", "br", "cr"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let hashes = start.len() - start.trim_start_matches('#').len();

@@ -1,8 +1,8 @@
-//! What the rules need of a `Cargo.toml`: its package, its sections, the names in them.
+//! Parser of `Cargo.toml`: its package, its sections, and the names in them.
 //!
-//! Reads the plain style in which this workspace writes its manifests, not all of TOML.
+//! Understands the plain style of this workspace's manifests, not all of TOML.
 
-/// A line `key = value` of a manifest, with the section it is in.
+/// Line `key = value` of a manifest, with its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting<'a> {
     pub(crate) line: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) value: &'a str,
 }
 
-/// All settings of a manifest, in order. A section of its own for a dependency counts as one of its settings.
+/// All settings of a manifest, in order. A section for a single dependency counts as one setting.
 pub(crate) fn settings(text: &str) -> Vec<Setting<'_>> {
     let mut section = "";
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn package_name<'a>(settings: &[Setting<'a>]) -> Option<&'a str> {
     Some(name.value.trim_matches('"'))
 }
 
-/// Line and name of each dependency that a build of the package needs; those of tests are left out.
+/// Line and name of each dependency that a build of the package needs; excludes dev-dependencies.
 pub(crate) fn dependencies<'a>(settings: &[Setting<'a>]) -> Vec<(usize, &'a str)> {
     let is_dependency = |section: &str| {
         let last = section.rsplit('.').next();

@@ -2,11 +2,11 @@
 //!
 //! **Invariants**
 //! - Paths are relative to the root, with `/` between their parts, in sorted order.
-//! - Build output and version control are never entered, links never followed.
+//! - Build output and version control are never entered, and links are never followed.
 
 use std::{fs, io, path::Path};
 
-/// A text file of the checkout.
+/// Text file of the checkout.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) path: String,
@@ -23,16 +23,16 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// The name without folders.
+    /// File name without folders.
     pub(crate) fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
-/// Endings of the files that are looked at. The programs in `.ci` have none and are read as well.
+/// Endings of the files to read. The programs in `.ci` have no ending and are read as well.
 const TEXT_ENDINGS: [&str; 7] = [".rs", ".md", ".toml", ".sh", ".yml", ".yaml", "justfile"];
 
-/// All text files below `root`.
+/// Reads all text files below `root`.
 pub(crate) fn read_sources(root: &Path) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
     read_directory(root, "", &mut sources)?;

@@ -1,15 +1,15 @@
-//! Rules for the width of text: a line of Markdown or of Rust fits beside another window.
+//! Rules for line width: a line of Markdown or Rust fits next to another window.
 //!
-//! Columns are counted in bytes, as the plainest tools count them; a line that keeps to them also does in
-//! characters. Tables, code and comments count alike.
+//! Columns are counted in bytes, as the simplest tools count them; a line within the limit is also within it
+//! in characters. Tables, code and comments count alike.
 //!
 //! **Invariants**
-//! - Only a line of a single word, as a link is, may be longer: it cannot be wrapped.
+//! - Only a line with a single word, such as a link, may be longer: it cannot be wrapped.
 
 use crate::{Finding, checkout::sources::Source};
 
 const MAX_COLUMNS: usize = 110;
-/// Folders of which the code is wrapped.
+/// Folders whose code is wrapped.
 const WRAPPED_CODE: [&str; 5] = ["substrate/", "trees/", "engine/", "testing/", "tools/"];
 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
@@ -29,7 +29,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Whether there is a space in it, but for that after the mark of a comment or of a list item.
+/// Whether the line contains a space other than the one after a comment or list marker.
 fn can_be_wrapped(line: &str) -> bool {
     let text = line.trim();
     let text = ["//! ", "/// ", "// "].iter().find_map(|mark| text.strip_prefix(mark)).unwrap_or(text);

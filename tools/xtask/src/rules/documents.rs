@@ -1,12 +1,12 @@
-//! Rules that keep the documents true: named files exist, the code map has all files of its crates,
-//! dependencies have their reason, decisions are in their index, the glossary is sorted.
+//! Rules that keep the documents accurate: named files exist, the code map lists all files of its crates,
+//! dependencies have a reason, decisions are in their index, the glossary is sorted.
 
 use crate::{
     Finding,
     checkout::{manifest::settings, sources::Source},
 };
 
-/// Documents whose `file.rs` names must be files of the checkout.
+/// Documents whose `file.rs` names must exist in the checkout.
 const MAPS: [&str; 6] =
     ["ARCHITECTURE.md", "CONTRIBUTING.md", CODE_MAP, "docs/FORMAT.md", "docs/TESTING.md", "docs/papers.md"];
 const CODE_MAP: &str = "docs/CODEMAP.md";
@@ -32,8 +32,8 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Files of the crates that have a heading in the code map (`## FOLDER: …`) and are not under it. Those of
-/// tests need not be.
+/// Files of the crates with a heading in the code map (`## FOLDER: …`) that are not listed under it. Test
+/// files are exempt.
 fn unnamed(map: &Source, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for section in map.text.split("\n## ").skip(1) {
@@ -49,17 +49,17 @@ fn unnamed(map: &Source, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Decisions to which their index does not lead.
+/// Decisions that their index does not link.
 fn unlisted_decisions(sources: &[Source]) -> Vec<Finding> {
     let index = sources.iter().find(|source| source.path == DECISION_INDEX);
     let index = index.map_or("", |index| &index.text);
     let of = |source: &Source| source.path.strip_prefix(DECISIONS).map(str::to_owned);
     let names = sources.iter().filter(|source| source.path != DECISION_INDEX).filter_map(of);
     let unlisted = names.filter(|name| !index.contains(&format!("({name})")));
-    unlisted.map(|name| Finding::new(DECISION_INDEX, 1, format!("does not lead to `{name}`"))).collect()
+    unlisted.map(|name| Finding::new(DECISION_INDEX, 1, format!("does not link `{name}`"))).collect()
 }
 
-/// Words of the glossary (`- **word**: …`) that do not stand behind the word before, whatever their case.
+/// Words of the glossary (`- **word**: …`) that do not sort after the previous word, ignoring case.
 fn unsorted_words(glossary: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut before = String::new();
@@ -76,7 +76,8 @@ fn unsorted_words(glossary: &Source) -> Vec<Finding> {
     findings
 }
 
-/// A name counts as found if some path of the checkout ends with it. `NAME` and `foo` stand for any name.
+/// Names of missing files. A name exists if some path of the checkout ends with it; `NAME` and `foo` are
+/// wildcards.
 fn named_files(map: &Source, sources: &[Source]) -> Vec<Finding> {
     let exists = |name: &str| {
         let is_it =

@@ -1,11 +1,12 @@
-//! Rules for the documentation of errors: whoever calls what can fail finds there which kinds come.
+//! Rules for documented errors: a fallible function documents the kinds of its errors.
 //!
-//! Looked at are the public methods of the engine, those of its public traits, and merge operators, which
+//! Covers the public methods of the engine, the methods of its public traits, and merge operators, which
 //! users write.
 //!
 //! **Invariants**
-//! - A method counts as one that can fail if its return type names a `Result`.
-//! - What its comment says is not judged: only that it says `Errors`, on its own or by a reference.
+//! - A method is fallible if its return type names a `Result`.
+//! - The contents of its comment are not judged, except that it must mention `Errors`, directly or by a
+//!   reference.
 
 use crate::{
     Finding,
@@ -15,7 +16,7 @@ use crate::{
     },
 };
 
-/// Where the public interface is.
+/// Paths of the public interface.
 const PUBLIC: [&str; 2] = ["engine/src/", "substrate/base/src/merge_operator.rs"];
 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
@@ -30,14 +31,14 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         is_in_trait = if is_in_trait { *line != "}" } else { line.starts_with("pub trait ") };
         let Some(name) = public_function(line, is_in_trait) else { continue };
         if can_fail(&code[at..]) && !comment_above(&text[..at]).any(|line| line.contains("Errors")) {
-            let message = format!("`{name}` returns a Result: say in its comment which `Errors:` can come");
+            let message = format!("`{name}` returns a Result: its comment must name the possible `Errors:`");
             findings.push(Finding::new(&source.path, at + 1, message));
         }
     }
     findings
 }
 
-/// The name of the public function whose declaration begins on this line.
+/// Name of the public function whose declaration begins on this line.
 fn public_function(line: &str, is_in_trait: bool) -> Option<&str> {
     let mut words = line.split_whitespace().peekable();
     let is_public = words.next_if_eq(&"pub").is_some();
@@ -57,7 +58,7 @@ fn can_fail(code: &[&str]) -> bool {
     words.by_ref().take_while(|word| *word != "where").any(|word| word == "Result")
 }
 
-/// What stands between the function's own arrow and its body; bounds of its parameters have arrows too.
+/// Text between the function's own arrow and its body; bounds of its parameters also have arrows.
 fn returned(declaration: &str) -> &str {
     let (mut depth, mut before, mut arrow) = (0, ' ', None);
     for (at, c) in declaration.char_indices() {
@@ -74,7 +75,7 @@ fn returned(declaration: &str) -> &str {
     ""
 }
 
-/// The lines of the comment and the attributes that end right above.
+/// Comment lines of the comment and attributes directly above.
 fn comment_above<'t>(text: &'t [&'t str]) -> impl Iterator<Item = &'t str> {
     let lines = text.iter().rev().map(|line| line.trim_start());
     lines

@@ -1,11 +1,11 @@
-//! Rules for whole files: their names, their length, their header.
+//! Rules for whole files: name, length, header.
 
 use crate::{Finding, checkout::sources::Source};
 
 const MAX_LINES: usize = 600;
-/// A reason for more lines stands within so many lines from the top.
+/// A reason for more lines must be within this many lines from the top.
 const HEADER_LINES: usize = 15;
-/// Names that say nothing about what is inside.
+/// Names that do not describe the contents.
 const BANNED_NAMES: [&str; 11] =
     ["util", "utils", "utility", "common", "helper", "helpers", "manager", "inner", "misc", "mod", "shared"];
 
@@ -23,7 +23,7 @@ fn name(source: &Source) -> Option<Finding> {
     Some(Finding::new(&source.path, 1, message))
 }
 
-/// Whether the name ends in `_v2` or the like.
+/// Whether the name ends in a version such as `_v2`.
 fn is_numbered_version(name: &str) -> bool {
     let digits = name.rsplit_once("_v").map_or("", |(_, digits)| digits);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -36,7 +36,7 @@ fn length(source: &Source) -> Option<Finding> {
         return None;
     }
     let message =
-        format!("{lines} lines, more than {MAX_LINES}: split it, or say `//! Length: <reason>` on top");
+        format!("{lines} lines, more than {MAX_LINES}: split it, or state `//! Length: <reason>` at the top");
     Some(Finding::new(&source.path, MAX_LINES + 1, message))
 }
 
@@ -51,7 +51,7 @@ fn header(source: &Source) -> Option<Finding> {
         }
         let starts_attribute = content.starts_with("#![");
         if !content.is_empty() && open_brackets == 0 && !starts_attribute {
-            return Some(Finding::new(&source.path, line, "a file opens with a `//!` header: what it is"));
+            return Some(Finding::new(&source.path, line, "a file must begin with a `//!` header"));
         }
         open_brackets += content.matches('[').count();
         open_brackets = open_brackets.saturating_sub(content.matches(']').count());

@@ -1,10 +1,10 @@
-//! Format code changed means FORMAT.md changed: it carries a hash of each file that knows bytes on disk.
+//! Locks format code to FORMAT.md, which contains a hash of each file that defines on-disk bytes.
 //!
-//! The hash covers the code without comments, spaces, line breaks and imports: a module that moves changes no
-//! byte on disk. A line of the lock is ``- `path` hash``.
+//! The hash covers the code without comments, white space and imports: moving a module does not change the
+//! on-disk format. A line of the lock is ``- `path` hash``.
 //!
 //! **Invariants**
-//! - Every file of the store named `*_format.rs`, and those of the list, has its line; no other file has one.
+//! - Every file of the store named `*_format.rs`, and every listed file, has its line; no other file has one.
 
 use crate::{
     Finding,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 const DOCUMENT: &str = "docs/FORMAT.md";
-/// Format code in files with other names.
+/// Files with format code under other names.
 const OTHER_FORMAT_FILES: [&str; 12] = [
     "substrate/base/src/value_reference.rs",
     "substrate/filter/src/partition.rs",
@@ -74,7 +74,7 @@ fn lock_line(line: usize, text: &str) -> Option<(usize, &str, &str)> {
     (is_hash && path.ends_with(".rs")).then_some((line, path, hash))
 }
 
-/// FNV-1a over the code without its imports.
+/// FNV-1a hash of the code without its imports.
 fn hash_of(text: &str) -> String {
     let code = without_imports(&code_of(text, Literals::Keep));
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
@@ -84,7 +84,7 @@ fn hash_of(text: &str) -> String {
     format!("{hash:016x}")
 }
 
-/// Code without `use` items at the start of a line.
+/// Removes `use` items at the start of a line.
 fn without_imports(code: &str) -> String {
     let mut kept = String::with_capacity(code.len());
     let mut in_import = false;

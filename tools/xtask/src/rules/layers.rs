@@ -1,9 +1,8 @@
-//! Which crate may use which: the crate layers, as a table.
+//! The crate layers as a table: allowed dependencies between crates.
 //!
 //! **Invariants**
-//! - Every crate is in the table or in a folder with a rule; a new one elsewhere is a finding until it is
-//!   added.
-//! - Dependencies of tests are free: they may point up.
+//! - Every crate is in the table or in a folder with a rule; any other crate is a finding until it is added.
+//! - Dev-dependencies are unrestricted: they may point upwards.
 
 use crate::{
     Finding,
@@ -13,7 +12,7 @@ use crate::{
     },
 };
 
-/// Each crate of the substrate, and the crates of the workspace that it may use.
+/// Crates of the substrate, with the workspace crates that each may use.
 const SUBSTRATE: [(&str, &[&str]); 9] = [
     ("testudo-base", &[]),
     ("testudo-env", &["testudo-base"]),
@@ -25,11 +24,11 @@ const SUBSTRATE: [(&str, &[&str]); 9] = [
     ("testudo-run", &["testudo-base", "testudo-env", "testudo-storage", "testudo-filter"]),
     ("testudo-values", &["testudo-base", "testudo-env", "testudo-storage", "testudo-run"]),
 ];
-/// What the contract of the trees may use.
+/// Crates that the contract of the trees may use.
 const CONTRACT: &[&str] = &["testudo-base", "testudo-storage", "testudo-run", "testudo-values"];
-/// What the sequences of runs that trees are made of may use.
+/// Crates that the sequences of runs, of which trees consist, may use.
 const SEQUENCE: &[&str] = &["testudo-base", "testudo-storage", "testudo-run", "testudo-contract"];
-/// What a tree may use: never another tree, the log, the write buffer or the engine.
+/// Crates that a tree may use: never another tree, the log, the write buffer or the engine.
 const TREE: &[&str] = &[
     "testudo-base",
     "testudo-storage",
@@ -39,10 +38,10 @@ const TREE: &[&str] = &[
     "testudo-contract",
     "testudo-sequence",
 ];
-/// What the engine may not use.
+/// Folders that the engine may not use.
 const ABOVE_ENGINE: [&str; 2] = ["testing/", "tools/"];
 
-/// A package of the workspace.
+/// Package of the workspace.
 struct Package<'a> {
     source: &'a Source,
     name: &'a str,
@@ -112,7 +111,7 @@ fn may_use(package: &Package<'_>, used: &Package<'_>) -> bool {
 
 fn rule_of(package: &Package<'_>) -> &'static str {
     match folder(package) {
-        "substrate" => "the substrate uses only what is below it and knows nothing of trees",
+        "substrate" => "the substrate uses only lower layers and no trees",
         "trees" => "a tree uses the substrate and the contract, no other tree, no log, no engine",
         _ => "the engine uses neither tools nor tests",
     }

@@ -1,12 +1,12 @@
-//! No module of the store imports another that imports it, not even over others.
+//! Forbids import cycles between modules of the store, including indirect ones.
 //!
-//! A module and those inside it are one thing here: they may use each other. What a module re-exports counts
-//! as the module that has it, so that a path through `lib.rs` leads where it ends. Tests are free, and what
-//! the handles of the public crate import is not followed.
+//! A module and its submodules count as one: they may use each other. A re-export counts as its original
+//! module, so that a path through `lib.rs` leads to the definition. Tests are exempt, and imports of the
+//! public crate's handles are not followed.
 //!
 //! **Invariants**
-//! - Only paths that begin at the crate, at the module, or above it are followed; other crates are
-//!   `layers.rs`'s.
+//! - Only paths that begin at the crate, at the module, or above it are followed; other crates are checked by
+//!   `layers.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ use crate::{
     },
 };
 
-/// Folders whose crates must be free of circles.
+/// Folders whose crates must be free of cycles.
 const FOLDERS: [&str; 3] = ["substrate/", "trees/", "engine/"];
-/// A folder that may import each other and everything: what users hold hands out each other.
+/// Folder whose modules may import each other and everything else: public handles return each other.
 const HANDLES: (&str, &str) = ("engine", "handles");
-/// How many re-exports may stand one behind the other.
+/// Maximum length of a chain of re-exports.
 const EXPORTS_MAX: usize = 5;
 
-/// Names from the root of the crate on; none for the root.
+/// Module names from the crate root; empty for the root.
 type ModulePath = Vec<String>;
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -39,8 +39,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     crates.into_iter().flat_map(|(root, modules)| circles_in(root, &modules)).collect()
 }
 
-/// The folder of the crate and the path of the module that a file is; `None` for tests and what is not in
-/// `src`.
+/// Crate folder and module path of a file; `None` for tests and files outside `src`.
 fn module_of(path: &str) -> Option<(&str, ModulePath)> {
     let (root, file) = path.split_once("/src/")?;
     let names = file.strip_suffix(".rs")?;
@@ -71,7 +70,7 @@ fn is_handle(root: &str, module: &[String]) -> bool {
     root == HANDLES.0 && module.first().is_some_and(|first| first == HANDLES.1)
 }
 
-/// Which module imports which.
+/// Import graph of the modules.
 struct Graph {
     edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>,
 }
@@ -101,7 +100,7 @@ impl Graph {
         Self { edges }
     }
 
-    /// Whether imports lead from one module to another.
+    /// Whether imports lead from one module to another, directly or indirectly.
     fn leads(&self, from: &ModulePath, to: &ModulePath) -> bool {
         let mut seen = BTreeSet::from([from]);
         let mut open = vec![from];
@@ -116,7 +115,7 @@ impl Graph {
     }
 }
 
-/// A path from the root of the crate on; `None` if it leads out of the crate.
+/// Path from the crate root; `None` if it leads out of the crate.
 fn absolute(module: &[String], path: &[String], codes: &BTreeMap<&ModulePath, String>) -> Option<ModulePath> {
     let mut base = module.to_vec();
     let rest = match path.first()?.as_str() {
@@ -139,7 +138,7 @@ fn absolute(module: &[String], path: &[String], codes: &BTreeMap<&ModulePath, St
     Some(base)
 }
 
-/// The module that a path leads into, behind all re-exports.
+/// Module that a path leads to, after all re-exports.
 fn resolve(
     mut path: ModulePath,
     codes: &BTreeMap<&ModulePath, String>,
@@ -162,7 +161,7 @@ fn resolve(
     path
 }
 
-/// The paths of all `use` items, and whether they are re-exports.
+/// Paths of all `use` items, with a flag for re-exports.
 fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
@@ -175,7 +174,7 @@ fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
     found
 }
 
-/// Tells `found` of every path that a tree of imports names.
+/// Calls `found` with every path that a tree of imports names.
 fn expand(tree: &str, prefix: &mut Vec<String>, found: &mut impl FnMut(&[String])) {
     let tree = tree.trim();
     let (head, group) = match tree.split_once('{') {
@@ -192,7 +191,7 @@ fn expand(tree: &str, prefix: &mut Vec<String>, found: &mut impl FnMut(&[String]
     prefix.truncate(length);
 }
 
-/// The parts of a list whose commas stand in no braces.
+/// Splits a list at the commas outside braces.
 fn split_list(list: &str) -> Vec<&str> {
     let (mut depth, mut start, mut parts) = (0usize, 0, Vec::new());
     for (at, character) in list.char_indices() {
@@ -211,7 +210,7 @@ fn split_list(list: &str) -> Vec<&str> {
     parts
 }
 
-/// The paths in code that begin with `crate::`, `self::` or `crate::`.
+/// Paths in code that begin with `crate::` or `self::`.
 fn inline_paths(code: &str) -> impl Iterator<Item = Vec<String>> {
     let is_path_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     code.split(move |c| !is_path_part(c))

@@ -1,4 +1,4 @@
-//! Rules for what stands in a file: banned code, unsafe code outside the list, paths of one machine.
+//! Rules for the contents of files: banned code, unsafe code outside the list, machine-specific paths.
 
 use crate::{
     Finding,
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// The files that may hold unsafe code, each with its reason. All others are kept safe by the compiler.
+/// Files that may contain unsafe code, each with its reason. The compiler checks that all others are safe.
 const UNSAFE_FILES: [(&str, &str); 14] = [
     ("substrate/env/src/real/uring.rs", "the kernel writes into buffers while requests are in flight"),
     (
@@ -29,16 +29,16 @@ const UNSAFE_FILES: [(&str, &str); 14] = [
     ("tools/bench-rivals/src/rocksdb/store.rs", "as above"),
 ];
 
-/// Code that must not be there, with what to do instead.
+/// Banned code, with its replacement.
 const BANNED_CODE: [(&str, &str); 5] = [
-    ("todo!", "do it, or leave the item out"),
-    ("unimplemented!", "do it, or return an error of kind Unsupported"),
-    ("#[ignore", "a test that does not run shows nothing"),
+    ("todo!", "implement it, or omit the item"),
+    ("unimplemented!", "implement it, or return an error of kind Unsupported"),
+    ("#[ignore", "a test that never runs proves nothing"),
     ("#[allow(", "write #[expect(lint, reason = \"…\")]"),
     ("#![allow(", "write #![expect(lint, reason = \"…\")]"),
 ];
 
-/// A folder that only the machines of the authors have.
+/// Folder that exists only on the authors' machines.
 const MACHINE_PATH: &str = concat!("/", "work", "/");
 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
@@ -51,7 +51,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Findings for files of the list that are gone.
+/// Findings for listed files that do not exist.
 pub(crate) fn check_list(sources: &[Source]) -> Vec<Finding> {
     let is_gone = |path: &str| !sources.iter().any(|source| source.path == path);
     let gone = UNSAFE_FILES.iter().filter(|(path, _)| is_gone(path));
@@ -70,7 +70,7 @@ fn banned_code(source: &Source, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether `banned` is only the end of a longer word.
+/// Whether `banned` is only the suffix of a longer word.
 fn ends_in_word(before: &str, banned: &str) -> bool {
     banned.starts_with(char::is_alphabetic) && before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
@@ -85,7 +85,7 @@ fn unsafe_code(source: &Source, code: &str) -> Option<Finding> {
             "unsafe code in a file that is not on the list of tools/xtask/src/rules/text_rules.rs"
         }
         (None, true) => {
-            "has no unsafe code any more: take it off the list of tools/xtask/src/rules/text_rules.rs"
+            "no longer has unsafe code: remove it from the list of tools/xtask/src/rules/text_rules.rs"
         }
         (Some(_), true) if !code.contains("#![expect(unsafe_code") => {
             "lacks #![expect(unsafe_code, reason = …)]"
@@ -100,7 +100,7 @@ fn machine_paths(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, content) in (1..).zip(source.text.lines()) {
         if content.match_indices(MACHINE_PATH).any(|(at, _)| begins_here(&content[..at])) {
-            findings.push(Finding::new(&source.path, line, "names a path of one machine"));
+            findings.push(Finding::new(&source.path, line, "names a machine-specific path"));
         }
     }
     findings

@@ -1,19 +1,19 @@
-//! What manifests leave out of `cargo test` has no tests.
+//! Checks that targets which manifests exclude from `cargo test` contain no tests.
 //!
-//! Each library that is looked through for examples in its documentation, and each program that is built as a
-//! test, costs a build. Those that have none say so: `doctest = false`, `test = false`.
+//! Each library scanned for documentation tests, and each binary built as a test, costs a build. Targets
+//! without tests therefore opt out: `doctest = false`, `test = false`.
 //!
 //! **Invariants**
-//! - A package without documentation tests has none in its sources: every fence in a comment names another
-//!   language, such as `text`.
-//! - Neither a library without tests nor the main file of such a program has a `#[test]`.
+//! - The sources of a package without documentation tests contain none: every fence in a comment names
+//!   another language, such as `text`.
+//! - Neither a library with `test = false` nor the main file of such a binary has a `#[test]`.
 
 use crate::{
     Finding,
     checkout::{manifest::settings, sources::Source},
 };
 
-/// Words after a fence that make it a test.
+/// Words after a fence that make it a documentation test.
 const TESTED_FENCES: [&str; 6] = ["", "rust", "should_panic", "no_run", "ignore", "compile_fail"];
 
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -49,7 +49,7 @@ fn tested_fences(source: &Source) -> Vec<Finding> {
         is_open = !is_open;
         let language = word.split([',', ' ']).next().unwrap_or_default();
         if is_open && TESTED_FENCES.contains(&language) {
-            let message = "is a test that is not run: its Cargo.toml says `doctest = false`";
+            let message = "is a test that is never run: its Cargo.toml says `doctest = false`";
             findings.push(Finding::new(&source.path, number, message));
         }
     }
@@ -59,7 +59,7 @@ fn tested_fences(source: &Source) -> Vec<Finding> {
 fn tests(source: &Source) -> Vec<Finding> {
     let lines = (1..).zip(source.text.lines());
     let of_tests = lines.filter(|(_, line)| line.trim() == "#[test]" || line.trim() == "mod tests;");
-    let message = "is a test that is not run: its Cargo.toml says `test = false`";
+    let message = "is a test that is never run: its Cargo.toml says `test = false`";
     of_tests.map(|(number, _)| Finding::new(&source.path, number, message)).collect()
 }
 

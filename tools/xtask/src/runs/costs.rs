@@ -1,8 +1,7 @@
-//! What each test costs: the processor time of every test of the workspace, each run alone.
+//! Costs of tests: the CPU time of every test of the workspace, each run alone.
 //!
 //! **Invariants**
-//! - Processor time counts, that of the processes and threads that a test starts included. It is about the
-//!   same on a busy machine.
+//! - CPU time includes the processes and threads that a test starts. It is about the same on a busy machine.
 //! - One test runs at a time.
 
 use std::{
@@ -14,15 +13,15 @@ use std::{
 
 use crate::runs::special_build;
 
-/// What a test may take under the README's command, in seconds, and all of them together.
+/// Maximum CPU seconds of one test under the README's command, and of all tests together.
 const OF_TEST_MAX: f64 = 10.0;
 const OF_ALL_MAX: f64 = 600.0;
-/// Tests that take so long are listed.
+/// Minimum CPU seconds of a listed test.
 const LISTED_FROM: f64 = 1.0;
-/// In which `/proc` tells processor time, on every Linux machine.
+/// Ticks per second of the CPU times in `/proc`, on every Linux machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// One test and what it took.
+/// Cost of one test.
 #[derive(Clone, Debug, PartialEq)]
 struct Cost {
     target: String,
@@ -30,8 +29,8 @@ struct Cost {
     seconds: f64,
 }
 
-/// Runs all tests, or those of the targets whose names begin with one of `arguments`. Prints what they took.
-/// Whether none of them failed, and all kept to what they may take.
+/// Runs all tests, or those of the targets whose names begin with one of `arguments`, and prints their costs.
+/// Returns whether all tests passed and stayed within their limits.
 ///
 /// Errors: the build failed, or a process could not be started.
 pub fn costs(root: &Path, arguments: &[String]) -> io::Result<bool> {
@@ -62,7 +61,7 @@ pub fn costs(root: &Path, arguments: &[String]) -> io::Result<bool> {
     Ok(has_passed & is_within(&all))
 }
 
-/// The folder of the package that a target belongs to.
+/// Folder of the package that a target belongs to.
 fn folder_of(target: &str) -> &str {
     ["/src", "/tests/", "/examples/"]
         .iter()
@@ -70,7 +69,7 @@ fn folder_of(target: &str) -> &str {
         .unwrap_or(target)
 }
 
-/// The names of the tests in a program; one without a name for a program that is a test itself.
+/// Names of the tests in a program; a single empty name for a program that is itself a test.
 fn tests_of(program: &Path) -> io::Result<Vec<String>> {
     if program.parent().is_some_and(|folder| folder.ends_with("examples")) {
         return Ok(vec![String::new()]);
@@ -80,21 +79,21 @@ fn tests_of(program: &Path) -> io::Result<Vec<String>> {
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Processor time of all processes that were started here and have ended.
+/// CPU time of all child processes that have ended.
 fn seconds_of_children() -> io::Result<f64> {
     ticks_of_children(&fs::read_to_string("/proc/self/stat")?)
         .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
-        .ok_or_else(|| io::Error::other("/proc/self/stat is not understood"))
+        .ok_or_else(|| io::Error::other("cannot parse /proc/self/stat"))
 }
 
-/// Of a line of `/proc/self/stat`: fields 16 and 17, behind the name in parentheses, which is the second.
+/// Parses a line of `/proc/self/stat`: fields 16 and 17. Field 2 is the name in parentheses.
 fn ticks_of_children(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(13);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// The tests that take longest, then all targets and their sum.
+/// Formats the most expensive tests, then all targets and their sum.
 fn table(all: &[Cost]) -> String {
     let mut longest: Vec<&Cost> = all.iter().filter(|cost| cost.seconds >= LISTED_FROM).collect();
     longest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -107,7 +106,7 @@ fn table(all: &[Cost]) -> String {
         longest.iter().map(|cost| line(cost.seconds, &format!("{} {}", cost.target, cost.test))).collect();
     text += "\n";
     text.extend(targets.iter().map(|(target, seconds)| line(*seconds, target)));
-    text + &line(total(all), "seconds of processor time in all")
+    text + &line(total(all), "seconds of CPU time in total")
 }
 
 fn total(all: &[Cost]) -> f64 {

@@ -1,15 +1,15 @@
-//! Counts the instructions that each micro-benchmark takes, and compares them with what they took before.
+//! Counts the instructions of each micro-benchmark and compares them with the recorded counts.
 //!
-//! Times on a shared machine move by tens of percents; instructions under callgrind hardly move at all. Each
-//! case runs twice, with so many operations and with twice as many: the difference is what the operations
-//! took, without setting up. What is expected is one line of JSON for each case in
-//! `testing/instructions.jsonl`.
+//! Times on a shared machine vary by tens of percent; instruction counts under callgrind barely vary. Each
+//! case runs twice, with `OPERATIONS` operations and with twice as many: the difference is the cost of the
+//! operations without setup. `testing/instructions.jsonl` records the expected counts, one line of JSON per
+//! case.
 //!
 //! **Invariants**
-//! - A case that got slower by more than the tolerance fails, and so does one that is in one of the two lists
-//!   only.
-//! - One that got faster by more than that is reported and does not fail: a gain must not keep a change out.
-//!   Write it down with `--update`, so that the next loss is seen.
+//! - A case that got slower by more than the tolerance fails, and so does one that is in only one of the two
+//!   lists.
+//! - A case that got faster by more than that is reported and does not fail: a gain must not block a change.
+//!   Record it with `--update`, so that the next regression is detected.
 
 use std::{
     collections::BTreeMap,
@@ -23,10 +23,10 @@ use std::{
 use crate::runs::special_build;
 
 const FILE: &str = "testing/instructions.jsonl";
-/// Compilers differ by a few percents.
+/// Tolerance for differences between compilers, which are a few percent.
 const TOLERANCE: f64 = 0.10;
 const OPERATIONS: u64 = 40_000;
-/// Micro-benchmark, its cases, the name of what is measured.
+/// Micro-benchmarks and their cases.
 const CASES: [(&str, &[&str]); 6] = [
     ("memtable", &["insert", "update", "get", "miss"]),
     ("log", &["append"]),
@@ -36,13 +36,13 @@ const CASES: [(&str, &[&str]); 6] = [
     ("record-cache", &["hit", "fill"]),
 ];
 
-/// Compares (`[]`), or writes down what is counted now (`["--update"]`). Whether nothing has changed much.
+/// Compares the counts (`[]`), or records them (`["--update"]`). Returns whether no case failed.
 ///
 /// Errors: valgrind is missing, the build failed, or a benchmark did.
 pub fn instructions(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let is_update = arguments == ["--update"];
     if !arguments.is_empty() && !is_update {
-        return Err(io::Error::other("instructions takes nothing or --update"));
+        return Err(io::Error::other("instructions takes no argument except --update"));
     }
     if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Err(io::Error::other("valgrind is not installed (apt-get install valgrind)"));
@@ -120,7 +120,7 @@ fn per_operation(once: u64, twice: u64) -> f64 {
     twice.saturating_sub(once) as f64 / OPERATIONS as f64
 }
 
-/// The number behind callgrind's `Collected :`.
+/// Number after callgrind's `Collected :`.
 fn collected(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.contains("Collected :"))?;
     line.rsplit(' ').next()?.parse().ok()
@@ -135,7 +135,7 @@ fn lines(counts: &Counts) -> String {
     text
 }
 
-/// Reads what [`lines`] wrote.
+/// Parses the output of [`lines`].
 fn parse(text: &str) -> io::Result<Counts> {
     let entry = |line: &str| {
         let (name, count) = line.strip_prefix("{\"case\":\"")?.split_once("\",\"instructions_per_op\":")?;
@@ -145,10 +145,10 @@ fn parse(text: &str) -> io::Result<Counts> {
     text.lines().map(|line| entry(line).ok_or_else(|| malformed(line))).collect()
 }
 
-/// A sentence for each case that changed by more than the tolerance, or that is in one of the lists only.
+/// Messages for cases that changed by more than the tolerance, or that are in only one of the lists.
 #[derive(Default)]
 struct Findings {
-    /// Each of them fails.
+    /// Failures.
     complaints: Vec<String>,
     gains: Vec<String>,
 }
@@ -165,7 +165,7 @@ fn compare(expected: &Counts, counted: &Counts) -> Findings {
         if change > TOLERANCE {
             complaints.push(format!("{change_text}, slower"));
         } else if change < -TOLERANCE {
-            gains.push(format!("{change_text}, faster: write it down with --update"));
+            gains.push(format!("{change_text}, faster: record it with --update"));
         }
     }
     let gone = expected.keys().filter(|name| !counted.contains_key(*name));

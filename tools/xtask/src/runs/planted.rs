@@ -1,19 +1,19 @@
-//! Builds the store with bugs in it and runs `testing/planted`, which shows that the tests see each of them.
-//! It says which targets of tests it needs built for that. It also looks whether a program, built as for
-//! users, holds any of them.
+//! Builds the store with planted bugs and runs `testing/planted`, which shows that the tests detect each bug.
+//! That program lists the test targets that it needs. It also checks that a release program contains none of
+//! the bugs.
 //!
 //! **Invariants**
-//! - Nothing of these builds gets into the normal target directory.
+//! - These builds write nothing into the normal target directory.
 
 use std::{io, path::Path, process::Command};
 
 use crate::runs::special_build;
 
-/// What a build with bugs is asked for by.
+/// Cfg that enables planted bugs.
 const CFG: &str = "testudo_planted";
 
-/// Runs the control, unless `--without-control` is given, and all bugs, or those named. Whether every bug was
-/// seen, and nothing where there was none.
+/// Runs the control, unless `--without-control` is given, and all bugs, or the named ones. Returns whether
+/// every bug was detected, and nothing was detected in the control.
 ///
 /// Errors: a build failed, or a process could not be started.
 pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
@@ -38,10 +38,10 @@ pub fn planted(root: &Path, arguments: &[String]) -> io::Result<bool> {
     Ok(command.args(flags).args(names).status()?.success())
 }
 
-/// The environment in which cargo builds the same, as commands of a shell, so that tests that are built in it
-/// are those that are run against the bugs.
+/// Returns the environment of cargo for the same builds, as shell commands. Tests built in it are those that
+/// are run against the bugs.
 ///
-/// Errors: the program that stands in for rustc could not be written.
+/// Errors: the rustc wrapper could not be written.
 pub fn planted_environment(root: &Path) -> io::Result<String> {
     let (wrapper, target) = special_build::environment(root, CFG)?;
     let lines = [("RUSTC_WORKSPACE_WRAPPER", wrapper), ("CARGO_TARGET_DIR", target)];

@@ -1,12 +1,12 @@
-//! rustc with one `--cfg` more, for the crates of the workspace alone: what others wrote is built once for
+//! Wrapper of rustc that adds one `--cfg`, for the workspace crates only: external crates are built once for
 //! all special builds.
 //!
-//! Cargo calls the program that `RUSTC_WORKSPACE_WRAPPER` names in place of rustc, for the workspace's crates
-//! only. That program is a copy of this one, which knows by its name that it is one, and by its folder which
-//! `--cfg` it adds.
+//! Cargo runs the program in `RUSTC_WORKSPACE_WRAPPER` instead of rustc, for workspace crates only. That
+//! program is a copy of this one: its file name identifies it as a wrapper, and its folder names the `--cfg`
+//! to add.
 //!
 //! **Invariants**
-//! - Each `--cfg` has a copy at a path of its own: cargo tells the builds apart by the path.
+//! - Each `--cfg` has a copy at its own path: cargo distinguishes the builds by the path.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ const NAME: &str = "rustc-with-cfg";
 pub(crate) fn put_into(target: &Path, cfg: &str) -> io::Result<PathBuf> {
     let folder = target.join(cfg);
     fs::create_dir_all(&folder)?;
-    // Another build may be running the copy that is there.
+    // Another build may be running the existing copy.
     let new = folder.join(format!("new-{}", process::id()));
     fs::copy(env::current_exe()?, &new)?;
     let copy = folder.join(format!("{NAME}{EXE_SUFFIX}"));
@@ -31,7 +31,7 @@ pub(crate) fn put_into(target: &Path, cfg: &str) -> io::Result<PathBuf> {
     Ok(copy)
 }
 
-/// Runs rustc, if this process is a copy that cargo calls; its exit code.
+/// Runs rustc if this process is a wrapper called by cargo; returns its exit code.
 pub fn rustc_with_cfg() -> Option<ExitCode> {
     let own = env::current_exe().ok()?;
     let cfg = cfg_of(&own)?;
@@ -42,13 +42,13 @@ pub fn rustc_with_cfg() -> Option<ExitCode> {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("rustc could not be run: {error}");
+            eprintln!("cannot run rustc: {error}");
             ExitCode::from(2)
         }
     })
 }
 
-/// What the copy at this path adds; `None` if it is no copy.
+/// Cfg that the copy at this path adds; `None` if it is not a wrapper.
 fn cfg_of(own: &Path) -> Option<OsString> {
     let is_copy = own.file_stem()? == NAME;
     is_copy.then(|| own.parent()?.file_name().map(OsString::from))?

@@ -1,7 +1,7 @@
 //! Builds the store for the seeded scheduler and runs all scenarios of `testing/schedules`.
 //!
 //! **Invariants**
-//! - What is printed last, in a failure, is the command that replays it.
+//! - The last output of a failure is the command that replays it.
 
 use std::{
     io,
@@ -12,12 +12,12 @@ use std::{
 
 use crate::runs::special_build;
 
-/// Schedules of each scenario in CI, and in a long run.
+/// Schedules per scenario in CI, and in a long run.
 const SCHEDULES: [&str; 2] = ["2000", "100000"];
-/// A long run tries others than CI.
+/// A long run tries other seeds than CI.
 const LONG_FIRST_SEED: &str = "1000000";
 
-/// Runs all scenarios (`[]`, `["--long"]`), or, given a scenario's name and options, that one. Whether no
+/// Runs all scenarios (`[]`, `["--long"]`), or one scenario, given its name and options. Returns whether no
 /// schedule failed.
 ///
 /// Errors: the build failed, or a process could not be started.

@@ -1,10 +1,10 @@
-//! Builds of the workspace under a `--cfg` of their own, and many runs of what was built, side by side.
+//! Builds of the workspace with their own `--cfg`, and concurrent runs of the built programs.
 //!
 //! **Invariants**
-//! - Special builds have a target directory of their own, so that they never make the normal one stale, and
-//!   tests that start a program of the workspace start the one that was built with them.
-//! - They share what others wrote: only the crates of the workspace see the `--cfg`.
-//! - Runs begin in the order of the list; as many run at once as there are cores.
+//! - Special builds have their own target directory. They never make the normal one stale, and tests that
+//!   start a workspace program start the one built with them.
+//! - They share external crates: only workspace crates see the `--cfg`.
+//! - Runs start in list order; as many run concurrently as there are cores.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,13 @@ use std::{
 
 use crate::runs::rustc_with_cfg;
 
-/// Chosen with every package, without building anything of it: it asks for all features of what others wrote
-/// that the workspace asks for. With fewer features in one build than in another, all crates above would be
-/// built again.
+/// Package that is selected in every build without being built: it enables all features of external crates
+/// that the workspace uses. With fewer features in one build than in another, all dependent crates would be
+/// rebuilt.
 const PACKAGE_WITH_ALL_FEATURES: &str = "testudo-cli";
 
-/// Builds the binary `name` of the package with that name with `--cfg cfg`; returns where it is. `None` if it
-/// does not build.
+/// Builds the binary `name` of the package of the same name with `--cfg cfg`; returns its path, or `None` if
+/// the build fails.
 pub(crate) fn build(root: &Path, cfg: &str, name: &str) -> io::Result<Option<PathBuf>> {
     let (mut command, target) = cargo(root, cfg)?;
     command.args(["build", "--quiet", "--package", name, "--bin", name, "--target-dir"]).arg(&target);
@@ -35,8 +35,8 @@ pub(crate) fn build(root: &Path, cfg: &str, name: &str) -> io::Result<Option<Pat
     Ok(has_built.then(|| target.join("debug").join(name)))
 }
 
-/// Builds the tests of these targets with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for those of a
-/// library. Returns where they are, by target; `None` if they do not build.
+/// Builds the tests of these targets with `--cfg cfg`: `FOLDER/tests/NAME`, or `FOLDER/src` for the tests of
+/// a library. Returns their paths by target, or `None` if the build fails.
 pub(crate) fn build_tests(
     root: &Path,
     cfg: &str,
@@ -72,8 +72,8 @@ pub(crate) fn build_tests(
     Ok(targets.iter().map(found).collect())
 }
 
-/// Builds all tests as `cargo test --workspace` does. Returns where they are, by target; `None` if they do
-/// not build.
+/// Builds all tests as `cargo test --workspace` does. Returns their paths by target, or `None` if the build
+/// fails.
 pub(crate) fn build_all_tests(root: &Path) -> io::Result<Option<BTreeMap<String, PathBuf>>> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args([
@@ -89,12 +89,12 @@ pub(crate) fn build_all_tests(root: &Path) -> io::Result<Option<BTreeMap<String,
     Ok(built.status.success().then(|| tests_in(&messages, root)))
 }
 
-/// What a manifest calls its package.
+/// Package name in a manifest.
 fn package_name(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))
 }
 
-/// The programs with tests that cargo's messages, one JSON document a line, say were built, by target.
+/// Test programs by target, from cargo's messages, which are one JSON document per line.
 fn tests_in(messages: &str, root: &Path) -> BTreeMap<String, PathBuf> {
     let tests = messages.lines().filter_map(|message| {
         let (_, profile) = message.split_once(r#""profile":{"#)?;
@@ -107,13 +107,13 @@ fn tests_in(messages: &str, root: &Path) -> BTreeMap<String, PathBuf> {
     tests.collect()
 }
 
-/// The text between `start` and the next quotation mark.
+/// Text between `start` and the next quotation mark.
 fn text_after<'t>(message: &'t str, start: &str) -> Option<&'t str> {
     let (_, rest) = message.split_once(start)?;
     rest.split_once('"').map(|(text, _)| text)
 }
 
-/// Cargo for a build with `--cfg cfg`, and the target directory of such builds.
+/// Returns cargo for a build with `--cfg cfg`, and the target directory of such builds.
 fn cargo(root: &Path, cfg: &str) -> io::Result<(Command, PathBuf)> {
     let (wrapper, target) = environment(root, cfg)?;
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -121,15 +121,15 @@ fn cargo(root: &Path, cfg: &str) -> io::Result<(Command, PathBuf)> {
     Ok((command, target))
 }
 
-/// The program that stands in for rustc in builds with `--cfg cfg`, and their target directory.
+/// Returns the rustc wrapper for builds with `--cfg cfg`, and their target directory.
 pub(crate) fn environment(root: &Path, cfg: &str) -> io::Result<(PathBuf, PathBuf)> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let target = target.join("special");
     Ok((rustc_with_cfg::put_into(&target, cfg)?, target))
 }
 
-/// Builds the binary `name` of the package with that name in a profile of the workspace; returns where it is.
-/// `None` if it does not build.
+/// Builds the binary `name` of the package of the same name in a profile of the workspace; returns its path,
+/// or `None` if the build fails.
 pub(crate) fn build_profile(root: &Path, profile: &str, name: &str) -> io::Result<Option<PathBuf>> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -148,7 +148,7 @@ pub(crate) fn build_profile(root: &Path, profile: &str, name: &str) -> io::Resul
     Ok(has_built.then(|| target.join(profile).join(name)))
 }
 
-/// Runs all commands and hands each outcome to `report` as soon as it is there.
+/// Runs all commands and passes each outcome to `report` as soon as it is available.
 pub(crate) fn run_all(commands: Vec<Command>, report: impl Fn(usize, io::Result<Output>) + Sync) {
     let next = AtomicUsize::new(0);
     let commands: Vec<Mutex<Command>> = commands.into_iter().map(Mutex::new).collect();

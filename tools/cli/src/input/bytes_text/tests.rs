@@ -1,7 +1,7 @@
 use super::{escape, from_hex, to_hex, unescape};
 
 #[test]
-fn every_byte_survives_escape_and_hex() {
+fn escape_and_hex_round_trip_every_byte() {
     let all: Vec<u8> = (0..=255).collect();
     assert_eq!(unescape(escape(&all).as_bytes()).unwrap(), all);
     assert_eq!(from_hex(to_hex(&all).as_bytes()).unwrap(), all);
@@ -14,7 +14,7 @@ fn every_byte_survives_escape_and_hex() {
 }
 
 #[test]
-fn text_is_shown_as_it_is_and_the_rest_escaped() {
+fn text_is_literal_and_other_bytes_are_escaped() {
     assert_eq!(escape("grün".as_bytes()), "grün");
     assert_eq!(escape(b"a\tb\nc\\d\0"), "a\\tb\\nc\\\\d\\x00");
     assert_eq!(escape(b"\xff\xc3"), "\\xff\\xc3");
@@ -22,7 +22,7 @@ fn text_is_shown_as_it_is_and_the_rest_escaped() {
 }
 
 #[test]
-fn wrong_escapes_and_wrong_hex_are_refused() {
+fn invalid_escapes_and_hex_are_rejected() {
     assert!(unescape(b"\\").is_err());
     assert!(unescape(b"\\q").is_err());
     assert!(unescape(b"\\x1").is_err());

@@ -7,7 +7,7 @@ fn shown(format: Format, bytes: &[u8], role: Role) -> String {
 }
 
 #[test]
-fn what_is_printed_in_a_form_is_read_back_in_it() {
+fn printed_output_round_trips_in_every_format() {
     let all: Vec<u8> = (0..=255).collect();
     let cases: [(Format, &[u8]); 6] = [
         (Format::Escaped, &all),
@@ -26,13 +26,13 @@ fn what_is_printed_in_a_form_is_read_back_in_it() {
 }
 
 #[test]
-fn numbers_are_in_the_order_of_keys_and_as_operators_have_them_in_values() {
+fn u64_is_big_endian_in_keys_and_little_endian_in_values() {
     assert_eq!(Format::U64.parse(b"258", Role::Key).unwrap(), [0, 0, 0, 0, 0, 0, 1, 2]);
     assert_eq!(Format::U64.parse(b"258", Role::Value).unwrap(), [2, 1, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_character_at_fault() {
+fn errors_name_the_offending_character() {
     let wrong = |format: Format, text: &[u8]| format.parse(text, Role::Key).unwrap_err();
     let cases: [(Format, &[u8], &[&str]); 12] = [
         (Format::Escaped, "grü\\q".as_bytes(), &["'\\q'", "character 4"]),
@@ -58,11 +58,11 @@ fn what_does_not_fit_is_refused_with_the_character_at_fault() {
     assert!(Format::U64.show(&mut out, b"abc", Role::Value).unwrap_err().contains("3 bytes, not 8"));
     assert!(Format::Text.show(&mut out, b"\xff", Role::Value).unwrap_err().contains("0xff"));
     assert!(Format::Json.show(&mut out, b"{", Role::Value).is_err());
-    assert!(out.is_empty(), "nothing of it is printed");
+    assert!(out.is_empty(), "nothing is printed");
 }
 
 #[test]
-fn only_white_space_between_the_parts_of_json_goes() {
+fn json_loses_only_white_space_between_tokens() {
     assert_eq!(
         compact(b" { \"a b\\\\\" :\n [ 1.50, \"c\\\" d\" ] } ").unwrap(),
         r#"{"a b\\":[1.50,"c\" d"]}"#

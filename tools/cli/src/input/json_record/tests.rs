@@ -12,7 +12,7 @@ fn round_trip(key: &[u8], value: &[u8], format: Option<Format>) -> String {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn records_round_trip() {
     let all: Vec<u8> = (0..=255).collect();
     for format in [None, Some(Format::Hex), Some(Format::Escaped)] {
         round_trip(b"", b"", format);
@@ -28,7 +28,7 @@ fn what_is_written_reads_back() {
 }
 
 #[test]
-fn records_with_missing_double_or_unknown_fields_are_refused() {
+fn missing_duplicate_and_unknown_fields_are_rejected() {
     for line in [
         &br#"{"value":"v"}"#[..],
         br#"{"key":"k"}"#,
@@ -47,7 +47,7 @@ fn records_with_missing_double_or_unknown_fields_are_refused() {
 }
 
 #[test]
-fn errors_say_the_byte_and_no_line() {
+fn errors_name_the_byte_but_no_line() {
     let error = JsonRecord::parse(br#"{"key":"k","value":}"#).unwrap_err();
     assert_eq!(error, "expected value at byte 20");
     let error = JsonRecord::parse(br#"{"key":"k","valve":"v"}"#).unwrap_err();

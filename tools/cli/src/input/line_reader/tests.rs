@@ -3,7 +3,7 @@ use std::io::{BufReader, Cursor};
 use super::{Line, LineReader, Newline, WHOLE_LINE_BYTES};
 
 fn reader(text: &[u8], newline: Option<Newline>) -> LineReader {
-    // Odd buffers, so that pieces end anywhere.
+    // Odd buffer sizes, so that pieces end at any position.
     let source = BufReader::with_capacity(4099, Cursor::new(text.to_vec()));
     LineReader::of_source(Box::new(source), newline)
 }
@@ -29,7 +29,7 @@ fn lines(text: &[u8], newline: Option<Newline>) -> Result<Vec<Vec<u8>>, String> 
 }
 
 #[test]
-fn only_the_end_of_a_line_is_taken_off() {
+fn only_the_line_ending_is_stripped() {
     for newline in [None, Some(Newline::Lf), Some(Newline::Crlf)] {
         assert_eq!(lines(b"", newline).unwrap(), Vec::<Vec<u8>>::new());
         assert_eq!(lines(b"a\rc\n\n b", newline).unwrap(), [&b"a\rc"[..], b"", b" b"]);
@@ -40,7 +40,7 @@ fn only_the_end_of_a_line_is_taken_off() {
 }
 
 #[test]
-fn other_ends_and_encodings_are_refused_until_they_are_chosen() {
+fn other_line_endings_and_encodings_need_an_explicit_choice() {
     let refused = |text: &[u8]| lines(text, None).unwrap_err();
     assert!(refused(b"a\r\nb\n").contains("--newline crlf"));
     assert!(refused(b"a\nb\r").contains("--newline crlf"));
@@ -55,16 +55,16 @@ fn other_ends_and_encodings_are_refused_until_they_are_chosen() {
     }
     assert_eq!(lines(b"\xef\xbb\xbfa\n", Some(Newline::Crlf)).unwrap(), [b"a"]);
     assert_eq!(lines(b"\xef\xbb\xbfa\n", Some(Newline::Lf)).unwrap(), [b"\xef\xbb\xbfa"]);
-    // Elsewhere it is a letter as any other.
+    // Elsewhere it is an ordinary character.
     assert_eq!(lines(b"a\n\xef\xbb\xbfb\n", None).unwrap()[1], b"\xef\xbb\xbfb");
 }
 
 #[test]
-fn long_lines_come_in_pieces_and_end_as_short_ones() {
+fn long_lines_come_in_pieces_with_the_same_endings() {
     for length in
         [WHOLE_LINE_BYTES - 2, WHOLE_LINE_BYTES - 1, WHOLE_LINE_BYTES, WHOLE_LINE_BYTES + 1, 3_000_000]
     {
-        // A carriage return wherever pieces may end.
+        // Carriage returns at all possible ends of pieces.
         let long: Vec<u8> =
             (0..length).map(|at| if at % 4099 < 3 || at + 3 > length { b'\r' } else { b'x' }).collect();
         let unix = [&b"first\n"[..], &long, b"\nlast"].concat();

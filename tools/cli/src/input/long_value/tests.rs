@@ -18,7 +18,7 @@ fn decode(text: &[u8], format: Format, step: usize) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn pieces_give_what_the_whole_gives() {
+fn piecewise_decoding_equals_whole_decoding() {
     let texts: [(Format, &[u8]); 12] = [
         (Format::Escaped, b"a\\x00\\\\x\\xff\\n\\\\\\\\"),
         (Format::Escaped, "k\u{e4}se \\t".as_bytes()),
@@ -48,7 +48,7 @@ fn pieces_give_what_the_whole_gives() {
 }
 
 #[test]
-fn many_bytes_go_through_a_file() {
+fn large_values_spill_to_a_file() {
     let text = "0123456789abcdef".repeat(300_000);
     let bytes = decode(text.as_bytes(), Format::Hex, 65_537).unwrap();
     assert_eq!(bytes.len(), text.len() / 2);

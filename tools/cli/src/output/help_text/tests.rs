@@ -1,7 +1,7 @@
 use super::{columns_of, wrap};
 
 #[test]
-fn long_lines_go_on_under_their_text() {
+fn long_lines_wrap_at_the_indentation_of_their_text() {
     let text = "  -a, --all <N>  one two three four five six seven eight nine ten eleven twelve thirteen\n\
                 \x20     word word word word word word word word word word word word word word word word\n\
                 short\n";
@@ -14,13 +14,13 @@ fn long_lines_go_on_under_their_text() {
          \x20     word\n\
          short\n"
     );
-    // A word that fits nowhere stays whole.
+    // A word longer than a line is not split.
     let word = "x".repeat(100);
     assert_eq!(wrap(&word), word);
 }
 
 #[test]
-fn colors_take_no_columns() {
+fn color_escapes_have_no_width() {
     let colored = format!("\u{1b}[1m{}\u{1b}[0m", "x".repeat(80));
     assert_eq!((columns_of(&colored), wrap(&colored)), (80, colored.clone()));
 }

@@ -1,7 +1,7 @@
 use super::show_moment;
 
 #[test]
-fn moments_are_shown_in_utc() {
+fn timestamps_are_in_utc() {
     for (seconds, text) in [
         (0, "1970-01-01 00:00:00"),
         (951_782_399, "2000-02-28 23:59:59"),

@@ -1,7 +1,7 @@
 use super::{show_count, show_size};
 
 #[test]
-fn sizes_and_counts_are_shown_for_people() {
+fn sizes_and_counts_are_human_readable() {
     assert_eq!(show_size(812), "812 B");
     assert_eq!(show_size(1536), "1.5 KiB");
     assert_eq!(show_size((1 << 20) - 1), "1.0 MiB");

@@ -1,7 +1,7 @@
 use super::{Align, lay_out};
 
 #[test]
-fn columns_line_up_and_lines_do_not_end_in_blanks() {
+fn columns_align_without_trailing_blanks() {
     let rows = [vec!["a".to_owned(), "7".to_owned()], vec!["grün".to_owned(), "1,000".to_owned()]];
     let lines = lay_out(&[("name", Align::Left), ("n", Align::Right)], &rows);
     assert_eq!(lines, ["name      n", "a         7", "grün  1,000"]);

@@ -1,4 +1,4 @@
-//! Last part of the tour: everything is verified, and the measurements of the whole are put together.
+//! Last part of the tour: verifies everything and summarizes the measurements.
 
 use std::{fs, time::Duration};
 
@@ -10,20 +10,20 @@ use crate::{
     output::size::{show_count, show_size},
 };
 
-/// Measurements of the store before the kills, which begin its counters anew.
+/// Measurements of the store before the kills, which reset its counters.
 pub(super) struct Totals {
     stats: DbStats,
 }
 
 impl Totals {
-    /// Takes them now.
+    /// Takes the measurements.
     pub(super) fn of(db: &Db) -> Result<Self, Failure> {
         Ok(Self { stats: db.stats() })
     }
 }
 
 impl Demo<'_> {
-    /// Checks everything that is on disk.
+    /// Verifies everything on disk.
     pub(super) fn verify(&mut self) -> Result<(), Failure> {
         self.report.section("verify", "Everything on disk, checked")?;
         let db = self.open()?;
@@ -53,7 +53,7 @@ impl Demo<'_> {
         Ok(db.close()?)
     }
 
-    /// Sums up.
+    /// Prints the summary.
     pub(super) fn close(&mut self, totals: &Totals, time: Duration) -> Result<(), Failure> {
         let stats = &totals.stats;
         self.report.section("summary", "Summary")?;
@@ -72,14 +72,14 @@ impl Demo<'_> {
         let seconds = time.as_secs_f64();
         self.report.measurement("time", &format!("{seconds:.1} s"), "seconds", seconds)?;
         match self.report.wrong() {
-            0 => self.report.note("\nEvery answer was right."),
+            0 => self.report.note("\nEvery answer was correct."),
             wrong => self.report.note(&format!("\n{wrong} WRONG ANSWERS.")),
         }
     }
 
     fn memory(&mut self, stats: &DbStats) -> Result<(), Failure> {
         let text = format!(
-            "{} in all: {} for write buffers, {} for cached pages ({} used)",
+            "{} in total: {} for write buffers, {} for cached pages ({} used)",
             show_size(stats.memory_bytes),
             show_size(stats.write_memory_bytes),
             show_size(stats.cache_capacity_bytes),
@@ -88,7 +88,7 @@ impl Demo<'_> {
         self.report.measurement("memory of the store", &text, "memory_bytes", stats.memory_bytes)?;
         match peak_resident_bytes() {
             Some(peak) => {
-                let text = format!("{} at most, with the history and its model", show_size(peak));
+                let text = format!("{} at peak, including the history and its model", show_size(peak));
                 self.report.measurement("memory of the process", &text, "peak_rss_bytes", peak)
             }
             None => Ok(()),
@@ -96,7 +96,7 @@ impl Demo<'_> {
     }
 }
 
-/// The most memory that this process ever had, where the system tells.
+/// Peak resident memory of this process, if the system reports it.
 fn peak_resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

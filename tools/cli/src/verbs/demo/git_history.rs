@@ -1,10 +1,10 @@
-//! The data set of the tour: the real put and delete history of ten public repositories, as atomic batches.
+//! Data set of the tour: the real put and delete history of ten public repositories, as atomic batches.
 //!
-//! `tools/bench/fixtures/README.md` says where it comes from and how its lines look. Sizes of values are
-//! scaled down and their bytes made up.
+//! `tools/bench/fixtures/README.md` documents its source and line format. Value sizes are scaled down and
+//! value bytes are synthetic.
 //!
 //! **Invariants**
-//! - The model of a history is what a store must hold after all its batches.
+//! - The model of a history equals the contents of a store after all its batches.
 
 use std::{collections::BTreeMap, io::Read};
 
@@ -23,13 +23,13 @@ pub(super) struct History(Vec<u8>);
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change<'a> {
-    /// The key gets a value.
+    /// Sets the value of a key.
     Put(&'a [u8], Content),
-    /// The key goes.
+    /// Removes a key.
     Delete(&'a [u8]),
 }
 
-/// A value, by what it follows from.
+/// Value, described by its seed and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     seed: u64,
@@ -46,14 +46,13 @@ impl Content {
     }
 }
 
-/// What a store must hold.
+/// Expected contents of a store.
 pub(super) type Model<'a> = BTreeMap<&'a [u8], Content>;
 
 impl History {
-    /// Unpacks the data set.
+    /// Decompresses the data set.
     pub(super) fn decode() -> Result<Self, Failure> {
-        let damaged =
-            |reason: &dyn std::fmt::Display| Failure::new(format!("the built-in data set: {reason}"));
+        let damaged = |reason: &dyn std::fmt::Display| Failure::new(format!("built-in data set: {reason}"));
         let mut text = Vec::new();
         let mut decoder =
             ruzstd::decoding::StreamingDecoder::new(GIT_TRACE).map_err(|error| damaged(&error))?;
@@ -61,13 +60,13 @@ impl History {
         Ok(Self(text))
     }
 
-    /// The batches in the order in which they were made.
+    /// Returns the batches in commit order.
     pub(super) fn batches(&self) -> Batches<'_> {
         Batches { rest: &self.0, operations: 0 }
     }
 }
 
-/// Reads batches.
+/// Iterator over the batches.
 pub(super) struct Batches<'a> {
     rest: &'a [u8],
     operations: u64,
@@ -109,7 +108,7 @@ impl<'a> Iterator for Batches<'a> {
             Some(count) => (0..count).map(|_| self.next_change()).collect(),
             None => None,
         };
-        Some(batch.ok_or_else(|| Failure::new("the built-in data set: a line is not as it must be")))
+        Some(batch.ok_or_else(|| Failure::new("built-in data set: malformed line")))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Fourth part of the tour: a writing process is killed with SIGKILL, and what it wrote is looked at.
+//! Fourth part of the tour: a writing process is killed with SIGKILL, and the surviving records are checked.
 //!
 //! **Invariants**
-//! - The child is dead and waited for before the store is opened again, whatever happens.
+//! - The child has exited and been reaped before the store is opened again, in every case.
 
 use std::{
     io::{BufRead, BufReader},
@@ -33,7 +33,7 @@ struct Victim(Child);
 
 impl Victim {
     fn kill(&mut self) {
-        // It may be dead already, which is as good.
+        // The child may have exited already, which is fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -46,15 +46,15 @@ impl Drop for Victim {
 }
 
 impl Demo<'_> {
-    /// Kills the writer a few times.
+    /// Kills the writer several times.
     pub(super) fn killing(&mut self, db: Db) -> Result<(), Failure> {
         self.report.section("killing", "A writing process, killed with SIGKILL")?;
         self.report.note(&format!(
-            "A child writes batches of {RECORDS_PER_BATCH} numbered records over two keyspaces; one batch \
+            "A child writes batches of {RECORDS_PER_BATCH} numbered records to two keyspaces; one batch \
              in {SYNC_EVERY}"
         ))?;
-        self.report.note("is synced and reported. What survives must hold every synced batch, and be a")?;
-        self.report.note("prefix of what was written, without half a batch.")?;
+        self.report.note("is synced and reported. The survivors must include every synced batch and be a")?;
+        self.report.note("prefix of the written batches, without partial batches.")?;
         for name in KEYSPACES {
             db.keyspace(name, testudo::KeyspaceOptions::default)?;
         }
@@ -84,7 +84,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Runs the writer for a random while; gives the number of batches that it reported as synced.
+    /// Runs the writer for a random time; returns the number of batches that it reported as synced.
     fn let_live_and_kill(&mut self, first_batch: u64) -> Result<u64, Failure> {
         let cannot = |error: std::io::Error| Failure::new(format!("demo: cannot start the writer: {error}"));
         let program = std::env::current_exe().map_err(cannot)?;
@@ -121,12 +121,12 @@ impl Demo<'_> {
         }
     }
 
-    /// Number of batches that are wholly there; notes everything that is not a prefix.
+    /// Number of batches that survive completely; records every deviation from a prefix.
     fn surviving_batches(&mut self, db: &Db) -> Result<u64, Failure> {
         let mut counts = [0; 2];
         for (count, name) in counts.iter_mut().zip(KEYSPACES) {
             let Some(keyspace) = db.open_keyspace(name)? else {
-                self.report.check(false, "a keyspace is gone")?;
+                self.report.check(false, "a keyspace is missing")?;
                 return Ok(0);
             };
             *count = self.prefix_records(&keyspace)?;
@@ -137,12 +137,12 @@ impl Demo<'_> {
         Ok(counts[0] / RECORDS_PER_BATCH)
     }
 
-    /// Number of records, which must be `0..` without a hole and with the right values.
+    /// Number of records, which must be `0..` without holes and with the expected values.
     fn prefix_records(&mut self, keyspace: &Keyspace) -> Result<u64, Failure> {
         let mut count = 0;
         for entry in keyspace.iter()? {
             let entry = entry?;
-            self.report.check(*entry.key() == key(count), "what survives has a hole")?;
+            self.report.check(*entry.key() == key(count), "the surviving records have a hole")?;
             self.report.check(*entry.value()? == *value(count), "a surviving record has a wrong value")?;
             count += 1;
         }
@@ -150,7 +150,7 @@ impl Demo<'_> {
     }
 }
 
-/// Keeps the last report until the pipe ends; a line cut short by the kill does not count.
+/// Stores the last report until the pipe ends; ignores a line truncated by the kill.
 fn read_reports(reports: ChildStdout, last: &AtomicU64) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Second part of the tour: what the store promises about writes that happen together and at the same time.
+//! Second part of the tour: guarantees about atomic and concurrent writes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,7 +20,7 @@ const COUNTING_THREADS: u64 = 4;
 const COUNTS_PER_THREAD: u64 = 2000;
 
 impl Demo<'_> {
-    /// Snapshots, batches over two keyspaces, atomic updates.
+    /// Checks snapshots, batches across two keyspaces, and atomic updates.
     pub(super) fn promises(&mut self, db: &Db) -> Result<(), Failure> {
         self.report.section("promises", "Snapshots, atomic batches, atomic updates")?;
         self.snapshot(db)?;
@@ -51,24 +51,25 @@ impl Demo<'_> {
             current += u64::from(&*entry?.value()? == b"rain");
         }
         self.report.check(held == RECORDS, "a snapshot changed")?;
-        self.report.check(current == RECORDS / 2, "the present state is not what was written")?;
+        self.report.check(current == RECORDS / 2, "the current state differs from the writes")?;
         let show = |value: Option<testudo::Slice>| {
-            value.map_or("gone".to_owned(), |value| String::from_utf8_lossy(&value).into_owned())
+            value.map_or("deleted".to_owned(), |value| String::from_utf8_lossy(&value).into_owned())
         };
         let then = [show(snapshot.get(&weather, key(0))?), show(snapshot.get(&weather, key(1))?)];
         let now = [show(weather.get(key(0))?), show(weather.get(key(1))?)];
         let text = format!(
-            "in the snapshot {} and {}, now {} and {}; {} records held",
+            "in the snapshot {} and {}, now {} and {}; {} records in the snapshot",
             then[0],
             then[1],
             now[0],
             now[1],
             show_count(held)
         );
-        self.report.measurement("a snapshot while writes go on", &text, "snapshot_records", held)
+        self.report.measurement("a snapshot during writes", &text, "snapshot_records", held)
     }
 
-    /// Moves money between accounts, with a journal in another keyspace, while snapshots add it all up.
+    /// Transfers money between accounts, with a journal in another keyspace, while snapshots add up all
+    /// balances.
     fn transfers(&mut self, db: &Db) -> Result<(), Failure> {
         let accounts = db.keyspace("accounts", KeyspaceOptions::default)?;
         let journal = db.keyspace("journal", KeyspaceOptions::default)?;
@@ -97,7 +98,7 @@ impl Demo<'_> {
                 let counted = accounts.get(b"transfers")?.map_or(0, |value| number_of(&value));
                 let entries: Vec<_> = journal.iter()?.collect::<testudo::Result<_>>()?;
                 let entries = u64_of(entries.len());
-                self.report.check(counted == entries, "a batch is half there across keyspaces")?;
+                self.report.check(counted == entries, "a batch is half visible across keyspaces")?;
                 looks += 1;
                 Ok(())
             };
@@ -110,7 +111,7 @@ impl Demo<'_> {
         })?;
         written?;
         let text = format!(
-            "{} transfers over two keyspaces; {} snapshots meanwhile, each in balance",
+            "{} transfers across two keyspaces; {} concurrent snapshots, each in balance",
             show_count(TRANSFERS),
             show_count(looks)
         );
@@ -144,16 +145,11 @@ impl Demo<'_> {
         locks.compare_and_swap("door", None, Some(b"closed"))?;
         let refused = locks.compare_and_swap("door", Some(b"open"), Some(b"broken"));
         let conflict = refused.is_err_and(|error| error.kind() == ErrorKind::Conflict);
-        self.report.check(conflict, "compare_and_swap swapped against another value")?;
+        self.report.check(conflict, "compare_and_swap swapped despite a mismatch")?;
         locks.compare_and_swap("door", Some(b"closed"), Some(b"open"))?;
         let now = locks.get("door")?;
         self.report.check(now.as_deref() == Some(b"open"), "compare_and_swap did not swap")?;
-        self.report.measurement(
-            "compare and swap",
-            "swaps what it expects, refuses what it does not",
-            "swaps",
-            2,
-        )
+        self.report.measurement("compare and swap", "swaps on a match, refuses on a mismatch", "swaps", 2)
     }
 }
 
@@ -184,7 +180,7 @@ fn number_bytes(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Zero for anything that is no number, which the sums then show.
+/// Decodes a number; malformed bytes are zero, which the sums then expose.
 fn number_of(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_be_bytes)
 }

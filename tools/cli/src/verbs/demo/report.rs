@@ -1,8 +1,8 @@
-//! What the tour says: sections, measurements in a column, and what was wrong.
+//! Output of the tour: sections, aligned measurements, and wrong answers.
 //!
 //! **Invariants**
-//! - Every line is out before the next piece of work begins.
-//! - With JSON there is one document at the end: sections with their measurements, in numbers.
+//! - Every line is flushed before the next piece of work begins.
+//! - With `--json`, one document is printed at the end: sections with their measurements as numbers.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const WRONG_SHOWN_MAX: u64 = 10;
 
-/// Collects and prints.
+/// Collects and prints the results.
 pub(super) struct Report<'a> {
     console: &'a mut Console,
     json: bool,
@@ -35,12 +35,12 @@ impl<'a> Report<'a> {
         self.print(&"-".repeat(title.chars().count()))
     }
 
-    /// A line of explanation.
+    /// Prints a line of explanation.
     pub(super) fn note(&mut self, text: &str) -> Result<(), Failure> {
         self.print(text)
     }
 
-    /// A measurement: its human-readable name, its text, its key and number in the JSON document.
+    /// Records a measurement: its human-readable name and text, and its key and number in the JSON document.
     pub(super) fn measurement(
         &mut self,
         label: &str,
@@ -55,7 +55,7 @@ impl<'a> Report<'a> {
         self.print(&format!("  {label:<34} {text}"))
     }
 
-    /// Notes a wrong answer unless `right`.
+    /// Records a wrong answer unless `right`.
     pub(super) fn check(&mut self, right: bool, what: &str) -> Result<(), Failure> {
         if right {
             return Ok(());
@@ -67,12 +67,12 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Wrong answers so far.
+    /// Number of wrong answers so far.
     pub(super) fn wrong(&self) -> u64 {
         self.wrong
     }
 
-    /// Ends the report.
+    /// Ends the report; with `--json`, prints the document.
     pub(super) fn finish(&mut self) -> Outcome {
         if self.json {
             let mut document = std::mem::take(&mut self.sections);

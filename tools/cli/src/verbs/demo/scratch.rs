@@ -1,8 +1,8 @@
-//! The directory of the demo's store: temporary beside where one is, or one that the person named.
+//! Directory of the demo's store: a temporary one in the current directory, or one named by the user.
 //!
 //! **Invariants**
-//! - A directory that holds anything is refused.
-//! - A temporary directory is removed when this is dropped.
+//! - A directory that is not empty is rejected.
+//! - A temporary directory is removed on drop.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use testudo_env::{Env, RealEnv};
 
 use crate::failure::{Failure, say};
 
-/// An empty directory.
+/// Empty directory.
 pub(super) struct Scratch {
     path: PathBuf,
     temporary: bool,
@@ -31,10 +31,7 @@ impl Scratch {
         match env.list_dir(&path) {
             Ok(entries) if entries.is_empty() => {}
             Ok(_) => {
-                return Err(Failure::about(
-                    path.display(),
-                    "the demo needs a directory that is new or empty",
-                ));
+                return Err(Failure::about(path.display(), "the demo needs a new or empty directory"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 env.create_dir(&path).map_err(failure)?

@@ -1,4 +1,4 @@
-//! Third part of the tour: many small records in random order, more than the memory holds.
+//! Third part of the tour: many small records in random order, more than fit in memory.
 
 use std::thread;
 
@@ -33,7 +33,7 @@ impl Demo<'_> {
         let text = format!("{} records/s from {WRITERS} threads", show_count(rate));
         self.report.measurement("load", &text, "load_records_per_second", rate)?;
         let (_, flushing) = self.measure(|_| Ok(db.flush()?))?;
-        let text = format!("{:.2} s until all of it is in the tree", flushing.as_secs_f64());
+        let text = format!("{:.2} s until all records are in the tree", flushing.as_secs_f64());
         self.report.measurement("flush", &text, "flush_seconds", flushing.as_secs_f64())?;
         self.amplification(&before, &db.stats())?;
         self.random_reads(&keyspace, records)?;
@@ -47,7 +47,7 @@ impl Demo<'_> {
         let text = format!("{ratio:.2}: {} written for {} of records", show_size(device), show_size(user));
         self.report.measurement("write amplification", &text, "write_amplification", ratio)?;
         let stall = after.max_stall_micros as f64 / 1000.0;
-        self.report.measurement("longest stall of a write", &format!("{stall:.1} ms"), "max_stall_ms", stall)
+        self.report.measurement("longest write stall", &format!("{stall:.1} ms"), "max_stall_ms", stall)
     }
 
     fn random_reads(&mut self, keyspace: &Keyspace, records: u64) -> Result<(), Failure> {
@@ -77,12 +77,13 @@ impl Demo<'_> {
                 demo.report.check(count == 0 || *entry.key() > last[..], "a scan is out of order")?;
                 last.clear();
                 last.extend_from_slice(entry.key());
-                demo.report.check(entry.value()?.len() == VALUE_BYTES, "a scanned value is too short")?;
+                demo.report
+                    .check(entry.value()?.len() == VALUE_BYTES, "a scanned value has a wrong length")?;
                 count += 1;
             }
             Ok(count)
         })?;
-        self.report.check(count == records, "a scan has records too many or too few")?;
+        self.report.check(count == records, "a scan has too many or too few records")?;
         let rate = per_second(count, time.as_secs_f64());
         let text = format!("{} records/s", show_count(rate));
         self.report.measurement("whole scan", &text, "scan_records_per_second", rate)
@@ -109,7 +110,7 @@ fn load(keyspace: &Keyspace, records: u64, interruption: &Interruption) -> Resul
     })
 }
 
-/// Bytes of keys and values of so many records.
+/// Total bytes of keys and values of `records` records.
 pub(super) fn record_bytes(records: u64) -> u64 {
     records * (KEY_BYTES + u64_of(VALUE_BYTES))
 }

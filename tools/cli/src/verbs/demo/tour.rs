@@ -1,4 +1,4 @@
-//! First part of the tour: the real history goes into a keyspace, and every way of reading finds it there.
+//! First part of the tour: loads the real history into a keyspace and checks every way of reading it.
 
 use std::ops::Bound;
 
@@ -38,7 +38,7 @@ impl Demo<'_> {
         self.report.note(
             "The file history of ten public repositories: each commit is one atomic batch of puts and",
         )?;
-        self.report.note("deletes, values made up with sizes scaled down.")?;
+        self.report.note("deletes; values are synthetic and scaled down.")?;
         let keyspace = db.keyspace(name, || KeyspaceOptions::default().tree(tree))?;
         let model = self.load_history(db, &keyspace, history)?;
         let keys: Vec<&[u8]> = model.keys().copied().collect();
@@ -82,7 +82,7 @@ impl Demo<'_> {
         );
         self.report.measurement("load rate", &text, "load_operations_per_second", rate)?;
         let (_, time) = self.measure(|_| Ok(db.flush()?))?;
-        let text = format!("{:.2} s until all of it is in the tree", time.as_secs_f64());
+        let text = format!("{:.2} s until all records are in the tree", time.as_secs_f64());
         self.report.measurement("flush", &text, "flush_seconds", time.as_secs_f64())?;
         Ok(model)
     }
@@ -113,7 +113,8 @@ impl Demo<'_> {
                 let pick = |_| keys[usize_of(demo.random.below(u64_of(keys.len())))];
                 let asked: Vec<&[u8]> = (0..KEYS_PER_MULTI_GET).map(pick).collect();
                 let found = keyspace.multi_get(&asked)?;
-                demo.report.check(found.len() == asked.len(), "multi_get gives as many answers as keys")?;
+                demo.report
+                    .check(found.len() == asked.len(), "multi_get returned too many or few answers")?;
                 for (key, value) in asked.iter().zip(found) {
                     demo.check_value(model[key], value.as_deref(), "multi_get")?;
                 }
@@ -121,7 +122,7 @@ impl Demo<'_> {
             Ok(())
         })?;
         let rate = per_second(MULTI_GETS * KEYS_PER_MULTI_GET, time.as_secs_f64());
-        let text = format!("{} keys/s, {KEYS_PER_MULTI_GET} keys a call", show_count(rate));
+        let text = format!("{} keys/s, {KEYS_PER_MULTI_GET} keys per call", show_count(rate));
         self.report.measurement("multi_get", &text, "multi_get_keys_per_second", rate)
     }
 
@@ -176,7 +177,7 @@ impl Demo<'_> {
             Ok(forwards + backwards)
         })?;
         let rate = per_second(records, time.as_secs_f64());
-        let text = format!("{} records/s, both ways, equal to the model", show_count(rate));
+        let text = format!("{} records/s, in both directions, equal to the model", show_count(rate));
         self.report.measurement("whole scans", &text, "scan_records_per_second", rate)
     }
 
@@ -193,7 +194,7 @@ impl Demo<'_> {
         self.report.measurement("deletes", &text, "deleted_records", json!(deleted))
     }
 
-    /// Compares a scan with what it must give; returns the number of records that it must give.
+    /// Compares a scan with the expected records; returns the number of expected records.
     fn compare<'m>(
         &mut self,
         expected: impl Iterator<Item = (&'m &'m [u8], &'m Content)>,
@@ -208,12 +209,12 @@ impl Demo<'_> {
                 return Ok(records);
             };
             if entry.key() != *key {
-                self.report.check(false, &format!("{what}: a key is missing, doubled or out of order"))?;
+                self.report.check(false, &format!("{what}: a key is missing, duplicated or out of order"))?;
                 return Ok(records);
             }
             self.check_value(*content, Some(&entry.value()?), what)?;
         }
-        self.report.check(found.next().is_none(), &format!("{what}: has a record too many"))?;
+        self.report.check(found.next().is_none(), &format!("{what}: has an extra record"))?;
         Ok(records)
     }
 
@@ -223,7 +224,7 @@ impl Demo<'_> {
     }
 }
 
-/// Adds a change to the batch and the model; gives its bytes.
+/// Adds a change to the batch and the model; returns its bytes.
 fn apply<'a>(batch: &mut Batch, keyspace: &Keyspace, model: &mut Model<'a>, change: Change<'a>) -> u64 {
     match change {
         Change::Put(key, content) => {
@@ -240,7 +241,7 @@ fn apply<'a>(batch: &mut Batch, keyspace: &Keyspace, model: &mut Model<'a>, chan
     }
 }
 
-/// A rate, rounded down.
+/// Rate per second, rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,11 +1,11 @@
-//! The child process that the demo kills: writes numbered records in batches over two keyspaces.
+//! Child process that the demo kills: writes numbered records in batches across two keyspaces.
 //!
-//! Batch `n` holds the records `n × RECORDS_PER_BATCH ..`, each in both keyspaces. Every `sync_every`-th
+//! Batch `n` contains the records `n × RECORDS_PER_BATCH ..`, each in both keyspaces. Every `sync_every`-th
 //! batch is committed with `Sync` and then reported: one line with the number of batches that must survive.
 //!
 //! **Invariants**
-//! - A line is printed only after the store said that everything up to it is durable.
-//! - It ends when nobody reads its reports any more.
+//! - A line is printed only after the store acknowledged that everything up to it is durable.
+//! - The process ends when its reports are no longer read.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -19,12 +19,12 @@ use crate::{
     failure::{Failure, Outcome, Verdict},
 };
 
-/// Records of one batch, in each of the keyspaces.
+/// Records per batch, in each of the keyspaces.
 pub(super) const RECORDS_PER_BATCH: u64 = 20;
-/// The keyspaces that it writes to.
+/// Keyspaces that the child writes to.
 pub(super) const KEYSPACES: [&str; 2] = ["survivors", "survivors-mirror"];
 const VALUE_BYTES: usize = 120;
-/// An end even where nobody kills it.
+/// Maximum batches, in case the child is never killed.
 const BATCHES_MAX: u64 = 1_000_000;
 
 /// Arguments of the hidden verb.
@@ -35,15 +35,15 @@ pub(crate) struct WriterArguments {
     /// Number of the first batch
     #[arg(long)]
     pub(super) first_batch: u64,
-    /// Which batches are synced
+    /// Sync every n-th batch
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) sync_every: u64,
-    /// Memory that the store may use
+    /// Memory budget of the store
     #[arg(long)]
     pub(super) memory: u64,
 }
 
-/// Writes until it is killed.
+/// Writes until killed.
 pub(crate) fn run_writer(context: &mut Context, arguments: &WriterArguments) -> Outcome {
     let env: Arc<dyn Env> = context.env.clone();
     let builder = Db::builder(&arguments.dir).env(env).create(false).memory_bytes(arguments.memory);
@@ -70,12 +70,12 @@ pub(crate) fn run_writer(context: &mut Context, arguments: &WriterArguments) -> 
     Ok(Verdict::Fine)
 }
 
-/// The key of a record.
+/// Key of a record.
 pub(super) fn key(record: u64) -> [u8; 8] {
     record.to_be_bytes()
 }
 
-/// The value of a record.
+/// Value of a record.
 pub(super) fn value(record: u64) -> Vec<u8> {
     made_up::value(record, VALUE_BYTES)
 }

@@ -1,4 +1,4 @@
-//! `testudo keyspace convert`: another tree for a keyspace, and waiting until it is there.
+//! `testudo keyspace convert`: changes a keyspace's tree or placement, and optionally waits for the move.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::{
     store,
 };
 
-/// How often is looked how far it is.
+/// Interval of progress updates.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a keyspace is to become.
+/// Target of a conversion.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) tree: Option<TreePreset>,
-    /// Where its values are put, if not where the preset says.
+    /// Placement of values, if it differs from the preset's.
     pub(super) placement: Option<Placement>,
-    /// Until all of it has moved.
+    /// Whether to wait until the whole keyspace has moved.
     pub(super) waits: bool,
 }
 
@@ -48,21 +48,21 @@ pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, tar
     } else if moving_from.as_ref() == Some(tree) {
         let name = escape(name.as_bytes());
         context.console.line(format_args!(
-            "values of '{name}' come back to their keys whenever the store is open for writing"
+            "values of '{name}' move back to their keys while the store is open for writing"
         ))?;
     } else if let Some(from) = moving_from {
         let name = escape(name.as_bytes());
         context.console.line(format_args!(
-            "'{name}' is moving from {from} to {tree} whenever the store is open for writing"
+            "'{name}' is moving from {from} to {tree} while the store is open for writing"
         ))?;
     }
     if target.waits && moving_from.is_some() {
-        return Err(Failure::new("interrupted; it goes on the next time that the store is open for writing"));
+        return Err(Failure::new("interrupted; the move resumes when the store is next opened for writing"));
     }
     Ok(Verdict::Fine)
 }
 
-/// Sets the tree, and waits; the statistics after that.
+/// Sets tree and placement, and waits if requested; returns the statistics afterwards.
 fn convert(
     context: &Context,
     db: &Db,
@@ -83,7 +83,7 @@ fn convert(
         if !target.waits || stats.moving_from.is_none() || is_over() {
             return Ok(stats);
         }
-        // Says it if the background has failed.
+        // Returns the error if background work has failed.
         db.persist(testudo::Durability::Buffered).map_err(|error| store.failure(&error))?;
         progress.set_total(stats.moved_bytes + stats.left_bytes);
         progress.set(stats.moved_bytes);

@@ -1,8 +1,8 @@
-//! The record of a line that is too long for memory: the key as a whole, the value piece by piece.
+//! Parses the record of a line that is too long for memory: the key as a whole, the value in pieces.
 //!
 //! **Invariants**
-//! - It gives what [`RecordFormat::parse`] gives of the whole line, or refuses it as that does.
-//! - Memory for a key, a piece of the line, and what [`Spool`] keeps.
+//! - The result equals that of [`RecordFormat::parse`] for the whole line, including rejections.
+//! - Memory holds one key, one piece of the line, and the memory of [`Spool`].
 
 use testudo_base::MAX_KEY_BYTES;
 
@@ -18,10 +18,10 @@ use crate::{
     verbs::load::record_format::RecordFormat,
 };
 
-/// The longest text of a key: four bytes for each of its own.
+/// Maximum bytes of a key's text: four per byte of the key.
 const KEY_TEXT_BYTES: usize = 4 * MAX_KEY_BYTES;
 
-/// Key and value of the line.
+/// Parses key and value of the line.
 pub(crate) fn parse(
     context: &Context,
     format: RecordFormat,
@@ -37,7 +37,7 @@ pub(crate) fn parse(
 }
 
 fn key_too_long() -> String {
-    format!("the key has more than {MAX_KEY_BYTES} bytes, which is the most that is allowed")
+    format!("the key has more than {MAX_KEY_BYTES} bytes, the maximum")
 }
 
 fn parse_tsv(
@@ -54,7 +54,7 @@ fn parse_tsv(
             let tab = rest.iter().position(|&byte| byte == b'\t');
             text.extend_from_slice(&rest[..tab.unwrap_or(rest.len())]);
             let Some(tab) = tab else {
-                // A line without a tab is told so however long it is.
+                // The error for a line without a tab does not depend on its length.
                 text.truncate(KEY_TEXT_BYTES + 1);
                 continue;
             };

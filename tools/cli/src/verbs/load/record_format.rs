@@ -1,13 +1,13 @@
-//! The formats that `load` reads, one record a line.
+//! Record formats that `load` reads, one record per line.
 //!
 //! | format | line | record |
 //! |---|---|---|
-//! | lines | any bytes, or a key in a chosen form | key: the line; value: its number from 1, in decimal |
-//! | tsv | key, tab, value, each in a form of [`crate::input::format`] | as written |
-//! | jsonl | an object as in [`crate::input::json_record`]; blank lines are passed over | as written |
+//! | lines | any bytes, or a key in a selected format | key: the line; value: its number from 1, in decimal |
+//! | tsv | key, tab, value, each in a format of [`crate::input::format`] | as written |
+//! | jsonl | an object as in [`crate::input::json_record`]; blank lines are skipped | as written |
 //!
 //! **Invariants**
-//! - What `dump` or `scan` wrote in a format reads back as the same bytes.
+//! - Output of `dump` or `scan` in a format reads back as the same bytes.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ use crate::input::{
     json_record::JsonRecord,
 };
 
-/// A format that `load` reads.
+/// Record format that `load` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RecordFormat {
-    /// Each line is a key, byte for byte unless a form is chosen; its value is the line's number
+    /// Each line is a key, byte for byte unless a format is selected; its value is the line number
     Lines,
-    /// Key, tab, value, escaped unless another form is chosen
+    /// Key, tab, value, escaped unless another format is selected
     Tsv,
-    /// {"key": …, "value": …}, or key_hex, key_escaped, key_u64, key_json, and so for the value
+    /// {"key": …, "value": …}, or key_hex, key_escaped, key_u64, key_json, and likewise for the value
     Jsonl,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum RecordFormat {
 type Record = (Vec<u8>, Vec<u8>);
 
 impl RecordFormat {
-    /// The format that the name of a file promises, if it promises one.
+    /// Format implied by a file name, if any.
     pub(crate) fn of_file(path: &Path) -> Option<Self> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("tsv") => Some(Self::Tsv),
@@ -43,20 +43,19 @@ impl RecordFormat {
         }
     }
 
-    /// Fails if forms were chosen that these lines cannot have.
+    /// Fails if formats were selected that this record format does not allow.
     pub(crate) fn check(self, formats: FormatArguments) -> Result<(), String> {
         let (key, value) = (formats.chosen_key(), formats.chosen_value());
         match self {
             Self::Jsonl if key.or(value).is_some() => {
-                Err("in jsonl the names of the fields say how they are written: key_hex, value_u64, …"
-                    .to_owned())
+                Err("in jsonl the field names determine the formats: key_hex, value_u64, …".to_owned())
             }
-            Self::Lines if value.is_some() => Err("the value of a line is its number".to_owned()),
+            Self::Lines if value.is_some() => Err("the value is always the line number".to_owned()),
             _ => Ok(()),
         }
     }
 
-    /// The record of line `number`; `None` if the line holds none. The error says what is wrong.
+    /// Parses line `number`; returns `None` if it holds no record. The error describes the problem.
     pub(crate) fn parse(
         self,
         line: &[u8],

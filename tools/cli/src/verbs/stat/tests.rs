@@ -1,4 +1,4 @@
-//! Which group shows which statistic.
+//! Groups of statistics.
 
 use testudo::{DbStats, KeyspaceStats};
 
@@ -12,17 +12,17 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn every_statistic_has_a_group_and_every_prefix_a_statistic() {
+fn every_statistic_has_a_group_and_every_prefix_matches() {
     let names = names();
     let ungrouped: Vec<_> = names.iter().filter(|name| group_of(name) == OTHER).collect();
-    assert!(ungrouped.is_empty(), "no group takes {ungrouped:?}");
+    assert!(ungrouped.is_empty(), "no group contains {ungrouped:?}");
     for start in GROUPS.iter().flat_map(|(_, starts)| *starts) {
         assert!(names.iter().any(|name| name.starts_with(start)), "no statistic begins with {start:?}");
     }
 }
 
 #[test]
-fn statistics_of_flushes_and_of_the_reserve_are_shown_with_their_like() {
+fn flush_and_reserve_statistics_are_in_the_expected_groups() {
     for name in ["flush_apply_micros", "max_flush_micros", "flushed_bytes"] {
         assert_eq!(group_of(name), "background", "{name}");
     }

@@ -5,7 +5,7 @@ fn code(text: &str) -> String {
 }
 
 #[test]
-fn comments_go_and_line_numbers_stay() {
+fn comments_are_stripped_and_line_numbers_stay() {
     let text = "a // one\n/* two\n/* nested */ still */ b\n//! doc\nc";
     let without = code_of(text, Literals::Blank);
     assert_eq!(without.lines().count(), 5);
@@ -25,7 +25,7 @@ fn lifetimes_are_code() {
 }
 
 #[test]
-fn open_literals_and_comments_end_with_the_text() {
+fn unterminated_literals_and_comments_end_with_the_text() {
     for text in ["\"open", "/* open", "r#\"open", "'\\"] {
         code_of(text, Literals::Blank);
     }

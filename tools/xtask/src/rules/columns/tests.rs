@@ -5,7 +5,7 @@ fn messages(path: &str, text: &str) -> Vec<String> {
     check(&Source::new(path, text)).into_iter().map(|finding| finding.to_string()).collect()
 }
 
-/// A line of words with so many columns, of which the last two are one letter of two bytes.
+/// Line of words with this many columns; the last two are one two-byte character.
 fn line(columns: usize) -> String {
     let mut line = "word ".repeat(columns / 5 + 1);
     line.truncate(columns - 2);
@@ -13,7 +13,7 @@ fn line(columns: usize) -> String {
 }
 
 #[test]
-fn lines_that_are_too_long_are_found_with_their_columns() {
+fn long_lines_are_reported_with_their_columns() {
     let text = format!("# Title\n{}\n{}\n", line(MAX_COLUMNS), line(MAX_COLUMNS + 1));
     let found = messages("docs/TESTING.md", &text);
     assert_eq!(found, ["docs/TESTING.md:3: 111 columns (bytes), more than 110: wrap the line"]);

@@ -25,7 +25,7 @@ fn a_file_that_does_not_exist_is_found() {
 }
 
 #[test]
-fn a_file_that_the_code_map_has_not_is_found() {
+fn file_missing_from_the_code_map_is_found() {
     let map =
         "# Map\n\n## substrate/run: runs\n\n- `lib.rs`: …\n  - `format/block.rs`: …\n\n## engine: all\n";
     let paths = ["lib.rs", "format/block.rs", "format/footer.rs", "format/block/tests.rs"];
@@ -44,15 +44,15 @@ fn a_dependency_without_a_reason_is_found() {
 }
 
 #[test]
-fn a_decision_that_the_index_does_not_lead_to_is_found() {
+fn decision_missing_from_the_index_is_found() {
     let sources = [
         Source::new(DECISION_INDEX, "- [0001](0001-layers.md) – layers"),
         Source::new("docs/decisions/0001-layers.md", ""),
         Source::new("docs/decisions/0002-words.md", "see [0001](0001-layers.md)"),
     ];
     let found: Vec<String> = check(&sources).iter().map(ToString::to_string).collect();
-    let found: Vec<&String> = found.iter().filter(|finding| finding.contains("lead to")).collect();
-    assert_eq!(found, ["docs/decisions/README.md:1: does not lead to `0002-words.md`"]);
+    let found: Vec<&String> = found.iter().filter(|finding| finding.contains("not link")).collect();
+    assert_eq!(found, ["docs/decisions/README.md:1: does not link `0002-words.md`"]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn missing_documents_are_found() {
 }
 
 #[test]
-fn words_of_the_glossary_out_of_order_and_twice_are_found() {
+fn unsorted_and_duplicate_glossary_words_are_found() {
     let glossary = "- **cut**: …\n- **batch**: …\n- **Batch**: …\n- **run**: …";
     let found = check(&[Source::new(GLOSSARY, glossary)]);
     let of_glossary = found.iter().map(ToString::to_string).filter(|finding| finding.starts_with(GLOSSARY));

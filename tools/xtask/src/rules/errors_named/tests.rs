@@ -6,11 +6,11 @@ fn messages(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_method_that_can_fail_says_how() {
+fn fallible_method_documents_its_errors() {
     let text = "impl Db {\n    /// Opens.\n    pub fn open(path: &Path) -> Result<Self> {\n    }\n}\n";
     let found = messages("engine/src/handles/db.rs", text);
     let expected =
-        "engine/src/handles/db.rs:3: `open` returns a Result: say in its comment which `Errors:` can come";
+        "engine/src/handles/db.rs:3: `open` returns a Result: its comment must name the possible `Errors:`";
     assert_eq!(found, [expected]);
     assert_eq!(messages("engine/src/lib.rs", &text.replace("    /// Opens.\n", "")).len(), 1);
     for comment in ["/// Errors: `Closed`.", "/// Opens.\n    ///\n    /// Errors: `Io`.\n    #[must_use]"] {
@@ -20,7 +20,7 @@ fn a_method_that_can_fail_says_how() {
 }
 
 #[test]
-fn declarations_of_several_lines_are_read_whole() {
+fn multi_line_declarations_are_parsed() {
     for declaration in [
         "pub fn a(\n    &self,\n    k: [u8; 4],\n) -> std::io::Result<()> {\n",
         "pub const fn a<F: Fn(&[u8]) -> u64>(f: F) -> Option<Result<u64, String>>\nwhere\n    F: Copy,\n{\n",
@@ -31,7 +31,7 @@ fn declarations_of_several_lines_are_read_whole() {
 }
 
 #[test]
-fn functions_that_cannot_fail_or_are_not_public_say_nothing() {
+fn infallible_and_private_functions_are_exempt() {
     for declaration in [
         "pub fn a(&self, f: impl Fn(u8) -> Result<()>) -> u64 {\n",
         "pub fn a<F: Fn() -> Result<()>>(f: F) {\n",

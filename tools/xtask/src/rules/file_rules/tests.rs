@@ -6,14 +6,14 @@ fn messages(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_file_has_no_findings() {
+fn valid_file_has_no_findings() {
     assert!(messages("substrate/x/src/run.rs", "//! A run.\n\nstruct Run;\n").is_empty());
     assert!(messages("substrate/x/src/a.rs", "#![expect(\n    unsafe_code,\n)]\n//! Arena.\n").is_empty());
     assert!(messages("docs/common.md", "no header, and not Rust").is_empty());
 }
 
 #[test]
-fn empty_names_are_found() {
+fn meaningless_names_are_found() {
     for name in ["util.rs", "common/page.rs", "helpers.rs", "mod.rs", "page_v2.rs", "misc.rs"] {
         let found = messages(&format!("engine/src/{name}"), "//! X.\n");
         assert_eq!(found.len(), 1, "{name}");
@@ -36,7 +36,7 @@ fn long_files_need_a_reason() {
 #[test]
 fn a_missing_header_is_found_except_in_unit_tests() {
     let found = messages("engine/src/handles/db.rs", "\nuse std::io;\n//! late\n");
-    assert_eq!(found, ["engine/src/handles/db.rs:2: a file opens with a `//!` header: what it is"]);
+    assert_eq!(found, ["engine/src/handles/db.rs:2: a file must begin with a `//!` header"]);
     assert_eq!(messages("engine/src/handles/db.rs", "").len(), 1);
     assert!(messages("engine/src/db/tests.rs", "use super::Db;\n").is_empty());
 }

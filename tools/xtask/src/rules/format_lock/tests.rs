@@ -10,7 +10,7 @@ fn findings(document: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_line_that_a_finding_asks_for_ends_it() {
+fn suggested_line_resolves_the_finding() {
     let missing = findings("# Format\n", CODE);
     assert!(missing[0].starts_with("docs/FORMAT.md:1: format code is not covered"));
     let line = missing[0].split_once("write: ").unwrap().1;
@@ -41,7 +41,7 @@ fn lines_for_other_files_and_a_missing_document_are_found() {
 }
 
 #[test]
-fn imports_do_not_count_but_what_stands_behind_them_does() {
+fn hash_ignores_imports_but_not_the_code_after_them() {
     let imports = "use std::{\n    fmt,\n    io,\n};\npub(crate) use crate::a::B;\n";
     assert_eq!(hash_of(&format!("{imports}{CODE}")), hash_of(CODE));
     assert_ne!(hash_of(&format!("{imports}{CODE}const MORE: u8 = 1;\n")), hash_of(CODE));

@@ -6,7 +6,7 @@ fn package(path: &str, name: &str, dependencies: &str) -> Source {
     Source::new(&format!("{path}/Cargo.toml"), &text)
 }
 
-/// A small repository, with `extra` in place of or beside its packages.
+/// Findings of a small repository, with `extra` in place of or in addition to its packages.
 fn findings(extra: &[Source]) -> Vec<String> {
     let mut sources = vec![
         package("substrate/base", "testudo-base", ""),
@@ -23,12 +23,12 @@ fn findings(extra: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn the_crate_layers_as_they_are_have_no_findings() {
+fn current_layers_have_no_findings() {
     assert!(findings(&[]).is_empty());
 }
 
 #[test]
-fn upward_and_sideward_dependencies_are_found() {
+fn upward_and_sideways_dependencies_are_found() {
     let cases = [
         package("substrate/base", "testudo-base", "[dependencies]\ntestudo-env.workspace = true\n"),
         package("substrate/env", "testudo-env", "[dependencies.testudo-contract]\npath = \"x\"\n"),
@@ -53,7 +53,7 @@ fn upward_and_sideward_dependencies_are_found() {
 }
 
 #[test]
-fn dependencies_of_tests_are_free() {
+fn dev_dependencies_are_unrestricted() {
     let up = package("substrate/base", "testudo-base", "[dev-dependencies]\ntestudo.workspace = true\n");
     assert!(findings(&[up]).is_empty());
 }

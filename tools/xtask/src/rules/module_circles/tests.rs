@@ -24,7 +24,7 @@ fn two_modules_that_import_each_other_are_found() {
 }
 
 #[test]
-fn a_circle_over_a_third_and_over_a_re_export_is_found() {
+fn cycle_through_a_third_module_and_a_re_export_is_found() {
     let found = findings(&[
         ("lib.rs", "mod a;\nmod b;\nmod c;\npub use c::deep::C;\n"),
         ("a.rs", "fn f() { crate::b::g() }\n"),
@@ -36,7 +36,7 @@ fn a_circle_over_a_third_and_over_a_re_export_is_found() {
 }
 
 #[test]
-fn what_a_module_holds_and_its_tests_may_use_it() {
+fn submodules_and_tests_may_use_their_module() {
     let found = findings(&[
         ("lib.rs", "mod a;\n"),
         ("a.rs", "mod part;\nuse part::P;\nuse self::part::Q;\n"),
@@ -48,7 +48,7 @@ fn what_a_module_holds_and_its_tests_may_use_it() {
 }
 
 #[test]
-fn handles_may_use_each_other_but_nothing_may_need_itself_over_another() {
+fn handles_may_import_each_other_but_other_cycles_are_found() {
     let sources = |third: &str| {
         [
             Source::new("engine/src/lib.rs", "mod handles;\nmod store;\nmod flush;\n"),

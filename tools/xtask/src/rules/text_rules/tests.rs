@@ -17,7 +17,7 @@ fn banned_code_is_found_with_its_line() {
 }
 
 #[test]
-fn banned_code_in_comments_literals_and_longer_words_is_no_finding() {
+fn banned_code_in_comments_literals_and_longer_words_is_ignored() {
     let text = "// todo!()\nlet x = \"#[allow(\";\nnot_todo!();\n#[expect(dead_code, reason = \"x\")]\n";
     assert!(messages("engine/src/handles/db.rs", text).is_empty());
 }
@@ -37,16 +37,16 @@ fn unsafe_code_is_found_outside_the_list() {
 fn a_listed_file_needs_its_attribute_and_its_unsafe_code() {
     let path = UNSAFE_FILES[0].0;
     assert!(messages(path, "unsafe { g() }")[0].contains("lacks #![expect(unsafe_code"));
-    assert!(messages(path, "fn f() {}")[0].contains("take it off the list"));
+    assert!(messages(path, "fn f() {}")[0].contains("remove it from the list"));
     assert!(messages(path, "#![expect(unsafe_code, reason = \"x\")]\nunsafe { g() }").is_empty());
     assert_eq!(check_list(&[]).len(), UNSAFE_FILES.len());
 }
 
 #[test]
-fn paths_of_one_machine_are_found_in_code_and_documents() {
+fn machine_specific_paths_are_found() {
     for path in ["README.md", "engine/src/handles/db.rs", "Cargo.toml"] {
         let found = messages(path, &format!("//! X.\n// see {MACHINE_PATH}x\n"));
-        assert_eq!(found, [format!("{path}:2: names a path of one machine")]);
+        assert_eq!(found, [format!("{path}:2: names a machine-specific path")]);
     }
     assert!(messages("README.md", &format!("trees{MACHINE_PATH}x and src{MACHINE_PATH}tests.rs")).is_empty());
 }

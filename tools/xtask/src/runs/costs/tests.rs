@@ -5,7 +5,7 @@ fn cost(target: &str, test: &str, seconds: f64) -> Cost {
 }
 
 #[test]
-fn processor_time_of_children_is_found_behind_a_name_with_spaces() {
+fn cpu_time_of_children_is_parsed_after_a_name_with_spaces() {
     let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 130 14 15 16 17";
     assert_eq!(ticks_of_children(stat), Some(144));
     assert_eq!(ticks_of_children("7 (a"), None);
@@ -19,7 +19,7 @@ fn a_target_is_in_the_folder_of_its_package() {
 }
 
 #[test]
-fn what_takes_long_is_listed_first_and_may_not_take_too_long() {
+fn slow_tests_are_listed_first_and_limited() {
     let all = [cost("a/src", "short", 0.5), cost("b/src", "long", 2.0), cost("a/src", "longer", 9.0)];
     assert!(is_within(&all));
     let text = table(&all);

@@ -5,14 +5,14 @@ fn counts(pairs: &[(&str, f64)]) -> Counts {
 }
 
 #[test]
-fn what_was_written_is_read_again() {
+fn recorded_counts_round_trip() {
     let written = counts(&[("a/b", 10.5), ("c/d", 2000.0)]);
     assert_eq!(parse(&lines(&written)).unwrap(), written);
     assert!(parse("{\"case\":\"a\"}").is_err());
 }
 
 #[test]
-fn a_loss_a_new_case_and_a_missing_one_fail_a_gain_is_reported_and_a_small_change_is_neither() {
+fn losses_new_and_missing_cases_fail_and_gains_are_reported() {
     let before = counts(&[("same", 100.0), ("slow", 100.0), ("fast", 100.0), ("gone", 1.0)]);
     let now = counts(&[("same", 104.0), ("slow", 120.0), ("fast", 80.0), ("new", 1.0)]);
     let Findings { complaints, gains } = compare(&before, &now);
@@ -24,7 +24,7 @@ fn a_loss_a_new_case_and_a_missing_one_fail_a_gain_is_reported_and_a_small_chang
 }
 
 #[test]
-fn the_difference_of_two_runs_is_without_setting_up() {
+fn difference_of_two_runs_excludes_setup() {
     assert!((per_operation(1_000_000, 1_000_000 + OPERATIONS * 250) - 250.0).abs() < 1e-9);
     assert_eq!(collected("x\n==12== Collected : 123456\n"), Some(123_456));
 }

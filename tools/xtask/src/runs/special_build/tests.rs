@@ -6,7 +6,7 @@ use std::{
 use super::{package_name, tests_in};
 
 #[test]
-fn of_what_cargo_built_the_programs_with_tests_are_found() {
+fn test_programs_are_found_in_cargo_messages() {
     let message = |source: &str, is_test: bool, executable: &str| {
         let target = format!(r#""target":{{"kind":["bin"],"src_path":"{source}","test":true}}"#);
         let profile = format!(r#""profile":{{"opt_level":"1","overflow_checks":true,"test":{is_test}}}"#);
@@ -28,7 +28,7 @@ fn of_what_cargo_built_the_programs_with_tests_are_found() {
 }
 
 #[test]
-fn a_package_is_called_what_its_manifest_says() {
+fn package_name_is_read_from_the_manifest() {
     let manifest = "[package]\nname = \"testudo\"\nversion = \"1\"\n\n[[bin]]\nname = \"other\"\n";
     assert_eq!(package_name(manifest), Some("testudo"));
     assert_eq!(package_name("[workspace]\n"), None);

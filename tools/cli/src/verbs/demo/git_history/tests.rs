@@ -1,7 +1,7 @@
 use super::{Change, History, Model};
 
 #[test]
-fn the_built_in_history_is_whole() {
+fn built_in_history_is_complete() {
     let history = History::decode().unwrap();
     let mut model = Model::new();
     let (mut batches, mut operations) = (0, 0);

@@ -9,7 +9,7 @@ use crate::input::{
 
 type Parsed = Result<(Vec<u8>, Vec<u8>), String>;
 
-/// The record of a line, which blanks make too long.
+/// Parses the record of a line, which leading blanks make too long.
 fn parse_long(format: RecordFormat, line: &[u8], formats: FormatArguments, buffer: usize) -> Parsed {
     let context = Context::new(false);
     let source = BufReader::with_capacity(buffer, Cursor::new(line.to_vec()));
@@ -22,7 +22,7 @@ fn parse_long(format: RecordFormat, line: &[u8], formats: FormatArguments, buffe
 }
 
 #[test]
-fn a_long_object_gives_what_a_short_one_gives() {
+fn long_objects_parse_like_short_ones() {
     let lines = [
         r#"{"key":"k","value":"v"}"#,
         r#" { "value_hex" : "00ff" , "key_hex" : "6b" } "#,
@@ -76,7 +76,7 @@ fn a_long_object_gives_what_a_short_one_gives() {
 }
 
 #[test]
-fn a_long_line_with_a_tab_gives_what_a_short_one_gives() {
+fn long_tsv_lines_parse_like_short_ones() {
     let letters = "v".repeat(WHOLE_LINE_BYTES);
     let of = |line: String| parse_long(RecordFormat::Tsv, line.as_bytes(), FormatArguments::default(), 4096);
     let (key, value) = of(format!("k\\tey\t{letters}\\x00\r\n")).unwrap();
@@ -85,7 +85,7 @@ fn a_long_line_with_a_tab_gives_what_a_short_one_gives() {
     assert!(of(letters.clone()).unwrap_err().contains("no tab"));
     assert!(of(format!("{letters}\tv")).unwrap_err().contains("the key has more than 65536 bytes"));
     assert!(of(format!("k\t{letters}\tv")).unwrap_err().contains("more than one tab"));
-    assert!(of(format!("k\t{letters}\\q")).unwrap_err().contains("is no escape"));
+    assert!(of(format!("k\t{letters}\\q")).unwrap_err().contains("is not an escape"));
     let hex = FormatArguments { value_format: Some(Format::Hex), ..FormatArguments::default() };
     let line = format!("k\t{}", "6b".repeat(WHOLE_LINE_BYTES));
     let (_, value) = parse_long(RecordFormat::Tsv, line.as_bytes(), hex, 4096).unwrap();

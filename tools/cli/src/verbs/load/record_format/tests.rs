@@ -4,7 +4,7 @@ use super::RecordFormat;
 use crate::input::format::FormatArguments;
 
 #[test]
-fn the_format_is_told_from_the_name() {
+fn format_is_implied_by_the_file_extension() {
     assert_eq!(RecordFormat::of_file(Path::new("a.tsv")), Some(RecordFormat::Tsv));
     assert_eq!(RecordFormat::of_file(Path::new("a.jsonl")), Some(RecordFormat::Jsonl));
     for unknown in ["words", "words.txt", "a.csv", "-"] {
@@ -13,7 +13,7 @@ fn the_format_is_told_from_the_name() {
 }
 
 #[test]
-fn each_format_gives_its_record() {
+fn each_format_parses_its_record() {
     let parse =
         |format: RecordFormat, line: &[u8]| format.parse(line, 7, FormatArguments::default()).unwrap();
     let record = |key: &[u8], value: &[u8]| Some((key.to_vec(), value.to_vec()));
@@ -25,11 +25,11 @@ fn each_format_gives_its_record() {
 }
 
 #[test]
-fn bad_lines_are_refused_with_the_reason() {
+fn bad_lines_are_rejected_with_a_reason() {
     let refused =
         |format: RecordFormat, line: &[u8]| format.parse(line, 1, FormatArguments::default()).unwrap_err();
     assert!(refused(RecordFormat::Tsv, b"no value").contains("no tab"));
     assert!(refused(RecordFormat::Tsv, b"a\tb\tc").contains("more than one tab"));
-    assert!(refused(RecordFormat::Tsv, b"a\\q\tb").contains("no escape"));
+    assert!(refused(RecordFormat::Tsv, b"a\\q\tb").contains("not an escape"));
     assert!(refused(RecordFormat::Lines, &[b'k'; 65537]).contains("65537"));
 }
