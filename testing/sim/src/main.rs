@@ -1,8 +1,9 @@
-//! The program `testudo-sim`: runs a layer of tests long, or replays one seed of it.
+//! The program `testudo-sim`: runs a test layer long, or replays one of its seeds.
 //!
 //! **Invariants**
-//! - Exit code 0: all was right; 1: a wrong answer, with the command that replays it; 2: could not, or was
-//!   not run.
+//! - Exit code 0: all answers were right; 1: a wrong answer, with its replay command; 2: the layer could not
+//!   be
+//!   run, or was not run.
 //! - Standard output holds results only; progress goes to standard error.
 
 use std::{
@@ -21,7 +22,7 @@ use testudo_env::{Env, RealEnv};
 use testudo_share::Share;
 use testudo_sim::{Amount, LAYERS, Layer, LayerFailure, LayerReport, Limits, layers::find};
 
-/// How often the progress line is drawn anew.
+/// Interval at which the progress line is redrawn.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Parser)]
@@ -33,12 +34,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
                   Without --count and --seconds a layer runs its short form."
 )]
 struct Arguments {
-    /// The layer, `all`, or `list` for what there is
+    /// The layer, `all`, or `list` to list all layers
     layer: String,
     /// Run this seed only, to replay a failure
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Run this configuration only, as in turtle/crash, or those of this tree, as in turtle
+    /// Run this configuration only, such as turtle/crash, or those of this tree, such as turtle
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
     /// Run until this much is done, in the unit that `list` shows
@@ -50,7 +51,7 @@ struct Arguments {
     /// Threads that share the work [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// As little as the README's test command runs, to replay what failed there
+    /// Run only a tenth of the short form, as the README's test command does, to replay its failures
     #[arg(long)]
     tenth: bool,
     /// Results as JSON lines
@@ -185,7 +186,7 @@ impl Watch {
             Amount::Short | Amount::Time(_) => "{spinner} {elapsed} {human_pos} {msg}, {rate}/s",
         };
         if let Ok(style) = ProgressStyle::with_template(&format!("{} {measurements}", layer.name)) {
-            // A failed write to the terminal only spoils the line.
+            // A failed write to the terminal only garbles the line.
             let rate = |state: &ProgressState, out: &mut dyn Write| {
                 let _ = write!(out, "{:.0}", state.per_sec());
             };
@@ -201,7 +202,7 @@ impl Watch {
             }
             bar.finish_and_clear();
         };
-        // Without a thread the work goes on unseen.
+        // Without a thread the work continues without a progress line.
         let thread = env.spawn("progress", Box::new(body)).ok();
         Self { stop, thread }
     }
@@ -211,7 +212,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed and concerns the line only.
+            // A panic there was already printed and affects the line only.
             let _ = thread.join();
         }
     }
