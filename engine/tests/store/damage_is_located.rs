@@ -1,4 +1,4 @@
-//! Whoever meets damage is told where it is: file, offset, and the keyspace that it belongs to.
+//! Errors of damage state its location: file, offset, and the keyspace that it belongs to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ fn value(keyspace: &str, number: u32) -> Vec<u8> {
     format!("<{keyspace} {number:05}>").repeat(20).into_bytes()
 }
 
-/// A store with two keyspaces, closed, of which one has a damaged page.
+/// A closed store with two keyspaces, one of which has a damaged page.
 fn damaged_store(tree: Tree) -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = open(&machine);

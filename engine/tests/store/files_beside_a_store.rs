@@ -1,5 +1,5 @@
-//! What lies beside the files of a store, or in the place of a new one: nobody's work is removed, nothing
-//! that was not finished is opened, and what was damaged is found however it is looked for.
+//! Foreign files next to those of a store, or in the target of a new one: foreign files are never removed,
+//! unfinished stores are never opened, and every kind of check finds damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn fill(keyspace: &Keyspace) {
     (0..KEYS).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 300]).unwrap());
 }
 
-/// A store, closed.
+/// A closed store.
 fn machine_with_store() -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -114,7 +114,7 @@ fn files_that_no_store_makes_stay_where_they_are() {
     }
 }
 
-/// What a reader writes has numbers that no writer gives, and a copy that it makes has them as well.
+/// A reader's writes have numbers that no writer assigns, and so has a copy that it makes.
 #[test]
 fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
     let machine = MemEnv::new(3);
@@ -122,7 +122,7 @@ fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
     let tree = Tree::turtle().with_run_bytes(64 << 10);
     fill(&db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap());
     db.persist(testudo::Durability::Sync).unwrap();
-    // All of it is in the log, which is more than a reader of a small budget keeps in memory.
+    // Everything is in the log, which exceeds the memory of a reader with a small budget.
     let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
     let reader = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20).read_only();
     reader.open().unwrap().checkpoint(Path::new("/copy")).unwrap();
@@ -137,7 +137,7 @@ fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
     assert!(runs.iter().all(|count| *count == runs[0]), "{runs:?}");
 }
 
-/// Where the newest slot is damaged nothing says that the store was closed, and a crash may have torn it.
+/// With a damaged newest slot nothing proves that the store was closed, and a crash may have torn the slot.
 #[test]
 fn the_older_slot_of_a_closed_store_is_checked_by_readers_too() {
     let damage_is_found = |offset: u64| {
@@ -162,7 +162,7 @@ fn a_backup_that_rechecks_mends_what_has_rotted_in_the_repository() {
     let bytes = machine.file_bytes(&file).unwrap().len() as u64;
     machine.corrupt(&file, bytes / 2, 1).unwrap();
     assert_eq!(repository.verify(None).unwrap().findings.len(), 1);
-    // One that believes what is there needs it, and is damaged as well.
+    // A backup without the recheck trusts and references the damaged run.
     assert_eq!(repository.create(&db).unwrap().info.new_runs, 0);
     assert_eq!(repository.restore(None, "/restored").unwrap_err().kind(), ErrorKind::Corruption);
     assert_eq!(repository.clone().recheck(true).create(&db).unwrap().info.new_runs, 1);

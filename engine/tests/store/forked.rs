@@ -1,4 +1,4 @@
-//! Handles of every kind in a forked child of a simulated machine: nothing happens on its disk.
+//! Handles of every kind in a forked child of a simulated machine: its disk does not change.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ fn open(machine: &Arc<MemEnv>) -> testudo::Result<Db> {
     Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20).open()
 }
 
-/// Of all trees.
+/// Runs `check` for each tree.
 fn for_each_tree(check: impl Fn(&Arc<MemEnv>, Db, Handles)) {
     for (_, preset) in testudo::TreePreset::all() {
         let machine = MemEnv::new(7);

@@ -1,4 +1,4 @@
-//! Those who hold a moment while others write: snapshots, iterators, readers of values.
+//! Holders during concurrent writes: snapshots, iterators, readers of values.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -112,7 +112,7 @@ fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
         snapshots.push(db.snapshot().unwrap());
     }
     db.flush().unwrap();
-    assert!(db.stats().held_bytes > MIB / 2, "there is something that was spilled");
+    assert!(db.stats().held_bytes > MIB / 2, "spilled data exists");
     let killed = machine.live_image();
     drop((snapshots, keyspace, db));
     for path in killed.all_files() {
@@ -125,7 +125,7 @@ fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
     let options = SalvageOptions { env: killed.clone(), ..options };
     salvage(&options, &mut unobserved()).unwrap();
     let db = Db::builder(Path::new("/new")).env(killed).create(false).open().unwrap();
-    assert_eq!(db.keyspace_names(), ["k"], "no keyspace of what was spilled");
+    assert_eq!(db.keyspace_names(), ["k"], "no keyspace of spilled data");
     let keyspace = db.open_keyspace("k").unwrap().unwrap();
-    assert_eq!(keyspace.iter().unwrap().count(), 100, "no records of what was spilled");
+    assert_eq!(keyspace.iter().unwrap().count(), 100, "no spilled records");
 }

@@ -1,4 +1,4 @@
-//! Operands and the longest value: refused where it can be known, kept where it could not.
+//! Operands and the maximum value length: refused where the length is known, kept where it was not.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use testudo::{
 use testudo_env::{Env, MemEnv};
 
 const MEMORY: u64 = 1 << 20;
-/// The longest value under that budget.
+/// Maximum value length under that budget.
 const LIMIT: usize = 256 << 10;
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
@@ -116,15 +116,15 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
     k.insert("a", &expected).unwrap();
     db.settle().unwrap();
     drop((k, db));
-    // In no write buffer, and written before the store was opened: nobody can know how long the value is.
+    // No write buffer has the value, and it was written before the opening: its length is unknown.
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
     k.merge("a", [2; 60_000]).unwrap();
     expected.extend([2; 60_000]);
     db.flush().unwrap();
     for settled in [false, true] {
-        assert_eq!(k.get("a").unwrap().as_deref(), Some(&*expected), "nothing of it is lost");
-        assert_eq!(k.merge("a", "x").unwrap_err().kind(), ErrorKind::Invalid, "known by now");
+        assert_eq!(k.get("a").unwrap().as_deref(), Some(&*expected), "no part of it may be lost");
+        assert_eq!(k.merge("a", "x").unwrap_err().kind(), ErrorKind::Invalid, "the length is known now");
         if !settled {
             db.settle().unwrap();
         }
@@ -133,7 +133,7 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
     let scanned = k.prefix("a").unwrap().next().unwrap().and_then(Entry::into_pair).unwrap().1;
     assert_eq!(*scanned, *expected);
 
-    // It is a value as any other, and can be cut.
+    // It is an ordinary value, and can be truncated.
     assert_eq!(k.update("a", |old| old.map(<[u8]>::to_vec)).unwrap_err().kind(), ErrorKind::Invalid);
     k.update("a", |old| old.map(|old| old[..10].to_vec())).unwrap();
     k.merge("a", "more").unwrap();

@@ -1,4 +1,4 @@
-//! Directories above a store: whoever makes a store makes them, and what is in them survives a power loss.
+//! Directories above a store: creating a store creates them, and their entries survive a power loss.
 
 use std::{path::Path, sync::Arc};
 

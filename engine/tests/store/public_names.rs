@@ -1,5 +1,4 @@
-//! The names that users write: every type that a public signature mentions can be named, ranges and options
-//! are inferred.
+//! Names for users: every type in a public signature can be named; ranges and options are inferred.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -161,7 +160,7 @@ fn an_existing_keyspace_keeps_its_tree_and_refuses_another_merge_operator() {
     let counting = KeyspaceOptions::default().merge_operator("add-u64").tree(Tree::splinter());
     let made = db.keyspace("counts", counting).unwrap();
     assert_eq!(made.options(), counting);
-    // Another tree, or no word of an operator, is what the keyspace has already.
+    // Another tree, or no merge operator, keeps the settings of the keyspace.
     assert_eq!(db.keyspace("counts", counting.tree(Tree::turtle())).unwrap().options(), counting);
     assert_eq!(db.keyspace("counts", KeyspaceOptions::default).unwrap().options(), counting);
     let appending = || KeyspaceOptions::default().merge_operator("append");
@@ -175,7 +174,7 @@ fn an_existing_keyspace_keeps_its_tree_and_refuses_another_merge_operator() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("another merge operator"), "{error}");
     }
-    assert_eq!(db.keyspace_names(), ["counts", "k"], "nothing was made");
+    assert_eq!(db.keyspace_names(), ["counts", "k"], "nothing must be created");
     assert_eq!(k.options(), KeyspaceOptions::default());
 }
 

@@ -1,4 +1,4 @@
-//! Queues: what is at an end is found without a walk over all that was removed there.
+//! Queues: an end is found without a walk over all tombstones there.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn passed(db: &Db, look: impl FnOnce()) -> u64 {
     db.stats().tombstones_passed - before
 }
 
-/// Has so many removed entries before number `removed`, half of them flushed.
+/// Opens a queue with `removed` removed entries at its front, half of them flushed.
 fn with_removed(removed: u32) -> (Db, Keyspace) {
     let (db, queue) = open();
     for number in 0..removed + 10 {
@@ -103,7 +103,7 @@ fn what_comes_back_into_a_gap_is_seen() {
     assert!(passed(&db, || assert_eq!(first(&queue), Some(1000))) <= 2);
 }
 
-/// The scan begins before the write, and comes to the place after it.
+/// The scan begins before the write, and reaches its place afterwards.
 #[test]
 fn a_scan_leaves_no_gap_where_something_was_written_since_it_began() {
     for flushes in [false, true] {

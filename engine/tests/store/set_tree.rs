@@ -1,4 +1,4 @@
-//! Switching the tree of a keyspace in use: what is refused, what stays, what survives.
+//! Switching the tree of a keyspace in use: invalid settings, unchanged content, durability.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

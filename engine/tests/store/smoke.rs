@@ -1,4 +1,4 @@
-//! The whole way through on a real disk: write, flush, read, scan, reopen.
+//! The whole path on a real disk: write, flush, read, scan, reopen.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ fn what_was_written_is_read_scanned_and_found_again_after_reopening() {
     check(&users, count);
     let report = db.verify(testudo::VerifyLevel::Full).unwrap();
     assert!(report.is_valid(), "{report:?}");
-    // Who asks for less is told so.
+    // A fast verification reports what it did not read.
     assert_eq!(testudo::VerifyLevel::default(), testudo::VerifyLevel::Full);
     let report = db.verify(testudo::VerifyLevel::Fast).unwrap();
     assert!(report.findings.is_empty() && !report.is_valid() && !report.level.not_read().is_empty());
@@ -163,7 +163,7 @@ fn a_thousand_keyspaces_are_made_with_a_few_writes_and_survive_a_power_loss() {
     keyspaces[999].insert("b", "2").unwrap();
     let after_power_loss = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
     let db = open(&after_power_loss);
-    assert!(db.keyspace_names() == names, "all of them are there");
+    assert!(db.keyspace_names() == names, "all of them must exist");
     assert_eq!(
         db.open_keyspace("tenant-0007").unwrap().unwrap().get("a").unwrap().as_deref(),
         Some(&b"1"[..])
@@ -183,7 +183,7 @@ fn of_keyspaces_made_together_one_bad_name_leaves_none() {
     assert_eq!(db.keyspace_names(), ["a", "b"]);
 }
 
-/// Where flushes are cut there are borders between keys, and these are not longer than a key may be.
+/// Cuts of flushes create fences between keys, which must not be longer than a key may be.
 #[test]
 fn the_longest_keys_that_differ_at_their_ends_are_there_after_a_reopening() {
     let key = |number: u64| [&[b'k'; (64 << 10) - 8][..], &number.to_be_bytes()].concat();

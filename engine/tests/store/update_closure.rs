@@ -1,5 +1,4 @@
-//! The function of an update runs under the lock of its key: it may read, and its writes are refused, not
-//! waited for.
+//! The function of an update runs under the lock of its key: it may read; its writes are refused immediately.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -70,7 +69,7 @@ fn other_threads_write_while_an_update_runs() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).open().unwrap();
     let users = db.keyspace("users", KeyspaceOptions::default).unwrap();
-    // Where a key is locked depends on its bytes alone; these two are in different places.
+    // A key's lock depends on its bytes alone; these two keys have different locks.
     let (begun, written) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {

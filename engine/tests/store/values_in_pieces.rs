@@ -1,4 +1,4 @@
-//! Values that are written and read in pieces, whatever their length, in little memory.
+//! Values of any length, written and read in pieces, with little memory.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -39,7 +39,7 @@ fn a_value_that_cannot_be_read_can_be_overwritten() {
         let bytes = machine.file_bytes("/db/data").unwrap();
         let places = bytes.windows(30).enumerate().filter(|(_, window)| *window == &old[..30]);
         let places: Vec<usize> = places.map(|(at, _)| at).collect();
-        assert!(!places.is_empty(), "the value is in the file");
+        assert!(!places.is_empty(), "the value must be in the file");
         places.into_iter().for_each(|at| machine.corrupt("/db/data", at as u64, 1).unwrap());
         let db = open(&machine);
         let keyspace = db.open_keyspace("k").unwrap().unwrap();
@@ -63,7 +63,7 @@ fn options() -> Vec<KeyspaceOptions> {
     ]
 }
 
-/// A value of `length` bytes, made as it is read; no two seeds give the same.
+/// A value of `length` bytes, generated as it is read; different for each seed.
 struct Made {
     seed: u64,
     at: u64,
@@ -76,7 +76,7 @@ fn made(seed: u64, length: u64) -> Made {
 
 impl Read for Made {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // Odd lengths, so that reads do not end where pieces do.
+        // Odd lengths, so that reads do not end at piece boundaries.
         let count = into.len().min(usize::try_from(self.length - self.at).unwrap()).min(10_007);
         for byte in &mut into[..count] {
             *byte = (self.at.wrapping_mul(self.seed * 2 + 3) >> 5).to_le_bytes()[0];
@@ -90,7 +90,7 @@ fn put(keyspace: &Keyspace, key: &str, seed: u64, length: u64) {
     keyspace.insert_reader(key, length, made(seed, length)).unwrap();
 }
 
-/// Compares what two readers give, in little memory.
+/// Compares the output of two readers, with little memory.
 fn assert_gives(mut reader: impl Read, seed: u64, length: u64) {
     let mut expected = made(seed, length);
     let (mut found, mut wanted) = (vec![0; 30_000], vec![0; 30_000]);
@@ -142,7 +142,7 @@ fn verify(db: &Db) {
     assert!(report.is_valid(), "{:?}", report.findings);
 }
 
-/// Bytes that runs and memtables hold, once everything has come to rest.
+/// Bytes that runs and memtables hold, once the store is idle.
 fn rested_bytes(db: &Db) -> u64 {
     for _ in 0..4 {
         db.settle().unwrap();

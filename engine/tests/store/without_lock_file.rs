@@ -1,5 +1,6 @@
-//! A store without the file `LOCK`, as copies and media for reading have it: it is read, nothing is made in
-//! its directory, and nobody writes it meanwhile.
+//! A store without the file `LOCK`, as in copies and on read-only media: it can be read, nothing is created
+//! in its
+//! directory, and it cannot be written meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +24,7 @@ fn names(machine: &MemEnv) -> Vec<String> {
     machine.list_dir(Path::new("/db")).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
-/// A store with a record, closed, without its lock file.
+/// A closed store with a record and without its lock file.
 fn machine_with_store() -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = writer(&machine).unwrap();
@@ -59,7 +60,7 @@ fn nobody_writes_it_while_it_is_read() {
     require_locked(writer(&machine));
     let options = RepairOptions { env: machine.clone(), ..RepairOptions::new("/db") };
     require_locked(repair(&options, &mut unobserved()));
-    assert_eq!(names(&machine), before, "who is refused makes no file either");
+    assert_eq!(names(&machine), before, "a refused open must create no file either");
     db.close().unwrap();
     writer(&machine).unwrap().close().unwrap();
 }
@@ -91,7 +92,7 @@ fn a_repository_without_lock_file_is_read_and_not_changed_meanwhile() {
         ControlFlow::Continue(())
     };
     assert!(repository.verify_observed(None, &mut look).unwrap().findings.is_empty());
-    assert!(looks > 0, "somebody tried meanwhile");
+    assert!(looks > 0, "a concurrent change must have been attempted");
     assert!(!machine.all_files().contains(&Path::new("/backups/LOCK").to_owned()));
     repository.create(&db).unwrap();
 }
