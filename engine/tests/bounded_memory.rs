@@ -79,7 +79,7 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_batch_beyond_the_bound_takes_no_memory() {
+fn an_oversized_batch_takes_no_memory() {
     let body = |place: &Path| {
         let db = small(place).open().expect("opens");
         let keyspace = keyspace(&db);
@@ -89,7 +89,7 @@ fn a_batch_beyond_the_bound_takes_no_memory() {
         }
         assert_eq!(batch.commit().expect_err("a batch of 200 MB is refused").kind(), ErrorKind::Invalid);
     };
-    stays_within_budget("a_batch_beyond_the_bound_takes_no_memory", |_| (), body);
+    stays_within_budget("an_oversized_batch_takes_no_memory", |_| (), body);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn lengthen(place: &Path, prefix: &str, length: u64) {
 }
 
 #[test]
-fn a_manifest_that_is_mostly_a_hole_takes_no_memory() {
+fn a_sparse_manifest_takes_no_memory() {
     let prepare = |place: &Path| {
         let db = small(place).open().expect("opens");
         keyspace(&db).insert("key", "value").expect("written");
@@ -135,11 +135,11 @@ fn a_manifest_that_is_mostly_a_hole_takes_no_memory() {
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));
         assert!(db.verify(VerifyLevel::Full).expect("verified").is_valid());
     };
-    stays_within_budget("a_manifest_that_is_mostly_a_hole_takes_no_memory", prepare, body);
+    stays_within_budget("a_sparse_manifest_takes_no_memory", prepare, body);
 }
 
 #[test]
-fn a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory() {
+fn a_sparse_log_and_data_file_are_salvaged_in_bounded_memory() {
     let prepare = |place: &Path| {
         let db = small(place).open().expect("opens");
         keyspace(&db).insert("key", "value").expect("written");
@@ -156,11 +156,11 @@ fn a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory() {
         let keyspace = db.open_keyspace("keyspace").expect("looked").expect("there");
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));
     };
-    stays_within_budget("a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory", prepare, body);
+    stays_within_budget("a_sparse_log_and_data_file_are_salvaged_in_bounded_memory", prepare, body);
 }
 
 #[test]
-fn snapshots_between_writes_let_go_of_flushed_buffers() {
+fn snapshots_between_writes_release_flushed_buffers() {
     const SNAPSHOTS: u64 = 2_000;
     const BETWEEN: u64 = 50;
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
@@ -184,11 +184,11 @@ fn snapshots_between_writes_let_go_of_flushed_buffers() {
     };
     // Each snapshot has its own tree, which shares everything except its root.
     let bytes = MIB + SNAPSHOTS * (6 << 10);
-    stays_within(bytes, "snapshots_between_writes_let_go_of_flushed_buffers", |_| (), body);
+    stays_within(bytes, "snapshots_between_writes_release_flushed_buffers", |_| (), body);
 }
 
 #[test]
-fn snapshots_of_many_keyspaces_share_what_has_not_changed() {
+fn snapshots_of_many_keyspaces_share_unchanged_state() {
     let body = |place: &Path| {
         let db = small(place).open().expect("opens");
         let names: Vec<String> = (0..1_000).map(|number| format!("keyspace {number}")).collect();
@@ -204,11 +204,11 @@ fn snapshots_of_many_keyspaces_share_what_has_not_changed() {
             assert_eq!(got.as_deref(), Some(&number.to_be_bytes()[..]));
         }
     };
-    stays_within_budget("snapshots_of_many_keyspaces_share_what_has_not_changed", |_| (), body);
+    stays_within_budget("snapshots_of_many_keyspaces_share_unchanged_state", |_| (), body);
 }
 
 #[test]
-fn keyspaces_into_which_nothing_is_written_are_nearly_free() {
+fn empty_keyspaces_take_little_memory() {
     let body = |place: &Path| {
         let names: Vec<String> = (0..10_000).map(|number| format!("keyspace {number}")).collect();
         let db = small(place).open().expect("opens");
@@ -220,11 +220,11 @@ fn keyspaces_into_which_nothing_is_written_are_nearly_free() {
     };
     // Each has a name, a root, and a line in the writer's status.
     let bytes = MIB + 10_000 * 512;
-    stays_within(bytes, "keyspaces_into_which_nothing_is_written_are_nearly_free", |_| (), body);
+    stays_within(bytes, "empty_keyspaces_take_little_memory", |_| (), body);
 }
 
 #[test]
-fn keyspaces_with_a_record_each_take_little_beside_it() {
+fn keyspaces_with_one_record_have_little_overhead() {
     const KEYSPACES: u64 = 10_000;
     let name = |number: u64| format!("keyspace {number}");
     let prepare = |place: &Path| {
@@ -253,5 +253,5 @@ fn keyspaces_with_a_record_each_take_little_beside_it() {
     };
     // Each has a tree in memory, with a node and a run.
     let bytes = MIB + KEYSPACES * 1056;
-    stays_within(bytes, "keyspaces_with_a_record_each_take_little_beside_it", prepare, body);
+    stays_within(bytes, "keyspaces_with_one_record_have_little_overhead", prepare, body);
 }

@@ -100,27 +100,27 @@ fn forks_for(part: u64) -> u64 {
 }
 
 #[test]
-fn a_child_is_refused_by_every_call_and_harms_no_writer() {
+fn every_call_of_a_child_fails_and_harms_no_writer() {
     play("writer", forks_for(50));
 }
 
 #[test]
-fn a_child_is_refused_and_harms_no_reader() {
+fn calls_of_a_child_fail_and_harm_no_reader() {
     play("reader", forks_for(14));
 }
 
 #[test]
-fn a_child_keeps_no_closed_store_locked() {
+fn a_child_does_not_keep_a_closed_store_locked() {
     play("closed", forks_for(14));
 }
 
 #[test]
-fn a_child_that_a_callback_forks_goes_no_further() {
+fn calls_fail_in_a_child_forked_by_a_callback() {
     play("callbacks", forks_for(14));
 }
 
 #[test]
-fn a_dead_owner_is_named_while_a_child_keeps_its_lock() {
+fn a_dead_owner_is_named_while_its_child_holds_the_lock() {
     for _ in 0..forks_for(8) {
         let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut command = forking("daemon", place.path(), 1);

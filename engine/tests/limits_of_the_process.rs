@@ -93,7 +93,7 @@ fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
 }
 
 #[test]
-fn limits_that_are_lifted_again_cost_nothing_that_was_acknowledged() {
+fn acknowledged_writes_survive_temporary_process_limits() {
     // No further descriptors: the log cannot start another segment.
     passes(Resource::Nofile, 3, ErrorKind::Io);
     // Files may not grow beyond the current size of the log and the data file.

@@ -179,11 +179,11 @@ fn cases(key_bytes: usize) -> Vec<Case> {
 }
 
 #[test]
-fn keys_of_4_kib_stay_within_the_budget() {
-    check("keys_of_4_kib_stay_within_the_budget", &cases(4096));
+fn keys_of_4_kib_stay_within_budget() {
+    check("keys_of_4_kib_stay_within_budget", &cases(4096));
 }
 
 #[test]
-fn keys_of_64_kib_stay_within_the_budget() {
-    check("keys_of_64_kib_stay_within_the_budget", &cases(65_536));
+fn keys_of_64_kib_stay_within_budget() {
+    check("keys_of_64_kib_stay_within_budget", &cases(65_536));
 }

@@ -4,7 +4,7 @@
 use testudo::{Db, Durability, KeyspaceOptions, VerifyLevel};
 
 #[test]
-fn a_store_opened_by_a_relative_path_stays_where_it_is() {
+fn a_store_opened_by_a_relative_path_keeps_its_directory() {
     let place = tempfile::tempdir().unwrap();
     std::env::set_current_dir(place.path()).unwrap();
     let db = Db::builder("db").memory_bytes(1 << 20).open().unwrap();

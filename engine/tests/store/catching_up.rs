@@ -30,7 +30,7 @@ fn options() -> KeyspaceOptions {
 
 /// Only flushing threads run jobs here.
 #[test]
-fn a_leveled_tree_under_pressure_has_more_sequences_but_not_any_number() {
+fn a_leveled_tree_under_pressure_has_a_bounded_number_of_sequences() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(8 << 20).open().unwrap();
     let keyspace = db.keyspace("users", options).unwrap();
     let mut most = 0;
@@ -47,7 +47,7 @@ fn a_leveled_tree_under_pressure_has_more_sequences_but_not_any_number() {
 
 /// With threads, which run jobs on their own.
 #[test]
-fn a_leveled_tree_that_is_written_by_several_threads_keeps_everything() {
+fn a_leveled_tree_written_by_several_threads_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let db = Db::builder(directory.path()).memory_bytes(8 << 20).open().unwrap();
     let keyspace = db.keyspace("users", options).unwrap();

@@ -46,7 +46,7 @@ fn is_closed<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
 }
 
 #[test]
-fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
+fn reads_after_close_fail_even_after_others_wrote_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (db, k) = store_with_old_values(&path);
@@ -101,7 +101,7 @@ fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
 }
 
 #[test]
-fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed() {
+fn reads_during_close_and_reuse_are_right_or_fail_as_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (db, k) = store_with_old_values(&path);
@@ -142,7 +142,7 @@ fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed(
 }
 
 #[test]
-fn a_read_that_fails_because_the_store_was_closed_meanwhile_says_so() {
+fn a_read_that_fails_due_to_a_concurrent_close_reports_closed() {
     let dir = tempfile::tempdir().unwrap();
     let open: Arc<Mutex<Option<Db>>> = Arc::default();
     // The only user code inside a read stands in for any concurrent event.
@@ -162,7 +162,7 @@ fn a_read_that_fails_because_the_store_was_closed_meanwhile_says_so() {
 }
 
 #[test]
-fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
+fn reads_of_a_closed_read_only_store_fail() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = builder(&path).open().unwrap();
@@ -179,7 +179,7 @@ fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
 
 /// The log had no commits, so nothing is missing.
 #[test]
-fn a_store_whose_empty_log_was_deleted_goes_on() {
+fn a_store_opens_after_its_empty_log_was_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("db");
     for round in 0..6 {

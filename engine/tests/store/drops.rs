@@ -65,7 +65,7 @@ fn write(db: &Db, keyspaces: &[Keyspace], random: &mut SplitMix) {
 }
 
 #[test]
-fn when_nothing_is_left_everything_was_dropped() {
+fn an_emptied_store_has_dropped_every_entry() {
     let machine = MemEnv::new(2);
     let db = open(&machine);
     let turtle = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };

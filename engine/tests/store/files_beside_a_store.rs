@@ -49,7 +49,7 @@ fn names(machine: &MemEnv, directory: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_target_that_somebody_fills_is_left_alone() {
+fn a_target_filled_concurrently_is_left_unchanged() {
     let machine = machine_with_store();
     machine.create_dir(Path::new("/saved")).unwrap();
     for name in ["UNFINISHED", "data", "manifest-0000000001"] {
@@ -66,7 +66,7 @@ fn a_target_that_somebody_fills_is_left_alone() {
 }
 
 #[test]
-fn a_salvage_that_a_power_loss_ends_leaves_nothing_that_opens() {
+fn a_salvage_cut_short_by_power_loss_does_not_open() {
     let original = machine_with_store();
     for count in 0.. {
         let machine = original.live_image();
@@ -88,7 +88,7 @@ fn a_salvage_that_a_power_loss_ends_leaves_nothing_that_opens() {
 }
 
 #[test]
-fn a_salvage_that_fails_removes_its_own_files_only() {
+fn a_failed_salvage_removes_only_its_own_files() {
     let machine = machine_with_store();
     machine.create_dir(Path::new("/other")).unwrap();
     touch(&machine, PathBuf::from("/other/notes.txt"));
@@ -97,7 +97,7 @@ fn a_salvage_that_fails_removes_its_own_files_only() {
 }
 
 #[test]
-fn files_that_no_store_makes_stay_where_they_are() {
+fn foreign_files_are_left_unchanged() {
     let machine = machine_with_store();
     let foreign = ["manifest-0000000007.bak", "manifest-notes", "wal-notes.copy", "wal-1.log.copy"];
     for name in foreign {
@@ -116,7 +116,7 @@ fn files_that_no_store_makes_stay_where_they_are() {
 
 /// A reader's writes have numbers that no writer assigns, and so has a copy that it makes.
 #[test]
-fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
+fn a_scrub_covers_all_of_a_copy_made_by_a_reader() {
     let machine = MemEnv::new(3);
     let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let tree = Tree::turtle().with_run_bytes(64 << 10);
@@ -139,7 +139,7 @@ fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
 
 /// With a damaged newest slot nothing proves that the store was closed, and a crash may have torn the slot.
 #[test]
-fn the_older_slot_of_a_closed_store_is_checked_by_readers_too() {
+fn readers_also_check_the_older_slot_of_a_closed_store() {
     let damage_is_found = |offset: u64| {
         let machine = machine_with_store();
         machine.corrupt("/db/superblock", offset, 1).unwrap();
@@ -151,7 +151,7 @@ fn the_older_slot_of_a_closed_store_is_checked_by_readers_too() {
 }
 
 #[test]
-fn a_backup_that_rechecks_mends_what_has_rotted_in_the_repository() {
+fn a_rechecking_backup_repairs_damaged_runs_in_the_repository() {
     let machine = machine_with_store();
     let db = open(&machine);
     db.settle().unwrap();

@@ -49,7 +49,7 @@ fn machine_with_store() -> (Arc<MemEnv>, Db, Keyspace) {
 }
 
 #[test]
-fn removals_go_on_when_inserts_are_refused_and_survive() {
+fn removals_are_accepted_and_durable_when_inserts_are_refused() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     for number in 0..100 {
@@ -70,7 +70,7 @@ fn removals_go_on_when_inserts_are_refused_and_survive() {
 }
 
 #[test]
-fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
+fn removals_are_accepted_while_full_write_buffers_cannot_be_flushed() {
     let faults = FaultyEnv::new(MemEnv::new(5));
     let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
     let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
@@ -97,7 +97,7 @@ fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
 /// The space of a flush under the tree's rules is unbounded: it could fail permanently on a device with more
 /// space than the write buffers need.
 #[test]
-fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
+fn a_flush_without_space_under_the_rules_goes_on_top() {
     // A failed extension is retried with less space, many times. A flush under the rules gives up after as
     // many
     // failures as it requests space, which is more often in a splinter tree. Further failures hit the flush
@@ -135,7 +135,7 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
 
 /// However much of the data file is free: a flush must not leave log and manifest only the reserve.
 #[test]
-fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
+fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     const RECORDS: u64 = 15_000;
     let machine = MemEnv::new(5);
     let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
@@ -167,7 +167,7 @@ fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
 
 /// Large values are outside the tree: in segments and value logs of many MiB each.
 #[test]
-fn removals_make_room_where_values_lie_outside() {
+fn removals_free_space_of_values_outside_the_tree() {
     const RECORDS: u64 = 20_000;
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let value = |number: u64, round: u64| -> Vec<u8> {
@@ -232,7 +232,7 @@ fn removals_make_room_where_values_lie_outside() {
 }
 
 #[test]
-fn a_full_store_closes_opens_and_reads() {
+fn a_store_on_a_full_device_closes_opens_and_reads() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     drop(keyspace);
@@ -248,7 +248,7 @@ fn a_full_store_closes_opens_and_reads() {
 }
 
 #[test]
-fn a_dropped_keyspace_makes_room_for_writes() {
+fn dropping_a_keyspace_frees_space_for_writes() {
     let (machine, db, keyspace) = machine_with_store();
     let other = db.keyspace("b", KeyspaceOptions::default).unwrap();
     fill(&machine, &keyspace);
@@ -264,7 +264,7 @@ fn a_dropped_keyspace_makes_room_for_writes() {
 }
 
 #[test]
-fn writes_go_on_by_themselves_once_there_is_room() {
+fn writes_resume_once_there_is_room() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     assert!(db.stats().reserve_bytes < db.stats().whole_reserve_bytes);
@@ -278,7 +278,7 @@ fn writes_go_on_by_themselves_once_there_is_room() {
 }
 
 #[test]
-fn a_store_on_a_full_device_survives_crash_after_crash() {
+fn a_store_on_a_full_device_survives_repeated_crashes() {
     let (mut machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     db.persist(Durability::Sync).unwrap();
@@ -309,7 +309,7 @@ fn a_store_on_a_full_device_survives_crash_after_crash() {
 
 /// An update may remove, so it starts where an insert would be refused. Its writes count as well.
 #[test]
-fn an_update_takes_no_more_than_an_insert_does() {
+fn an_update_takes_no_more_space_than_an_insert() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     let long = vec![8; 200 << 10];
@@ -334,7 +334,7 @@ fn an_update_takes_no_more_than_an_insert_does() {
 
 /// Where an insert waits for buffers to be flushed, an update does as well, and its function is called again.
 #[test]
-fn an_update_that_waited_for_space_sees_the_value_that_there_is_then() {
+fn an_update_that_waited_for_space_sees_the_current_value() {
     let (machine, db, keyspace) = machine_with_store();
     for number in 0..2_000 {
         keyspace.insert(key(number), [7; 500]).unwrap();
@@ -356,7 +356,7 @@ fn an_update_that_waited_for_space_sees_the_value_that_there_is_then() {
 }
 
 #[test]
-fn a_device_without_space_to_note_what_is_free_is_no_failure() {
+fn no_space_to_record_free_space_is_not_a_failure() {
     let machine = MemEnv::new(5);
     let faults = FaultyEnv::new(machine.clone());
     let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
@@ -378,7 +378,7 @@ fn a_device_without_space_to_note_what_is_free_is_no_failure() {
 
 /// Another program takes all free space of the device at once.
 #[test]
-fn a_device_that_others_have_filled_takes_every_removal() {
+fn a_device_filled_by_others_takes_every_removal() {
     const RECORDS: u32 = 100_000;
     let trees = [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()];
     for (index, tree) in trees.into_iter().enumerate() {

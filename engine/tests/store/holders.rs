@@ -18,7 +18,7 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 #[test]
-fn snapshots_share_what_they_see_of_flushed_buffers() {
+fn snapshots_share_the_content_of_flushed_buffers() {
     let db = open(&MemEnv::new(1), 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
     let mut snapshots = Vec::new();
@@ -37,7 +37,7 @@ fn snapshots_share_what_they_see_of_flushed_buffers() {
 }
 
 #[test]
-fn iterators_let_go_of_flushed_buffers() {
+fn iterators_release_flushed_buffers() {
     let db = open(&MemEnv::new(2), 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
     let mut iterators = Vec::new();
@@ -71,7 +71,7 @@ fn iterators_let_go_of_flushed_buffers() {
 }
 
 #[test]
-fn buffers_of_a_dropped_keyspace_are_let_go_of() {
+fn buffers_of_a_dropped_keyspace_are_released() {
     let db = open(&MemEnv::new(4), 2 * MIB);
     let other = db.keyspace("other", KeyspaceOptions::default).unwrap();
     let mut held = Vec::new();
@@ -100,7 +100,7 @@ fn buffers_of_a_dropped_keyspace_are_let_go_of() {
 }
 
 #[test]
-fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
+fn spilled_snapshot_data_is_not_recovered_as_records() {
     let machine = MemEnv::new(3);
     let db = open(&machine, 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();

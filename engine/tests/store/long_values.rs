@@ -73,7 +73,7 @@ fn check(keyspace: &Keyspace, number: usize, bytes: usize) {
 }
 
 #[test]
-fn values_of_any_length_that_are_read_again_come_from_memory() {
+fn repeated_reads_of_values_of_any_length_come_from_memory() {
     for (name, preset) in TreePreset::all() {
         for bytes in [4 * KIB, 16 * KIB, 32 * KIB, 40 * KIB, 128 * KIB, 1024 * KIB] {
             let (count, hot) = (ALL_BYTES / bytes, HOT_BYTES / bytes);
@@ -94,7 +94,7 @@ fn values_of_any_length_that_are_read_again_come_from_memory() {
 }
 
 #[test]
-fn long_values_that_were_in_use_come_back_after_a_restart() {
+fn hot_long_values_are_cached_again_after_a_restart() {
     for bytes in [40 * KIB, 128 * KIB] {
         let count = 12 * KIB * KIB / bytes;
         let (machine, db, keyspace) = settled(Tree::splinter().into(), count, bytes);
@@ -166,7 +166,7 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
 }
 
 #[test]
-fn overwriting_long_values_writes_and_reads_little() {
+fn overwriting_long_values_causes_little_io() {
     for (name, preset) in TreePreset::all() {
         if ["lsbm", "treeline", "parallax"].contains(&name) {
             // Long values are stored as in a leveled tree.
@@ -181,7 +181,7 @@ fn overwriting_long_values_writes_and_reads_little() {
 }
 
 #[test]
-fn a_scan_reads_little_more_than_the_values_that_it_shows() {
+fn a_scan_reads_little_more_than_the_values_it_returns() {
     for (name, preset) in TreePreset::all() {
         for bytes in [32 * KIB, 128 * KIB, 1024 * KIB] {
             let count = ALL_BYTES / bytes;

@@ -33,7 +33,7 @@ fn shares_and_budgets_out_of_bounds_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_change_shows_in_the_figures_at_once() {
+fn a_change_shows_in_the_statistics_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let (db, _) = open(&dir);
     db.memory().set_write_share(0.75).unwrap();
@@ -53,7 +53,7 @@ fn read(keyspace: &Keyspace, count: u64) {
 
 /// On an in-memory machine without threads, so nothing else affects the memory held.
 #[test]
-fn caches_use_what_nobody_writes_and_give_it_back() {
+fn caches_use_idle_write_memory_and_return_it() {
     let db = Db::builder("/db").memory_bytes(MEMORY).env(MemEnv::new(1)).open().unwrap();
     let keyspace = db.keyspace("users", KeyspaceOptions::default).unwrap();
     let count = 100_000;
@@ -148,7 +148,7 @@ fn batches_follow_the_share_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_keyspace_with_a_share_of_its_own_leaves_the_rest_to_others() {
+fn a_keyspace_with_its_own_share_leaves_the_rest_to_others() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     let other = db.keyspace("other", KeyspaceOptions::default).unwrap();

@@ -31,7 +31,7 @@ fn text(value: Option<testudo::Slice>) -> Option<String> {
 }
 
 #[test]
-fn operands_reach_values_in_buffers_and_trees_however_they_are_read() {
+fn every_kind_of_read_merges_operands_in_buffers_and_trees() {
     let machine = MemEnv::new(1);
     let db = builder(&machine).open().unwrap();
     let k = db.keyspace("k", appending).unwrap();
@@ -134,7 +134,7 @@ fn prepending() -> Arc<dyn MergeOperator> {
 }
 
 #[test]
-fn a_store_without_the_operator_keeps_operands_and_says_what_is_missing() {
+fn a_store_without_the_operator_keeps_operands_and_names_it() {
     let machine = MemEnv::new(3);
     let db = builder(&machine).merge_operator(prepending()).open().unwrap();
     let k = db.keyspace("k", || KeyspaceOptions::default().merge_operator("prepend")).unwrap();
@@ -181,7 +181,7 @@ fn a_store_without_the_operator_keeps_operands_and_says_what_is_missing() {
 }
 
 #[test]
-fn what_an_operator_refuses_is_said_by_reads_until_the_key_is_written_anew() {
+fn reads_report_a_refused_merge_until_the_key_is_overwritten() {
     let machine = MemEnv::new(4);
     let add = MergeFunction::new("late-add", |key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| {
         let operators = MergeOperators::default();

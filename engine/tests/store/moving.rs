@@ -57,7 +57,7 @@ fn move_up_to(db: &Db, keyspace: &Keyspace, thousandths: u64) -> bool {
 }
 
 #[test]
-fn a_keyspace_moves_there_and_back_while_it_is_written() {
+fn a_keyspace_moves_back_and_forth_under_writes() {
     let machine = MemEnv::new(1);
     let (db, keyspace) = open(&machine);
     fill(&keyspace, 1);
@@ -94,7 +94,7 @@ fn a_keyspace_moves_there_and_back_while_it_is_written() {
 }
 
 #[test]
-fn setting_it_back_turns_round_what_has_moved() {
+fn setting_the_old_tree_reverses_the_move() {
     let machine = MemEnv::new(2);
     for (from, to) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {
         let (db, _users) = open(&machine);
@@ -127,7 +127,7 @@ fn setting_it_back_turns_round_what_has_moved() {
 
 /// Between trees of one family nothing moves; a moving keyspace continues with the new settings.
 #[test]
-fn the_other_tree_of_the_family_can_be_chosen_on_the_way() {
+fn another_tree_of_the_family_can_be_set_during_a_move() {
     let machine = MemEnv::new(3);
     let (db, keyspace) = open(&machine);
     keyspace.set_tree(LEVELED).unwrap();
@@ -144,7 +144,7 @@ fn the_other_tree_of_the_family_can_be_chosen_on_the_way() {
 }
 
 #[test]
-fn a_restart_or_a_crash_goes_on_where_it_was() {
+fn a_move_resumes_after_a_restart_or_a_crash() {
     let machine = MemEnv::new(4);
     let (db, keyspace) = open(&machine);
     fill(&keyspace, 1);
@@ -180,7 +180,7 @@ fn a_restart_or_a_crash_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_keyspace_can_be_dropped_on_the_way() {
+fn a_keyspace_can_be_dropped_during_a_move() {
     for is_prepared in [false, true] {
         let machine = MemEnv::new(5);
         let (db, keyspace) = open(&machine);
@@ -213,7 +213,7 @@ fn a_keyspace_can_be_dropped_on_the_way() {
 
 /// Threads of the store do the work.
 #[test]
-fn it_arrives_while_others_write_and_read() {
+fn a_move_completes_under_concurrent_reads_and_writes() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).open().unwrap();
     let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(TURTLE)).unwrap();
@@ -240,7 +240,7 @@ fn it_arrives_while_others_write_and_read() {
 
 /// Both sides stay valid; the move resumes when there is space.
 #[test]
-fn a_full_device_stops_it_until_there_is_space() {
+fn a_full_device_pauses_a_move_until_there_is_space() {
     for (from, to) in [(TURTLE, LEVELED), (LEVELED, TURTLE)] {
         let machine = MemEnv::new(8);
         let db = builder(&machine).open().unwrap();
@@ -326,7 +326,7 @@ fn check_copy(machine: &Arc<MemEnv>, directory: &str) {
 }
 
 #[test]
-fn copies_of_a_moving_keyspace_are_whole_and_go_on() {
+fn copies_of_a_moving_keyspace_are_complete_and_continue() {
     for (from, to, turns) in cases() {
         let (machine, db, _keyspace) = half_moved(from, to, turns);
         check_half(&db);
@@ -365,7 +365,7 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
 }
 
 #[test]
-fn who_turns_round_again_and_again_before_anything_has_moved_arrives_all_the_same() {
+fn repeatedly_reversed_moves_still_complete() {
     let machine = MemEnv::new(1);
     let (db, _) = open(&machine);
     for (name, tree, other) in [("up", TURTLE, LEVELED), ("down", LEVELED, TURTLE)] {

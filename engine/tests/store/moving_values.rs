@@ -105,7 +105,7 @@ fn arrive(db: &Db, keyspace: &Keyspace) {
 }
 
 #[test]
-fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritten() {
+fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
@@ -155,7 +155,7 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
 }
 
 #[test]
-fn placements_that_stay_are_not_moved() {
+fn values_of_fixed_placements_are_not_moved() {
     for placement in [Placement::hybrid(), Placement::separate()] {
         let machine = MemEnv::new(1);
         let options = KeyspaceOptions::default().tree(Tree::turtle()).placement(placement);
@@ -219,7 +219,7 @@ fn scans_that_read_no_values_from_the_device_move_nothing() {
 
 /// Stores that are only opened for a short time, as by a command line, reach a decision as well.
 #[test]
-fn what_was_paid_is_kept_when_a_store_is_closed() {
+fn accumulated_costs_persist_across_a_close() {
     let machine = MemEnv::new(1);
     let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled().with_run_bytes(16 << 10)));
     let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
@@ -248,7 +248,7 @@ fn what_was_paid_is_kept_when_a_store_is_closed() {
 }
 
 #[test]
-fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
+fn a_crash_during_a_move_loses_nothing_and_the_move_resumes() {
     for (index, tree) in trees().into_iter().enumerate() {
         for moment in some_of([1, 2, 3, 5, 8, 13], 6, index) {
             let machine = MemEnv::new(moment);
@@ -275,7 +275,7 @@ fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
 }
 
 #[test]
-fn another_placement_on_the_way_ends_it() {
+fn setting_another_placement_ends_a_move() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
@@ -295,7 +295,7 @@ fn another_placement_on_the_way_ends_it() {
 
 /// A change of the tree never waits for the store's own moves.
 #[test]
-fn another_tree_can_be_chosen_on_the_way() {
+fn another_tree_can_be_set_during_a_move() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
@@ -370,7 +370,7 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
 }
 
 #[test]
-fn values_that_stay_go_to_another_tree_as_references() {
+fn values_outside_move_to_another_tree_as_references() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, model) = loaded(&machine, automatic(tree));

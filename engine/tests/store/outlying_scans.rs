@@ -70,7 +70,7 @@ fn check(entry: &Entry) {
 }
 
 #[test]
-fn who_looks_at_no_value_reads_none() {
+fn key_only_scan_reads_no_values() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         let values = KEYS * 1_000;
@@ -89,7 +89,7 @@ fn who_looks_at_no_value_reads_none() {
 }
 
 #[test]
-fn values_that_are_looked_at_are_read_many_at_a_time() {
+fn scanned_values_are_read_many_at_a_time() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         // Afterwards the pages of the tree are cached.
@@ -110,7 +110,7 @@ fn values_that_are_looked_at_are_read_many_at_a_time() {
 }
 
 #[test]
-fn who_looks_at_few_values_reads_few() {
+fn accessing_few_values_reads_few() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         assert_eq!(keyspace.iter().unwrap().count(), 2_000);
@@ -127,7 +127,7 @@ fn who_looks_at_few_values_reads_few() {
 }
 
 #[test]
-fn nothing_is_read_beyond_the_end_of_a_range() {
+fn no_values_are_read_beyond_the_end_of_a_range() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         assert_eq!(keyspace.iter().unwrap().count(), 2_000);
@@ -180,7 +180,7 @@ fn a_value_that_cannot_be_read_is_an_error_of_its_entry_only() {
 }
 
 #[test]
-fn an_entry_keeps_its_value_whatever_becomes_of_the_key() {
+fn an_entry_keeps_its_value_after_its_key_changes() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         let mut entries = keyspace.range(key(10)..).unwrap();
@@ -236,7 +236,7 @@ fn mixed(db: &Db, tree: Tree, random: &mut SplitMix) -> (Keyspace, Model) {
 }
 
 #[test]
-fn a_scan_from_both_ends_that_is_sought_anywhere_shows_what_the_model_has() {
+fn a_double_ended_scan_with_seeks_matches_the_model() {
     for (seed, tree) in (1..).zip(trees()) {
         let mut random = SplitMix::new(seed);
         let db = open(&MemEnv::new(1));

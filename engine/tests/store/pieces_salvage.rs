@@ -176,7 +176,7 @@ fn named(keyspace: &KeyspaceSalvage) -> Vec<String> {
 }
 
 #[test]
-fn a_key_of_which_a_piece_is_lost_is_named_and_the_rest_is_whole() {
+fn a_key_with_a_lost_piece_is_named_and_the_rest_is_complete() {
     for options in all_options() {
         for (is_flushed, has_manifest) in [(true, true), (true, false), (false, true)] {
             for piece in 0..2 {
@@ -199,7 +199,7 @@ fn a_key_of_which_a_piece_is_lost_is_named_and_the_rest_is_whole() {
 }
 
 #[test]
-fn a_salvaged_store_is_whole_whatever_page_is_lost() {
+fn a_salvaged_store_is_valid_after_losing_any_page() {
     let (mut with_losses, mut of_pieces) = (0, 0);
     for options in all_options() {
         let subject = Subject::new(options, true);
@@ -225,7 +225,7 @@ fn a_salvaged_store_is_whole_whatever_page_is_lost() {
 }
 
 #[test]
-fn pieces_without_a_key_are_gone_after_a_salvage() {
+fn salvage_drops_pieces_without_a_key() {
     let subject = Subject::new(KeyspaceOptions::default(), true);
     subject.damage(&["data", "wal-"], "b-film", 1);
     subject.salvage();
@@ -238,7 +238,7 @@ fn pieces_without_a_key_are_gone_after_a_salvage() {
 }
 
 #[test]
-fn verification_names_the_keys_of_which_pieces_are_lost() {
+fn verification_names_keys_with_lost_pieces() {
     for options in all_options() {
         let subject = Subject::new(options, true);
         subject.damage(&["data"], "b-film", 0);

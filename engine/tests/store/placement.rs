@@ -83,7 +83,7 @@ fn verify(db: &Db) {
 }
 
 #[test]
-fn values_outside_are_read_as_those_inside() {
+fn values_outside_are_read_like_inline_values() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -102,7 +102,7 @@ fn values_outside_are_read_as_those_inside() {
 }
 
 #[test]
-fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
+fn medium_values_are_readable_at_every_level() {
     let rounds = if Share::from_environment() == Share::Whole { 8 } else { 4 };
     for tree in trees() {
         let machine = MemEnv::new(1);
@@ -150,7 +150,7 @@ fn presets_are_known_by_their_names() {
 }
 
 #[test]
-fn a_keyspace_becomes_parallax_and_stays_so() {
+fn a_switch_to_parallax_persists() {
     let machine = MemEnv::new(1);
     let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let is_parallax = |keyspace: &Keyspace| {
@@ -203,7 +203,7 @@ fn values_outside_are_cached_as_records() {
 }
 
 #[test]
-fn snapshots_keep_the_values_that_they_show() {
+fn snapshots_keep_the_values_they_show() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -220,7 +220,7 @@ fn snapshots_keep_the_values_that_they_show() {
 }
 
 #[test]
-fn operands_change_values_that_lie_outside() {
+fn operands_change_values_outside_the_tree() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -239,7 +239,7 @@ fn operands_change_values_that_lie_outside() {
 }
 
 #[test]
-fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
+fn a_changed_placement_applies_to_later_writes() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -300,7 +300,7 @@ fn long_value(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_damaged_value_only_the_reads_fail() {
+fn only_reads_of_a_damaged_value_fail() {
     for tree in trees() {
         let machine = store_of_long_values(tree);
         let page = damage(&machine, b"<077><077>");
@@ -327,7 +327,7 @@ fn of_a_damaged_value_only_the_reads_fail() {
 }
 
 #[test]
-fn salvage_finds_values_with_and_without_a_manifest_and_names_those_that_are_lost() {
+fn salvage_finds_values_and_names_lost_ones_with_or_without_manifest() {
     for (tree, has_manifest) in trees().into_iter().flat_map(|tree| [(tree, true), (tree, false)]) {
         let machine = store_of_long_values(tree);
         // A value that is no longer in the log.

@@ -135,7 +135,7 @@ fn every_form_of_a_range_is_inferred() {
 }
 
 #[test]
-fn code_for_any_view_takes_keyspaces_and_snapshots_without_knowing_which() {
+fn generic_view_code_accepts_keyspaces_and_snapshots() {
     let (db, k) = open();
     let snapshot = db.snapshot().unwrap();
     k.remove("a").unwrap();
@@ -179,7 +179,7 @@ fn an_existing_keyspace_keeps_its_tree_and_refuses_another_merge_operator() {
 }
 
 #[test]
-fn a_failed_swap_is_a_conflict_that_is_not_worth_a_repetition() {
+fn a_failed_swap_is_a_conflict_and_not_retryable() {
     let (_db, k) = open();
     let error = k.compare_and_swap("a", Some(b"x"), Some(b"y")).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, false));

@@ -34,7 +34,7 @@ fn kind_of<T: std::fmt::Debug>(answer: Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn what_a_built_in_operator_cannot_add_is_not_written() {
+fn operands_a_built_in_operator_rejects_are_not_written() {
     let db = builder(&MemEnv::new(1)).open().unwrap();
     let k = db.keyspace("counts", || KeyspaceOptions::default().merge_operator("add-u64")).unwrap();
     let one = 1_u64.to_le_bytes();
@@ -64,7 +64,7 @@ fn what_a_built_in_operator_cannot_add_is_not_written() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
+fn an_unmergeable_entry_stops_no_scan_and_can_be_removed() {
     let machine = MemEnv::new(2);
     let db = with_late_operator(&machine);
     let k = late(&db);
@@ -123,7 +123,7 @@ fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
 }
 
 #[test]
-fn without_its_operator_a_keyspace_is_scanned_removed_from_and_sound() {
+fn a_keyspace_without_its_operator_is_valid_scannable_and_removable() {
     let machine = MemEnv::new(3);
     let db = with_late_operator(&machine);
     let k = late(&db);

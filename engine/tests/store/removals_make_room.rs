@@ -133,7 +133,7 @@ fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
 
 /// A full device needs more repairs of its state at an opening, but they wait for the first write.
 #[test]
-fn an_opening_for_nothing_changes_no_file_of_a_full_device() {
+fn an_open_without_writes_changes_no_file_on_a_full_device() {
     let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
     let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
     let open = device.open();

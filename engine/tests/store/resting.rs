@@ -48,7 +48,7 @@ fn put_off(db: &Db, keyspace: &Keyspace) -> u64 {
 }
 
 #[test]
-fn a_keyspace_rests_beside_one_that_is_always_written() {
+fn an_idle_keyspace_is_compacted_while_another_is_written() {
     let outcome = || {
         let machine = MemEnv::new(7);
         let (db, resting, busy) = open(machine.clone());
@@ -78,7 +78,7 @@ fn a_keyspace_rests_beside_one_that_is_always_written() {
 }
 
 #[test]
-fn the_flush_thread_compacts_what_rests_while_others_write() {
+fn the_flush_thread_compacts_idle_keyspaces_while_others_write() {
     let machine = MemEnv::with_threads(7, 2);
     let (db, resting, busy) = open(machine.clone());
     let before = put_off(&db, &resting);
@@ -135,7 +135,7 @@ fn assert_settled(db: &Db, name: &str) {
 }
 
 #[test]
-fn an_idle_store_gives_up_the_space_of_dead_values() {
+fn an_idle_store_reclaims_the_space_of_garbage_values() {
     for (name, preset) in TreePreset::all() {
         let machine = MemEnv::new(7);
         let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
@@ -176,7 +176,7 @@ impl<F: FnMut()> io::Read for Interrupted<F> {
 }
 
 #[test]
-fn an_idle_store_gives_up_the_space_of_pieces_that_nothing_refers_to() {
+fn an_idle_store_reclaims_the_space_of_unreferenced_pieces() {
     let machine = MemEnv::new(7);
     let open = |machine| Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
     let db = open(machine.clone());

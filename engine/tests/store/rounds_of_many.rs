@@ -64,7 +64,7 @@ fn nothing_is_lost_if_an_edit_within_a_round_fails() {
 /// Values that recovery finds in a value log may only be in caches: a commit must not be durable in some of
 /// its keyspaces and lost in others.
 #[test]
-fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
+fn values_recovered_from_value_logs_are_flushed_with_one_edit() {
     let machine = MemEnv::new(1);
     let db = open(machine.clone());
     let large = KeyspaceOptions::default().placement(Placement::hybrid());
@@ -88,7 +88,7 @@ fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
 /// Each buffer takes at least a few KiB, and a budget of 1 MiB has little memory for them. With only a few
 /// records per flush, writes to thousands of keyspaces would be as slow as syncs of the device.
 #[test]
-fn rounds_of_a_tiny_budget_are_worth_their_syncs() {
+fn rounds_under_a_tiny_budget_flush_many_records_per_sync() {
     let db = Db::builder("/db").memory_bytes(1 << 20).env(MemEnv::new(1)).open().unwrap();
     let names: Vec<String> = (0..4_000).map(|number| format!("k{number}")).collect();
     let keyspaces: Vec<_> =

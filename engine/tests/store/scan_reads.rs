@@ -59,7 +59,7 @@ fn number_of(entry: testudo::Result<testudo::Entry>) -> u32 {
 }
 
 #[test]
-fn a_scan_that_takes_a_thousand_records_reads_hardly_more_and_in_few_reads() {
+fn a_scan_of_a_thousand_records_reads_little_more_in_few_reads() {
     const COUNT: u32 = 1_000;
     for tree in ["turtle", "splinter", "leveled"] {
         let (db, k) = loaded(tree);

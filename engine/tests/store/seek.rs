@@ -24,7 +24,7 @@ fn text(iter: impl Iterator<Item = testudo::Result<testudo::Entry>>) -> String {
 }
 
 #[test]
-fn what_a_seek_has_left_comes_from_both_ends() {
+fn the_range_left_by_a_seek_is_read_from_both_ends() {
     let db = open(1);
     let k = letters(&db);
     for flushed in [false, true] {
@@ -92,7 +92,7 @@ fn key_of(random: &mut SplitMix) -> Vec<u8> {
 }
 
 #[test]
-fn any_order_of_steps_and_seeks_is_that_of_a_sorted_list() {
+fn any_sequence_of_steps_and_seeks_matches_a_sorted_list() {
     let mut random = SplitMix::new(5);
     let db = open(2);
     let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
@@ -138,7 +138,7 @@ fn any_order_of_steps_and_seeks_is_that_of_a_sorted_list() {
 }
 
 #[test]
-fn an_iterator_that_failed_at_its_back_goes_on_after_a_seek_and_misses_nothing() {
+fn an_iterator_that_failed_at_its_back_resumes_after_a_seek() {
     let machine = MemEnv::new(3);
     let faulty = FaultyEnv::new(machine);
     let builder = Db::builder(Path::new("/db")).env(Arc::clone(&faulty) as Arc<_>).memory_bytes(1 << 20);

@@ -14,7 +14,7 @@ fn number_of(name: &str) -> i32 {
 }
 
 #[test]
-fn a_thread_that_cannot_be_started_fails_the_opening_and_leaves_the_store_unlocked() {
+fn a_thread_that_cannot_start_fails_the_open_and_releases_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let env = FaultyEnv::new(RealEnv::new());
     let open = || Db::builder(directory.path().join("db")).env(env.clone()).memory_bytes(1 << 20).open();
@@ -50,7 +50,7 @@ fn lacks(env: &FaultyEnv, name: &str, class: IoClass) {
 /// For each error number and each class of calls that may return it: writes are refused after a while, and
 /// resume once the shortage is over.
 #[test]
-fn writes_are_refused_for_as_long_as_something_is_lacking_and_no_longer() {
+fn writes_are_refused_only_during_a_shortage() {
     let waits = TREATMENTS.iter().filter(|(_, _, treatment)| *treatment == Treatment::Wait);
     for (name, class) in waits.flat_map(|(_, name, _)| [(*name, IoClass::Create), (*name, IoClass::Allocate)])
     {
@@ -90,7 +90,7 @@ fn writes_are_refused_for_as_long_as_something_is_lacking_and_no_longer() {
 }
 
 #[test]
-fn a_commit_that_waits_for_the_device_is_refused_before_it_is_written_once_the_log_is_stalled() {
+fn synced_commits_are_refused_unwritten_while_the_log_is_stalled() {
     let (_machine, env, db, keyspace) = store();
     keyspace.insert(b"a", b"1").unwrap();
     db.persist(Durability::Sync).unwrap();

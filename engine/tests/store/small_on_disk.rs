@@ -78,7 +78,7 @@ fn check(directory: &Path, records: usize, open_max: u64, closed_max: u64) {
 }
 
 #[test]
-fn one_record_takes_a_mebibyte_at_most() {
+fn one_record_takes_at_most_one_mebibyte() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let (db, keyspace) = open(path, Durability::Sync);
@@ -100,7 +100,7 @@ fn one_record_takes_a_mebibyte_at_most() {
 }
 
 #[test]
-fn a_hundred_synced_records_take_a_mebibyte_and_a_half_at_most() {
+fn a_hundred_synced_records_take_at_most_one_and_a_half_mebibytes() {
     let directory = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(directory.path(), Durability::Sync);
     for number in 0..100 {
@@ -113,7 +113,7 @@ fn a_hundred_synced_records_take_a_mebibyte_and_a_half_at_most() {
 }
 
 #[test]
-fn twelve_megabytes_take_twenty_mebibytes_once_closed_and_forty_at_most() {
+fn twelve_megabytes_take_at_most_forty_mebibytes_and_twenty_closed() {
     let directory = tempfile::tempdir().unwrap();
     // 12 MB of keys and values.
     fill(directory.path(), Durability::Buffered, 97_561, 100, 40 * MIB);

@@ -59,7 +59,7 @@ fn assert_sound(machine: &Arc<MemEnv>, tree: Tree, count: u32) {
 }
 
 #[test]
-fn a_store_opens_whatever_a_prepared_segment_shows() {
+fn a_store_opens_with_any_stale_blocks_in_a_prepared_segment() {
     for (name, tree) in Tree::presets() {
         let machine = MemEnv::new(3);
         let (db, keyspace) = open(&machine, tree);

@@ -117,7 +117,7 @@ fn check_store(machine: &Arc<MemEnv>, directory: &str, model: &Model) {
 }
 
 #[test]
-fn updated_pages_are_there_after_a_restart_and_after_power_losses() {
+fn updated_pages_survive_a_restart_and_power_losses() {
     let mut subject = Subject::with_updated_pages();
     subject.check();
     subject.db.persist(testudo::Durability::Sync).unwrap();
@@ -137,7 +137,7 @@ fn updated_pages_are_there_after_a_restart_and_after_power_losses() {
 }
 
 #[test]
-fn snapshots_and_iterators_see_what_pages_had() {
+fn snapshots_and_iterators_see_the_earlier_pages() {
     let mut subject = Subject::with_updated_pages();
     let mut held = Vec::new();
     for round in 20..26 {
@@ -158,7 +158,7 @@ fn snapshots_and_iterators_see_what_pages_had() {
 }
 
 #[test]
-fn backups_have_every_update_of_a_page_and_each_its_own() {
+fn each_backup_has_the_page_updates_up_to_its_commit() {
     let mut subject = Subject::with_updated_pages();
     let repository = Repository::at("/backups").env(subject.machine.clone());
     let mut expected = Vec::new();
@@ -178,7 +178,7 @@ fn backups_have_every_update_of_a_page_and_each_its_own() {
 }
 
 #[test]
-fn a_damaged_page_costs_its_records_and_says_where() {
+fn a_damaged_page_loses_only_its_records_and_is_located() {
     let subject = Subject::with_updated_pages();
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
@@ -242,7 +242,7 @@ fn salvaged(machine: &Arc<MemEnv>, target: &str) -> Model {
 }
 
 #[test]
-fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
+fn salvage_finds_the_newest_version_of_each_page() {
     let mut subject = Subject::with_updated_pages();
     (40..50).for_each(|round| subject.churn(round));
     // More entries than fit on their page.
@@ -262,7 +262,7 @@ fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
 }
 
 #[test]
-fn keyspaces_leave_and_come_back_with_updated_pages() {
+fn keyspaces_with_updated_pages_move_away_and_back() {
     let mut subject = Subject::with_updated_pages();
     for (round, tree) in
         [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE].into_iter().enumerate()
@@ -279,7 +279,7 @@ fn keyspaces_leave_and_come_back_with_updated_pages() {
 }
 
 #[test]
-fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
+fn hot_records_on_updated_pages_are_cached_again_after_a_restart() {
     let subject = Subject::with_updated_pages();
     let Subject { machine, db, users, model } = subject;
     let read_all = |users: &Keyspace| model.keys().for_each(|key| assert!(users.get(key).unwrap().is_some()));
@@ -297,7 +297,7 @@ fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
 }
 
 #[test]
-fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
+fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     let leveled = Tree::Leveled { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
@@ -328,7 +328,7 @@ fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
 /// page by
 /// page.
 #[test]
-fn what_has_moved_to_a_treeline_is_laid_out_for_updates() {
+fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     let from = Tree::Turtle { leaf_bytes: 192 << 10, max_pivots: 8 };

@@ -235,7 +235,7 @@ fn salvage_finds_values_of_segments_and_of_value_logs() {
 }
 
 #[test]
-fn salvage_finds_values_of_segments_that_were_rewritten() {
+fn salvage_finds_values_of_rewritten_segments() {
     for (at, tree) in trees().into_iter().enumerate() {
         for has_manifest in [true, false] {
             let mut subject = Subject::new(tree, LENGTHS[at % 2], at % 2 == 1);
@@ -251,7 +251,7 @@ fn salvage_finds_values_of_segments_that_were_rewritten() {
 }
 
 #[test]
-fn of_a_damaged_segment_exactly_the_keys_are_lost_whose_values_lay_there() {
+fn a_damaged_segment_loses_exactly_the_keys_of_its_values() {
     for_all(|subject, has_manifest| {
         // Values that are neither in the value log nor removed.
         let (numbers, round) = subject.in_segment.clone();
@@ -270,7 +270,7 @@ fn of_a_damaged_segment_exactly_the_keys_are_lost_whose_values_lay_there() {
 }
 
 #[test]
-fn of_values_that_were_written_again_since_nothing_is_lost() {
+fn damaged_values_that_were_overwritten_lose_nothing() {
     for_all(|subject, has_manifest| {
         // Some of these are in the value log.
         let (numbers, round) = subject.in_segment.clone();
@@ -284,7 +284,7 @@ fn of_values_that_were_written_again_since_nothing_is_lost() {
 }
 
 #[test]
-fn of_a_damaged_value_log_no_older_value_is_given_as_the_current_one() {
+fn a_damaged_value_log_never_presents_an_older_value_as_current() {
     for_all(|subject, has_manifest| {
         for half in 0..2 {
             // Half of its values have an older value in the tree, and half have none.

@@ -107,7 +107,7 @@ fn logged_medium(tree: Tree) -> KeyspaceOptions {
 }
 
 #[test]
-fn medium_values_that_commits_have_written_come_back_to_their_keys() {
+fn logged_medium_values_return_to_their_keys() {
     for tree in some_of(trees(), 4, 2) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -141,7 +141,7 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
 }
 
 #[test]
-fn a_device_that_gives_no_value_just_now_ends_no_log() {
+fn a_transient_read_error_of_a_value_does_not_end_the_log() {
     // One in five covers every tree, with different numbers for each.
     let cases = (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree)));
     for (skipped_reads, tree) in some_of(cases, 5, 0) {
@@ -160,7 +160,7 @@ fn a_device_that_gives_no_value_just_now_ends_no_log() {
 }
 
 #[test]
-fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
+fn unflushed_values_survive_a_close() {
     for tree in trees() {
         let (machine, db, keyspace, mut model) = with_value_logs(tree);
         drop(keyspace);
@@ -182,7 +182,7 @@ fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
 }
 
 #[test]
-fn what_was_synced_survives_with_its_values() {
+fn synced_commits_survive_with_their_values() {
     for options in trees().into_iter().flat_map(|tree| [hybrid(tree), logged_medium(tree)]) {
         let (machine, db, keyspace, model) = with_value_logs_of(options);
         db.persist(Durability::Sync).unwrap();
@@ -234,7 +234,7 @@ fn a_commit_counts_only_with_its_values() {
 }
 
 #[test]
-fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
+fn recovered_values_are_durable_even_if_only_cached_before() {
     for tree in trees() {
         let (machine, db, _keyspace, model) = with_value_logs(tree);
         db.step().unwrap();
@@ -249,7 +249,7 @@ fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
 }
 
 #[test]
-fn a_damaged_value_of_a_commit_that_was_synced_is_told() {
+fn a_damaged_value_of_a_synced_commit_is_reported() {
     let (machine, db, keyspace, _) = with_value_logs(Tree::leveled());
     db.persist(Durability::Sync).unwrap();
     drop(keyspace);
@@ -284,7 +284,7 @@ fn synced_commits_have_their_values_in_the_log() {
 }
 
 #[test]
-fn snapshots_copies_and_other_settings_do_not_notice() {
+fn value_logs_are_transparent_to_snapshots_copies_and_settings() {
     for tree in trees() {
         let (machine, db, keyspace, mut model) = with_value_logs(tree);
         let (held, snapshot) = (model.clone(), db.snapshot().unwrap());
@@ -321,7 +321,7 @@ fn snapshots_copies_and_other_settings_do_not_notice() {
 }
 
 #[test]
-fn space_of_overwritten_values_comes_back() {
+fn space_of_overwritten_values_is_reclaimed() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -343,7 +343,7 @@ fn space_of_overwritten_values_comes_back() {
 
 /// Only flushing threads run jobs here.
 #[test]
-fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
+fn garbage_values_take_a_bounded_part_at_any_overwrite_rate() {
     for tree in some_of(trees(), 4, 1) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -373,7 +373,7 @@ fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
 /// Value logs reserve space ahead for three buffers, but less where buffers are large relative to the data.
 /// Nor do buffers with long values wait until memory is full.
 #[test]
-fn large_buffers_take_little_space_ahead() {
+fn large_buffers_reserve_little_space_ahead() {
     let machine = MemEnv::new(1);
     let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(128 << 20).open().unwrap();
     let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
@@ -394,7 +394,7 @@ fn large_buffers_take_little_space_ahead() {
 }
 
 #[test]
-fn a_batch_longer_than_a_value_log_is_there_whole() {
+fn a_batch_longer_than_a_value_log_is_complete() {
     let machine = MemEnv::new(1);
     let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(128 << 20).open().unwrap();
     let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
@@ -439,7 +439,7 @@ fn a_torn_batch_is_read_once() {
 }
 
 #[test]
-fn memory_that_is_too_small_for_recovery_loses_nothing() {
+fn too_little_memory_for_recovery_loses_nothing() {
     let (machine, db, keyspace, mut model) = with_value_logs(Tree::turtle());
     let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
     let mut of_other = Model::new();
@@ -474,7 +474,7 @@ fn memory_that_is_too_small_for_recovery_loses_nothing() {
 }
 
 #[test]
-fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
+fn a_dropped_keyspace_holds_no_reserved_value_space() {
     for tree in trees() {
         let (_, db, keyspace, model) = with_value_logs(tree);
         let stored = keyspace.stats().stored_bytes;
@@ -487,7 +487,7 @@ fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
 
 /// Such a segment would have few pages, and every small flush would create one.
 #[test]
-fn few_values_in_a_value_log_get_no_segment_of_their_own() {
+fn a_value_log_with_few_values_gets_no_segment() {
     for tree in some_of(trees(), 4, 0) {
         let machine = MemEnv::new(1);
         let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
@@ -517,7 +517,7 @@ fn few_values_in_a_value_log_get_no_segment_of_their_own() {
 }
 
 #[test]
-fn a_keyspace_that_stays_small_begins_no_value_log() {
+fn a_small_keyspace_starts_no_value_log() {
     for tree in trees() {
         let db = open(&MemEnv::new(1));
         let keyspace = db.keyspace("k", || KeyspaceOptions::default().tree(tree)).unwrap();

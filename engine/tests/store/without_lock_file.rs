@@ -41,7 +41,7 @@ fn require_locked<T: std::fmt::Debug>(outcome: testudo::Result<T>) {
 }
 
 #[test]
-fn it_is_read_and_nothing_is_made() {
+fn a_store_without_lock_file_is_read_and_nothing_is_created() {
     let machine = machine_with_store();
     let before = (names(&machine), machine.operation_count());
     let db = reader(&machine).unwrap();
@@ -53,7 +53,7 @@ fn it_is_read_and_nothing_is_made() {
 }
 
 #[test]
-fn nobody_writes_it_while_it_is_read() {
+fn a_store_without_lock_file_cannot_be_written_while_it_is_read() {
     let machine = machine_with_store();
     let db = reader(&machine).unwrap();
     let before = names(&machine);
@@ -66,7 +66,7 @@ fn nobody_writes_it_while_it_is_read() {
 }
 
 #[test]
-fn a_lock_file_that_was_removed_lets_nobody_in_beside_the_owner() {
+fn removing_the_lock_file_admits_no_second_owner() {
     let machine = machine_with_store();
     let db = writer(&machine).unwrap();
     machine.remove_file(Path::new("/db/LOCK")).unwrap();
@@ -79,7 +79,7 @@ fn a_lock_file_that_was_removed_lets_nobody_in_beside_the_owner() {
 }
 
 #[test]
-fn a_repository_without_lock_file_is_read_and_not_changed_meanwhile() {
+fn a_repository_without_lock_file_cannot_change_while_it_is_read() {
     let machine = machine_with_store();
     let repository = Repository::at("/backups").env(machine.clone());
     let db = writer(&machine).unwrap();
@@ -98,7 +98,7 @@ fn a_repository_without_lock_file_is_read_and_not_changed_meanwhile() {
 }
 
 #[test]
-fn a_directory_that_nobody_may_write_is_read() {
+fn a_read_only_directory_is_readable() {
     use std::os::unix::fs::PermissionsExt;
 
     let place = tempfile::tempdir().unwrap();
