@@ -48,7 +48,7 @@ fn copies_also_create_their_parent_directories() {
 }
 
 #[test]
-fn no_directory_is_created_without_permission_to_create_a_store() {
+fn an_open_that_may_not_create_a_store_creates_no_directory() {
     let machine = MemEnv::new(1);
     for builder in [builder(&machine, DEEP).create(false), builder(&machine, DEEP).read_only()] {
         assert_eq!(builder.open().unwrap_err().kind(), ErrorKind::Invalid);

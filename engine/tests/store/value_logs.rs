@@ -141,7 +141,7 @@ fn logged_medium_values_return_to_their_keys() {
 }
 
 #[test]
-fn a_transient_read_error_of_a_value_does_not_end_the_log() {
+fn read_errors_of_values_do_not_truncate_the_log() {
     // One in five covers every tree, with different numbers for each.
     let cases = (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree)));
     for (skipped_reads, tree) in some_of(cases, 5, 0) {

@@ -318,7 +318,7 @@ fn judge_tests(is_success: bool, output: &str, seconds: f64) -> io::Result<Verdi
         at = lines.iter().rposition(is_panic);
     }
     let said = at.and_then(|at| lines.get(at + 1).copied());
-    let what = said.unwrap_or("the tests died").to_owned();
+    let what = said.unwrap_or("the tests crashed").to_owned();
     Ok(Verdict { has_caught: !is_success, cases: (passed + failed).to_string(), seconds, what })
 }
 
@@ -344,7 +344,7 @@ fn judge_layer(is_success: bool, output: &str, seconds: f64) -> Verdict {
                 has_caught: true,
                 cases: "-".to_owned(),
                 seconds,
-                what: format!("the process died: {last}"),
+                what: format!("the process crashed: {last}"),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The record cache alone: readers of newer and older states of a tree, flushes, and memory that is taken
-//! away.
+//! The record cache alone: readers of newer and older states of a tree, flushes, and memory that is
+//! reclaimed.
 //!
 //! **Invariants**
 //! - The value of a key in a state is a function, so each read can be checked on its own.

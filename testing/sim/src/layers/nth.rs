@@ -62,9 +62,9 @@ fn plans() -> Vec<Plan> {
     vec![
         ("EIO once", |n| FaultPlan::once(n, FaultError::Device)),
         ("EIO once, half written", |n| FaultPlan::once(n, FaultError::Device).with_partial_writes()),
-        ("EIO for good", |n| FaultPlan::once(n, FaultError::Device).for_good()),
+        ("EIO permanently", |n| FaultPlan::once(n, FaultError::Device).for_good()),
         ("ENOSPC once", |n| FaultPlan::once(n, FaultError::NoSpace)),
-        ("ENOSPC for good", |n| FaultPlan::once(n, FaultError::NoSpace).for_good()),
+        ("ENOSPC permanently", |n| FaultPlan::once(n, FaultError::NoSpace).for_good()),
         ("EMFILE once", |n| FaultPlan::once(n, FaultError::NoDescriptor).of_class(IoClass::Open)),
         ("ENOSPC at a reservation", |n| FaultPlan::once(n, FaultError::NoSpace).of_class(IoClass::Allocate)),
         ("EIO at a reservation", |n| FaultPlan::once(n, FaultError::Device).of_class(IoClass::Allocate)),

@@ -291,7 +291,7 @@ fn sessions(bed: &mut Bed, round: u64) {
     }
     let _ = (bed.first(), bed.last());
     if round % 7 == 3 {
-        // As many tombstones lie behind a key as between any two.
+        // As many tombstones follow a key as are between any two keys.
         bed.uncounted(|bed| {
             let next = key_of(bed.keyspace.range((Excluded(&session[..]), Unbounded)).unwrap().next());
             let expected = bed.model.range::<Vec<u8>, _>((Excluded(&session), Unbounded)).next();

@@ -171,7 +171,7 @@ impl Armed {
 
     pub(super) fn describe(&self) -> String {
         let Self { fault, file, countdown, lasting } = self;
-        let lasting = if *lasting { ", for good" } else { "" };
+        let lasting = if *lasting { ", permanently" } else { "" };
         format!("{} after {countdown} calls on files named *{file}*{lasting}", fault.name())
     }
 }
