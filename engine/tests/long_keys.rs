@@ -148,7 +148,7 @@ fn check(name: &str, cases: &[Case]) {
                     bound as f64 / 1048576.0
                 );
                 if bytes > bound {
-                    broken.push(format!("{case:?}: {what} took {bytes} bytes, at most {bound} are allowed"));
+                    broken.push(format!("{case:?}: {what} is {bytes} bytes, at most {bound} are allowed"));
                 }
             }
         }

@@ -462,7 +462,7 @@ fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
             check_lengths(&db, &keyspace, &rounds, &what);
             keyspace.set_placement(placement).unwrap();
             keyspace.set_tree(other).unwrap();
-            assert!(!move_up_to(&db, &keyspace, 1001), "{what}: it arrives");
+            assert!(!move_up_to(&db, &keyspace, 1001), "{what}: the move must end");
             assert_eq!(keyspace.stats().moving_from, None);
             check_lengths(&db, &keyspace, &rounds, &what);
             db.settle().unwrap();

@@ -77,16 +77,16 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
 /// Creates a store with a keyspace that is moving to another tree family.
 fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> BaseStore {
     let machine = machine_with(from, profile, op_count, true);
-    let db = open(Arc::clone(&machine)).expect("it is valid");
-    let name = db.keyspace_names().pop().expect("it has a keyspace");
-    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
-    keyspace.set_tree(to).expect("it can move");
+    let db = open(Arc::clone(&machine)).expect("the store is valid");
+    let name = db.keyspace_names().pop().expect("the store has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("the store is valid").expect("the keyspace exists");
+    keyspace.set_tree(to).expect("the keyspace can move");
     while keyspace.stats().moved_bytes == 0 {
         db.step().expect("the keyspace moves");
     }
-    assert!(keyspace.stats().moving_from.is_some(), "it has not arrived");
+    assert!(keyspace.stats().moving_from.is_some(), "the move has already ended");
     drop(keyspace);
-    db.close().expect("it is valid");
+    db.close().expect("the store is valid");
     at_rest(&machine, true)
 }
 
@@ -94,27 +94,29 @@ fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> Base
 fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
     let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
     let machine = machine_with(treeline, profile, op_count, true);
-    let db = open(Arc::clone(&machine)).expect("it is valid");
-    let name = db.keyspace_names().pop().expect("it has a keyspace");
-    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
-    let keys =
-        keyspace.iter().expect("it can be read").map(|entry| entry.expect("it is valid").key().to_vec());
+    let db = open(Arc::clone(&machine)).expect("the store is valid");
+    let name = db.keyspace_names().pop().expect("the store has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("the store is valid").expect("the keyspace exists");
+    let keys = keyspace
+        .iter()
+        .expect("the keyspace can be read")
+        .map(|entry| entry.expect("the store is valid").key().to_vec());
     let keys: Vec<Vec<u8>> = keys.collect();
     for round in 0..1000 {
         if keyspace.stats().replaced_pages > 0 {
             break;
         }
         assert!(round < 999, "pages are updated: {:?}", keyspace.stats());
-        keyspace.insert(&keys[round % keys.len()], b"updated").expect("it can be written");
-        db.settle().expect("it can be written");
+        keyspace.insert(&keys[round % keys.len()], b"updated").expect("the store can be written");
+        db.settle().expect("the store can be written");
         // Scans trigger merges down.
         for key in &keys {
-            let mut range = keyspace.range(key.as_slice()..).expect("it can be read");
+            let mut range = keyspace.range(key.as_slice()..).expect("the keyspace can be read");
             assert!(range.next().is_some_and(|entry| entry.is_ok()), "the key itself");
         }
     }
     drop(keyspace);
-    db.close().expect("it is valid");
+    db.close().expect("the store is valid");
     at_rest(&machine, true)
 }
 
@@ -139,8 +141,8 @@ fn machine_with(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool)
     runner.op(&last).expect("the script runs on a valid store");
     if is_closed {
         let machine = runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1);
-        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is valid");
-        db.close().expect("it is valid");
+        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("the store is valid");
+        db.close().expect("the store is valid");
         machine
     } else {
         runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1)

@@ -28,7 +28,7 @@ const RUNS_BETWEEN_LOOKS: u64 = 32;
     name = "testudo-fuzz",
     version,
     about = "Feed the code that reads Testudo's files with hostile bytes",
-    after_help = "Exit codes: 0 nothing found; 1 a failure, with the command that replays it; 2 could not."
+    after_help = "Exit codes: 0 nothing found; 1 a failure, with the command that replays it; 2 could not run."
 )]
 struct Arguments {
     /// The target, `all`, or `list` to list all targets
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         name => match find(name) {
             Some(target) => vec![target],
             None => {
-                eprintln!("testudo-fuzz: no target is named `{name}`; `testudo-fuzz list` shows them");
+                eprintln!("testudo-fuzz: unknown target `{name}`; `testudo-fuzz list` lists all targets");
                 return ExitCode::from(2);
             }
         },
@@ -101,7 +101,7 @@ fn replay(target: &Target, file: &Path, json: bool) -> Result<u8, String> {
     if json {
         println!("{}", serde_json::json!({"target": target.name, "right": right, "message": message}));
     } else {
-        println!("{}: {}", target.name, message.as_deref().unwrap_or("all right"));
+        println!("{}: {}", target.name, message.as_deref().unwrap_or("passed"));
     }
     Ok(u8::from(!right))
 }
@@ -149,7 +149,7 @@ fn session(target: &Target, arguments: &Arguments) -> Result<u8, String> {
             Ok(0)
         }
         Ok(runs) => {
-            println!("{:<15} all right, {runs} runs in {elapsed:.1} s", target.name);
+            println!("{:<15} passed, {runs} runs in {elapsed:.1} s", target.name);
             Ok(0)
         }
         Err(failure) => report(target, arguments, &failure),

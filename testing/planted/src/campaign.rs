@@ -64,7 +64,7 @@ struct Verdict {
 /// The bugs of these names, or all.
 fn named(names: &[&str]) -> io::Result<Vec<&'static Bug>> {
     if let Some(unknown) = names.iter().find(|name| !BUGS.iter().any(|bug| bug.name == **name)) {
-        return Err(io::Error::other(format!("no bug is named {unknown:?}")));
+        return Err(io::Error::other(format!("unknown bug {unknown:?}")));
     }
     Ok(BUGS.iter().filter(|bug| names.is_empty() || names.contains(&bug.name)).collect())
 }
@@ -243,8 +243,8 @@ fn run_bounded(
     ends_with_failure: bool,
 ) -> io::Result<Option<(bool, String)>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut stdout = child.stdout.take().expect("it was asked for");
-    let mut stderr = child.stderr.take().expect("it was asked for");
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut stderr = child.stderr.take().expect("it is piped");
     let has_failed = AtomicBool::new(false);
     thread::scope(|scope| {
         let drain = |stream: &mut dyn io::Read| {

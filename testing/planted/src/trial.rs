@@ -16,7 +16,7 @@ const SEEDS_MAX: u64 = 100_000;
 
 /// Runs `layer` until it fails or `seconds` have passed; returns whether it found nothing.
 pub(crate) fn run(layer: &str, seconds: &str) -> io::Result<bool> {
-    let layer = find(layer).ok_or_else(|| io::Error::other(format!("there is no layer {layer:?}")))?;
+    let layer = find(layer).ok_or_else(|| io::Error::other(format!("unknown layer {layer:?}")))?;
     let seconds: u64 = seconds.parse().map_err(io::Error::other)?;
     let env = RealEnv::new();
     let end = env.monotonic() + Duration::from_secs(seconds);

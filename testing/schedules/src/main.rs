@@ -74,7 +74,7 @@ mod explorer {
                 for &scheduler in &request.schedulers {
                     match run_block(scenario, scheduler, seed, BLOCK) {
                         None => {
-                            eprintln!("no scenario is named {scenario:?}");
+                            eprintln!("unknown scenario {scenario:?}");
                             return ExitCode::from(2);
                         }
                         Some(Ok(schedules)) => count += schedules,

@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
     name = "testudo-sim",
     version,
     about = "Run the layers of Testudo's reliability tests, long, or replay a failure",
-    after_help = "Exit codes: 0 all right; 1 a wrong answer; 2 could not, or not run.\n\
+    after_help = "Exit codes: 0 passed; 1 a wrong answer; 2 could not run, or not run.\n\
                   Without --count and --seconds a layer runs its short form."
 )]
 struct Arguments {
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         name => match find(name) {
             Some(layer) => vec![layer],
             None => {
-                eprintln!("testudo-sim: there is no layer `{name}`; `testudo-sim list` shows them");
+                eprintln!("testudo-sim: unknown layer `{name}`; `testudo-sim list` lists all layers");
                 return ExitCode::from(2);
             }
         },
@@ -104,7 +104,7 @@ fn list(json: bool) -> ExitCode {
             let line = serde_json::json!({"layer": layer.name, "about": layer.about, "unit": layer.unit});
             println!("{line}");
         } else {
-            println!("{:<12} {} [{}]", layer.name, layer.about, layer.unit.unwrap_or("has an end"));
+            println!("{:<12} {} [{}]", layer.name, layer.about, layer.unit.unwrap_or("fixed cases"));
         }
     }
     ExitCode::SUCCESS
@@ -158,7 +158,7 @@ fn as_text(layer: &Layer, seconds: f64, outcome: &Result<LayerReport, LayerFailu
     // Writing to a string cannot fail.
     let _ = match outcome {
         Ok(report) => {
-            let verdict = if report.not_run.is_some() { "not run" } else { "all right" };
+            let verdict = if report.not_run.is_some() { "not run" } else { "passed" };
             write!(text, "{}: {verdict}, {seconds:.1} s\n{report}", layer.name)
         }
         Err(failure) => writeln!(text, "{}: WRONG after {seconds:.1} s\n{failure}", layer.name),

@@ -87,7 +87,7 @@ fn check_repair(machine: &Arc<MemEnv>) {
     let places = |report: &RepairReport| -> Vec<_> {
         report.findings.iter().map(|finding| (finding.file.clone(), finding.what.clone())).collect()
     };
-    assert_eq!(places(&dry), places(&report), "a dry run finds something else");
+    assert_eq!(places(&dry), places(&report), "a dry run finds different places");
     if report.is_valid() {
         let again = run_repair(&copy, true).expect("a repaired store can be checked");
         assert_eq!(places(&again), [], "a repair leaves something to repair");
@@ -133,7 +133,7 @@ fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(Salvage
         |keyspace: &KeyspaceSalvage| keyspace.older_keyspace.as_ref().map_or(0, |_| keyspace.older_records);
     let counted = report.records() + report.keyspaces.iter().map(beside).sum::<u64>();
     let records: usize = content.iter().map(|(_, pairs)| pairs.len()).sum();
-    assert_eq!(testudo_base::num::u64_of(records), counted, "the report counts something else");
+    assert_eq!(testudo_base::num::u64_of(records), counted, "the report has a different count");
     db.close().expect("a salvaged store can be closed");
     Some((report, content))
 }

@@ -45,7 +45,7 @@ pub fn run(bytes: &[u8]) {
         let kept = read(&file[slot * PAGE_SIZE..]);
         kept != found || kept.generation % 2 == testudo_base::num::u64_of(slot)
     };
-    assert!(again == next || !(is_in_place(0) && is_in_place(1)), "{next:?} was written, {again:?} is there");
+    assert!(again == next || !(is_in_place(0) && is_in_place(1)), "{next:?} was written, {again:?} is read");
 }
 
 fn read(slot: &[u8]) -> Superblock {

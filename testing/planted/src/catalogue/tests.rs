@@ -25,6 +25,6 @@ fn every_bug_names_layers_that_exist() {
     for bug in BUGS {
         assert!(!bug.seen_by.is_empty(), "{} has no layer", bug.name);
         let layers = bug.seen_by.iter();
-        layers.for_each(|layer| assert!(is_there(layer), "{}: there is no layer {layer}", bug.name));
+        layers.for_each(|layer| assert!(is_there(layer), "{}: unknown layer {layer}", bug.name));
     }
 }

@@ -93,7 +93,7 @@ fn batch_beyond_the_bound() -> Result<(), String> {
     let mut single = db.batch();
     single.insert(&keyspace, vec![7; 60_000], vec![7; 262_144]);
     single.commit().map_err(text)?;
-    require(db.stats().user_writes == count + 1, || "what fits was not applied".into())
+    require(db.stats().user_writes == count + 1, || "a batch that fits was not applied".into())
 }
 
 /// Records in the reader's case: several times its budget, all of them only in the log.
@@ -138,7 +138,7 @@ fn reader_of_a_log_that_is_larger_than_its_budget() -> Result<(), String> {
     let stats = db.stats();
     let is_within = stats.memtable_bytes + stats.record_cache_bytes <= stats.memory_bytes;
     require(is_within, || format!("a reader holds {} bytes in memtables", stats.memtable_bytes))?;
-    let keyspace = db.open_keyspace("keyspace").map_err(text)?.ok_or("the keyspace is gone")?;
+    let keyspace = db.open_keyspace("keyspace").map_err(text)?.ok_or("the keyspace is missing")?;
     let snapshot = db.snapshot().map_err(text)?;
     for number in 0..LOGGED {
         let (got, of_snapshot) = (keyspace.get(key(number)), snapshot.get(&keyspace, key(number)));
@@ -180,7 +180,7 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
     for round in 0..2 {
         for number in (0..CACHED_RECORDS).step_by(5) {
             let got = keyspace.get(key(number)).map_err(text)?;
-            require(got.is_some(), || format!("record {number} is gone"))?;
+            require(got.is_some(), || format!("record {number} is missing"))?;
         }
         let stats = db.stats();
         let cached = stats.cache_used_bytes + stats.record_cache_bytes;
@@ -307,7 +307,7 @@ fn require_records(env: &Arc<FaultyEnv>, directory: &str) -> Result<(), String> 
     let db = builder.open().map_err(text)?;
     let mut found = 0;
     for name in db.keyspace_names() {
-        let keyspace = db.open_keyspace(&name).map_err(text)?.ok_or("a keyspace is gone")?;
+        let keyspace = db.open_keyspace(&name).map_err(text)?.ok_or("a keyspace is missing")?;
         found += u64_of(keyspace.iter().map_err(text)?.count());
     }
     require(found == SPARSE_RECORDS, || format!("{directory} has {found} of {SPARSE_RECORDS} records"))?;

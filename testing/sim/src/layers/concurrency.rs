@@ -383,7 +383,7 @@ fn synced_writes_survive_a_power_loss(place: &Place) {
             for (writer, before) in (0..WRITERS).zip(before) {
                 let value = keyspace.get(writer.to_be_bytes()).unwrap();
                 let version = value.map_or(0, |value| version_of(writer, &value));
-                assert!(version >= before, "writer {writer}: {before} was acknowledged, {version} is there");
+                assert!(version >= before, "writer {writer}: {before} was acknowledged, {version} is found");
             }
             db.check_invariants().unwrap();
         }

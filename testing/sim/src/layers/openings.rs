@@ -150,7 +150,7 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
     let tenth = calls.len() / 4;
     let most = |calls: &[u64]| calls.iter().copied().max().unwrap_or_default();
     let (early, late) = (most(&calls[..tenth]), most(&calls[calls.len() - tenth..]));
-    assert!(late <= early + CALLS_MARGIN, "an opening takes {late} calls, one at the beginning {early}");
+    assert!(late <= early + CALLS_MARGIN, "a late opening takes {late} calls, an early one {early}");
     let db = opener.open_db(Arc::clone(&machine) as Arc<dyn Env>, directory).unwrap();
     check(&db, &written);
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());

@@ -93,7 +93,7 @@ fn a_cancelled_checkpoint_leaves_nothing() {
         });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
         assert_eq!(machine.all_files(), before);
-        assert!(machine.list_dir(Path::new(TARGET)).is_err(), "the directory is gone too");
+        assert!(machine.list_dir(Path::new(TARGET)).is_err(), "the directory must be removed too");
     }
     store.db.checkpoint(TARGET).unwrap();
 }

@@ -249,7 +249,7 @@ impl Subject {
         // Everything that can be read must be right.
         for (name, pairs) in &self.history[self.history.len() - 1] {
             let keyspace = db.open_keyspace(name).map_err(|error| error.to_string())?;
-            let keyspace = keyspace.ok_or_else(|| format!("keyspace {name} is gone without an error"))?;
+            let keyspace = keyspace.ok_or_else(|| format!("keyspace {name} is missing without an error"))?;
             for (key, _) in pairs {
                 let Ok(found) = keyspace.get(key) else { continue };
                 if !self.allowed(case).iter().any(|state| value_in(state, name, key) == found.as_deref()) {
