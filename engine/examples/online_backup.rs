@@ -1,9 +1,8 @@
 //! Backups of a store under concurrent writes, restored and compared.
 //!
 //! A backup is the store at one commit. The second one copies only the data that the first one lacks. A
-//! backup
-//! that was never restored is only a hope: the example restores both, verifies the stores, and compares each
-//! record with the snapshot of the backup.
+//! backup that was never restored is only a hope: the example restores both, verifies the stores, and
+//! compares each record with the snapshot of the backup.
 //!
 //! Run with `cargo run -p testudo --example online_backup`.
 

@@ -1,10 +1,8 @@
 //! A queue of jobs, in the order of their ids, that survives a crash of the process that works on a job.
 //!
 //! A job is in one of two keyspaces: `waiting`, or `taken` while a worker processes it. One batch moves it
-//! from
-//! one to the other, so a crash leaves it in exactly one of them. Opening the queue after a crash puts the
-//! taken
-//! jobs back. So each job is done at least once, and more than once only after a crash.
+//! from one to the other, so a crash leaves it in exactly one of them. Opening the queue after a crash puts
+//! the taken jobs back. So each job is done at least once, and more than once only after a crash.
 //!
 //! The example takes a job in a child process, which aborts while working on it, and then finds the job
 //! again.

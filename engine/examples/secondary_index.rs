@@ -1,11 +1,9 @@
 //! Users by id, and an index by city that is always consistent with them.
 //!
 //! One batch writes a record and its index entry, so no crash and no reader sees one without the other. A
-//! batch
-//! does not track the reads of its writer, though. Changing a record requires removing its old index entry,
-//! and
-//! two writers that read the same old record would leave one behind. A lock around read and commit prevents
-//! this. Readers take a snapshot instead, and never wait.
+//! batch does not track the reads of its writer, though. Changing a record requires removing its old index
+//! entry, and two writers that read the same old record would leave one behind. A lock around read and commit
+//! prevents this. Readers take a snapshot instead, and never wait.
 //!
 //! Run with `cargo run -p testudo --example secondary_index`.
 

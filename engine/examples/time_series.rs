@@ -1,11 +1,9 @@
 //! Measurements of many sensors: prefix scans over time, and two ways to delete old data.
 //!
 //! Each day has its own keyspace. Deleting a day means dropping its keyspace: one edit regardless of its
-//! size,
-//! and its space is free immediately. Deleting a part of a day means removing its keys in batches of bounded
-//! size: each removal is a write, and space is reclaimed when the tree is compacted. So let one keyspace
-//! cover
-//! the period that is deleted at once.
+//! size, and its space is free immediately. Deleting a part of a day means removing its keys in batches of
+//! bounded size: each removal is a write, and space is reclaimed when the tree is compacted. So let one
+//! keyspace cover the period that is deleted at once.
 //!
 //! Run with `cargo run -p testudo --example time_series`.
 

@@ -20,8 +20,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 const CASE: &str = "TESTUDO_BOUNDED_MEMORY_CASE";
 const PLACE: &str = "TESTUDO_BOUNDED_MEMORY_PLACE";
 
-/// Runs `prepare` here and `body` in a child process, whose memory must stay within a budget of 1 MiB.
-/// `case` is the name of the calling test.
+/// Runs `prepare` here and `body` in a child process, whose memory must stay within a budget of 1 MiB. `case`
+/// is the name of the calling test.
 fn stays_within_budget(case: &str, prepare: impl FnOnce(&Path), body: impl FnOnce(&Path)) {
     stays_within(MIB, case, prepare, body);
 }

@@ -2,8 +2,7 @@
 //!
 //! The test starts itself as the process that forks: a store under load, handles of every kind, and a child
 //! that uses and drops all of them while other processes try to open the store. `TESTUDO_FORKS` sets the
-//! number
-//! of forks, `TESTUDO_FORK_SEED` the seed.
+//! number of forks, `TESTUDO_FORK_SEED` the seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 

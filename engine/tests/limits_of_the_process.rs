@@ -52,8 +52,7 @@ fn assert_holds(keyspace: &Keyspace, count: u32) {
 }
 
 /// Lowers a limit under an open store, writes, restores it, writes again: no acknowledged write is lost,
-/// without
-/// reopening the store.
+/// without reopening the store.
 fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
     let directory = tempfile::tempdir().unwrap();
     let open = || Db::builder(directory.path().join("db")).memory_bytes(MEMORY).open().unwrap();

@@ -1,6 +1,5 @@
 //! A store as its users see it. One program, so that it is linked once and the tests run in parallel; tests
-//! that
-//! need their own process have a file next to this one.
+//! that need their own process have a file next to this one.
 
 #[path = "store/catching_up.rs"]
 mod catching_up;

@@ -81,8 +81,7 @@ impl Handles {
     }
 
     /// Uses each handle and drops it; `store` is the directory of the store on `env`, `beside` a directory
-    /// for new
-    /// stores. Fails unless each call was refused because of the fork.
+    /// for new stores. Fails unless each call was refused because of the fork.
     pub(crate) fn refused(mut self, env: &Arc<dyn Env>, store: &Path, beside: &Path) -> Result<(), String> {
         self.refuse_store(beside)?;
         match Db::builder(store).env(Arc::clone(env)).create(false).open() {

@@ -17,8 +17,7 @@ pub(crate) struct Child(libc::pid_t);
 /// Forks; `None` in the child.
 pub(crate) fn fork() -> Option<Child> {
     // SAFETY: the child runs only what a child of a multithreaded process may: failing calls of the store,
-    // and its
-    // exit.
+    // and its exit.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: it only sets a timer of this process.

@@ -315,8 +315,7 @@ fn another_tree_can_be_set_during_a_move() {
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
         // Some values were left behind where it reversed. They return once scans have paid enough for them;
-        // the
-        // cost of a scan depends on their places and the caches: 20 to some hundred scans.
+        // the cost of a scan depends on their places and the caches: 20 to some hundred scans.
         let has_strays = || {
             let stats = keyspace.stats();
             stats.value_bytes > stats.transient_value_bytes

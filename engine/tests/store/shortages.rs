@@ -68,8 +68,7 @@ fn writes_are_refused_only_during_a_shortage() {
         }
         let _ = (db.step(), db.flush(), db.step());
         // The refused one may be present: without a file for the log's tail, a write does not survive the
-        // process
-        // before it is written.
+        // process before it is written.
         let found = keyspace.iter().unwrap().map(Result::unwrap).count();
         assert!((taken as usize..=taken as usize + 1).contains(&found), "{found} of {taken}");
         env.set_plan(None);

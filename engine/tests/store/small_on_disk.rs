@@ -1,6 +1,5 @@
 //! A small store is small on the device: its log, its data file and its reserve grow with its content. Runs
-//! on a
-//! real file system, by length and by allocated space.
+//! on a real file system, by length and by allocated space.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
@@ -127,8 +126,7 @@ fn a_log_of_synced_records_is_shortened_as_it_grows() {
     // Each takes a page of the log: 31 MiB of log for 4 MB.
     fill(directory.path(), Durability::Sync, 8_000, 500, 20 * MIB);
     // The data file may be twice as long as its content; a log segment of up to 3 MiB and a reserve of 1 MiB
-    // add to
-    // it.
+    // add to it.
     assert_at_most(directory.path(), 13 * MIB, "closed");
     check(directory.path(), 8_000, 20 * MIB, 13 * MIB);
 }

@@ -1,6 +1,5 @@
 //! Pages updated in place, and all features that depend on them: restarts, crashes, snapshots, backups,
-//! copies,
-//! checks, repair, salvage, other trees.
+//! copies, checks, repair, salvage, other trees.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -325,8 +324,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
 }
 
 /// In rewritten runs, values that do not fit on a page continue on the next one. Such runs are not updated
-/// page by
-/// page.
+/// page by page.
 #[test]
 fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     let machine = MemEnv::new(1);

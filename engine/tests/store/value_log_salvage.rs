@@ -1,6 +1,5 @@
 //! Salvage of values that commits wrote to value logs: of logs that have become segments, and of logs that
-//! were
-//! still appended to.
+//! were still appended to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -413,8 +413,7 @@ fn a_batch_longer_than_a_value_log_is_complete() {
 }
 
 /// Recovery of batches with many values, the last of which the device loses: the log ends before the batch,
-/// and
-/// the value log is not read again for each missing value.
+/// and the value log is not read again for each missing value.
 #[test]
 fn a_torn_batch_is_read_once() {
     let (machine, db, keyspace, _) = with_value_logs(Tree::turtle());

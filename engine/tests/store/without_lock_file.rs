@@ -1,6 +1,5 @@
 //! A store without the file `LOCK`, as in copies and on read-only media: it can be read, nothing is created
-//! in its
-//! directory, and it cannot be written meanwhile.
+//! in its directory, and it cannot be written meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
 //! Checks that runs alone, ordered by their own records, answer like their tree.
 //!
 //! Salvage relies on this: without a manifest it has only the runs that it finds, including runs that their
-//! tree has dropped; with one it has the keys for which each run counts. Tests of trees note the runs
-//! after each step and compare their answers with a model.
+//! tree has dropped; with one it has the keys for which each run counts. Tests of trees note the runs after
+//! each step and compare their answers with a model.
 //!
 //! Violations are panics, as in a test.
 
@@ -42,8 +42,7 @@ impl RunsByAge {
     }
 
     /// Checks that the live runs of a tree, and also all runs that it ever had, give the model's answers.
-    /// Salvage
-    /// without a manifest relies on it.
+    /// Salvage without a manifest relies on it.
     #[track_caller]
     pub fn check(&mut self, live: &[Arc<Run>], model: &Model) {
         self.note(live);
@@ -56,8 +55,7 @@ impl RunsByAge {
     }
 
     /// Checks that the tree's objects name its live runs, and that these have the model's values for the keys
-    /// for
-    /// which they count. Salvage with a manifest relies on it. REQUIRES: the runs are noted.
+    /// for which they count. Salvage with a manifest relies on it. REQUIRES: the runs are noted.
     #[track_caller]
     pub fn check_layout(&self, live: &[Arc<Run>], layout: Vec<PartUse>, model: &Model) {
         let mut uses: Vec<RunUse> = layout.into_iter().map(|PartUse::Run(run_use)| run_use).collect();

@@ -62,8 +62,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 }
 
 /// Runs `body`; also returns the peak bytes that this thread held in addition to those before. Always 0
-/// unless
-/// [`CountingAllocator`] is the program's allocator.
+/// unless [`CountingAllocator`] is the program's allocator.
 pub fn peak_bytes_of<T>(body: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);

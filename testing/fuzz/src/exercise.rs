@@ -2,8 +2,7 @@
 //!
 //! **Invariants**
 //! - Errors are accepted answers. If a full verification finds nothing, all ways of reading must agree, and
-//!   an
-//!   open after a clean close must find all writes.
+//!   an open after a clean close must find all writes.
 
 use std::sync::Arc;
 
@@ -140,8 +139,7 @@ fn write_all(db: &Db) -> Result<()> {
 }
 
 /// Panics unless an error is informative: `Corruption` with its place or subject, never a violation of our
-/// own
-/// invariants.
+/// own invariants.
 pub(crate) fn require_named(error: &testudo::Error) {
     let is_ours = matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Closed | ErrorKind::Conflict);
     assert!(!is_ours, "a damaged store is not opened with {error:?}");

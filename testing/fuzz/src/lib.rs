@@ -2,8 +2,7 @@
 //!
 //! A target takes any bytes and panics if one of its invariants is violated; errors of the store are accepted
 //! answers. [`Mutator`] derives inputs from seeds; the seeds are generated from real stores. Checksummed data
-//! is
-//! sealed again, so that hostile content reaches the code behind the checksums.
+//! is sealed again, so that hostile content reaches the code behind the checksums.
 //!
 //! `mutate → Target::run → (failure: shrink → file → replay)`
 //!

@@ -1,9 +1,8 @@
 //! Recomputes the checksums of a changed store, so that the content of its files counts as valid.
 //!
 //! The places of checksums are determined once, in the valid files ([`sites_of`]), since a damaged file
-//! cannot be
-//! walked; the tables are those of docs/FORMAT.md. This file computes them on its own, without the store's
-//! encoders.
+//! cannot be walked; the tables are those of docs/FORMAT.md. This file computes them on its own, without the
+//! store's encoders.
 //!
 //! **Invariants**
 //! - Only checksums are changed. A length that reaches beyond its file is left unsealed.

@@ -1,6 +1,5 @@
 //! Every target: many runs of one fixed seed, a second of a fresh one that is printed, and every input that
-//! ever
-//! failed. The README's command takes a tenth of the runs and of the second.
+//! ever failed. The README's command takes a tenth of the runs and of the second.
 
 use std::{io::Write, path::Path, time::Duration};
 

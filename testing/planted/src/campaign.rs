@@ -1,13 +1,11 @@
 //! Starts a process for each bug and layer, one per core at a time, and prints the layer that caught each
-//! bug.
-//! A file of tests counts as a layer.
+//! bug. A file of tests counts as a layer.
 //!
 //! **Invariants**
 //! - A bug counts as caught only by a layer that reports a failure, a test that fails, or a process that
 //!   crashed.
 //! - The control run comes first: a layer that fails without a bug proves nothing. A caller that skips it
-//!   must
-//!   run all tests without a bug.
+//!   must run all tests without a bug.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,8 +93,7 @@ pub(crate) fn programs<'a>(
 }
 
 /// Runs the control and the named bugs, or all; returns whether everything was as required.
-/// `--without-control`
-/// skips the control, for callers that run all tests without a bug themselves.
+/// `--without-control` skips the control, for callers that run all tests without a bug themselves.
 pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
     let (has_control, names) = match arguments {
         ["--without-control", names @ ..] => (false, names),

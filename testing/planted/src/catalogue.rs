@@ -3,8 +3,7 @@
 //! Length: one table.
 //!
 //! A layer is a layer of `testudo-sim`, or `schedules/` and a scenario of `testudo-schedules`. For code that
-//! no
-//! layer reaches it is the path of a file of tests.
+//! no layer reaches it is the path of a file of tests.
 //!
 //! **Invariants**
 //! - The names here and in the store's code are the same: a test compares them.

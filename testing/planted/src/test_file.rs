@@ -1,6 +1,5 @@
 //! Files of tests that run against a bug in code that no layer reaches: the command line, or a bound that
-//! only
-//! the crate itself can make small.
+//! only the crate itself can make small.
 //!
 //! The catalogue lists them by path: `tools/cli/tests/verbs/formats.rs` is the module `formats` of the test
 //! target `verbs`; `engine/src/write/long_merges/tests.rs` is a module of unit tests, and so is

@@ -2,8 +2,7 @@
 //!
 //! **Invariants**
 //! - The first line of the output is `caught` or `nothing`, then finished cases and seconds, then the
-//!   failure,
-//!   separated by tabs.
+//!   failure, separated by tabs.
 //! - Seeds are tried in order, so that the same seed catches a bug each time.
 
 use std::{io, sync::atomic::Ordering, time::Duration};

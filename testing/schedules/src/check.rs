@@ -1,6 +1,5 @@
 //! Requirements of a history: each key behaves like one register, and a single order of commits exists of
-//! which
-//! every snapshot, every scan and every crash image shows a prefix.
+//! which every snapshot, every scan and every crash image shows a prefix.
 //!
 //! Plain reads may see a batch operation by operation, so only per-key order applies to them. Everything else
 //! must also follow the commit order, with whole batches.

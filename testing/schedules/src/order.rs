@@ -35,8 +35,7 @@ struct Search<'a> {
 }
 
 /// Checks that some order of `steps` starting with `state` explains them all; the error is the bit set of
-/// steps
-/// that the best order explains.
+/// steps that the best order explains.
 pub fn explain(steps: &[Step], state: Vec<u32>) -> Result<(), u128> {
     assert!(steps.len() <= STEPS_MAX, "histories are small");
     let required = (0..).zip(steps).filter(|(_, step)| !step.is_optional);

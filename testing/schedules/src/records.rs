@@ -26,8 +26,7 @@ fn is_changed(key: usize, state: u64) -> bool {
 }
 
 /// Value of a key in a state. Values are long, so that a few fill a segment, and carry their state at both
-/// ends.
-/// Some states have longer ones.
+/// ends. Some states have longer ones.
 fn value_in(key: usize, state: u64) -> Vec<u8> {
     let last = (0..=state).rev().find(|state| is_changed(key, *state)).expect("state 0 has all keys");
     format!("{last}{}{last}", ".".repeat(if last == 3 { 500 } else { 400 })).into_bytes()

@@ -2,8 +2,7 @@
 //!
 //! **Invariants**
 //! - A part uses the same fixed seeds and cases as the whole: the first of them, or every n-th. A test
-//!   requires
-//!   the same part of the whole's coverage, and never nothing.
+//!   requires the same part of the whole's coverage, and never nothing.
 //! - Only [`VARIABLE`] decides; no test depends on the speed of the machine.
 
 use std::env;

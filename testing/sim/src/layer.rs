@@ -95,8 +95,7 @@ impl Limits {
     }
 
     /// Length of a script: in the short form the share of `whole`. A shorter script is a prefix of the longer
-    /// one
-    /// with the same seed.
+    /// one with the same seed.
     pub(crate) fn script_length(&self, whole: usize) -> usize {
         if self.is_tenth() { usize_of(self.share.of(u64_of(whole))) } else { whole }
     }

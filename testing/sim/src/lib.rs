@@ -2,8 +2,7 @@
 //!
 //! A [`Layer`] runs in three ways: short by `cargo test -p testudo-sim`, long by the program `testudo-sim`,
 //! and in-process by the runner of planted bugs, which checks that they are detected. All take their stores
-//! from
-//! [`testudo_testkit::configuration`], so a new tree is one line there and all layers test it.
+//! from [`testudo_testkit::configuration`], so a new tree is one line there and all layers test it.
 //!
 //! **Invariants**
 //! - A layer returns its first failure with its replay command; it does not panic.

@@ -2,8 +2,7 @@
 //!
 //! **Invariants**
 //! - Exit code 0: all answers were right; 1: a wrong answer, with its replay command; 2: the layer could not
-//!   be
-//!   run, or was not run.
+//!   be run, or was not run.
 //! - Standard output holds results only; progress goes to standard error.
 
 use std::{

@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - Each run is a function of its item.
-//! - If a count ends the sweep, the report is that of the first items, in their order, that reach the
-//!   count: it is the same with any number of threads and on any machine.
+//! - If a count ends the sweep, the report is that of the first items, in their order, that reach the count:
+//!   it is the same with any number of threads and on any machine.
 //! - Coverage of a short run is required of fixed seeds alone; fresh seeds search and do not count.
 //! - After a failure no further item is started.
 

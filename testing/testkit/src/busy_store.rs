@@ -106,8 +106,8 @@ pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str)
     contents_of(&db).expect("every record can be read")
 }
 
-/// Whether the directory is a store. If so, it must be valid and hold `expected`. If not, opening it must
-/// not create one.
+/// Whether the directory is a store. If so, it must be valid and hold `expected`. If not, opening it must not
+/// create one.
 pub fn judge_copy(
     opener: &EngineOpener,
     machine: &Arc<MemEnv>,

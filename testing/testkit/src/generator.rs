@@ -20,8 +20,7 @@ use crate::{
 /// Slots for snapshots.
 const SNAPSHOT_SLOTS: u64 = 3;
 /// Five trees to switch a keyspace to, each with four placements or the unchanged placement, which is as
-/// likely
-/// as two others.
+/// likely as two others.
 const TREE_CHOICES: u64 = 30;
 /// Common key prefixes.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];

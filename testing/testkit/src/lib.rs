@@ -3,8 +3,7 @@
 //! A [`Script`] is a list of [`op::Op`]s, random from a [`Profile`] and a seed or written by hand. The
 //! [`Runner`] runs it against the [`model::Model`] and a store on an in-memory machine that can lose power at
 //! any instant, and compares every answer. A [`Campaign`] runs a seed and minimizes a failing script. The
-//! test
-//! layers built from these are in `testing/sim`.
+//! test layers built from these are in `testing/sim`.
 //!
 //! **Invariants**
 //! - A seed determines a run: no order here depends on a clock, an address or a hash table.

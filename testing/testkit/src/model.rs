@@ -1,8 +1,8 @@
 //! Expected content of a store: the commits in order, which of them are durable, and the prefix rule.
 //!
-//! After a crash the content must equal the state after some commit that is not older than the newest
-//! durable one, across all keyspaces: no hole, no partial batch. A commit whose call failed is uncertain:
-//! it may or may not be present.
+//! After a crash the content must equal the state after some commit that is not older than the newest durable
+//! one, across all keyspaces: no hole, no partial batch. A commit whose call failed is uncertain: it may or
+//! may not be present.
 //!
 //! **Invariants**
 //! - `base` is the content after all commits before `log[0]`, which are all durable.
@@ -112,8 +112,8 @@ impl Model {
         }
     }
 
-    /// From now on the device may lose synced writes: later commits may be lost even if synced, but only
-    /// from the end of the commit order. Commits that are already durable stay durable.
+    /// From now on the device may lose synced writes: later commits may be lost even if synced, but only from
+    /// the end of the commit order. Commits that are already durable stay durable.
     pub fn distrust(&mut self) {
         self.is_distrusted = true;
     }
@@ -133,8 +133,8 @@ impl Model {
     }
 
     /// Checks the content after a crash or a close against the prefix rule, and returns the number of lost
-    /// commits.
-    /// On success the model continues from that content as durable. The error explains the violation.
+    /// commits. On success the model continues from that content as durable. The error explains the
+    /// violation.
     pub fn recover(&mut self, found: &State) -> Result<usize, String> {
         let count = match self.last_exact_match(found) {
             Ok(count) => count,
@@ -174,8 +174,8 @@ impl Model {
     }
 
     /// Same as `last_exact_match` for too many failed commits to combine: judges each key on its own, so a
-    /// partial
-    /// failed batch goes unnoticed. Keyspaces that failed calls created or dropped are not judged at all.
+    /// partial failed batch goes unnoticed. Keyspaces that failed calls created or dropped are not judged at
+    /// all.
     fn last_loose_match(&self, found: &State) -> Option<usize> {
         let mut prefix = Self { base: self.base.clone(), live: self.base.clone(), ..Self::default() };
         let mut matching = None;

@@ -18,8 +18,7 @@ const EMPTY: &str = "@";
 ///
 /// As text, letters, digits, `/`, `_` and `-` of the stem are literal, other bytes are `%` and two hex
 /// digits, and the empty stem is `@`. Padding follows as `+count`; a tail follows as `+tail`, encoded like
-/// the
-/// stem.
+/// the stem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key {
     /// Leading bytes.

@@ -306,8 +306,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Opens the store if needed, runs one op and loses power permanently after `after` of its I/O
-    /// operations.
-    /// Returns false if the op makes fewer. The caller inspects the machine.
+    /// operations. Returns false if the op makes fewer. The caller inspects the machine.
     pub fn lose_power_within(&mut self, op: &Op, after: u64) -> Result<bool, Wrong> {
         if self.store.is_none() {
             self.settle()?;

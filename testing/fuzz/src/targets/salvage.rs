@@ -3,8 +3,7 @@
 //! **Invariants**
 //! - Neither panics, hangs or exceeds its memory, whatever content has right checksums.
 //! - A dry run of a repair writes nothing and finds the same as the repair; a store that a repair reports
-//!   valid
-//!   stays valid.
+//!   valid stays valid.
 //! - A salvaged store opens, verifies, and has as many records as the report states; a failed salvage leaves
 //!   nothing.
 //! - Where checksums reveal all damage, everything outside a lost range is salvaged, and nothing else.

@@ -1,9 +1,9 @@
-//! Damaged files: bytes flipped with two masks, truncations, misplaced pages and files. Every read gives
-//! the right answer or an error that names the file, never a wrong answer or a panic.
+//! Damaged files: bytes flipped with two masks, truncations, misplaced pages and files. Every read gives the
+//! right answer or an error that names the file, never a wrong answer or a panic.
 //!
-//! A short run damages every byte of headers and of one page of each kind, and a sample of the others; a
-//! long run flips every bit. In pages without content (space reserved ahead, holes) all bytes are equal,
-//! so one byte of each is tried.
+//! A short run damages every byte of headers and of one page of each kind, and a sample of the others; a long
+//! run flips every bit. In pages without content (space reserved ahead, holes) all bytes are equal, so one
+//! byte of each is tried.
 //!
 //! **Invariants**
 //! - Each damage is applied to a fresh copy of the store; damages are never combined.
@@ -34,8 +34,8 @@ const BATCH: usize = 256;
 /// Runs at least this long flip every bit.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Batches of damages. Each is spread over all files, and subjects alternate, so that a run that ends
-/// early has covered a part of everything.
+/// Batches of damages. Each is spread over all files, and subjects alternate, so that a run that ends early
+/// has covered a part of everything.
 fn batches<'a>(
     all: &'a [(&'a Subject, Vec<Damage>)],
 ) -> impl Iterator<Item = (&'a Subject, impl Iterator<Item = &'a Damage>)> {

@@ -2,8 +2,8 @@
 //! every I/O operation of the recovery. Creation and manifest rotation are covered in the same way.
 //!
 //! Power losses within the last op of every script, over all scripts up to a length, cover power losses
-//! everywhere in all of them. A second loss is tried on all trees after scripts of two ops, and on the
-//! first tree after all scripts, of which a short run takes one in four.
+//! everywhere in all of them. A second loss is tried on all trees after scripts of two ops, and on the first
+//! tree after all scripts, of which a short run takes one in four.
 //!
 //! **Invariants**
 //! - The store opens after any of these losses and holds an allowed prefix.

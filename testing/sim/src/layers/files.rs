@@ -1,16 +1,14 @@
 //! Files of a store are lost, emptied, zeroed, truncated, or replaced by older versions or by those of a
 //! diverged copy, alone and in every combination of two. A store that opens gives right answers for all
-//! synced
-//! writes, or an error. Verification finds every damage that reads find. A repair reports a store valid only
-//! if
-//! it opens, and salvage reports itself complete only if it recovers everything.
+//! synced writes, or an error. Verification finds every damage that reads find. A repair reports a store
+//! valid only if it opens, and salvage reports itself complete only if it recovers everything.
 //!
 //! **Invariants**
 //! - Each damage is applied to a fresh copy of the store.
 //! - Writes synced after the superblock's last statement may be missing, as a suffix, in two cases: after a
 //!   kill, if the file `watermark` is one of two damaged files; and after a power loss, if the log is
-//!   damaged.
-//!   No other file records them (decision 0030). In all other cases every synced commit must be present.
+//!   damaged. No other file records them (decision 0030). In all other cases every synced commit must be
+//!   present.
 
 mod damage;
 mod subject;

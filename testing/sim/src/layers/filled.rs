@@ -2,8 +2,7 @@
 //! space for writes again.
 //!
 //! The others take the free space at once, while the store is open with full write buffers, closed, or
-//! killed,
-//! and leave little or nothing. The store is not notified.
+//! killed, and leave little or nothing. The store is not notified.
 //!
 //! **Invariants**
 //! - Background work had time before the others fill the device, as on any machine: it checks the device each

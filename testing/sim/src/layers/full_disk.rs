@@ -1,6 +1,5 @@
 //! A disk that fills up: every call succeeds or reports the shortage, acknowledged writes are kept, reads
-//! stay
-//! right, and the store works again once there is room.
+//! stay right, and the store works again once there is room.
 //!
 //! **Invariants**
 //! - Once there is room and the store was reopened, no error is tolerated.

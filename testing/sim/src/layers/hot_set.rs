@@ -4,8 +4,7 @@
 //!
 //! **Invariants**
 //! - Each round overwrites some records, and the rounds of a copy write other values, so that restoring a
-//!   wrong
-//!   record gives a wrong answer.
+//!   wrong record gives a wrong answer.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 

@@ -6,8 +6,7 @@
 //! **Invariants**
 //! - The image is unmounted and removed however a run ends.
 //! - Refusals are `OutOfSpace`; acknowledged writes are read back, whether the device is full or not, before
-//!   and
-//!   after a reopen.
+//!   and after a reopen.
 
 mod emptying;
 

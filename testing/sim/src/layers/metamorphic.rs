@@ -3,8 +3,7 @@
 //!
 //! **Invariants**
 //! - Ways differ only in aspects that users cannot observe: sizes of pages and leaves, memory, and the time
-//!   of
-//!   background work.
+//!   of background work.
 //! - An answer that a way cannot give (a snapshot does not survive a reopen) is excluded from the comparison.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};

@@ -4,8 +4,7 @@
 //! a closed store unchanged.
 //!
 //! Everything is counted on the in-memory machine, and also on the real one, where the report adds the time
-//! of
-//! openings; times are not checked.
+//! of openings; times are not checked.
 //!
 //! **Invariants**
 //! - The same few records are overwritten all the time, so any growth is due to the openings.

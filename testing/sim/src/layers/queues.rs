@@ -321,8 +321,7 @@ fn returning(bed: &mut Bed, round: u64) {
         }
         37 => {
             // Many keys are removed, with no read since. A scan that began before one of them returned passes
-            // them
-            // all, and must not hide that key from later scans.
+            // them all, and must not hide that key from later scans.
             let gone: Vec<_> = bed.model.keys().take(TAKEN_TOGETHER).cloned().collect();
             gone.iter().for_each(|key| bed.remove(key));
             let mut early = bed.keyspace.iter().unwrap();

@@ -1,7 +1,6 @@
 //! A device is filled completely and emptied by removals: every removal is eventually accepted, despite
-//! reopens,
-//! kills and power losses while space is being freed. Then at least half as many records fit again as at
-//! first.
+//! reopens, kills and power losses while space is being freed. Then at least half as many records fit again
+//! as at first.
 //!
 //! **Invariants**
 //! - Keys are removed in a fixed order, so the content after a power loss is known except for the number of
@@ -38,11 +37,9 @@ const PARTS: u64 = 12;
 
 /// Devices that once refused removals permanently, by the configuration and the seed that draws them. Causes:
 /// everything waited for one leaf; values of a page and a half took more than their bytes; a single removal
-/// was
-/// stacked at a time; a leaf had to shrink at once; runs that several nodes refer to were rewritten for one
-/// of
-/// them; data of runs above a step before its keys was not counted. Also devices on which few records fitted
-/// again, or records were lost.
+/// was stacked at a time; a leaf had to shrink at once; runs that several nodes refer to were rewritten for
+/// one of them; data of runs above a step before its keys was not counted. Also devices on which few records
+/// fitted again, or records were lost.
 const ONCE_STUCK: [(&str, u64); 10] = [
     ("turtle-narrow/crash", 79_085_898_966_925),
     ("turtle-small/crash", 76_190_611_018_714),

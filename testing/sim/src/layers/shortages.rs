@@ -1,12 +1,10 @@
 //! A small script in which calls fail for a temporary lack of descriptors, memory, a larger file size limit
-//! or
-//! another resource. The store resumes by itself, regardless of the call.
+//! or another resource. The store resumes by itself, regardless of the call.
 //!
 //! **Invariants**
 //! - The store is not reopened: it must not have failed permanently.
 //! - Syncs fail permanently whatever the error number, and locks and threads are requested only at the
-//!   opening.
-//!   All other classes of calls are tried, starting at each of their calls.
+//!   opening. All other classes of calls are tried, starting at each of their calls.
 
 use std::sync::Arc;
 

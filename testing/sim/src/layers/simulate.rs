@@ -3,8 +3,7 @@
 //! One run performs reads, writes, flushes, jobs, drops, snapshots, reopens, kills and power losses, also
 //! during recovery and creation. Meanwhile calls fail, the disk fills up and slows down, the clock jumps, and
 //! another owner tries to open the store. Occasionally a copy of the store continues alone with damage that
-//! no
-//! error reports: see `damage`.
+//! no error reports: see `damage`.
 //!
 //! **Invariants**
 //! - Runs of one seed are byte-identical: the digest covers all I/O and answers.

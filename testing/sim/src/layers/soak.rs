@@ -3,8 +3,8 @@
 //! close, an open and a check of every key. Answers stay right, and memory, descriptors and space stay flat.
 //!
 //! Two writers own half of the keys each and track the allowed versions of each key. All trees are keyspaces
-//! of
-//! the same store. The process is measured between rounds; the last third must not exceed the middle third.
+//! of the same store. The process is measured between rounds; the last third must not exceed the middle
+//! third.
 //!
 //! **Invariants**
 //! - In a round without a fault no error is tolerated.

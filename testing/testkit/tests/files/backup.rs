@@ -1,7 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
 //! Backups: equal to a snapshot, incremental, whole or absent after any crash; a damaged backup never
-//! restores a
-//! wrong store.
+//! restores a wrong store.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 

@@ -2,8 +2,7 @@
 //! Stores written by earlier builds are opened, read, checked and written to.
 //!
 //! The files are in `testing/fixtures`; its README states their builds and contents. The expected content
-//! comes
-//! from repeating the same steps with this build.
+//! comes from repeating the same steps with this build.
 
 use std::{io::Read, path::Path, sync::Arc};
 
@@ -161,8 +160,7 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     db.settle().unwrap();
     db.close().unwrap();
     // Kind bytes, values outside of runs, replaced pages, values in pieces, continued values, value logs,
-    // footers with
-    // index and filter, transient segments of commits.
+    // footers with index and filter, transient segments of commits.
     assert_eq!(features(&machine), (2, 255), "an earlier build cannot read kind bytes");
     let pairs = expected.get_mut("turtle").unwrap();
     pairs.extend((0..600).map(|number| ([key(number), b"/later".to_vec()].concat(), vec![b'l'; 60])));

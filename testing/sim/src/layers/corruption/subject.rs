@@ -61,8 +61,7 @@ pub(super) struct Subject {
 }
 
 /// The store of the script: closed cleanly, killed, killed with all data only in the log, killed early
-/// without
-/// its watermark, and killed during creation.
+/// without its watermark, and killed during creation.
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let unflushed = SCRIPT.replace("\nflush\n", "\n");
@@ -164,8 +163,7 @@ impl Subject {
     }
 
     /// Whether a short run damages every header byte of a page: first pages of all files, and every page in
-    /// the
-    /// killed store and in superblocks.
+    /// the killed store and in superblocks.
     pub(super) fn has_header(&self, file: usize, page: usize) -> bool {
         page == 0 || self.is_killed() || self.files[file].path.ends_with("superblock")
     }

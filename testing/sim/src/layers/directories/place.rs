@@ -73,8 +73,7 @@ impl Place {
     }
 
     /// Same as [`Place::contents`], once nothing changes any more: a write that began while the lock was in
-    /// its
-    /// place may still complete.
+    /// its place may still complete.
     pub(super) fn settled_contents(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut before = self.contents(name);
         loop {

@@ -2,8 +2,7 @@
 //!
 //! **Invariants**
 //! - Every commit is synced. A copy makes the same changes with different values, so its seqnos, run ids,
-//!   file
-//!   names and file sizes are the same.
+//!   file names and file sizes are the same.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -264,8 +263,7 @@ impl Subject {
     }
 
     /// Whether a salvage reports itself complete; then its content must be. The salvaged store must be valid
-    /// in any
-    /// case.
+    /// in any case.
     fn salvage(&self, machine: &Arc<MemEnv>, case: &[Damage]) -> std::result::Result<bool, String> {
         let env = Arc::clone(machine) as Arc<dyn Env>;
         let options =

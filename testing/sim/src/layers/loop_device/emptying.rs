@@ -4,8 +4,7 @@
 //! **Invariants**
 //! - A kill ends all writing: from one moment on every call of the process fails.
 //! - The number of refusals is not judged, only whether there is progress: background work may take as long
-//!   as
-//!   it needs.
+//!   as it needs.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -41,8 +40,7 @@ pub(super) struct Emptying {
 }
 
 /// The selected devices: the one named `tree/size-budget`, of any size. Otherwise one small device for each
-/// tree
-/// in the short form, and devices known to be difficult in the long form.
+/// tree in the short form, and devices known to be difficult in the long form.
 pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     if let Some(name) = &limits.configuration {
         return Emptying::of_name(name).into_iter().collect();

@@ -67,8 +67,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn live(&mut self, profile: &Profile) -> Result<(), String> {
         // Opening records what is durable; the last record, itself unsynced, proves all synced ones before
-        // it.
-        // Later records are not proven yet, and damage to them looks like a torn tail after a power loss.
+        // it. Later records are not proven yet, and damage to them looks like a torn tail after a power loss.
         let tail = Op::Insert { keyspace: 0, key: Key::of("tail"), value: Value { seed: 1, length: 50 } };
         // The manifest creates keyspaces outside of the log's order, so all are created first.
         let creations = (0..profile.keyspace_count).map(|keyspace| Op::Create { keyspace });
