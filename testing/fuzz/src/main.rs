@@ -28,7 +28,7 @@ const RUNS_BETWEEN_LOOKS: u64 = 32;
     name = "testudo-fuzz",
     version,
     about = "Feed the code that reads Testudo's files with hostile bytes",
-    after_help = "Exit codes: 0 nothing found; 1 a failure, with the command that replays it; 2 could not run."
+    after_help = "Exit codes: 0 nothing found; 1 a failure, with its replay command; 2 could not run."
 )]
 struct Arguments {
     /// The target, `all`, or `list` to list all targets

@@ -189,7 +189,7 @@ impl State {
 struct Walk<'a> {
     /// `None` if the bounds exclude every key.
     pairs: Option<btree_map::Range<'a, Bytes, Cell>>,
-    /// Exclusive upper bound: the last key returned from the back.
+    /// Upper bound; after a step from the back, that key, exclusive.
     upper: Bound<Vec<u8>>,
 }
 
