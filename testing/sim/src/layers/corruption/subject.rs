@@ -194,7 +194,7 @@ impl Subject {
         }
         complete &= self.read_keys(&*store)?;
         if !complete && store.verify().is_ok() {
-            return Err("reads fail, and the verification finds nothing".into());
+            return Err("reads fail, but the verification finds nothing".into());
         }
         Ok(complete)
     }
