@@ -1,16 +1,16 @@
-# What CI runs, the same on every machine.
+# Runs the same checks as CI, on any machine.
 check:
     .ci/run
 
-# The checks of the repository itself.
+# Checks the rules of the repository.
 tidy:
     cargo run --quiet --package xtask -- tidy
 
-# Lays out all code.
+# Formats all code.
 fmt:
     cargo fmt --all
 
-# Runs a layer of tests long: `just sim crash --count 500000`. `just sim list` names all layers.
+# Runs a test layer long: `just sim crash --count 500000`. `just sim list` lists all layers.
 sim *arguments:
     cargo run --quiet --release --package testudo-sim -- {{arguments}}
 
@@ -18,6 +18,6 @@ sim *arguments:
 schedules:
     cargo run --quiet --package xtask -- schedules --long
 
-# Feeds hostile bytes to each reader of files, for so many seconds each.
+# Feeds hostile bytes to each file reader, for `seconds` each.
 fuzz seconds="60":
     cargo run --quiet --release --package testudo-fuzz -- all --seconds {{seconds}}

@@ -1,8 +1,8 @@
-//! Counters and statistics that are changed without being read: merge operators.
+//! Counters and statistics that are updated without being read: merge operators.
 //!
 //! `merge` writes an operand. The store merges operands into values when a key is read, and in the
-//! background. Several threads count into the same keys without a lock of their own and without a read for
-//! each change.
+//! background. Several threads update the same keys without a lock of their own and without a read per
+//! update.
 //!
 //! Run with `cargo run -p testudo --example counter`.
 
@@ -10,14 +10,14 @@ use std::{error::Error, path::Path, sync::Arc, thread};
 
 use testudo::{Db, KeyspaceOptions, MergeOperator};
 
-/// Number, sum and maximum of what was measured, as three little-endian numbers of 8 bytes.
+/// Count, sum and maximum of measurements, as three little-endian 8-byte numbers.
 ///
-/// Values and operands have the same form, so a list of operands can be combined into one before anybody
-/// knows the value below them.
+/// Values and operands have the same form, so a list of operands can be combined before the value below them
+/// is known.
 #[derive(Debug)]
 struct Summary;
 
-/// The bytes of one measurement, or of many that were added up.
+/// The bytes of one measurement, or of the sum of many.
 fn encode(count: u64, sum: u64, max: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     for (at, number) in [count, sum, max].into_iter().enumerate() {
@@ -37,12 +37,13 @@ fn decode(bytes: &[u8]) -> testudo::Result<(u64, u64, u64)> {
 }
 
 impl MergeOperator for Summary {
-    // The keyspace keeps this name. If the bytes ever change their meaning, the new form needs another name.
+    // The keyspace stores this name. If the meaning of the bytes ever changes, the new form needs another
+    // name.
     fn name(&self) -> &str {
         "summary-1"
     }
 
-    // Refuses bad input at the call of `merge`, not when somebody reads the key a week later.
+    // Rejects bad input at the call of `merge`, not when the key is read a week later.
     fn check_operand(&self, _key: &[u8], operand: &[u8]) -> testudo::Result<()> {
         decode(operand).map(drop)
     }
@@ -60,7 +61,7 @@ impl MergeOperator for Summary {
         Ok(encode(count, sum, max).to_vec())
     }
 
-    // Optional. With it, a key that is written often and read seldom keeps one operand instead of a long
+    // Optional. With it, a key that is often written and rarely read keeps one operand instead of a long
     // list.
     fn combine(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         self.merge(key, None, operands).ok()
@@ -79,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn open(path: &Path) -> testudo::Result<Db> {
-    // Recovery and background work need the operator, so it is given before the store is opened.
+    // Recovery and background work need the operator, so it is set before the store is opened.
     Db::builder(path).memory_bytes(16 << 20).merge_operator(Arc::new(Summary)).open()
 }
 
@@ -98,23 +99,23 @@ fn count_visits(path: &Path) -> Result<(), Box<dyn Error>> {
             Ok::<_, testudo::Error>(())
         };
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || count(thread))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread counts"))
+        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))
     })?;
     let refused = millis.merge("page/0", "not a summary").expect_err("the operator checks operands");
-    println!("refused before it was written: {refused}");
+    println!("rejected before it was written: {refused}");
     db.close()?;
     Ok(())
 }
 
 fn read_after_reopening(path: &Path) -> Result<(), Box<dyn Error>> {
     let db = open(path)?;
-    let visits = db.open_keyspace("visits")?.ok_or("the keyspace is there")?;
-    let millis = db.open_keyspace("millis")?.ok_or("the keyspace is there")?;
+    let visits = db.open_keyspace("visits")?.ok_or("the keyspace is missing")?;
+    let millis = db.open_keyspace("millis")?.ok_or("the keyspace is missing")?;
     let expected = THREADS * VISITS_PER_THREAD / PAGES;
     for entry in visits.prefix("page/")? {
         let (page, number) = entry?.into_pair()?;
         let number = u64::from_le_bytes(number[..].try_into()?);
-        let summary = millis.get(&page)?.ok_or("every page has a summary")?;
+        let summary = millis.get(&page)?.ok_or("a page has no summary")?;
         let (count, sum, max) = decode(&summary)?;
         assert_eq!((number, count, max), (expected, expected, THREADS));
         println!(

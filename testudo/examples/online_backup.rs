@@ -1,8 +1,8 @@
-//! Backups of a store while it is written, restored and compared.
+//! Backups of a store under concurrent writes, restored and compared.
 //!
-//! A backup is the store at one commit. The second one copies only what the first one does not have. A backup
-//! that was never restored is a hope: the example restores both, verifies the stores, and compares each
-//! record with the snapshot that the backup was made of.
+//! A backup is the store at one commit. The second one copies only the data that the first one lacks. A
+//! backup that was never restored is only a hope: the example restores both, verifies the stores, and
+//! compares each record with the snapshot of the backup.
 //!
 //! Run with `cargo run -p testudo --example online_backup`.
 
@@ -20,7 +20,7 @@ use testudo::{
 
 const KEYS: u64 = 20_000;
 
-/// The thread that writes, and what it tells the others.
+/// The writing thread and its shared state.
 #[derive(Default)]
 struct Writer {
     writes: AtomicU64,
@@ -29,7 +29,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes until it is told to stop.
+    /// Writes until it is stopped.
     fn run(&self, accounts: &Keyspace) -> testudo::Result<()> {
         let mut result = Ok(());
         while result.is_ok() && !self.stop.load(Ordering::Relaxed) {
@@ -41,7 +41,7 @@ impl Writer {
         result
     }
 
-    /// Waits until a thousand more writes were made.
+    /// Waits until a thousand more writes are done.
     fn wait(&self) {
         let before = self.writes.load(Ordering::Relaxed);
         while self.writes.load(Ordering::Relaxed) < before + 1_000 && !self.has_ended.load(Ordering::Relaxed)
@@ -51,7 +51,7 @@ impl Writer {
     }
 }
 
-/// Restores a backup into `target`, checks the new store, and compares it with what was backed up.
+/// Restores a backup to `target`, checks the new store, and compares it with the backed-up snapshot.
 fn restore_and_check(
     repository: &Repository,
     backup: &NewBackup,
@@ -62,7 +62,7 @@ fn restore_and_check(
     let restored = Db::builder(target).memory_bytes(16 << 20).open()?;
     let report = restored.verify(VerifyLevel::Full)?;
     assert!(report.is_valid(), "{report:?}");
-    let copy = restored.open_keyspace("accounts")?.ok_or("the keyspace was restored")?;
+    let copy = restored.open_keyspace("accounts")?.ok_or("the keyspace was not restored")?;
     let mut count = 0;
     let mut copies = copy.iter()?;
     for entry in backup.snapshot.iter(accounts)? {
@@ -71,7 +71,7 @@ fn restore_and_check(
         assert_eq!(found, expected);
         count += 1;
     }
-    assert!(copies.next().is_none(), "nothing more than what was backed up");
+    assert!(copies.next().is_none(), "the restored store has extra records");
     restored.close()?;
     Ok(count)
 }
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for key in 0..KEYS {
         accounts.insert(key.to_be_bytes(), "balance at the start")?;
     }
-    // In earnest: on another device.
+    // In practice, use another device.
     let repository = Repository::at(directory.path().join("backups"));
 
     let writer = Writer::default();
@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             repository.create(&db)
         });
         writer.stop.store(true, Ordering::Relaxed);
-        thread.join().expect("the writer writes until it is stopped")?;
+        thread.join().expect("the writer does not panic")?;
         Ok::<_, testudo::Error>([first?, second?])
     })?;
 
@@ -108,6 +108,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(u64::try_from(count)?, KEYS);
     }
     assert!(backups[0].info.seqno < backups[1].info.seqno);
-    println!("{} writes went on beside the backups", writer.writes.into_inner());
+    println!("{} writes were made during the backups", writer.writes.into_inner());
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! A queue of jobs, in the order of their ids, that survives the death of the process that works on one.
+//! A queue of jobs, in the order of their ids, that survives a crash of the process that works on a job.
 //!
-//! A job is in one of two keyspaces: `waiting`, or `taken` while somebody works on it. It moves from one to
-//! the other in one batch, so a crash leaves it in exactly one of them. Who opens the queue after a crash
-//! puts the taken jobs back. So each job is done at least once, and only a crash makes it more than once.
+//! A job is in one of two keyspaces: `waiting`, or `taken` while a worker processes it. One batch moves it
+//! from one to the other, so a crash leaves it in exactly one of them. Opening the queue after a crash puts
+//! the taken jobs back. So each job is done at least once, and more than once only after a crash.
 //!
-//! The example takes a job in a child process, which aborts in the middle of it, and then finds the job
+//! The example takes a job in a child process, which aborts while working on it, and then finds the job
 //! again.
 //!
 //! Run with `cargo run -p testudo --example queue`.
@@ -26,14 +26,14 @@ struct Queue {
     ends: Mutex<Ends>,
 }
 
-/// Where the next job is taken and where the next one is put; the lock makes takers wait for each other.
+/// Ids at both ends of the queue; the lock serializes takers.
 struct Ends {
-    /// No waiting job has a smaller id. A scan that begins here does not step over jobs that are gone.
+    /// No waiting job has a smaller id. A scan that starts here skips the tombstones of finished jobs.
     first: u64,
     next: u64,
 }
 
-/// Big-endian, so that the order of keys is the order of ids.
+/// Big-endian, so that key order is id order.
 fn key_of(id: u64) -> [u8; 8] {
     id.to_be_bytes()
 }
@@ -47,7 +47,7 @@ impl Queue {
         let db = Db::builder(path).memory_bytes(16 << 20).open()?;
         let waiting = db.keyspace("waiting", KeyspaceOptions::default())?;
         let taken = db.keyspace("taken", KeyspaceOptions::default())?;
-        // Nobody else has the store open: whoever took these jobs is gone.
+        // No other process has the store open, so the takers of these jobs are gone.
         let mut batch = db.batch().durability(Durability::Sync);
         for entry in taken.iter()? {
             let (key, job) = entry?.into_pair()?;
@@ -57,12 +57,12 @@ impl Queue {
         batch.commit()?;
         let first = waiting.iter()?.next().transpose()?.map(|entry| id_of(entry.key()));
         let last = waiting.iter()?.next_back().transpose()?.map(|entry| id_of(entry.key()));
-        // Ids that are done may be given again. A queue that must not do so keeps its next id in a key.
+        // Ids of finished jobs may be reused. A queue that must not do so stores its next id in a key.
         let ends = Ends { first: first.unwrap_or(0), next: last.map_or(0, |last| last + 1) };
         Ok(Self { db, waiting, taken, ends: Mutex::new(ends) })
     }
 
-    /// Appends a job, which is on the device when this returns.
+    /// Appends a job; it is durable when this returns.
     fn push(&self, job: &str) -> testudo::Result<u64> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ends.next;
@@ -73,7 +73,7 @@ impl Queue {
         Ok(id)
     }
 
-    /// Takes the oldest job. Durability is left to the default: if a crash undoes it, the job waits again.
+    /// Takes the oldest job. Default durability is enough: if a crash undoes it, the job waits again.
     fn take(&self) -> testudo::Result<Option<(u64, Slice)>> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = self.waiting.range(key_of(ends.first)..)?.next() else { return Ok(None) };
@@ -87,7 +87,7 @@ impl Queue {
         Ok(Some((id, job)))
     }
 
-    /// Says that a job is done. After a crash it is not done again once this is on the device.
+    /// Marks a job as done. Once this is durable, the job is not repeated after a crash.
     fn finish(&self, id: u64) -> testudo::Result<()> {
         let mut batch = self.db.batch().durability(Durability::Sync);
         batch.remove(&self.taken, key_of(id));
@@ -95,13 +95,13 @@ impl Queue {
     }
 }
 
-/// The child: takes a job and dies before it is finished.
+/// The child: takes a job and aborts before finishing it.
 fn take_and_abort(path: &Path) -> Result<(), Box<dyn Error>> {
     let queue = Queue::open(path)?;
-    let (id, job) = queue.take()?.ok_or("a job waits")?;
-    // So that the example does not depend on what was lost by chance.
+    let (id, job) = queue.take()?.ok_or("no job waits")?;
+    // So that the outcome does not depend on the writes lost by chance.
     queue.db.persist(Durability::Sync)?;
-    println!("child: took job {id}, {:?}, and dies", String::from_utf8_lossy(&job));
+    println!("child: took job {id}, {:?}, and aborts", String::from_utf8_lossy(&job));
     process::abort()
 }
 
@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(queue);
 
     let child = Command::new(env::current_exe()?).arg("take-and-abort").arg(&path).status()?;
-    assert!(!child.success(), "the child aborts");
+    assert!(!child.success(), "the child must abort");
 
     let queue = Queue::open(&path)?;
     let mut done = Vec::new();
@@ -132,7 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         queue.finish(id)?;
         done.push(job);
     }
-    assert_eq!(done, jobs, "every job is there, in order, the one of the child included");
+    assert_eq!(done, jobs, "every job must be present, in order, including that of the child");
     assert!(queue.waiting.iter()?.next().is_none() && queue.taken.iter()?.next().is_none());
     Ok(())
 }

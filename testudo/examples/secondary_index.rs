@@ -1,9 +1,9 @@
-//! Users by id, and an index by city that never disagrees with them.
+//! Users by id, and an index by city that is always consistent with them.
 //!
-//! A record and its index entry are written in one batch, so no crash and no reader sees one without the
-//! other. A batch does not know what its writer has read, though: to change a record means to remove its old
-//! index entry, and two writers that read the same old record would leave one behind. A lock around reading
-//! and committing prevents that. Readers take a snapshot instead, and wait for nobody.
+//! One batch writes a record and its index entry, so no crash and no reader sees one without the other. A
+//! batch does not track the reads of its writer, though. Changing a record requires removing its old index
+//! entry, and two writers that read the same old record would leave one behind. A lock around read and commit
+//! prevents this. Readers take a snapshot instead, and never wait.
 //!
 //! Run with `cargo run -p testudo --example secondary_index`.
 
@@ -19,12 +19,12 @@ struct Users {
     db: Db,
     /// Id to city.
     by_id: Keyspace,
-    /// City, a zero byte and id, to nothing.
+    /// City, a zero byte and id, with empty values.
     by_city: Keyspace,
     writing: Mutex<()>,
 }
 
-/// The zero byte ends the city, so that `Rome` does not find `Romeoville`; no city may contain one.
+/// The zero byte terminates the city, so that `Rome` does not match `Romeoville`; no city may contain one.
 fn index_prefix(city: &str) -> Vec<u8> {
     [city.as_bytes(), b"\0"].concat()
 }
@@ -44,7 +44,7 @@ impl Users {
         Ok(Self { db, by_id, by_city, writing: Mutex::new(()) })
     }
 
-    /// Lets a user live in `city`, or removes the user (`None`).
+    /// Sets a user's city, or removes the user (`None`).
     fn set(&self, id: u32, city: Option<&str>) -> testudo::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = self.db.batch();
@@ -54,7 +54,7 @@ impl Users {
         match city {
             Some(city) => {
                 batch.insert(&self.by_id, id.to_be_bytes(), city);
-                // Behind the removal, which counts for less if both name the same key.
+                // After the removal: if both have the same key, the later write wins.
                 batch.insert(&self.by_city, index_key(city, id), "");
             }
             None => batch.remove(&self.by_id, id.to_be_bytes()),
@@ -62,7 +62,7 @@ impl Users {
         batch.commit()
     }
 
-    /// Who lives in `city`, in the order of ids.
+    /// Users in `city`, ordered by id.
     fn in_city(&self, snapshot: &Snapshot, city: &str) -> Result<Vec<u32>, Box<dyn Error>> {
         let prefix = index_prefix(city);
         let ids = snapshot.prefix(&self.by_city, &prefix)?.map(|entry| {
@@ -72,7 +72,7 @@ impl Users {
         ids.collect()
     }
 
-    /// Compares all records of a snapshot with the whole index, and returns how many there are.
+    /// Compares all records of a snapshot with the whole index, and returns their number.
     fn check(&self, snapshot: &Snapshot) -> Result<usize, Box<dyn Error>> {
         let mut expected = Vec::new();
         for entry in snapshot.iter(&self.by_id)? {
@@ -84,7 +84,7 @@ impl Users {
         for entry in snapshot.iter(&self.by_city)? {
             found.push(entry?.key().to_vec());
         }
-        assert_eq!(found, expected, "index and records agree");
+        assert_eq!(found, expected, "index and records differ");
         Ok(found.len())
     }
 }
@@ -110,7 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(users.in_city(&after, "Rome")?.is_empty());
     assert_eq!(users.in_city(&after, "Oslo")?, [3]);
 
-    // Two writers move users about while snapshots are compared.
+    // Two writers move users while snapshots are compared.
     let cities = ["Rome", "Oslo", "Lima", "Kyiv"];
     let checks = thread::scope(|scope| {
         let move_about = |writer: u32| {
@@ -126,12 +126,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             checks += 1;
         }
         for writer in writers {
-            writer.join().expect("the writer goes through its steps")?;
+            writer.join().expect("the writer does not panic")?;
         }
         Ok::<_, Box<dyn Error>>(checks)
     })?;
     let count = users.check(&users.db.snapshot()?)?;
-    println!("{checks} snapshots beside two writers, and the last state of {count} users: all agree");
+    println!("{checks} snapshots during two writers, and the final state of {count} users: all consistent");
     assert!(count > 40);
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Measurements of many sensors: prefix scans over time, and two ways to forget what is old.
+//! Measurements of many sensors: prefix scans over time, and two ways to delete old data.
 //!
-//! Each day has a keyspace of its own. To forget a day is to drop its keyspace: one edit, whatever it holds,
-//! and its space is free at once. To forget a part of a day is to remove its keys, in batches of bounded
-//! size: each removal is a write, and space comes back when the tree is compacted. So choose keyspaces as
-//! long as what is forgotten together.
+//! Each day has its own keyspace. Deleting a day means dropping its keyspace: one edit regardless of its
+//! size, and its space is free immediately. Deleting a part of a day means removing its keys in batches of
+//! bounded size: each removal is a write, and space is reclaimed when the tree is compacted. So let one
+//! keyspace cover the period that is deleted at once.
 //!
 //! Run with `cargo run -p testudo --example time_series`.
 
@@ -16,14 +16,14 @@ const DAYS: u32 = 4;
 const MEASUREMENTS_PER_DAY: u32 = 24 * 12;
 const DAYS_KEPT: usize = 3;
 
-/// `sensor/` and the time: all of a sensor lies together, in the order of time.
+/// `sensor/` and the time: the data of a sensor is contiguous, in time order.
 fn key_of(sensor: u32, second: u32) -> Vec<u8> {
     let mut key = prefix_of(sensor);
     key.extend(second.to_be_bytes());
     key
 }
 
-/// A fixed width, so that no sensor's prefix begins another one's.
+/// Fixed width, so that no sensor's prefix is a prefix of another.
 fn prefix_of(sensor: u32) -> Vec<u8> {
     format!("{sensor:08}/").into_bytes()
 }
@@ -32,7 +32,7 @@ fn day_name(day: u32) -> String {
     format!("measurements/{day:05}")
 }
 
-/// The days that there are, oldest first: names of keyspaces are sorted.
+/// The existing days, oldest first: names of keyspaces are sorted.
 fn days(db: &Db) -> testudo::Result<Vec<(String, Keyspace)>> {
     let mut days = Vec::new();
     for name in db.keyspace_names() {
@@ -45,7 +45,7 @@ fn days(db: &Db) -> testudo::Result<Vec<(String, Keyspace)>> {
     Ok(days)
 }
 
-/// Number and mean of all measurements of a sensor, over all days.
+/// Count and mean of all measurements of a sensor, over all days.
 fn mean(db: &Db, sensor: u32) -> Result<(u32, f64), Box<dyn Error>> {
     let (mut count, mut sum) = (0, 0.0);
     for (_, day) in days(db)? {
@@ -67,7 +67,7 @@ fn keep_days(db: &Db, kept: usize) -> testudo::Result<usize> {
     Ok(dropped)
 }
 
-/// Removes what a sensor measured before `second`.
+/// Removes measurements of a sensor before `second`.
 fn remove_before(db: &Db, day: &Keyspace, sensor: u32, second: u32) -> testudo::Result<usize> {
     let mut removed = 0;
     let mut batch = db.batch();
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!((all_days - 7.15).abs() < 1e-9);
 
     // The last hour of a sensor's day, newest first.
-    let last = db.open_keyspace(&day_name(DAYS - 1))?.ok_or("the day is there")?;
+    let last = db.open_keyspace(&day_name(DAYS - 1))?.ok_or("the day is missing")?;
     let hour = last.range(key_of(7, 23 * 3600)..key_of(7, 24 * 3600))?.rev();
     assert_eq!(hour.count(), 12);
 

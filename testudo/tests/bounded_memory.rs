@@ -1,5 +1,5 @@
-//! Peak memory of whole processes under the least budget, in children of this test: what holds memory may be
-//! anywhere.
+//! Peak memory of whole processes under the minimum budget, in child processes of this test: it includes
+//! memory that no counter covers.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,55 +12,55 @@ use testudo::{
 };
 
 const MIB: u64 = 1 << 20;
-/// What a process may take beside its budget and its code: its stacks, and what its allocator keeps.
+/// Allowance of a process beyond its budget and its code: its stacks, and memory that its allocator retains.
 const PROCESS_BYTES: u64 = 17 * MIB;
-/// One child at a time: what others take of the machine decides how far background work comes meanwhile.
+/// One child at a time: other load on the machine affects the progress of background work.
 static ALONE: Mutex<()> = Mutex::new(());
-/// The case that a child runs, and where.
+/// The case that a child runs, and its directory.
 const CASE: &str = "TESTUDO_BOUNDED_MEMORY_CASE";
 const PLACE: &str = "TESTUDO_BOUNDED_MEMORY_PLACE";
 
-/// Runs `prepare` here and `body` in a process of its own, whose memory must stay within a budget of 1 MiB.
-/// `case` is the name of the test that calls.
+/// Runs `prepare` here and `body` in a child process, whose memory must stay within a budget of 1 MiB. `case`
+/// is the name of the calling test.
 fn stays_within_budget(case: &str, prepare: impl FnOnce(&Path), body: impl FnOnce(&Path)) {
     stays_within(MIB, case, prepare, body);
 }
 
-/// The same with so many bytes for the store.
+/// Same as `stays_within_budget`, with a budget of `bytes`.
 fn stays_within(bytes: u64, case: &str, prepare: impl FnOnce(&Path), body: impl FnOnce(&Path)) {
     if std::env::var(CASE).is_ok_and(|asked| asked == case) {
         body(Path::new(&std::env::var_os(PLACE).expect("a place")));
-        // How much code there is says nothing of the store.
+        // The size of the code is independent of the store.
         println!("\npeak {} kB", kib_of_this_process("VmHWM:") - kib_of_this_process("RssFile:"));
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().join("db");
-    // What is prepared, such as the length of a manifest, depends on what else the device does.
+    // The prepared state, such as the length of a manifest, depends on the load of the device.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     prepare(&place);
     let mut child = Command::new(std::env::current_exe().expect("its path"));
     child.args(["--exact", case, "--nocapture"]).env(CASE, case).env(PLACE, place);
-    // Which heap a thread gets is chance, and each keeps up to a mebibyte of its own.
+    // Threads are assigned heaps at random, and each heap retains up to 1 MiB.
     child.env("MALLOC_ARENA_MAX", "1");
     let out = child.output().expect("it runs");
     drop(alone);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{case}: {text} {}", String::from_utf8_lossy(&out.stderr));
-    let line = text.lines().find_map(|line| line.strip_prefix("peak ")).expect("the child tells its peak");
+    let line = text.lines().find_map(|line| line.strip_prefix("peak ")).expect("the child prints its peak");
     let kib: u64 = line.split(' ').next().and_then(|kib| kib.parse().ok()).expect("a number");
     println!("{case}: {line}");
     assert!(kib << 10 <= bytes + PROCESS_BYTES, "{case}: {line} with a budget of 1 MiB");
 }
 
-/// What the system says of this process under a name.
+/// Value of a field in `/proc/self/status`, in KiB.
 fn kib_of_this_process(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux provides it");
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size").trim().to_owned();
     line.split(' ').next().and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
-/// What this process has in memory.
+/// Resident memory of this process.
 fn resident_bytes() -> u64 {
     kib_of_this_process("VmRSS:") << 10
 }
@@ -73,13 +73,13 @@ fn keyspace(db: &Db) -> Keyspace {
     db.keyspace("keyspace", KeyspaceOptions::default).expect("a keyspace")
 }
 
-/// 1 KiB that differs for each number.
+/// A 1 KiB value, different for each number.
 fn value(number: u64) -> Vec<u8> {
     (0..128).flat_map(|at| (number * 1_000 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
 }
 
 #[test]
-fn a_batch_beyond_the_bound_takes_no_memory() {
+fn an_oversized_batch_takes_no_memory() {
     let body = |place: &Path| {
         let db = small(place).open().expect("opens");
         let keyspace = keyspace(&db);
@@ -89,7 +89,7 @@ fn a_batch_beyond_the_bound_takes_no_memory() {
         }
         assert_eq!(batch.commit().expect_err("a batch of 200 MB is refused").kind(), ErrorKind::Invalid);
     };
-    stays_within_budget("a_batch_beyond_the_bound_takes_no_memory", |_| (), body);
+    stays_within_budget("an_oversized_batch_takes_no_memory", |_| (), body);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_reader_of_a_long_log_stays_within_its_budget() {
         for number in 0..48_000_u64 {
             keyspace.insert(number.to_be_bytes(), value(number)).expect("written");
         }
-        assert_eq!(db.stats().flushes, 0, "all of it is in the log alone");
+        assert_eq!(db.stats().flushes, 0, "all records are only in the log");
     };
     let body = |place: &Path| {
         let db = small(place).read_only().open().expect("opens");
@@ -111,7 +111,7 @@ fn a_reader_of_a_long_log_stays_within_its_budget() {
     stays_within_budget("a_reader_of_a_long_log_stays_within_its_budget", prepare, body);
 }
 
-/// Gives the newest file whose name begins like this a hole up to `length` bytes.
+/// Extends the newest file with this name prefix by a hole, up to `length` bytes.
 fn lengthen(place: &Path, prefix: &str, length: u64) {
     let names = std::fs::read_dir(place).expect("a directory").map(|entry| entry.expect("a name").path());
     let is_wanted =
@@ -122,7 +122,7 @@ fn lengthen(place: &Path, prefix: &str, length: u64) {
 }
 
 #[test]
-fn a_manifest_that_is_mostly_a_hole_takes_no_memory() {
+fn a_sparse_manifest_takes_no_memory() {
     let prepare = |place: &Path| {
         let db = small(place).open().expect("opens");
         keyspace(&db).insert("key", "value").expect("written");
@@ -135,11 +135,11 @@ fn a_manifest_that_is_mostly_a_hole_takes_no_memory() {
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));
         assert!(db.verify(VerifyLevel::Full).expect("verified").is_valid());
     };
-    stays_within_budget("a_manifest_that_is_mostly_a_hole_takes_no_memory", prepare, body);
+    stays_within_budget("a_sparse_manifest_takes_no_memory", prepare, body);
 }
 
 #[test]
-fn a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory() {
+fn a_sparse_log_and_data_file_are_salvaged_in_bounded_memory() {
     let prepare = |place: &Path| {
         let db = small(place).open().expect("opens");
         keyspace(&db).insert("key", "value").expect("written");
@@ -156,11 +156,11 @@ fn a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory() {
         let keyspace = db.open_keyspace("keyspace").expect("looked").expect("there");
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));
     };
-    stays_within_budget("a_log_and_data_that_are_mostly_holes_are_salvaged_without_memory", prepare, body);
+    stays_within_budget("a_sparse_log_and_data_file_are_salvaged_in_bounded_memory", prepare, body);
 }
 
 #[test]
-fn snapshots_between_writes_let_go_of_flushed_buffers() {
+fn snapshots_between_writes_release_flushed_buffers() {
     const SNAPSHOTS: u64 = 2_000;
     const BETWEEN: u64 = 50;
     let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
@@ -182,13 +182,13 @@ fn snapshots_between_writes_let_go_of_flushed_buffers() {
             assert!(snapshot.get(&keyspace, key(next)).expect("read").is_none());
         }
     };
-    // A tree of its own for each, which shares all but its root.
+    // Each snapshot has its own tree, which shares everything except its root.
     let bytes = MIB + SNAPSHOTS * (6 << 10);
-    stays_within(bytes, "snapshots_between_writes_let_go_of_flushed_buffers", |_| (), body);
+    stays_within(bytes, "snapshots_between_writes_release_flushed_buffers", |_| (), body);
 }
 
 #[test]
-fn snapshots_of_many_keyspaces_share_what_has_not_changed() {
+fn snapshots_of_many_keyspaces_share_unchanged_state() {
     let body = |place: &Path| {
         let db = small(place).open().expect("opens");
         let names: Vec<String> = (0..1_000).map(|number| format!("keyspace {number}")).collect();
@@ -204,11 +204,11 @@ fn snapshots_of_many_keyspaces_share_what_has_not_changed() {
             assert_eq!(got.as_deref(), Some(&number.to_be_bytes()[..]));
         }
     };
-    stays_within_budget("snapshots_of_many_keyspaces_share_what_has_not_changed", |_| (), body);
+    stays_within_budget("snapshots_of_many_keyspaces_share_unchanged_state", |_| (), body);
 }
 
 #[test]
-fn keyspaces_into_which_nothing_is_written_are_nearly_free() {
+fn empty_keyspaces_take_little_memory() {
     let body = |place: &Path| {
         let names: Vec<String> = (0..10_000).map(|number| format!("keyspace {number}")).collect();
         let db = small(place).open().expect("opens");
@@ -218,13 +218,13 @@ fn keyspaces_into_which_nothing_is_written_are_nearly_free() {
         assert_eq!(db.keyspace_names().len(), names.len());
         keyspace(&db).insert("key", "value").expect("written");
     };
-    // Each has a name, a root, and a line in what the writer tells of itself.
+    // Each has a name, a root, and a line in the writer's status.
     let bytes = MIB + 10_000 * 512;
-    stays_within(bytes, "keyspaces_into_which_nothing_is_written_are_nearly_free", |_| (), body);
+    stays_within(bytes, "empty_keyspaces_take_little_memory", |_| (), body);
 }
 
 #[test]
-fn keyspaces_with_a_record_each_take_little_beside_it() {
+fn keyspaces_with_one_record_have_little_overhead() {
     const KEYSPACES: u64 = 10_000;
     let name = |number: u64| format!("keyspace {number}");
     let prepare = |place: &Path| {
@@ -246,12 +246,12 @@ fn keyspaces_with_a_record_each_take_little_beside_it() {
             let value = keyspace.get("key").expect("read");
             assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
         }
-        // What is counted is what is there.
+        // The counted bytes match the actual ones.
         let (grown, counted) = (resident_bytes() - before, db.stats().metadata_bytes);
         let is_right = counted < grown + 4 * MIB && counted + counted / 4 + 4 * MIB > grown;
         assert!(is_right, "{counted} bytes are counted, and the process grew by {grown}");
     };
     // Each has a tree in memory, with a node and a run.
     let bytes = MIB + KEYSPACES * 1056;
-    stays_within(bytes, "keyspaces_with_a_record_each_take_little_beside_it", prepare, body);
+    stays_within(bytes, "keyspaces_with_one_record_have_little_overhead", prepare, body);
 }

@@ -1,8 +1,8 @@
-//! Forks: a handle that a child has inherited does nothing but fail, and harms nothing.
+//! Forks: every call on a handle inherited by a child fails, and harms nothing.
 //!
 //! The test starts itself as the process that forks: a store under load, handles of every kind, and a child
-//! that uses and drops them all while other processes try to come in. `TESTUDO_FORKS` sets the number of
-//! forks, `TESTUDO_FORK_SEED` the seed.
+//! that uses and drops all of them while other processes try to open the store. `TESTUDO_FORKS` sets the
+//! number of forks, `TESTUDO_FORK_SEED` the seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -29,7 +29,7 @@ fn number_from_env(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// A process that forks; as a test of its own it does nothing.
+/// A process that forks; does nothing when run as a test.
 #[test]
 fn forking_process() {
     let Ok(scenario) = env::var("TESTUDO_FORK_SCENARIO") else { return };
@@ -41,7 +41,7 @@ fn forking_process() {
     }
 }
 
-/// A process that tries to open a store and says how that ended; as a test of its own it does nothing.
+/// A process that tries to open a store and prints the outcome; does nothing when run as a test.
 #[test]
 fn opening_process() {
     let Ok(directory) = env::var("TESTUDO_FORK_OPEN") else { return };
@@ -57,7 +57,7 @@ fn opening_process() {
     }
 }
 
-/// What another process is told that opens the store to write it, and to read it.
+/// Outcomes of another process that opens the store for writing, and for reading.
 fn tell_from_outside(directory: &Path) -> [String; 2] {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "opening_process", "--nocapture", "--test-threads", "1"]);
@@ -69,14 +69,14 @@ fn tell_from_outside(directory: &Path) -> [String; 2] {
     said.try_into().unwrap_or_else(|said| panic!("{said:?}, {}", output.status))
 }
 
-/// Fails unless nobody else can open the store, neither for writing nor for reading.
+/// Fails unless other processes can open the store neither for writing nor for reading.
 fn require_locked(directory: &Path) {
     for said in tell_from_outside(directory) {
         assert!(said.starts_with("locked: "), "{said}");
     }
 }
 
-/// A process that plays a scenario `forks` times.
+/// A process that runs a scenario `forks` times.
 fn forking(scenario: &str, directory: &Path, forks: u64) -> Command {
     let seed = number_from_env("TESTUDO_FORK_SEED").unwrap_or_else(|| RealEnv::new().random_u64() >> 32);
     println!("replay with TESTUDO_FORK_SEED={seed} TESTUDO_FORKS={forks}");
@@ -93,33 +93,33 @@ fn play(scenario: &str, forks: u64) {
     assert!(status.success(), "{scenario}: {status}");
 }
 
-/// So many forks in all, of which a scenario gets its part.
+/// A scenario's percentage of all forks.
 fn forks_for(part: u64) -> u64 {
     (number_from_env("TESTUDO_FORKS").unwrap_or(FORKS) * part / 100).max(1)
 }
 
 #[test]
-fn a_child_is_refused_by_every_call_and_harms_no_writer() {
+fn every_call_of_a_child_fails_and_harms_no_writer() {
     play("writer", forks_for(50));
 }
 
 #[test]
-fn a_child_is_refused_and_harms_no_reader() {
+fn calls_of_a_child_fail_and_harm_no_reader() {
     play("reader", forks_for(14));
 }
 
 #[test]
-fn a_child_keeps_no_closed_store_locked() {
+fn a_child_does_not_keep_a_closed_store_locked() {
     play("closed", forks_for(14));
 }
 
 #[test]
-fn a_child_that_a_callback_forks_goes_no_further() {
+fn calls_fail_in_a_child_forked_by_a_callback() {
     play("callbacks", forks_for(14));
 }
 
 #[test]
-fn a_dead_owner_is_named_while_a_child_keeps_its_lock() {
+fn a_dead_owner_is_named_while_its_child_holds_the_lock() {
     for _ in 0..forks_for(8) {
         let place = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut command = forking("daemon", place.path(), 1);
@@ -133,7 +133,7 @@ fn a_dead_owner_is_named_while_a_child_keeps_its_lock() {
         for said in [writer, reader] {
             assert!(said.contains(&format!("process {}, which does not run", owner.id())), "{said}");
         }
-        // The child lives on, but has no handle.
+        // The child still runs, but has no handle.
         orders.write_all(b"use\n").unwrap();
         wait_for("dropped");
         assert_eq!(tell_from_outside(&place.path().join("db")), ["opened", "opened"]);

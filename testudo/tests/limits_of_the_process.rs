@@ -1,5 +1,5 @@
-//! Limits of the process that are lowered while a store is open, and lifted again: descriptors and file
-//! sizes. A program of its own, for they hold for all of it.
+//! Limits of the process that are lowered while a store is open, and restored later: descriptors and file
+//! sizes. A separate program, because limits are process-wide.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,10 +10,10 @@ use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
 use testudo_env::{Env, RealEnv};
 
 const MEMORY: u64 = 4 << 20;
-/// A hang is all that this tells.
+/// Timeout, only to detect a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sets a limit until it is dropped.
+/// Lowers a limit until it is dropped.
 struct Lowered(Resource, Rlimit);
 
 impl Lowered {
@@ -34,7 +34,7 @@ fn value(number: u32) -> Vec<u8> {
     (0..1000u32).map(|at| (number.wrapping_mul(31).wrapping_add(at) % 251) as u8).collect()
 }
 
-/// Writes until so many records are refused or taken; how many were taken since.
+/// Writes up to `most` records until one is refused; returns the number accepted and the error.
 fn write(keyspace: &Keyspace, from: u32, most: u32) -> (u32, Option<testudo::Error>) {
     for number in from..from + most {
         if let Err(error) = keyspace.insert(number.to_be_bytes(), value(number)) {
@@ -51,8 +51,8 @@ fn assert_holds(keyspace: &Keyspace, count: u32) {
     }
 }
 
-/// Lowers a limit under an open store, writes, lifts it, writes again: nothing that was taken is lost, and
-/// nobody opens the store anew.
+/// Lowers a limit under an open store, writes, restores it, writes again: no acknowledged write is lost,
+/// without reopening the store.
 fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
     let directory = tempfile::tempdir().unwrap();
     let open = || Db::builder(directory.path().join("db")).memory_bytes(MEMORY).open().unwrap();
@@ -64,14 +64,14 @@ fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
         let _lowered = Lowered::to(resource, limit);
         let (taken, refusal) = write(&keyspace, count, 40_000);
         count += taken;
-        let refusal = refusal.expect("so much needs files, and long ones");
+        let refusal = refusal.expect("this much data needs new or longer files");
         assert_eq!(refusal.kind(), kind, "{refusal}");
-        // It goes on being refused, and says so at once or after a moment, not for good.
+        // It is still refused, immediately or after a moment, but not permanently.
         let again = db.persist(Durability::Sync);
         assert!(again.is_ok() || again.unwrap_err().kind() != ErrorKind::Poisoned);
         assert_holds(&keyspace, count);
     }
-    // Whatever stalled notices within a second.
+    // Stalled parts notice within a second.
     let env = RealEnv::new();
     let end = env.monotonic() + PATIENCE;
     loop {
@@ -92,9 +92,9 @@ fn passes(resource: Resource, limit: u64, kind: ErrorKind) {
 }
 
 #[test]
-fn limits_that_are_lifted_again_cost_nothing_that_was_acknowledged() {
-    // No descriptor but those that are open: the log cannot begin another segment.
+fn acknowledged_writes_survive_temporary_process_limits() {
+    // No further descriptors: the log cannot start another segment.
     passes(Resource::Nofile, 3, ErrorKind::Io);
-    // Files may not grow beyond what the log and the data file have by then.
+    // Files may not grow beyond the current size of the log and the data file.
     passes(Resource::Fsize, 3 << 20, ErrorKind::OutOfSpace);
 }

@@ -1,10 +1,10 @@
 //! Stores of long keys stay within their memory budget, and their manifest stays small.
 //!
-//! Each case runs in processes of its own, whose peak of resident memory is compared with the budget: one
-//! that loads, one that opens the store again, looks keys up and scans it both ways.
+//! Each case runs in its own processes, whose peak resident memory is compared with the budget: one loads the
+//! store; one reopens it, looks up keys and scans it in both directions.
 //!
-//! The keys take more than a process may, so that one that kept them all would be seen.
-//! `TESTUDO_LONG_KEYS_MIB` sets how much they take in each store.
+//! The keys exceed the memory bound of a process, so keeping all of them would be detected.
+//! `TESTUDO_LONG_KEYS_MIB` sets their total size in each store.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,20 +13,20 @@ use std::{env, fs, path::Path, process::Command};
 use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
 use testudo_share::some_of;
 
-/// What a process may take beyond the budget: code, stacks, what the allocator keeps.
+/// Allowance of a process beyond the budget: code, stacks, memory that the allocator retains.
 const ALLOWANCE: u64 = 24 << 20;
-/// Cursors that two merges and a scan have open, each with its key and the block that it is in.
+/// Cursors that two merges and a scan have open, each with its key and its current block.
 const CURSORS: u64 = 64;
-/// Sets how many MiB of keys a store has.
+/// Environment variable for the MiB of keys in a store.
 const MIB: &str = "TESTUDO_LONG_KEYS_MIB";
-/// Set for the processes that a test starts: what they do, and with which store.
+/// Environment variable of child processes: their role and their store.
 const ROLE: &str = "TESTUDO_LONG_KEYS";
 
 /// One store of this test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     key_bytes: usize,
-    /// How many of them all keys share; the others are random.
+    /// Bytes that all keys share; the others are random.
     shared_bytes: usize,
     count: u64,
     memory: u64,
@@ -34,12 +34,12 @@ struct Case {
 }
 
 impl Case {
-    /// What a process may take.
+    /// Maximum memory of a process.
     fn bound(&self) -> u64 {
         self.memory + ALLOWANCE + CURSORS * 2 * self.key_bytes as u64
     }
 
-    /// The key number `n`, in no order.
+    /// Key number `n`, in random order.
     fn key(&self, n: u64) -> Vec<u8> {
         let mut key = vec![b'p'; self.shared_bytes];
         let mut state = n;
@@ -65,7 +65,7 @@ impl Case {
         say("loading", resident_peak());
         db.settle().unwrap();
         db.close().unwrap();
-        // How much of the past is in it while the store is in use depends on when it was last written anew.
+        // The history in the manifest of a store in use depends on the time of its last rewrite.
         let manifest = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("manifest-");
         let files = fs::read_dir(directory).unwrap().map(Result::unwrap).filter(manifest);
         say("manifest", files.map(|entry| entry.metadata().unwrap().len()).sum());
@@ -100,19 +100,19 @@ fn say(what: &str, bytes: u64) {
     println!("MEASURED {what} {bytes}");
 }
 
-/// The most memory that this process has ever had, in bytes.
+/// Peak resident memory of this process, in bytes.
 fn resident_peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Runs the test `name` again in a process of its own that plays `role`; returns what it said.
+/// Runs the test `name` again in a child process with `role`; returns its output.
 fn in_process(name: &str, role: &str, directory: &Path) -> Vec<(String, u64)> {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(ROLE, format!("{role} {}", directory.display()))
-        // What is measured is the store, not how many heaps an allocator gives to its threads.
+        // Measure the store, not the number of heaps that an allocator gives to its threads.
         .env("MALLOC_ARENA_MAX", "1")
         .output()
         .unwrap();
@@ -122,7 +122,7 @@ fn in_process(name: &str, role: &str, directory: &Path) -> Vec<(String, u64)> {
     measurements.map(|(what, bytes)| (what.to_owned(), bytes.parse().unwrap())).collect()
 }
 
-/// Loads and reads the stores of a test, each in processes of their own, and judges what they took.
+/// Loads and reads the stores of a test, each in its own processes, and checks their memory.
 fn check(name: &str, cases: &[Case]) {
     if let Ok(role) = env::var(ROLE) {
         let (role, directory) = role.split_once(' ').unwrap();
@@ -148,7 +148,7 @@ fn check(name: &str, cases: &[Case]) {
                     bound as f64 / 1048576.0
                 );
                 if bytes > bound {
-                    broken.push(format!("{case:?}: {what} took {bytes} bytes, at most {bound} are allowed"));
+                    broken.push(format!("{case:?}: {what} is {bytes} bytes, at most {bound} are allowed"));
                 }
             }
         }
@@ -160,8 +160,8 @@ fn check(name: &str, cases: &[Case]) {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Every tree, two budgets, keys that share all but 16 bytes and such that share nothing: each combination in
-/// the short form, each tree with one of them, in turn, under the README's command.
+/// Every tree, two budgets, keys that share all but 16 bytes and keys that share nothing: all combinations in
+/// the short form, one per tree in turn under the README's command.
 fn cases(key_bytes: usize) -> Vec<Case> {
     let mib = env::var(MIB).ok().map(|mib| mib.parse::<u64>().unwrap());
     let mut cases = Vec::new();
@@ -179,11 +179,11 @@ fn cases(key_bytes: usize) -> Vec<Case> {
 }
 
 #[test]
-fn keys_of_4_kib_stay_within_the_budget() {
-    check("keys_of_4_kib_stay_within_the_budget", &cases(4096));
+fn keys_of_4_kib_stay_within_budget() {
+    check("keys_of_4_kib_stay_within_budget", &cases(4096));
 }
 
 #[test]
-fn keys_of_64_kib_stay_within_the_budget() {
-    check("keys_of_64_kib_stay_within_the_budget", &cases(65_536));
+fn keys_of_64_kib_stay_within_budget() {
+    check("keys_of_64_kib_stay_within_budget", &cases(65_536));
 }

@@ -1,5 +1,5 @@
-//! A store as its users have it. One program, so that it is linked once and the tests run side by side; what
-//! needs a process of its own has a file beside this one.
+//! A store as its users see it. One program, so that it is linked once and the tests run in parallel; tests
+//! that need their own process have a file next to this one.
 
 #[path = "store/catching_up.rs"]
 mod catching_up;

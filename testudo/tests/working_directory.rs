@@ -1,10 +1,10 @@
-//! A relative path means what it meant when the store was opened. A process of its own: it changes its
+//! A relative path is resolved when the store is opened. A separate process, because it changes its working
 //! directory.
 
 use testudo::{Db, Durability, KeyspaceOptions, VerifyLevel};
 
 #[test]
-fn a_store_opened_by_a_relative_path_stays_where_it_is() {
+fn a_store_opened_by_a_relative_path_keeps_its_directory() {
     let place = tempfile::tempdir().unwrap();
     std::env::set_current_dir(place.path()).unwrap();
     let db = Db::builder("db").memory_bytes(1 << 20).open().unwrap();
@@ -20,7 +20,7 @@ fn a_store_opened_by_a_relative_path_stays_where_it_is() {
     db.keyspace("another", KeyspaceOptions::default).unwrap();
     assert_eq!(keyspace.iter().unwrap().count(), 4000);
     db.close().unwrap();
-    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0, "nothing was made here");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0, "nothing must be created here");
     let db = Db::builder(place.path().join("db")).memory_bytes(1 << 20).create(false).open().unwrap();
     assert_eq!(db.open_keyspace("k").unwrap().unwrap().iter().unwrap().count(), 4000);
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());

@@ -1,10 +1,10 @@
-//! Runs alone, put in order by what they say of themselves, answer as their tree does.
+//! Checks that runs alone, ordered by their own records, answer like their tree.
 //!
-//! Salvage goes by that: without a manifest it has nothing but the runs that it finds, those among them that
-//! their tree has given up; with one it has the keys for which each run counts. Tests of trees note the runs
-//! after each step and compare what these answer with their model.
+//! Salvage relies on this: without a manifest it has only the runs that it finds, including runs that their
+//! tree has dropped; with one it has the keys for which each run counts. Tests of trees note the runs after
+//! each step and compare their answers with a model.
 //!
-//! What goes wrong is a panic, as in a test.
+//! Violations are panics, as in a test.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use testudo_base::{Cursor, Kind, RunId, Seqno};
 use testudo_contract::{PartUse, RunUse};
 use testudo_run::{ReadAhead, Run, RunCursor, RunRecord};
 
-/// What a tree should hold: values by key.
+/// Expected content of a tree: values by key.
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
@@ -28,12 +28,12 @@ pub struct RunsByAge {
 }
 
 impl RunsByAge {
-    /// Knows no run yet.
+    /// Creates a set without runs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads those of a tree's runs that are not known yet.
+    /// Reads those of a tree's runs that were not noted yet.
     pub fn note(&mut self, live: &[Arc<Run>]) {
         for run in live {
             let read = || (run.record().expect("the footer of a run can be read"), entries_of(run));
@@ -41,8 +41,8 @@ impl RunsByAge {
         }
     }
 
-    /// The runs that a tree has, and also all that it ever had, answer as the model does. As a salvage
-    /// without a manifest goes by them.
+    /// Checks that the live runs of a tree, and also all runs that it ever had, give the model's answers.
+    /// Salvage without a manifest relies on it.
     #[track_caller]
     pub fn check(&mut self, live: &[Arc<Run>], model: &Model) {
         self.note(live);
@@ -54,8 +54,8 @@ impl RunsByAge {
         assert!(all == expected, "all runs that ever were, {:?}", first_difference(&all, &expected));
     }
 
-    /// The tree's objects name the runs that it has, and these have the model's values for the keys for which
-    /// they count. As a salvage with a manifest goes by them. REQUIRES: they are noted.
+    /// Checks that the tree's objects name its live runs, and that these have the model's values for the keys
+    /// for which they count. Salvage with a manifest relies on it. REQUIRES: the runs are noted.
     #[track_caller]
     pub fn check_layout(&self, live: &[Arc<Run>], layout: Vec<PartUse>, model: &Model) {
         let mut uses: Vec<RunUse> = layout.into_iter().map(|PartUse::Run(run_use)| run_use).collect();
@@ -93,9 +93,9 @@ fn entries_of(run: &Arc<Run>) -> Entries {
     entries
 }
 
-/// What runs answer: of each key its newest entry by its run, unless a newer run says that it is gone.
+/// Answers of runs: for each key the newest entry by run age, unless a newer run covers the key without it.
 fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> Answers<'_> {
-    // From the oldest run on, each changes what those before it say.
+    // Starting with the oldest run, each overrides the earlier ones.
     runs.sort_unstable_by_key(|(record, _)| age(record));
     let mut answers = Answers::new();
     for (record, entries) in runs {
@@ -112,7 +112,7 @@ fn answers(mut runs: Vec<&(RunRecord, Entries)>) -> Answers<'_> {
     answers
 }
 
-/// The start of the first key that one of the two does not have, or has with another value.
+/// Start of the first key that is missing from one of the two, or differs between them.
 fn first_difference(found: &Answers<'_>, expected: &Answers<'_>) -> Option<String> {
     let differs = |key: &&&[u8]| found.get(**key) != expected.get(**key);
     let key = found.keys().chain(expected.keys()).filter(differs).min()?;

@@ -1,7 +1,7 @@
-//! Small valid stores, made by code: their files, what they hold, and where their checksums are.
+//! Small valid stores, created by code: their files, contents, and the places of their checksums.
 //!
 //! **Invariants**
-//! - Each process makes them once, from fixed scripts; they are the same every time.
+//! - Each process creates them once, from fixed scripts; they are always the same.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,13 +20,13 @@ use crate::{
     seal::{Site, seal, sites_of},
 };
 
-/// The merge operator of the keyspaces that have operands.
+/// The merge operator of keyspaces with operands.
 pub(crate) const OPERATOR: &str = "append";
-/// Where each store is.
+/// Directory of each store.
 pub(crate) const DIRECTORY: &str = "/db";
 /// The memory budget of every store.
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
-/// Changes are aimed at pieces of so many bytes.
+/// Size of the pieces at which changes are aimed.
 const PIECE_BYTES: usize = 16;
 
 /// A file of a store.
@@ -46,11 +46,11 @@ pub(crate) struct BaseStore {
     pub(crate) id: StoreId,
     pub(crate) files: Vec<StoredFile>,
     pub(crate) content: Content,
-    /// Whether it was closed, so that it must be found exactly as it was.
+    /// Whether it was closed, so that its content must be found unchanged.
     pub(crate) is_closed: bool,
 }
 
-/// All of them.
+/// All base stores.
 pub(crate) fn base_stores() -> &'static [BaseStore] {
     static STORES: OnceLock<Vec<BaseStore>> = OnceLock::new();
     STORES.get_or_init(|| {
@@ -74,47 +74,49 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
     })
 }
 
-/// A store whose keyspace is on its way from one family of trees to another.
+/// Creates a store with a keyspace that is moving to another tree family.
 fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> BaseStore {
     let machine = machine_with(from, profile, op_count, true);
-    let db = open(Arc::clone(&machine)).expect("it is valid");
-    let name = db.keyspace_names().pop().expect("it has a keyspace");
-    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
-    keyspace.set_tree(to).expect("it can move");
+    let db = open(Arc::clone(&machine)).expect("the store is valid");
+    let name = db.keyspace_names().pop().expect("the store has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("the store is valid").expect("the keyspace exists");
+    keyspace.set_tree(to).expect("the keyspace can move");
     while keyspace.stats().moved_bytes == 0 {
         db.step().expect("the keyspace moves");
     }
-    assert!(keyspace.stats().moving_from.is_some(), "it has not arrived");
+    assert!(keyspace.stats().moving_from.is_some(), "the move has already ended");
     drop(keyspace);
-    db.close().expect("it is valid");
+    db.close().expect("the store is valid");
     at_rest(&machine, true)
 }
 
-/// A store with pages that were updated in place.
+/// Creates a store with pages that were updated in place.
 fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
     let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
     let machine = machine_with(treeline, profile, op_count, true);
-    let db = open(Arc::clone(&machine)).expect("it is valid");
-    let name = db.keyspace_names().pop().expect("it has a keyspace");
-    let keyspace = db.open_keyspace(&name).expect("it is valid").expect("it is there");
-    let keys =
-        keyspace.iter().expect("it can be read").map(|entry| entry.expect("it is valid").key().to_vec());
+    let db = open(Arc::clone(&machine)).expect("the store is valid");
+    let name = db.keyspace_names().pop().expect("the store has a keyspace");
+    let keyspace = db.open_keyspace(&name).expect("the store is valid").expect("the keyspace exists");
+    let keys = keyspace
+        .iter()
+        .expect("the keyspace can be read")
+        .map(|entry| entry.expect("the store is valid").key().to_vec());
     let keys: Vec<Vec<u8>> = keys.collect();
     for round in 0..1000 {
         if keyspace.stats().replaced_pages > 0 {
             break;
         }
         assert!(round < 999, "pages are updated: {:?}", keyspace.stats());
-        keyspace.insert(&keys[round % keys.len()], b"updated").expect("it can be written");
-        db.settle().expect("it can be written");
-        // Scans pay for what is merged down.
+        keyspace.insert(&keys[round % keys.len()], b"updated").expect("the store can be written");
+        db.settle().expect("the store can be written");
+        // Scans trigger merges down.
         for key in &keys {
-            let mut range = keyspace.range(key.as_slice()..).expect("it can be read");
+            let mut range = keyspace.range(key.as_slice()..).expect("the keyspace can be read");
             assert!(range.next().is_some_and(|entry| entry.is_ok()), "the key itself");
         }
     }
     drop(keyspace);
-    db.close().expect("it is valid");
+    db.close().expect("the store is valid");
     at_rest(&machine, true)
 }
 
@@ -127,7 +129,7 @@ fn machine_with(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool)
     let mut runner = Runner::new(&opener, 1);
     let mut script = Generator::new(profile, 1).script(op_count);
     script.0.retain(|op| !matches!(op, Op::Crash(_) | Op::Arm { .. } | Op::Kill | Op::Drop { .. }));
-    // The stores are opened by whoever knows no other operators than those of the store itself.
+    // The stores are opened without operators other than the built-in ones.
     script.0.retain(|op| !matches!(op, Op::Merge { keyspace, .. } if operator_name(*keyspace) != OPERATOR));
     for (step, op) in script.0.iter().enumerate() {
         runner.op(op).expect("the script runs on a valid store");
@@ -139,8 +141,8 @@ fn machine_with(tree: Tree, profile: &Profile, op_count: usize, is_closed: bool)
     runner.op(&last).expect("the script runs on a valid store");
     if is_closed {
         let machine = runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1);
-        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("it is valid");
-        db.close().expect("it is valid");
+        let db = opener.open_db(Arc::clone(&machine) as _, Path::new(DIRECTORY)).expect("the store is valid");
+        db.close().expect("the store is valid");
         machine
     } else {
         runner.machine().crash_image(&CrashPolicy::KEEP_ALL, 1)
@@ -172,7 +174,7 @@ pub(crate) fn open(machine: Arc<MemEnv>) -> testudo::Result<Db> {
 }
 
 impl BaseStore {
-    /// A machine with these files.
+    /// Creates a machine with these files.
     pub(crate) fn machine(&self, files: &[StoredFile]) -> Arc<MemEnv> {
         use testudo_env::Env;
         let machine = MemEnv::new(1);
@@ -183,11 +185,11 @@ impl BaseStore {
         machine
     }
 
-    /// Seals everything in these files anew.
+    /// Seals everything in these files again.
     pub(crate) fn seal(&self, files: &mut [StoredFile]) {
         for file in files {
             for site in file.sites.clone() {
-                // What cannot be sealed stays damaged.
+                // A piece that cannot be sealed stays damaged.
                 let _ = seal(&file.name, &mut file.bytes, site, self.id);
             }
         }

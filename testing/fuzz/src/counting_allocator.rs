@@ -1,8 +1,9 @@
-//! The system's allocator, counting the bytes that each thread holds, so that a target's memory has a bound.
+//! The system allocator, with a count of the bytes that each thread holds, so that a target's memory is
+//! bounded.
 //!
 //! **Invariants**
-//! - Every call is passed on unchanged; only counters are kept beside it.
-//! - The counters are thread-local and need no allocation of their own.
+//! - Every call is forwarded unchanged; only counters are added.
+//! - The counters are thread-local and allocate nothing.
 
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait")]
 
@@ -16,12 +17,12 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// To be made the global allocator of programs that run targets.
+/// Global allocator of programs that run targets.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
 fn grown(bytes: usize) {
-    // A thread that is being torn down has no counters left.
+    // A thread being torn down has no counters left.
     let _ = LIVE.try_with(|live| {
         live.set(live.get().saturating_add(bytes));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -60,7 +61,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Runs `body`; also the most bytes that this thread held at once, beyond what it held before. Always 0
+/// Runs `body`; also returns the peak bytes that this thread held in addition to those before. Always 0
 /// unless [`CountingAllocator`] is the program's allocator.
 pub fn peak_bytes_of<T>(body: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();

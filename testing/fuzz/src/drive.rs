@@ -1,7 +1,7 @@
-//! Runs a target on inputs, judges each run, and makes a failing input small.
+//! Runs a target on inputs, checks each run, and minimizes a failing input.
 //!
 //! **Invariants**
-//! - The same target, seed and number of runs gives the same inputs.
+//! - A target, a seed and a number of runs determine the inputs.
 //! - A panic, and memory beyond the target's bound, are failures.
 
 use std::time::Duration;
@@ -12,46 +12,46 @@ use testudo_testkit::campaign::catch_panic;
 
 use crate::{Mutator, Target, counting_allocator::peak_bytes_of};
 
-/// A run that takes longer hangs, for practical purposes.
+/// Maximum seconds of a run; a longer one counts as a hang.
 const RUN_SECONDS_MAX: u64 = 20;
-/// Runs spent on making a failing input small.
+/// Maximum runs spent minimizing a failing input.
 const SHRINK_RUNS_MAX: usize = 400;
 
-/// How long to go on.
+/// Length of a session.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
-    /// Until so much time has passed.
+    /// Until this much time has passed.
     Time(Duration),
-    /// So many runs.
+    /// This many runs.
     Runs(u64),
 }
 
 /// A failing input.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was wrong.
+    /// Description of the failure.
     pub message: String,
-    /// The input, made small.
+    /// The minimized input.
     pub input: Vec<u8>,
-    /// Which run of the session found it.
+    /// Number of the run that found it.
     pub run: u64,
 }
 
 /// One target under one seed.
 #[derive(Debug)]
 pub struct Session<'a> {
-    /// What is run.
+    /// Target to run.
     pub target: &'a Target,
-    /// Chooses the inputs.
+    /// Seed that determines the inputs.
     pub seed: u64,
-    /// How long.
+    /// Length of the session.
     pub amount: Amount,
-    /// Inputs to start from, beside the target's own.
+    /// Inputs to start from, in addition to the target's own.
     pub corpus: Vec<Vec<u8>>,
 }
 
 impl Session<'_> {
-    /// Runs the seeds, then mutations of them. `before` sees each input and its number before it is run.
+    /// Runs the seeds, then mutations of them. `before` gets each input and its number before the run.
     pub fn run(&self, mut before: impl FnMut(u64, &[u8])) -> Result<u64, Box<Failure>> {
         let clock = RealEnv::new();
         let started = clock.monotonic();
@@ -79,7 +79,7 @@ impl Session<'_> {
     }
 }
 
-/// Runs a target once; the error says which invariant did not hold.
+/// Runs a target once; the error describes the violated invariant.
 pub fn run_once(target: &Target, input: &[u8]) -> Result<(), String> {
     let clock = RealEnv::new();
     let started = clock.monotonic();
@@ -95,7 +95,7 @@ pub fn run_once(target: &Target, input: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves out pieces of the input as long as it fails without them.
+/// Removes pieces of the input as long as it still fails.
 fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
     let (mut piece, mut runs) = (input.len() / 2, 0);
     while piece > 0 {

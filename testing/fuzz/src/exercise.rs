@@ -1,8 +1,8 @@
-//! Uses an open store in every way, whatever is in it: reads, verification, writes, close.
+//! Uses an open store in every way, whatever its content: reads, verification, writes, close.
 //!
 //! **Invariants**
-//! - Errors are answers. Where the whole verification finds nothing, all ways of reading must agree and a
-//!   clean close must be followed by an open that finds what was written.
+//! - Errors are accepted answers. If a full verification finds nothing, all ways of reading must agree, and
+//!   an open after a clean close must find all writes.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use testudo_env::{CrashPolicy, MemEnv};
 
 use crate::base_store::open;
 
-/// No store of a target holds so many entries: a scan that goes on for longer does not end.
+/// No store of a target holds this many entries: a longer scan never ends.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Keys of a scan that are also read one by one.
 const POINT_READS_MAX: usize = 300;
-/// Pieces of background work that follow the writes, at most.
+/// Maximum background jobs after the writes.
 const STEPS_MAX: usize = 64;
 
 /// Pairs in key order.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-/// Keyspaces by name with everything in them.
+/// Keyspaces by name with all their content.
 pub(crate) type Content = Vec<(String, Pairs)>;
 
-/// Everything in a store.
+/// Reads everything in a store.
 pub(crate) fn content_of(db: &Db) -> Result<Content> {
     let mut content = Vec::new();
     for name in db.keyspace_names() {
@@ -48,14 +48,13 @@ fn pairs_of(keyspace: &Keyspace, backward: bool) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// Uses a store that may hold anything; panics if it contradicts itself although its verification found
-/// nothing.
+/// Uses a store with any content; panics if it contradicts itself although its verification found nothing.
 pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     let report = db.verify(VerifyLevel::Full);
     let is_valid = report.as_ref().is_ok_and(|report| report.is_valid());
     let is_readable = read_all(&db, is_valid);
     let written = write_all(&db);
-    // What may fail has been seen; the rest must neither panic nor hang.
+    // Errors are accepted here; these calls must only not panic or hang.
     let _ = db.snapshot().map(drop);
     let _ = (db.stats(), db.check_invariants());
     for name in db.keyspace_names() {
@@ -67,18 +66,18 @@ pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     if is_valid && is_readable && written.is_ok() && closed.is_ok() {
         let again = open(machine.crash_image(&CrashPolicy::KEEP_ALL, 1));
         let again =
-            again.unwrap_or_else(|error| panic!("a valid store was closed and cannot be opened: {error}"));
+            again.unwrap_or_else(|error| panic!("a valid store cannot be opened after a close: {error}"));
         let report = again.verify(VerifyLevel::Full).expect("a valid store can be verified");
-        assert!(report.is_valid(), "a valid store was written to and is damaged: {:?}", report.findings);
+        assert!(report.is_valid(), "a valid store is damaged after writes: {:?}", report.findings);
     }
 }
 
-/// Whether an error is the right answer of a valid store: it states a merge operator that nobody knows.
+/// Whether an error is correct for a valid store: it names an unknown merge operator.
 fn is_excused(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported
 }
 
-/// Reads everything in every way; whether nothing failed.
+/// Reads everything in every way; returns whether nothing failed.
 fn read_all(db: &Db, is_valid: bool) -> bool {
     let mut is_readable = true;
     for name in db.keyspace_names() {
@@ -89,7 +88,7 @@ fn read_all(db: &Db, is_valid: bool) -> bool {
             (Err(error), _) | (_, Err(error)) => {
                 assert!(
                     !is_valid || is_excused(&error),
-                    "the verification finds nothing, and a scan fails: {error}"
+                    "the verification finds nothing, but a scan fails: {error}"
                 );
                 is_readable = false;
                 continue;
@@ -110,7 +109,7 @@ fn read_all(db: &Db, is_valid: bool) -> bool {
                 Err(error) => {
                     assert!(
                         !is_valid || is_excused(&error),
-                        "the verification finds nothing, and a point read fails: {error}"
+                        "the verification finds nothing, but a point read fails: {error}"
                     );
                     is_readable = false;
                 }
@@ -139,8 +138,8 @@ fn write_all(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Panics unless an error says what it must: `Corruption` with its place or its subject, never a broken
-/// promise of ours.
+/// Panics unless an error is informative: `Corruption` with its place or subject, never a violation of our
+/// own invariants.
 pub(crate) fn require_named(error: &testudo::Error) {
     let is_ours = matches!(error.kind(), ErrorKind::Poisoned | ErrorKind::Closed | ErrorKind::Conflict);
     assert!(!is_ours, "a damaged store is not opened with {error:?}");

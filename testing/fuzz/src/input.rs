@@ -1,7 +1,7 @@
-//! Reads numbers and pieces off an input, so that any bytes mean something.
+//! Reads numbers and pieces from an input, so that any bytes are valid.
 //!
 //! **Invariants**
-//! - Never fails: after the end it gives zeros and empty pieces.
+//! - Never fails: after the end it returns zeros and empty pieces.
 
 use testudo_base::num::{u64_of, usize_of};
 
@@ -34,19 +34,19 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number in `0..count`; 0 if `count` is.
+    /// Returns a number in `0..count`; 0 if `count` is 0.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         usize_of(u64::from(self.u32()) % u64_of(count.max(1)))
     }
 
-    /// The next bytes, fewer if there are not so many.
+    /// Returns the next `count` bytes, fewer at the end.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A piece with its length before it (32 bits).
+    /// Returns a piece prefixed by its length (32 bits).
     pub(crate) fn piece(&mut self) -> &'a [u8] {
         let length = usize_of(u64::from(self.u32()));
         self.take(length)

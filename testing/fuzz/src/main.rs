@@ -1,7 +1,7 @@
-//! The program `testudo-fuzz`: feeds targets with inputs, or replays one.
+//! The program `testudo-fuzz`: feeds inputs to targets, or replays one.
 //!
 //! **Invariants**
-//! - Exit code 0: nothing found; 1: a failure, with the command that replays it; 2: could not.
+//! - Exit code 0: nothing found; 1: a failure, with its replay command; 2: could not run.
 //! - Standard output holds results only; progress goes to standard error.
 
 use std::{
@@ -20,7 +20,7 @@ use testudo_fuzz::{Amount, CountingAllocator, Failure, Session, TARGETS, Target,
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Runs between two looks at the progress line.
+/// Runs between two updates of the progress line.
 const RUNS_BETWEEN_LOOKS: u64 = 32;
 
 #[derive(Debug, Parser)]
@@ -28,24 +28,24 @@ const RUNS_BETWEEN_LOOKS: u64 = 32;
     name = "testudo-fuzz",
     version,
     about = "Feed the code that reads Testudo's files with hostile bytes",
-    after_help = "Exit codes: 0 nothing found; 1 a failure, with the command that replays it; 2 could not."
+    after_help = "Exit codes: 0 nothing found; 1 a failure, with its replay command; 2 could not run."
 )]
 struct Arguments {
-    /// The target, `all`, or `list` for what there is
+    /// The target, `all`, or `list` to list all targets
     target: String,
-    /// Go on for this long [default: 60]
+    /// Run for this long [default: 60]
     #[arg(long, value_name = "S", conflicts_with = "execs")]
     seconds: Option<u64>,
-    /// Go on for so many runs
+    /// Run this many inputs
     #[arg(long, value_name = "N")]
     execs: Option<u64>,
-    /// Chooses the inputs
+    /// Seed that determines the inputs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Inputs to start from, beside those that are generated
+    /// Inputs to start from, in addition to generated ones
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
-    /// Where failing inputs are written
+    /// Directory for failing inputs
     #[arg(long, value_name = "DIR", default_value = ".")]
     failures: PathBuf,
     /// Run this one input
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         name => match find(name) {
             Some(target) => vec![target],
             None => {
-                eprintln!("testudo-fuzz: there is no target `{name}`; `testudo-fuzz list` shows them");
+                eprintln!("testudo-fuzz: unknown target `{name}`; `testudo-fuzz list` lists all targets");
                 return ExitCode::from(2);
             }
         },
@@ -101,7 +101,7 @@ fn replay(target: &Target, file: &Path, json: bool) -> Result<u8, String> {
     if json {
         println!("{}", serde_json::json!({"target": target.name, "right": right, "message": message}));
     } else {
-        println!("{}: {}", target.name, message.as_deref().unwrap_or("all right"));
+        println!("{}: {}", target.name, message.as_deref().unwrap_or("passed"));
     }
     Ok(u8::from(!right))
 }
@@ -125,7 +125,7 @@ fn session(target: &Target, arguments: &Arguments) -> Result<u8, String> {
         bar.set_style(style);
     }
     bar.set_message(target.name);
-    // An input that ends the whole process is found here afterwards.
+    // An input that kills the process remains in this file.
     let current = arguments.failures.join(format!("fuzz-running-{}", target.name));
     let clock = RealEnv::new();
     let started = clock.monotonic();
@@ -149,14 +149,14 @@ fn session(target: &Target, arguments: &Arguments) -> Result<u8, String> {
             Ok(0)
         }
         Ok(runs) => {
-            println!("{:<15} all right, {runs} runs in {elapsed:.1} s", target.name);
+            println!("{:<15} passed, {runs} runs in {elapsed:.1} s", target.name);
             Ok(0)
         }
         Err(failure) => report(target, arguments, &failure),
     }
 }
 
-/// Writes the failing input and says how to run it again.
+/// Writes the failing input and prints the command that replays it.
 fn report(target: &Target, arguments: &Arguments, failure: &Failure) -> Result<u8, String> {
     let name = format!("fuzz-{}-{:016x}", target.name, checksum64(&failure.input, 0));
     let path = arguments.failures.join(name);

@@ -1,16 +1,16 @@
-//! Makes inputs out of seeds: bit flips, boundary numbers, words of the formats, splices, copies, cuts,
+//! Derives inputs from seeds: bit flips, boundary numbers, format words, splices, copies, truncations,
 //! insertions.
 //!
 //! **Invariants**
-//! - One seed, one sequence of inputs.
+//! - A seed determines the sequence of inputs.
 //! - No input is longer than [`MAX_INPUT_BYTES`].
 
 use testudo_base::num::{low32, u64_of, usize_of};
 use testudo_env::SplitMix;
 
-/// Longest input.
+/// Maximum length of an input.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 10;
-/// Numbers at which lengths, counts and sums go wrong.
+/// Numbers that provoke errors in lengths, counts and sums.
 pub(crate) const BOUNDARIES: [u64; 20] = [
     0,
     1,
@@ -33,7 +33,7 @@ pub(crate) const BOUNDARIES: [u64; 20] = [
     u64::MAX - 1,
     u64::MAX,
 ];
-/// Words that the formats know.
+/// Words with a meaning in the formats.
 const WORDS: [&[u8]; 6] =
     [b"TESTUDO\0", b"TSTDOWAL", &[1, 0, 0, 0], &[2, 0, 0, 0], &[3, 0, 0, 0], &[0xff, 0xff, 0xff, 0xff, 0x0f]];
 
@@ -45,12 +45,12 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Starts from these inputs.
+    /// Creates a mutator that starts from these inputs.
     pub fn new(seed: u64, corpus: Vec<Vec<u8>>) -> Self {
         Self { random: SplitMix::new(seed), corpus }
     }
 
-    /// The next input.
+    /// Returns the next input.
     pub fn next_input(&mut self) -> Vec<u8> {
         let mut input = self.pick();
         let count = 1 + self.below(4) + if self.below(8) == 0 { 12 } else { 0 };
@@ -123,7 +123,7 @@ impl Mutator {
     }
 }
 
-/// Puts as much of `bytes` at `at` as there is room for.
+/// Writes as much of `bytes` at `at` as fits.
 pub(crate) fn overwrite(input: &mut [u8], at: usize, bytes: &[u8]) {
     let Some(target) = input.get_mut(at..) else { return };
     let count = bytes.len().min(target.len());

@@ -1,7 +1,7 @@
 //! An input as a list of changes to the files of a store.
 //!
 //! **Invariants**
-//! - Any bytes are a list of changes; most of them hit something that is in use.
+//! - Any bytes are a list of changes; most of them hit data in use.
 
 use crate::{
     base_store::{StoredFile, is_page_head},
@@ -9,10 +9,10 @@ use crate::{
     mutate::{BOUNDARIES, overwrite},
 };
 
-/// Changes of one input, at most.
+/// Maximum changes of one input.
 const CHANGES_MAX: usize = 64;
 
-/// Makes the changes that `input` describes in those of `files` that `may_change` admits.
+/// Makes the changes that `input` describes, in those of `files` that `may_change` admits.
 pub(crate) fn apply(files: &mut [StoredFile], input: &mut Input<'_>, may_change: impl Fn(&str) -> bool) {
     let chosen: Vec<usize> = (0..files.len())
         .filter(|&file| may_change(&files[file].name) && !files[file].pieces.is_empty())
@@ -26,7 +26,7 @@ pub(crate) fn apply(files: &mut [StoredFile], input: &mut Input<'_>, may_change:
     }
 }
 
-/// Where the next change goes: into a page's first bytes, or into anything that is in use.
+/// Place of the next change: the first bytes of a page, or any data in use.
 fn place(file: &StoredFile, input: &mut Input<'_>) -> usize {
     let mode = input.u8();
     let piece = if mode & 0x40 == 0 {
@@ -72,7 +72,7 @@ fn change(file: &mut StoredFile, input: &mut Input<'_>) {
         }
         7 => overwrite(&mut file.bytes, at, &input.u64().to_le_bytes()),
         _ => {
-            // Cuts are rare, because they hide everything behind them.
+            // Truncations are rare, because they hide everything behind them.
             if input.u8().is_multiple_of(16) {
                 file.bytes.truncate(at);
             }

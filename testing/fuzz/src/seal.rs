@@ -1,11 +1,11 @@
-//! Computes the checksums of a changed store anew, so that what is in its files counts as valid.
+//! Recomputes the checksums of a changed store, so that the content of its files counts as valid.
 //!
-//! Where the checksummed things are is found out once, in the valid files ([`sites_of`]), since a damaged
-//! file cannot be walked; the tables are those of docs/FORMAT.md. This file computes them by itself, without
-//! the store's encoders.
+//! The places of checksums are determined once, in the valid files ([`sites_of`]), since a damaged file
+//! cannot be walked; the tables are those of docs/FORMAT.md. This file computes them on its own, without the
+//! store's encoders.
 //!
 //! **Invariants**
-//! - Nothing but checksums is changed. A length that reaches beyond its file is left unsealed.
+//! - Only checksums are changed. A length that reaches beyond its file is left unsealed.
 
 use testudo_base::{
     PAGE_SIZE, StoreId,
@@ -13,7 +13,7 @@ use testudo_base::{
     num::{low32, low64, usize_of},
 };
 
-/// A thing with a checksum.
+/// A structure with a checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Site {
     /// A slot of the superblock.
@@ -54,14 +54,14 @@ fn page_seed(store: StoreId) -> u64 {
     low64(store.0 >> 64) ^ low64(store.0)
 }
 
-/// A record of the manifest around `payload`, filled up to whole pages.
+/// Builds a manifest record with `payload`, padded to whole pages.
 pub(crate) fn manifest_record(payload: &[u8], edit_number: u64, store: StoreId, manifest: u64) -> Vec<u8> {
     let mut record = vec![0; 24];
     record[..4].copy_from_slice(&testudo_base::num::u32_of(payload.len()).to_le_bytes());
     record[8..16].copy_from_slice(&edit_number.to_le_bytes());
     record.extend_from_slice(payload);
     record.resize(record.len().next_multiple_of(PAGE_SIZE), 0);
-    // The length fits, so that sealing cannot fail.
+    // The length fits, so sealing cannot fail.
     let _ = seal_manifest(&mut record, 0, manifest_seed(store, manifest));
     record
 }
@@ -109,12 +109,12 @@ fn page_checksum(file: &[u8], at: usize, store: StoreId) -> Option<u64> {
     Some(checksum64(file.get(at + 8..)?.get(..32 + length)?, page_seed(store)))
 }
 
-/// The number in the name of a manifest.
+/// Returns the number in the name of a manifest.
 fn manifest_number(name: &str) -> Option<u64> {
     name.strip_prefix("manifest-")?.parse().ok()
 }
 
-/// Seals one thing of the file called `name`; `None` if it cannot be.
+/// Seals one structure of the file called `name`; `None` if impossible.
 pub(crate) fn seal(name: &str, file: &mut [u8], site: Site, store: StoreId) -> Option<()> {
     match site {
         Site::Superblock(at) => seal_superblock(file, at),
@@ -132,10 +132,10 @@ pub(crate) fn seal(name: &str, file: &mut [u8], site: Site, store: StoreId) -> O
     }
 }
 
-/// Everything in a valid file that has a checksum.
+/// Returns everything in a valid file that has a checksum.
 pub(crate) fn sites_of(name: &str, file: &[u8], store: StoreId) -> Vec<Site> {
     let pages = (0..file.len()).step_by(PAGE_SIZE);
-    // A thing is where sealing changes nothing.
+    // A structure is at a place where sealing changes nothing.
     let is_sealed = |site: &Site| {
         let mut copy = file.to_vec();
         seal(name, &mut copy, *site, store).is_some() && copy == file

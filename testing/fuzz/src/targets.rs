@@ -1,7 +1,7 @@
 //! All targets, one file each.
 //!
 //! **Invariants**
-//! - Every target is in [`TARGETS`], so that the driver, the tests and the wrappers know the same ones.
+//! - Every target is in [`TARGETS`], the single list for the driver, the tests and the wrappers.
 
 pub mod manifest;
 pub mod node;
@@ -14,21 +14,21 @@ pub mod wal;
 
 use testudo_env::SplitMix;
 
-/// Bytes that a run may hold at once: a store's budget, its files in memory, and what a test keeps of them.
+/// Maximum bytes that a run may hold at once: a store's budget, its files in memory, and test data.
 const MEMORY_BYTES_MAX: u64 = 96 << 20;
 
-/// Something that takes any bytes.
+/// A function of any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// One-line description.
     pub about: &'static str,
     /// Panics if an invariant does not hold.
     pub run: fn(&[u8]),
     /// Inputs to start from, made from real stores.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Bytes that a run may hold at once.
+    /// Maximum bytes that a run may hold at once.
     pub memory_bytes_max: u64,
 }
 
@@ -36,14 +36,14 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target {
         name: "superblock",
-        about: "two slots with right checksums: opened, or refused; what is read is what is written",
+        about: "two slots with right checksums: opened or refused; reads match writes",
         run: superblock::run,
         seeds: superblock::seeds,
         memory_bytes_max: MEMORY_BYTES_MAX,
     },
     Target {
         name: "manifest",
-        about: "records with right checksums: replayed, or refused; a state survives its own encoding",
+        about: "records with right checksums: replayed or refused; a state round-trips through its encoding",
         run: manifest::run,
         seeds: manifest::seeds,
         memory_bytes_max: MEMORY_BYTES_MAX,
@@ -78,21 +78,21 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "salvage",
-        about: "a store's files, changed, sealed, missing: repaired, and salvaged into a store that verifies",
+        about: "a store's files, changed, sealed or missing: repaired, and salvaged into a valid store",
         run: salvage::run,
         seeds: || random_inputs(64),
         memory_bytes_max: MEMORY_BYTES_MAX,
     },
     Target {
         name: "script",
-        about: "any bytes as operations, with crashes: the answers of a map",
+        about: "any bytes as operations, with crashes: answers match a map",
         run: script::run,
         seeds: || random_inputs(16),
         memory_bytes_max: MEMORY_BYTES_MAX,
     },
 ];
 
-/// The target of a name.
+/// Finds a target by name.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

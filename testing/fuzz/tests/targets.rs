@@ -10,11 +10,11 @@ use testudo_share::Share;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What is covered is a number of runs of a fixed seed, on any machine; the fresh seed counts for nothing.
+/// The fixed seed runs a fixed number of times on any machine; the fresh seed does not count as coverage.
 fn survives(name: &str, runs: u64) {
     let target = find(name).expect("a target");
     let fresh = RealEnv::new().random_u64() >> 16;
-    // Past the harness, which hides what passing tests print.
+    // Bypasses the harness, which hides the output of passing tests.
     let _ = writeln!(std::io::stderr(), "{name}: fresh seed {fresh}");
     let share = Share::from_environment();
     let fresh_time = Duration::from_millis(share.of(1000));
@@ -62,12 +62,12 @@ fn hostile_directories_are_repaired_and_salvaged() {
 }
 
 #[test]
-fn scripts_of_any_bytes_give_the_answers_of_a_map() {
+fn scripts_of_any_bytes_match_a_map() {
     survives("script", 3_000);
 }
 
 #[test]
-fn inputs_that_failed_once_do_not_fail_again() {
+fn inputs_that_once_failed_pass() {
     let mut count = 0;
     for target in TARGETS {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
@@ -83,7 +83,7 @@ fn inputs_that_failed_once_do_not_fail_again() {
 }
 
 #[test]
-fn memory_beyond_the_bound_is_noticed() {
+fn memory_beyond_the_bound_is_detected() {
     let greedy = testudo_fuzz::Target {
         name: "greedy",
         about: "",
@@ -95,7 +95,7 @@ fn memory_beyond_the_bound_is_noticed() {
 }
 
 #[test]
-fn a_failing_input_is_made_small() {
+fn a_failing_input_is_minimized() {
     let picky = testudo_fuzz::Target {
         name: "picky",
         about: "",

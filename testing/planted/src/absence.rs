@@ -1,15 +1,15 @@
-//! What users get holds no trace of the bugs that are planted to test the tests.
+//! Release programs contain no trace of the bugs that are planted to test the tests.
 
 use std::{collections::BTreeSet, fs, io};
 
 use crate::catalogue::BUGS;
 
-/// The environment variable that switches a bug on.
+/// The environment variable that activates a bug.
 const SWITCH: &str = "TESTUDO_PLANTED";
-/// Stands in every program with a store: if it is not found, nothing would be.
+/// Text contained in every program with a store: if it is missing, the search is broken.
 const KNOWN: &str = "for reading in another process or handle";
 
-/// Whether the program in this file, built as for users, has none of the bugs.
+/// Whether the program in this file, built as for users, contains none of the bugs.
 pub(crate) fn check(program: &str) -> io::Result<bool> {
     let texts = BUGS.iter().map(|bug| bug.name).chain([SWITCH, KNOWN]);
     let mut found = texts_in(&fs::read(program)?, texts);
@@ -17,15 +17,15 @@ pub(crate) fn check(program: &str) -> io::Result<bool> {
         return Err(io::Error::other(format!("{program}: there is no store in this program")));
     }
     for name in &found {
-        println!("{program} holds the planted bug {name}");
+        println!("{program} contains the planted bug {name}");
     }
     if found.is_empty() {
-        println!("{program} holds none of {} planted bugs", BUGS.len());
+        println!("{program} contains none of {} planted bugs", BUGS.len());
     }
     Ok(found.is_empty())
 }
 
-/// Which of the texts stand in `bytes`; in one pass, for programs are large.
+/// Returns the texts contained in `bytes`; in one pass, because programs are large.
 fn texts_in<'a>(bytes: &[u8], texts: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let mut by_first = vec![Vec::new(); 256];
     texts.for_each(|text| by_first[usize::from(text.as_bytes()[0])].push(text));

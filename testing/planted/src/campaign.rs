@@ -1,11 +1,11 @@
-//! Starts a process for each bug and layer, as many at once as there are cores, and prints who saw what.
-//! A file of tests counts as a layer.
+//! Starts a process for each bug and layer, one per core at a time, and prints the layer that caught each
+//! bug. A file of tests counts as a layer.
 //!
 //! **Invariants**
-//! - Nothing passes for a caught bug but a layer that says what is wrong, a test that fails, or a process
-//!   that died of it.
-//! - The control run comes first: a layer that fails without a bug shows nothing about any. Whoever leaves it
-//!   out runs all tests without a bug.
+//! - A bug counts as caught only by a layer that reports a failure, a test that fails, or a process that
+//!   crashed.
+//! - The control run comes first: a layer that fails without a bug proves nothing. A caller that skips it
+//!   must run all tests without a bug.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,20 +28,20 @@ use crate::{
     test_file::TestFile,
 };
 
-/// How long a layer may look for a bug. Its seeds come in order, so the same one sees it on every machine;
-/// the time is for machines many times slower than needed.
+/// Maximum search time of a layer per bug. Seeds are tried in order, so the same seed catches it on every
+/// machine; the limit allows for machines many times slower than needed.
 const SECONDS: u64 = 220;
-/// How long each layer is run without one.
+/// Time that each layer runs without a bug.
 const CONTROL_SECONDS: u64 = 4;
-/// Schedules of a scenario, with a bug and without.
+/// Schedules of a scenario, with and without a bug.
 const SCHEDULES: &str = "6000";
 const CONTROL_SCHEDULES: &str = "200";
-/// After this long a process with a bug hangs, and is ended.
+/// Timeout after which a process with a bug counts as hung and is killed.
 const HANGS_AFTER: Duration = Duration::from_secs(240);
-/// The same without one, where a machine that is merely slow must not be taken for a failure.
+/// Timeout without a bug, long enough that a slow machine does not count as a failure.
 const CONTROL_HANGS_AFTER: Duration = Duration::from_secs(1200);
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// Most characters of a failure in the table.
+/// Maximum characters of a failure in the table.
 const LINE_WIDTH: usize = 100;
 
 /// One process to run.
@@ -51,7 +51,7 @@ struct Trial<'a> {
     layer: &'a str,
 }
 
-/// How it ended.
+/// Outcome of a trial.
 struct Verdict {
     has_caught: bool,
     cases: String,
@@ -62,23 +62,23 @@ struct Verdict {
 /// The bugs of these names, or all.
 fn named(names: &[&str]) -> io::Result<Vec<&'static Bug>> {
     if let Some(unknown) = names.iter().find(|name| !BUGS.iter().any(|bug| bug.name == **name)) {
-        return Err(io::Error::other(format!("there is no bug {unknown:?}")));
+        return Err(io::Error::other(format!("unknown bug {unknown:?}")));
     }
     Ok(BUGS.iter().filter(|bug| names.is_empty() || names.contains(&bug.name)).collect())
 }
 
-/// The layers that must see one of them.
+/// The layers that must catch one of the bugs.
 fn layers_for(bugs: &[&'static Bug]) -> BTreeSet<&'static str> {
     bugs.iter().flat_map(|bug| bug.seen_by).copied().collect()
 }
 
-/// The targets with the tests that must see the bugs of these names, or all.
+/// The test targets that must catch the bugs of these names, or all bugs.
 pub(crate) fn targets(names: &[&str]) -> io::Result<BTreeSet<String>> {
     let layers = layers_for(&named(names)?);
     Ok(layers.into_iter().filter_map(TestFile::at).map(|file| file.target_id()).collect())
 }
 
-/// What is run, of `--test TARGET PROGRAM …`, and what else was typed: names of bugs.
+/// Parses `--test TARGET PROGRAM …`; returns the programs and the remaining arguments, the names of bugs.
 pub(crate) fn programs<'a>(
     schedules: &Path,
     mut typed: &'a [&'a str],
@@ -92,8 +92,8 @@ pub(crate) fn programs<'a>(
     (own.map(|own| Programs { own, schedules: schedules.to_owned(), tests }), typed)
 }
 
-/// Runs the control and all bugs, or those named; whether all was as it must be. After `--without-control`
-/// there is none: for those who run all tests without a bug themselves.
+/// Runs the control and the named bugs, or all; returns whether everything was as required.
+/// `--without-control` skips the control, for callers that run all tests without a bug themselves.
 pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
     let (has_control, names) = match arguments {
         ["--without-control", names @ ..] => (false, names),
@@ -104,7 +104,7 @@ pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
     println!("{:<30} | {:<20} | {:>16} | first line of the failure", "bug", "caught by", "after");
     let control = layers.iter().map(|layer| Trial { bug: None, layer }).collect();
     if has_control && run_all(programs, control)? > 0 {
-        println!("\nlayers fail without a bug: nothing else was tried");
+        println!("\nlayers fail without a bug: nothing else was run");
         return Ok(false);
     }
     let of_bug = |bug: &&'static Bug| {
@@ -118,25 +118,25 @@ pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
     Ok(missed == 0)
 }
 
-/// What is run.
+/// Programs to run.
 pub(crate) struct Programs {
     own: PathBuf,
     schedules: PathBuf,
-    /// The programs with tests, by target.
+    /// Test programs by target.
     tests: BTreeMap<String, PathBuf>,
 }
 
-/// What kind of program looks for a bug, and so what its output means.
+/// Kind of program that detects a bug, which determines how its output is parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Layer,
     Scenario,
     Tests,
-    /// Tests that start no processes: the first that fails ends them.
+    /// Tests that start no processes: the first failure stops them.
     UnitTests,
 }
 
-/// Runs the trials, prints a line for each, and returns how many ended as they must not.
+/// Runs the trials, prints a line for each, and returns the number of wrong outcomes.
 fn run_all(programs: &Programs, trials: Vec<Trial<'_>>) -> io::Result<usize> {
     let next = AtomicUsize::new(0);
     let wrong = AtomicUsize::new(0);
@@ -159,7 +159,7 @@ fn run_all(programs: &Programs, trials: Vec<Trial<'_>>) -> io::Result<usize> {
     error.map_or(Ok(wrong.into_inner()), Err)
 }
 
-/// Prints a line; whether the trial ended as it must not.
+/// Prints a line; returns whether the outcome was wrong.
 fn report(trial: &Trial<'_>, verdict: &Verdict) -> bool {
     let after = format!("{}, {:.1} s", verdict.cases, verdict.seconds);
     let name = trial.bug.map_or("(none)", |bug| bug.name);
@@ -178,7 +178,7 @@ fn report(trial: &Trial<'_>, verdict: &Verdict) -> bool {
 fn run_trial(programs: &Programs, trial: &Trial<'_>) -> io::Result<Verdict> {
     let (kind, mut command) = command_of(programs, trial)?;
     command.env("RUST_BACKTRACE", "0").env_remove("TESTUDO_PLANTED");
-    // Whoever tries one bug must see it as the whole campaign does.
+    // A single bug must run under the same conditions as in the whole campaign.
     command.env(testudo_share::VARIABLE, testudo_share::SHORT);
     if let Some(bug) = trial.bug {
         command.env("TESTUDO_PLANTED", bug.name);
@@ -211,13 +211,13 @@ fn command_of(programs: &Programs, trial: &Trial<'_>) -> io::Result<(Kind, Comma
         let program = programs.tests.get(&file.target_id());
         let not_built = || io::Error::other(format!("the tests of {} were not built", file.target_id()));
         let mut command = Command::new(program.ok_or_else(not_built)?);
-        // As cargo does: tests look for files from the folder of their package.
+        // As cargo does: tests look up files relative to the directory of their package.
         command.current_dir(checkout().join(file.package));
         command.arg(file.filter()).args(["--test-threads", "1"]);
         if !file.is_of_library() {
             return Ok((Kind::Tests, command));
         }
-        // What a test says when it fails is otherwise printed after all others.
+        // Otherwise the message of a failed test is printed only after all others.
         command.arg("--nocapture");
         return Ok((Kind::UnitTests, command));
     }
@@ -226,13 +226,13 @@ fn command_of(programs: &Programs, trial: &Trial<'_>) -> io::Result<(Kind, Comma
     Ok((Kind::Layer, command))
 }
 
-/// The folder that all packages are in.
+/// The directory of all packages.
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a process printed and whether it ended well; `None` if it hung. It is ended with the first test that
-/// failed, if `ends_with_failure`.
+/// Returns the output of a process and whether it succeeded; `None` if it hung. With `ends_with_failure` the
+/// process is stopped at the first failed test.
 fn run_bounded(
     command: &mut Command,
     clock: &RealEnv,
@@ -240,8 +240,8 @@ fn run_bounded(
     ends_with_failure: bool,
 ) -> io::Result<Option<(bool, String)>> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut stdout = child.stdout.take().expect("it was asked for");
-    let mut stderr = child.stderr.take().expect("it was asked for");
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut stderr = child.stderr.take().expect("it is piped");
     let has_failed = AtomicBool::new(false);
     thread::scope(|scope| {
         let drain = |stream: &mut dyn io::Read| {
@@ -294,7 +294,7 @@ fn judge_scenario(is_success: bool, output: &str, seconds: f64) -> Verdict {
     Verdict { has_caught: !is_success, cases, seconds, what }
 }
 
-/// Errors: no test was run, so that nothing is known.
+/// Errors: no test was run, so there is no verdict.
 fn judge_tests(is_success: bool, output: &str, seconds: f64) -> io::Result<Verdict> {
     // `test result: ok. 7 passed; 0 failed; …`
     let result = output.lines().rev().find_map(|line| line.strip_prefix("test result: ")).unwrap_or_default();
@@ -310,12 +310,12 @@ fn judge_tests(is_success: bool, output: &str, seconds: f64) -> io::Result<Verdi
     let is_panic = |line: &&str| line.contains("panicked at");
     let mut at = lines.iter().position(is_panic);
     if result.is_empty() {
-        // It was ended with its first failure; a panic before is one that a test expects.
+        // It was stopped at its first failure; an earlier panic is one that a test expects.
         failed = lines.iter().filter(|line| line.ends_with("... ok")).count() as u64 + 1;
         at = lines.iter().rposition(is_panic);
     }
     let said = at.and_then(|at| lines.get(at + 1).copied());
-    let what = said.unwrap_or("the tests died").to_owned();
+    let what = said.unwrap_or("the tests crashed").to_owned();
     Ok(Verdict { has_caught: !is_success, cases: (passed + failed).to_string(), seconds, what })
 }
 
@@ -341,7 +341,7 @@ fn judge_layer(is_success: bool, output: &str, seconds: f64) -> Verdict {
                 has_caught: true,
                 cases: "-".to_owned(),
                 seconds,
-                what: format!("the process died: {last}"),
+                what: format!("the process crashed: {last}"),
             }
         }
     }

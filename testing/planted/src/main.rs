@@ -1,15 +1,15 @@
-//! The command behind `cargo run -p xtask -- planted`: runs layers of tests against bugs planted on purpose.
+//! The command behind `cargo run -p xtask -- planted`: runs test layers against deliberately planted bugs.
 //!
 //! ```text
-//! main.rs -> catalogue.rs (the bugs, and who must see them)
+//! main.rs -> catalogue.rs (the bugs, and the layers that must catch them)
 //!         -> campaign.rs (a process for each bug and layer, the table)
 //!            -> trial.rs (one layer, in such a process)
-//!            -> test_file.rs (a file of tests, where there is no layer)
-//!         -> absence.rs (that a program for users holds none of them)
+//!            -> test_file.rs (a file of tests, in place of a layer)
+//!         -> absence.rs (checks that a release program contains none of them)
 //! ```
 //!
 //! **Invariants**
-//! - Exit code 0: the control run found nothing and every bug was seen; 1: not so; 2: could not run.
+//! - Exit code 0: the control run found nothing and every bug was caught; 1: not so; 2: could not run.
 
 mod absence;
 mod campaign;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             }
             Ok(true)
         }
-        // The targets of tests that have to be built for the bugs of these names.
+        // Test targets that have to be built for the named bugs.
         ["targets", ref names @ ..] => campaign::targets(names).map(|targets| {
             targets.iter().for_each(|target| println!("{target}"));
             true

@@ -1,26 +1,26 @@
-//! Files of tests that are run against a bug where no layer drives what it is in: the command line, or a
-//! bound that only the crate itself can make small.
+//! Files of tests that run against a bug in code that no layer reaches: the command line, or a bound that
+//! only the crate itself can make small.
 //!
-//! They stand in the catalogue by their path: `tools/cli/tests/verbs/formats.rs` is the module `formats` of
-//! the test target `verbs`, `engine/src/write/long_merges/tests.rs` a module of unit tests,
-//! and so is `trees/betree/src/tree/tests/reclaiming.rs`.
+//! The catalogue lists them by path: `tools/cli/tests/verbs/formats.rs` is the module `formats` of the test
+//! target `verbs`; `engine/src/write/long_merges/tests.rs` is a module of unit tests, and so is
+//! `trees/betree/src/tree/tests/reclaiming.rs`.
 //!
 //! **Invariants**
-//! - The path says which target is built and which tests are run; nothing else does.
+//! - The path alone determines the target to build and the tests to run.
 
 /// A file of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TestFile<'a> {
-    /// The folder of the package.
+    /// The directory of the package.
     pub(crate) package: &'a str,
-    /// What cargo builds: the name of a test target; `None` for the unit tests of the library.
+    /// Name of the test target; `None` for the unit tests of the library.
     target: Option<&'a str>,
-    /// The path of its module within the target; empty for the file that the target is named for.
+    /// Path of its module within the target; empty for the root file of the target.
     module: &'a str,
 }
 
 impl<'a> TestFile<'a> {
-    /// Of a path in the checkout; `None` if this is no path of a Rust file with tests.
+    /// Parses a path in the checkout; `None` if it is not a Rust file with tests.
     pub(crate) fn at(path: &'a str) -> Option<Self> {
         let path = path.strip_suffix(".rs")?;
         if let Some((package, module)) = path.split_once("/src/") {
@@ -37,7 +37,7 @@ impl<'a> TestFile<'a> {
         self.target.is_none()
     }
 
-    /// The target as the builder and the runner of tests agree to call it.
+    /// Name of the target, shared by the builder and the runner of tests.
     pub(crate) fn target_id(&self) -> String {
         match self.target {
             Some(target) => format!("{}/tests/{target}", self.package),
@@ -45,7 +45,7 @@ impl<'a> TestFile<'a> {
         }
     }
 
-    /// Which tests of the target are in this file; empty for all.
+    /// Filter for the tests in this file; empty for all tests of the target.
     pub(crate) fn filter(&self) -> String {
         if self.module.is_empty() { String::new() } else { self.module.replace('/', "::") + "::" }
     }

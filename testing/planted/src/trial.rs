@@ -1,21 +1,21 @@
 //! One layer of `testudo-sim` against the bug that this process was started with.
 //!
 //! **Invariants**
-//! - The first line of the output is `caught`, or `nothing`, then finished cases and seconds, then what was
-//!   wrong, by tabs.
-//! - Seeds are tried in order, so that a bug is seen by the same one each time.
+//! - The first line of the output is `caught` or `nothing`, then finished cases and seconds, then the
+//!   failure, separated by tabs.
+//! - Seeds are tried in order, so that the same seed catches a bug each time.
 
 use std::{io, sync::atomic::Ordering, time::Duration};
 
 use testudo_env::{Env, RealEnv};
 use testudo_sim::{Amount, Limits, layers::find};
 
-/// Most seeds of one trial.
+/// Maximum seeds of one trial.
 const SEEDS_MAX: u64 = 100_000;
 
-/// Runs `layer` until it fails or `seconds` have passed; whether it found nothing.
+/// Runs `layer` until it fails or `seconds` have passed; returns whether it found nothing.
 pub(crate) fn run(layer: &str, seconds: &str) -> io::Result<bool> {
-    let layer = find(layer).ok_or_else(|| io::Error::other(format!("there is no layer {layer:?}")))?;
+    let layer = find(layer).ok_or_else(|| io::Error::other(format!("unknown layer {layer:?}")))?;
     let seconds: u64 = seconds.parse().map_err(io::Error::other)?;
     let env = RealEnv::new();
     let end = env.monotonic() + Duration::from_secs(seconds);
@@ -26,7 +26,7 @@ pub(crate) fn run(layer: &str, seconds: &str) -> io::Result<bool> {
         if left.is_zero() {
             break;
         }
-        // A layer with an end of its own has no seeds: it is run once.
+        // A layer with a fixed set of cases has no seeds: it is run once.
         let seed = layer.unit.map(|_| seed);
         let limits = Limits { seed, amount: Amount::Time(left), ..base.clone() };
         if let Err(failure) = (layer.run)(&limits) {

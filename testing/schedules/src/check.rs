@@ -1,11 +1,11 @@
-//! What a history must keep: each key behaves like one register, and there is one order of commits of which
-//! every snapshot, every scan and every crash image shows a beginning.
+//! Requirements of a history: each key behaves like one register, and a single order of commits exists of
+//! which every snapshot, every scan and every crash image shows a prefix.
 //!
-//! Plain reads see a batch operation by operation, so they are held to their key only. Everything else is
-//! held to the commit order too, batches whole.
+//! Plain reads may see a batch operation by operation, so only per-key order applies to them. Everything else
+//! must also follow the commit order, with whole batches.
 //!
 //! **Invariants**
-//! - Real time counts: what was answered before something else was asked comes before it.
+//! - Real time counts: a call that returned before another one began precedes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,19 @@ use crate::{
     order::{Cell, Step, explain},
 };
 
-/// What was found in a store that was opened again.
+/// Content of a reopened store.
 pub type Image = BTreeMap<Key, String>;
 
-/// Checks everything that can be said about a history. `image` is what a crash at its end has left of the
-/// keys listed.
+/// Checks a history. `image` is the content of the listed keys after a crash at its end.
 ///
-/// Errors: what is wrong, with the events that it is about.
+/// Errors: the violation, with its events.
 pub fn check(history: &History, image: Option<(&[Key], &Image)>) -> Result<(), String> {
     check_looks(history)?;
     check_keys(history)?;
     check_commits(history, image)
 }
 
-/// A snapshot gives one answer for one key, however often it is asked.
+/// Checks that a snapshot gives the same answer for a key each time.
 fn check_looks(history: &History) -> Result<(), String> {
     for event in &history.0 {
         let Action::Look(reads) = &event.action else { continue };
@@ -45,20 +44,20 @@ fn check_looks(history: &History) -> Result<(), String> {
     Ok(())
 }
 
-/// Each key by itself is a register whose every access happens at one moment within its call.
+/// Checks that each key by itself is a register: every access takes effect at one moment within its call.
 fn check_keys(history: &History) -> Result<(), String> {
     let keys: BTreeSet<&Key> = history.0.iter().flat_map(keys_of).collect();
     for key in keys {
         let events: Vec<Event> = history.0.iter().filter_map(|event| project(event, key)).collect();
         find_order(&events, &[]).map_err(|unexplained| {
-            format!("the answers about {key} fit no order; in doubt: {unexplained}\n{}", History(events))
+            format!("the answers about {key} fit no order; unexplained: {unexplained}\n{}", History(events))
         })?;
     }
     Ok(())
 }
 
-/// There is an order of all commits that explains all looks; the image is a beginning of it that has what was
-/// synced.
+/// Checks that an order of all commits explains all looks, and that the image is a prefix of it that contains
+/// all synced commits.
 fn check_commits(history: &History, image: Option<(&[Key], &Image)>) -> Result<(), String> {
     let is_ordered = |event: &&Event| !matches!(event.action, Action::Get(..) | Action::Persist);
     let mut events: Vec<Event> = history.0.iter().filter(is_ordered).cloned().collect();
@@ -73,7 +72,7 @@ fn check_commits(history: &History, image: Option<(&[Key], &Image)>) -> Result<(
             }
         }
         let reads = keys.iter().map(|key| (key.clone(), image.get(key).cloned())).collect();
-        // It shows any moment: only what was synced must be there.
+        // The image shows any moment: only synced commits must be present.
         let action = Action::Look(reads);
         events.push(Event {
             client: usize::MAX,
@@ -95,7 +94,7 @@ fn keys_of(event: &Event) -> Vec<&Key> {
     }
 }
 
-/// What an event says about one key.
+/// Restricts an event to one key.
 fn project(event: &Event, wanted: &Key) -> Option<Event> {
     let of_key = |cells: &[(Key, Value)]| -> Vec<(Key, Value)> {
         cells.iter().filter(|(key, _)| key == wanted).cloned().collect()
@@ -109,8 +108,8 @@ fn project(event: &Event, wanted: &Key) -> Option<Event> {
     keys_of(&projected).contains(&wanted).then_some(projected)
 }
 
-/// Whether an order explains `events`, the last one after all of `after_last`; else which ones stay
-/// unexplained.
+/// Checks that an order explains `events`, with the last one after all of `after_last`; the error lists the
+/// unexplained ones.
 fn find_order(events: &[Event], after_last: &[usize]) -> Result<(), String> {
     let mut names = Names::default();
     let mut steps: Vec<Step> = events.iter().map(|event| names.step(event)).collect();
@@ -129,7 +128,7 @@ fn find_order(events: &[Event], after_last: &[usize]) -> Result<(), String> {
     })
 }
 
-/// Numbers for keys and values; value 0 is none.
+/// Numbers for keys and values; value 0 means none.
 #[derive(Default)]
 struct Names<'a> {
     keys: BTreeMap<&'a Key, usize>,

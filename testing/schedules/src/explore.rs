@@ -1,7 +1,7 @@
 //! Blocks of schedules: many runs of one scenario under one scheduler and one seed.
 //!
 //! **Invariants**
-//! - One block runs at a time in a process: some meeting points of the store are shared by the whole process.
+//! - One block runs at a time in a process: some sync points of the store are process-wide.
 
 use std::{
     panic::{self, AssertUnwindSafe, catch_unwind},
@@ -23,16 +23,16 @@ use crate::{
 
 /// Schedules of a block.
 pub const BLOCK: usize = 100;
-/// Changes of priority in a schedule of the probabilistic scheduler, plus one.
+/// Depth of the probabilistic scheduler: changes of priority in a schedule, plus one.
 const PCT_DEPTH: usize = 4;
-/// A schedule that takes more steps turns in circles.
+/// Maximum steps of a schedule; a longer one is an endless loop.
 const STEPS_MAX: usize = 1_000_000;
 const STACK_BYTES: usize = 512 << 10;
 
-/// How the next thread is chosen.
+/// Choice of the next thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Any thread, evenly.
+    /// Any thread, uniformly.
     Random,
     /// The thread with the highest priority; priorities change a few times (Burckhardt and others, ASPLOS
     /// 2010).
@@ -40,7 +40,7 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -48,7 +48,7 @@ impl Scheduler {
         }
     }
 
-    /// The scheduler called `name`.
+    /// Finds a scheduler by name.
     pub fn of(name: &str) -> Option<Self> {
         [Self::Random, Self::Pct].into_iter().find(|scheduler| scheduler.name() == name)
     }
@@ -63,8 +63,8 @@ fn scenario(name: &str) -> Option<Scenario> {
     SCENARIOS.iter().chain(&PRIMITIVES).find(|(known, _)| *known == name).map(|(_, scenario)| *scenario)
 }
 
-/// Runs one block of the scenario called `name`. `None` if there is none; else how many schedules were run,
-/// or, if one failed, its number within the block and what is wrong.
+/// Runs one block of the scenario called `name`. Returns `None` if there is none; otherwise the number of
+/// schedules run or, on a failure, its number within the block and its message.
 pub fn run_block(
     name: &str,
     scheduler: Scheduler,
@@ -99,7 +99,7 @@ pub fn run_block(
     }))
 }
 
-/// What the first panic of a block said: those that follow from it say less.
+/// Message of the first panic of a block; later panics are consequences of it.
 static FIRST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 fn note_panics() {

@@ -1,8 +1,7 @@
-//! What clients asked of a store, what they were told, and when.
+//! Calls of clients on a store, with their answers and times.
 //!
 //! **Invariants**
-//! - Moments are numbers of one counter: all invocations and answers of a history are in one order.
-//! - An event without an answer may have happened at any moment after its invocation, or never.
+//! - Moments are values of one counter: all invocations and answers of a history are in one order.
 
 use std::{
     collections::BTreeMap,
@@ -18,40 +17,40 @@ pub type Key = String;
 /// A value; `None` where there is none.
 pub type Value = Option<String>;
 
-/// What was done, as far as the checker has to know.
+/// Effect or answer of a call, as the checker needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Writes that happen at once, whatever was there.
+    /// Unconditional, atomic writes.
     Write(Vec<(Key, Value)>),
-    /// One key was read and replaced in one step.
+    /// A key was read and replaced atomically.
     Modify {
         /// The key.
         key: Key,
-        /// What it was.
+        /// The value before.
         before: Value,
-        /// What it became.
+        /// The value after.
         after: Value,
     },
-    /// One key was read, with no claim about any other.
+    /// One key was read, with no guarantee about any other.
     Get(Key, Value),
-    /// Keys that were read as of one moment of the commit order.
+    /// Keys read as of one moment of the commit order.
     Look(Vec<(Key, Value)>),
-    /// Everything that was acknowledged before became durable.
+    /// Everything acknowledged before became durable.
     Persist,
 }
 
 /// One call of one client.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Who called.
+    /// The calling client.
     pub client: usize,
-    /// When.
+    /// Time of the call.
     pub invoked: u64,
-    /// When the answer was there; `None` if it was no answer, but an error that leaves open what happened.
+    /// Time of the answer; `None` for an error after which the outcome is unknown.
     pub returned: Option<u64>,
-    /// What happened.
+    /// The action.
     pub action: Action,
-    /// Whether the answer said that the effect is durable.
+    /// Whether the answer promised durability of the effect.
     pub is_synced: bool,
 }
 
@@ -72,15 +71,15 @@ impl fmt::Display for History {
     }
 }
 
-/// Writes a history while clients run.
+/// Records a history while clients run.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     clock: Arc<AtomicU64>,
-    /// By invocation and, for a call that is told as several events, their number.
+    /// Events by invocation and, for a call recorded as several events, their number.
     events: Arc<Mutex<BTreeMap<(u64, usize), Event>>>,
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     client: usize,
@@ -88,40 +87,40 @@ pub struct Call {
 }
 
 impl Recorder {
-    /// The present moment, which is over at once.
+    /// Returns the current moment and advances the clock.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// A call begins.
+    /// Records the start of a call.
     pub fn begin(&self, client: usize) -> Call {
         Call { client, invoked: self.now() }
     }
 
-    /// A call has been answered.
+    /// Records the answer of a call.
     pub fn end(&self, call: Call, action: Action, is_synced: bool) {
         let event = self.event(call, Some(self.now()), action);
         self.put(0, Event { is_synced, ..event });
     }
 
-    /// A look goes on, at a snapshot that was handed out at `returned`; it takes the place of what was known
+    /// Records a continued look at a snapshot that was returned at `returned`; replaces the previous record
     /// of it.
     pub fn end_at(&self, call: Call, returned: u64, action: Action) {
         self.put(0, self.event(call, Some(returned), action));
     }
 
-    /// A call has been answered that is told as several events.
+    /// Records one event of a call with several events.
     pub fn end_part(&self, call: Call, action: Action) {
         let now = self.now();
         self.put(usize::try_from(now).unwrap_or(0), self.event(call, Some(now), action));
     }
 
-    /// A call has failed in a way that leaves open whether it happened.
+    /// Records a failed call whose outcome is unknown.
     pub fn leave_open(&self, call: Call, action: Action) {
         self.put(0, self.event(call, None, action));
     }
 
-    /// What was recorded so far.
+    /// Returns the history so far.
     pub fn history(&self) -> History {
         History(self.events.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect())
     }

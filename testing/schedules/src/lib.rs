@@ -1,4 +1,4 @@
-//! Chosen schedules of the whole store, and the checker of the histories that they leave.
+//! Chosen schedules of the whole store, and the checker of the resulting histories.
 //!
 //! ```text
 //! main.rs -> explore.rs (blocks of schedules, replay) -> scenarios.rs -> world.rs (clients) -> history.rs

@@ -1,5 +1,5 @@
-//! The command behind `cargo run -p xtask -- schedules`. Exit codes: 0 no schedule failed, 1 one did, 2 could
-//! not run.
+//! The command behind `cargo run -p xtask -- schedules`. Exit codes: 0: no schedule failed; 1: a schedule
+//! failed; 2: could not run.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ mod explorer {
 
     use testudo_schedules::explore::{BLOCK, Scheduler, names, run_block};
 
-    /// What to run.
+    /// Scenarios, schedulers and seeds to run.
     struct Request {
         scenarios: Vec<String>,
         schedulers: Vec<Scheduler>,
@@ -74,7 +74,7 @@ mod explorer {
                 for &scheduler in &request.schedulers {
                     match run_block(scenario, scheduler, seed, BLOCK) {
                         None => {
-                            eprintln!("there is no scenario {scenario:?}");
+                            eprintln!("unknown scenario {scenario:?}");
                             return ExitCode::from(2);
                         }
                         Some(Ok(schedules)) => count += schedules,

@@ -1,28 +1,28 @@
-//! The search for an order of steps that explains all answers (Wing and Gong, "Testing and Verifying
-//! Concurrent Objects", JPDC 1993, with Lowe's memory of states that were in vain).
+//! Search for an order of steps that explains all answers (Wing and Gong, "Testing and Verifying Concurrent
+//! Objects", JPDC 1993, with Lowe's memoization of failed states).
 //!
 //! **Invariants**
-//! - Sound and complete for up to [`STEPS_MAX`] steps: an order is found if and only if there is one.
-//! - Steps that only read are taken as soon as they fit, which loses no order: they change nothing.
+//! - Sound and complete for up to [`STEPS_MAX`] steps: an order is found if and only if one exists.
+//! - Read-only steps are taken as soon as they fit, which loses no order: they change nothing.
 
 use std::collections::HashSet;
 
-/// Most steps of one search.
+/// Maximum steps of one search.
 pub const STEPS_MAX: usize = 128;
 
 /// Numbers of keys and values in the state that is searched through.
 pub type Cell = (usize, u32);
 
-/// Something that happens at one moment.
+/// An action that takes effect at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// What must be there.
+    /// Required cells.
     pub expects: Vec<Cell>,
-    /// What is there afterwards.
+    /// Cells after the step.
     pub writes: Vec<Cell>,
-    /// Steps that must have been taken before it, as bits.
+    /// Bit set of steps that must precede it.
     pub follows: u128,
-    /// Whether it may not have happened at all.
+    /// Whether it may never have happened.
     pub is_optional: bool,
 }
 
@@ -30,12 +30,12 @@ struct Search<'a> {
     steps: &'a [Step],
     required: u128,
     in_vain: HashSet<(u128, Vec<u32>)>,
-    /// The most steps that any order explained.
+    /// The largest set of steps that any order explained.
     deepest: u128,
 }
 
-/// Whether some order of `steps` that begins with `state` explains them all; else the steps that the best
-/// order explains, as bits.
+/// Checks that some order of `steps` starting with `state` explains them all; the error is the bit set of
+/// steps that the best order explains.
 pub fn explain(steps: &[Step], state: Vec<u32>) -> Result<(), u128> {
     assert!(steps.len() <= STEPS_MAX, "histories are small");
     let required = (0..).zip(steps).filter(|(_, step)| !step.is_optional);

@@ -1,7 +1,7 @@
-//! The few structures that threads share without a lock around all of it, each alone.
+//! The few structures that threads share without one lock around everything, each alone.
 //!
 //! **Invariants**
-//! - Each is small enough that its schedules are nearly all tried.
+//! - Each is small enough to try nearly all of its schedules.
 
 use testudo_base::{
     ExtentSpan, Kind, PAGE_SIZE, RunId, Seqno,
@@ -16,7 +16,7 @@ use testudo_storage::{Arrival, PageCache, Priority};
 
 use crate::scenarios::Scenario;
 
-/// All of them.
+/// All primitives.
 pub(crate) const PRIMITIVES: [(&str, Scenario); 7] = [
     ("in-flight", testudo::schedules::in_flight),
     ("memtable", memtable),
@@ -27,7 +27,7 @@ pub(crate) const PRIMITIVES: [(&str, Scenario); 7] = [
     ("records", crate::records::records),
 ];
 
-/// Inserts that split leaves and begin chunks, against reads and cursors.
+/// Inserts that split leaves and start chunks, concurrent with reads and cursors.
 fn memtable() {
     let table = Arc::new(Memtable::new(ChunkPool::new(1 << 20)));
     let clock = Arc::new(AtomicU64::new(0));
@@ -36,11 +36,11 @@ fn memtable() {
             let (table, clock) = (Arc::clone(&table), Arc::clone(&clock));
             shuttle::thread::spawn(move || {
                 for round in 0..4_u8 {
-                    // One of many new keys between, so that leaves fill and split.
+                    // One of many new keys in between, so that leaves fill and split.
                     let seqno = Seqno(clock.fetch_add(1, Ordering::AcqRel) + 1);
                     table.insert(seqno, Kind::Value, &[writer, 2 + round], &[round; 10], None);
                     let seqno = Seqno(clock.fetch_add(1, Ordering::AcqRel) + 1);
-                    // Two keys of its own, so that each key's seqnos ascend, and one that grows in place.
+                    // Two keys per writer, so that each key's seqnos ascend, and one that grows in place.
                     let key = [writer, round % 2];
                     table.insert(seqno, Kind::Value, &key, &vec![round; 10 + 40 * usize::from(round)], None);
                 }
@@ -80,11 +80,11 @@ fn memtable() {
     assert_eq!(table.len(), 12);
 }
 
-/// Pages come, are pinned, are evicted, are forgotten: a frame always shows the page that was asked for.
+/// Pages are inserted, pinned, evicted and forgotten: a frame always shows the requested page.
 fn cache() {
     const PAGES: u64 = 20;
     let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
-    // All but two of the sixteen frames stay pinned, so that the threads fight for those.
+    // All but two of the sixteen frames stay pinned, so that the threads compete for those.
     let pinned: Vec<_> =
         (0..14).map(|page| cache.insert(page, RunId(1), &bytes_of(page), Priority::Structure)).collect();
     let threads: Vec<_> = (0..3_u64)
@@ -118,7 +118,7 @@ fn bytes_of(page: u64) -> Vec<u8> {
     vec![u8::try_from(page).expect("few pages"); PAGE_SIZE]
 }
 
-/// The frame shows this page, and goes on to while others run.
+/// Checks that the frame shows this page, and still does after other threads ran.
 fn assert_shows(found: &[u8], page: u64) {
     let before = found[0];
     shuttle::thread::yield_now();
@@ -126,8 +126,8 @@ fn assert_shows(found: &[u8], page: u64) {
     assert_eq!(found[PAGE_SIZE - 1], before, "the page changed while it was pinned");
 }
 
-/// Threads want the same pages at once: each page is loaded by one of them, some loads fail, nobody sleeps
-/// for ever.
+/// Threads request the same pages at once: one thread loads each page, some loads fail, and no thread sleeps
+/// forever.
 fn cache_loads() {
     let cache = Arc::new(PageCache::new(16 * testudo_base::PAGE_BYTES));
     let loading = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -143,7 +143,7 @@ fn cache_loads() {
                             Arrival::Load(mut load) => {
                                 let counter = &loading[usize::try_from(page).expect("few pages")];
                                 let others = counter.fetch_add(1, Ordering::AcqRel);
-                                // Where a load fails, two may begin anew.
+                                // After a failed load, two may start again.
                                 assert!(others == 0 || page == 1, "a page is loaded twice");
                                 load.bytes().copy_from_slice(&bytes_of(page));
                                 shuttle::thread::yield_now();
@@ -163,10 +163,10 @@ fn cache_loads() {
     for thread in threads {
         thread.join().expect("no panic");
     }
-    assert!((0..2).all(|page| cache.get(page, RunId(1)).is_some()), "a loaded page is not there");
+    assert!((0..2).all(|page| cache.get(page, RunId(1)).is_some()), "a loaded page is missing");
 }
 
-/// The capacity falls and rises while pages are read and come: no memory goes that somebody reads.
+/// The capacity shrinks and grows while pages are read and inserted: memory in use by readers is never freed.
 fn cache_resize() {
     let cache = Arc::new(PageCache::new(32 * testudo_base::PAGE_BYTES));
     for page in 0..20 {
@@ -196,10 +196,10 @@ fn cache_resize() {
     }
     cache.set_capacity(16 * testudo_base::PAGE_BYTES);
     let stats = cache.stats();
-    assert_eq!(stats.used_bytes, stats.capacity_bytes, "memory that nobody reads is not freed");
+    assert_eq!(stats.used_bytes, stats.capacity_bytes, "memory without readers is not freed");
 }
 
-/// Extents are taken, referred to, dropped and taken again: no page ever has two owners.
+/// Extents are taken, referenced, dropped and taken again: no page ever has two owners.
 fn extents() {
     let extents = testudo_storage::Extents::new(0, std::iter::empty(), |_| ());
     extents.grow(6);
@@ -235,8 +235,7 @@ fn extents() {
     assert_eq!(extents.stats().free_bytes, 6 * testudo_base::PAGE_BYTES, "space was lost");
 }
 
-/// Several threads take hold of one span in turn and let go of it: while one holds it, nobody takes its
-/// pages.
+/// Several threads hold and release one span in turn: while a thread holds it, its pages cannot be taken.
 fn shared_holds(extents: &Arc<testudo_storage::Extents>) {
     let taken = extents.take(6).expect("all is free");
     let spans: Vec<ExtentSpan> = taken.iter().map(|extent| extent.span()).collect();
@@ -249,7 +248,7 @@ fn shared_holds(extents: &Arc<testudo_storage::Extents>) {
                 for _ in 0..3 {
                     let held: Vec<_> = spans.iter().filter_map(|span| extents.hold(*span)).collect();
                     if held.len() == spans.len() {
-                        assert!(extents.take(1).is_none(), "a page was taken from who holds it");
+                        assert!(extents.take(1).is_none(), "a held page was taken");
                     }
                 }
             })

@@ -1,8 +1,8 @@
-//! The record cache alone: readers of newer and older states of a tree, flushes, and memory that is taken
-//! away.
+//! The record cache alone: readers of newer and older states of a tree, flushes, and memory that is
+//! reclaimed.
 //!
 //! **Invariants**
-//! - The value of a key in a state is computed, so that every read can be judged by itself.
+//! - The value of a key in a state is a function, so each read can be checked on its own.
 
 use testudo_base::{
     KeyspaceId, Kind, Seqno,
@@ -17,16 +17,16 @@ const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 const STATES: u64 = 3;
 const SEGMENT_BYTES: usize = 4 << 10;
 
-/// A state of a tree and the records that are true for it.
+/// A state of a tree, and the records valid for it.
 type State = (u64, KeyspaceRecords);
 
-/// Whether the flush that makes `state` changes the key.
+/// Whether the flush that creates `state` changes the key.
 fn is_changed(key: usize, state: u64) -> bool {
     state.is_multiple_of(key as u64 + 1)
 }
 
-/// Values are long, so that a few of them fill a segment, and say of which state they are at both ends. Some
-/// states have longer ones.
+/// Value of a key in a state. Values are long, so that a few fill a segment, and carry their state at both
+/// ends. Some states have longer ones.
 fn value_in(key: usize, state: u64) -> Vec<u8> {
     let last = (0..=state).rev().find(|state| is_changed(key, *state)).expect("state 0 has all keys");
     format!("{last}{}{last}", ".".repeat(if last == 3 { 500 } else { 400 })).into_bytes()
@@ -40,7 +40,7 @@ fn read(key: usize, (state, records): &State) {
     }
 }
 
-/// Makes the next state.
+/// Creates the next state.
 fn flush((state, records): &State, pool: &Arc<ChunkPool>) -> State {
     let next = state + 1;
     let table = Arc::new(Memtable::new(Arc::clone(pool)));
@@ -53,7 +53,7 @@ fn flush((state, records): &State, pool: &Arc<ChunkPool>) -> State {
     (next, records)
 }
 
-/// Reads, fills, flushes and lack of memory at once.
+/// Concurrent reads, fills, flushes and lack of memory.
 pub(crate) fn records() {
     let pool = ChunkPool::new(4 * SEGMENT_BYTES as u64);
     let cache = RecordCache::new(&pool, 1 << 20);

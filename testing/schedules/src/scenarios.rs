@@ -1,7 +1,7 @@
-//! The scenarios: few clients with short scripts, each about one promise.
+//! The scenarios: few clients with short scripts, each for one guarantee.
 //!
 //! **Invariants**
-//! - Each write of a scenario has a value of its own, so that a read says which write it saw.
+//! - Each write of a scenario has a unique value, so a read identifies the write that it saw.
 
 use testudo::{
     Durability::{Buffered, Sync},
@@ -10,7 +10,7 @@ use testudo::{
 
 use crate::world::{World, judge, open, read_image};
 
-/// What a schedule runs.
+/// Body of a schedule.
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
@@ -78,7 +78,7 @@ fn swaps() {
     world.close_and_check(&["main"], &KEYS);
 }
 
-/// Batches across keyspaces against snapshots.
+/// Batches across keyspaces, concurrent with snapshots.
 fn batches() {
     let mut world = World::new();
     let (left, right) = (world.keyspace("left"), world.keyspace("right"));
@@ -103,7 +103,7 @@ fn batches() {
     world.crash_and_check(&["left", "right"], &KEYS);
 }
 
-/// Scans in both directions while batches and single writes go on.
+/// Scans in both directions, concurrent with batches and single writes.
 fn scans() {
     const MANY: [&str; 5] = ["a", "b", "c", "d", "e"];
     let mut world = World::new();
@@ -129,7 +129,7 @@ fn scans() {
     world.crash_and_check(&["main"], &MANY);
 }
 
-/// Scans leave gaps behind and use them, while something is written into these, and flushed.
+/// Scans record gaps and use them, while entries are written into them and flushed.
 fn gaps() {
     const MANY: [&str; 3] = ["a", "b", "c"];
     let mut world = World::new();
@@ -158,7 +158,7 @@ fn gaps() {
     world.crash_and_check(&["main"], &MANY);
 }
 
-/// Flushes by hand under writes, reads and snapshots.
+/// Manual flushes, concurrent with writes, reads and snapshots.
 fn flushes() {
     let mut world = World::new();
     let main = world.keyspace("main");
@@ -184,7 +184,7 @@ fn flushes() {
     world.crash_and_check(&["main"], &KEYS);
 }
 
-/// Synced commits, beside buffered ones, and a power loss.
+/// Synced commits, concurrent with buffered ones, and a power loss.
 fn synced() {
     let mut world = World::new();
     let (left, right) = (world.keyspace("left"), world.keyspace("right"));
@@ -203,7 +203,7 @@ fn synced() {
     world.crash_and_check(&["left", "right"], &KEYS);
 }
 
-/// A keyspace is dropped and made anew while it is written to.
+/// A keyspace is dropped and created again while it is written to.
 fn catalogue() {
     let mut world = World::new();
     let (keep, gone) = (world.keyspace("keep"), world.keyspace("gone"));
@@ -212,7 +212,7 @@ fn catalogue() {
         for round in 0..3 {
             let value = format!("x{round}");
             client.insert(&kept, "a", &value);
-            // Refused once the keyspace is dropped: never half of it.
+            // Refused once the keyspace is dropped: never applied in part.
             let mut batch = client.db.batch();
             batch.insert(&written, "a", &value);
             batch.insert(&kept, "c", &value);
@@ -224,9 +224,9 @@ fn catalogue() {
     world.start(move |client| {
         client.flush();
         assert!(client.db.drop_keyspace("gone").expect("a drop"));
-        assert!(gone.insert("b", "late").is_err(), "a write to a dropped keyspace");
+        assert!(gone.insert("b", "late").is_err(), "a write to a dropped keyspace succeeded");
         let anew = client.db.keyspace("gone", Default::default).expect("a keyspace");
-        assert!(anew.get("a").expect("a read").is_none(), "a new keyspace has something in it");
+        assert!(anew.get("a").expect("a read").is_none(), "a new keyspace is not empty");
         client.batch(&[(&anew, "n", Some("y1")), (&keep, "b", Some("y1"))], Sync);
     });
     world.start(|client| client.flush());
@@ -294,7 +294,7 @@ fn closing() {
     db.close().expect("a clean close");
 }
 
-/// Values so large that write buffers fill, are sealed and flush by themselves.
+/// Values so large that write buffers fill up, are sealed and are flushed automatically.
 fn pressure() {
     let mut world = World::new();
     let main = world.keyspace("main");
@@ -323,7 +323,7 @@ fn value_logs() {
     let long = |value: &str| format!("{value}{}", ".".repeat(30_000));
     let mut world = World::new();
     let main = world.keyspace_with("main", Placement::separate());
-    // So much of it that the next buffer gets a value log.
+    // Enough data that the next buffer gets a value log.
     let first = world.client(9);
     for key in MANY {
         first.insert(&main, key, &long(&format!("0{key}")));
@@ -346,7 +346,7 @@ fn value_logs() {
     world.close_and_check(&["main"], &MANY);
 }
 
-/// Snapshots that are held over overwrites and flushes.
+/// Snapshots that are held across overwrites and flushes.
 fn snapshots() {
     let mut world = World::new();
     let main = world.keyspace("main");
@@ -376,7 +376,7 @@ fn snapshots() {
     world.crash_and_check(&["main"], &KEYS);
 }
 
-/// A key that is in the tree is read by all while it is overwritten, removed and flushed.
+/// All clients read a key in the tree while it is overwritten, removed and flushed.
 fn hot_key() {
     let mut world = World::new();
     let main = world.keyspace("main");
@@ -408,7 +408,7 @@ fn hot_key() {
     world.crash_and_check(&["main"], &KEYS);
 }
 
-/// Tombstones are flushed on by jobs, between the halves of which others write, flush and change the tree.
+/// Jobs flush tombstones down; between their halves other clients write, flush and change the tree.
 fn jobs() {
     let mut world = World::new();
     let main = world.keyspace("main");

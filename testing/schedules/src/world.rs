@@ -1,7 +1,7 @@
-//! A store on a machine in memory, and clients that write down what they ask and what they are told.
+//! A store on an in-memory machine, and clients that record their calls and answers.
 //!
 //! **Invariants**
-//! - Every call on the store that the checker must know of goes through a [`Client`].
+//! - Every call on the store that matters to the checker goes through a [`Client`].
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -25,14 +25,14 @@ pub(crate) struct World {
     clients: Vec<JoinHandle<()>>,
 }
 
-/// A thread's hand on the store.
+/// A thread's access to the store.
 pub(crate) struct Client {
     pub(crate) number: usize,
     pub(crate) db: Db,
     pub(crate) recorder: Recorder,
 }
 
-/// A snapshot and all that was read from it.
+/// A snapshot and everything read from it.
 pub(crate) struct Held {
     snapshot: Snapshot,
     call: Call,
@@ -49,17 +49,17 @@ fn name_of(keyspace: &Keyspace, key: &str) -> Key {
 }
 
 fn text(bytes: &[u8]) -> String {
-    // Long values are told apart by their beginning.
+    // The beginning identifies a long value.
     String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).trim_end_matches('.').to_owned()
 }
 
-/// Open whether it happened: the store was closed or failed on the way.
+/// Whether the outcome is unknown: the store was closed or failed during the call.
 fn is_open_end(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned)
 }
 
 impl World {
-    /// A new store.
+    /// Creates a new store.
     pub(crate) fn new() -> Self {
         let env = MemEnv::with_threads(1, 2);
         let db = open(&env);
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Waits for all clients, loses power, and checks the history together with what the loss has left of
+    /// Waits for all clients, loses power, and checks the history together with the remaining content of
     /// `keyspaces`.
     pub(crate) fn crash_and_check(mut self, keyspaces: &[&str], keys: &[&str]) {
         self.join();
@@ -103,8 +103,8 @@ impl World {
         judge(&self.recorder, Some((&all_keys(keyspaces, keys), &found)));
     }
 
-    /// Waits for all clients, closes the store, and checks the history together with what is there
-    /// afterwards: all of it.
+    /// Waits for all clients, closes the store, and checks the history together with its complete content
+    /// afterwards.
     pub(crate) fn close_and_check(mut self, keyspaces: &[&str], keys: &[&str]) {
         self.join();
         let Self { env, db, recorder, .. } = self;
@@ -127,7 +127,7 @@ fn all_keys(keyspaces: &[&str], keys: &[&str]) -> Vec<Key> {
     keyspaces.iter().flat_map(|keyspace| keys.iter().map(move |key| format!("{keyspace}/{key}"))).collect()
 }
 
-/// What a store holds that nobody writes to.
+/// Content of a store without writers.
 pub(crate) fn read_image(env: &Arc<MemEnv>, keyspaces: &[&str]) -> Image {
     let builder = Db::builder(Path::new(DIRECTORY)).memory_bytes(MEMORY_BYTES).read_only();
     let db = builder.env(Arc::clone(env) as _).open().expect("the image opens");
@@ -166,7 +166,7 @@ impl Client {
         true
     }
 
-    /// Sets one key; `false` if the store was closed meanwhile.
+    /// Writes one key; `false` if the store was closed meanwhile.
     pub(crate) fn insert(&self, keyspace: &Keyspace, key: &str, value: &str) -> bool {
         let call = self.recorder.begin(self.number);
         let outcome = keyspace.insert(key, value);
@@ -191,7 +191,7 @@ impl Client {
     pub(crate) fn multi_get(&self, keyspace: &Keyspace, keys: &[&str]) {
         let call = self.recorder.begin(self.number);
         let values = keyspace.multi_get(keys).expect("a read");
-        // Each key is a read of its own, within the time of the one call.
+        // Each key is its own read, within the time of the one call.
         for (key, value) in keys.iter().zip(values) {
             let value = value.map(|value| text(&value));
             self.recorder.end_part(call, Action::Get(name_of(keyspace, key), value));
@@ -215,7 +215,7 @@ impl Client {
         self.finish(call, outcome, Action::Write(cells.collect()), durability == Durability::Sync)
     }
 
-    /// Adds `mark` to the end of a value.
+    /// Appends `mark` to a value.
     pub(crate) fn append(&self, keyspace: &Keyspace, key: &str, mark: &str) {
         let call = self.recorder.begin(self.number);
         let mut before = None;
@@ -227,7 +227,7 @@ impl Client {
         self.recorder.end(call, Action::Modify { key: name_of(keyspace, key), before, after }, false);
     }
 
-    /// Reads a value and swaps it; whether it was still there.
+    /// Reads a value and swaps it; returns whether it was unchanged.
     pub(crate) fn swap(&self, keyspace: &Keyspace, key: &str, new: Option<&str>) -> bool {
         let before = self.get(keyspace, key);
         let call = self.recorder.begin(self.number);
@@ -247,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Scans a keyspace, in one of the directions, for `keys`.
+    /// Scans a keyspace for `keys`, forward or backward.
     pub(crate) fn scan(&self, keyspace: &Keyspace, keys: &[&str], backward: bool) {
         let call = self.recorder.begin(self.number);
         let entries = keyspace.iter().expect("a scan");
@@ -273,7 +273,7 @@ impl Client {
         Held { snapshot, call, returned: self.recorder.now(), reads: Vec::new() }
     }
 
-    /// Reads keys of a snapshot; may be called again.
+    /// Reads keys of a snapshot; may be called repeatedly.
     pub(crate) fn look(&self, held: &mut Held, keyspace: &Keyspace, keys: &[&str]) {
         for key in keys {
             let value = held.snapshot.get(keyspace, key).expect("a read of a snapshot");
@@ -289,7 +289,7 @@ impl Client {
         self.finish(call, outcome, Action::Persist, true);
     }
 
-    /// Drains all write buffers, which makes what was acknowledged before durable.
+    /// Flushes all write buffers, which makes all acknowledged writes durable.
     pub(crate) fn flush(&self) {
         let call = self.recorder.begin(self.number);
         let outcome = self.db.flush();

@@ -1,34 +1,35 @@
-//! How much of its short form a test runs: about a tenth under the README's test command, or all of it.
+//! Share of its short form that a test runs: a tenth under the README's test command, or all of it.
 //!
 //! **Invariants**
-//! - A part is of the same fixed seeds and cases, from the first on or in turn. A test requires of it the
-//!   same part of what it requires of the whole, and never nothing.
-//! - Nothing but [`VARIABLE`] decides; no test asks how fast the machine is.
+//! - A part uses the same fixed seeds and cases as the whole: the first of them, or every n-th. A test
+//!   requires the same part of the whole's coverage, and never nothing.
+//! - Only [`VARIABLE`] decides; no test depends on the speed of the machine.
 
 use std::env;
 
-/// The weekly job and the runner of planted bugs set it to [`SHORT`], for whole short forms.
+/// Environment variable that the weekly job and the runner of planted bugs set to [`SHORT`], for whole short
+/// forms.
 pub const VARIABLE: &str = "TESTUDO_TESTS";
-/// Its only value.
+/// Its only valid value.
 pub const SHORT: &str = "short";
 
-/// What a tenth is.
+/// Divisor of a tenth.
 const PARTS: u64 = 10;
 
-/// How much of its short form a test runs.
+/// Share of its short form that a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// What the README's test command runs.
+    /// The share of the README's test command.
     Tenth,
-    /// What the weekly job runs.
+    /// The share of the weekly job.
     Whole,
 }
 
 impl Share {
-    /// What the environment asks for: a tenth, unless it says [`SHORT`].
+    /// Returns the share selected by the environment: a tenth, unless the variable is [`SHORT`].
     ///
     /// # Panics
-    /// If the variable has another value, because less would run than was asked for.
+    /// If the variable has another value, because less would run than requested.
     pub fn from_environment() -> Self {
         match env::var(VARIABLE) {
             Err(env::VarError::NotPresent) => Self::Tenth,
@@ -37,7 +38,7 @@ impl Share {
         }
     }
 
-    /// Its part of an amount, and at least one.
+    /// Returns its part of an amount, at least one.
     pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Tenth => whole.div_ceil(PARTS),
@@ -45,7 +46,7 @@ impl Share {
         }
     }
 
-    /// One in how many is tried, where the whole form tries one in `every`.
+    /// Returns the sampling interval, where the whole form tries one case in `every`.
     pub fn one_in(self, every: u64) -> u64 {
         match self {
             Self::Tenth => every * PARTS,
@@ -53,7 +54,7 @@ impl Share {
         }
     }
 
-    /// All of these, or one in `every` of them from number `first` on.
+    /// Returns all of these, or one in `every` of them starting with number `first`.
     pub fn some_of<T>(
         self,
         all: impl IntoIterator<Item = T>,
@@ -65,12 +66,12 @@ impl Share {
     }
 }
 
-/// [`Share::of`], as the environment asks for.
+/// [`Share::of`] for the share selected by the environment.
 pub fn part_of(whole: u64) -> u64 {
     Share::from_environment().of(whole)
 }
 
-/// [`Share::some_of`], as the environment asks for.
+/// [`Share::some_of`] for the share selected by the environment.
 pub fn some_of<T>(all: impl IntoIterator<Item = T>, every: usize, first: usize) -> impl Iterator<Item = T> {
     Share::from_environment().some_of(all, every, first)
 }

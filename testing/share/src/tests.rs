@@ -1,7 +1,7 @@
 use super::Share;
 
 #[test]
-fn a_part_is_never_nothing_and_the_whole_is_everything() {
+fn a_part_is_never_empty_and_the_whole_is_complete() {
     assert_eq!([1, 10, 11].map(|whole| Share::Tenth.of(whole)), [1, 1, 2]);
     assert_eq!(Share::Whole.of(11), 11);
     assert_eq!((Share::Tenth.one_in(3), Share::Whole.one_in(3)), (30, 3));

@@ -1,8 +1,8 @@
-//! What a layer is, what it is told and what it tells.
+//! A test layer, its limits and its report.
 //!
 //! **Invariants**
-//! - [`Limits::default`] is the short form, or as much of it as [`Share`] says.
-//! - A failure names layer, configuration and seed where there are any, so that one command replays it.
+//! - [`Limits::default`] is the short form, or the part of it that [`Share`] selects.
+//! - A failure names its layer, and its configuration and seed if any, so that one command replays it.
 
 use std::{
     collections::BTreeMap,
@@ -18,45 +18,45 @@ use testudo_base::num::{u64_of, usize_of};
 use testudo_share::Share;
 use testudo_testkit::{Report, configuration::Configuration};
 
-/// One kind of tests.
+/// One kind of test.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
     /// Its name, one word.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// One-line description.
     pub about: &'static str,
-    /// What `--count` counts, as a key of the report; `None` if the layer has an end of its own.
+    /// Unit of `--count`, as a key of the report; `None` if the layer covers a fixed set of cases.
     pub unit: Option<&'static str>,
-    /// Runs it.
+    /// Runs the layer.
     pub run: fn(&Limits) -> Result<LayerReport, LayerFailure>,
 }
 
-/// How much is run.
+/// Amount of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// What tests run.
+    /// The amount that tests run.
     #[default]
     Short,
-    /// So many of the layer's unit.
+    /// This many of the layer's unit.
     Count(u64),
-    /// New seeds until the time is up; a layer that has an end of its own stops there at the latest.
+    /// New seeds until the time is up; a layer with a fixed set of cases stops then at the latest.
     Time(Duration),
 }
 
-/// What is run, and by whom.
+/// Limits and selection of a run.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How much.
+    /// Amount of work.
     pub amount: Amount,
-    /// How much of the short form.
+    /// Part of the short form.
     pub share: Share,
-    /// One seed only: a replay.
+    /// A single seed: a replay.
     pub seed: Option<u64>,
-    /// One configuration only, or those of one tree, as in `turtle-small/crash` or `turtle-small`.
+    /// A single configuration, or those of one tree, such as `turtle-small/crash` or `turtle-small`.
     pub configuration: Option<String>,
     /// Threads that share the work.
     pub threads: usize,
-    /// How much of the layer's unit is done; for who watches.
+    /// Completed units of the layer, for progress display.
     pub done: Arc<AtomicU64>,
 }
 
@@ -69,18 +69,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The configurations that are to be run.
+    /// Returns the configurations to run.
     pub fn select(&self, configurations: Vec<Configuration>) -> Vec<Configuration> {
         configurations.into_iter().filter(|configuration| self.selects(&configuration.name)).collect()
     }
 
-    /// Whether a configuration is to be run.
+    /// Whether a configuration is selected.
     pub fn selects(&self, name: &str) -> bool {
         let Some(wanted) = &self.configuration else { return true };
         name == wanted || name.split_once('/').is_some_and(|(tree, _)| tree == wanted)
     }
 
-    /// The amount in units: `short` in the short form, no limit where time is one.
+    /// Returns the amount in units: `short` in the short form, unlimited if time is the limit.
     pub(crate) fn count_or(&self, short: u64) -> u64 {
         match self.amount {
             Amount::Short => short,
@@ -89,18 +89,18 @@ impl Limits {
         }
     }
 
-    /// As [`Self::count_or`], with only its share of `short`.
+    /// Same as [`Self::count_or`], but with this run's share of `short`.
     pub(crate) fn share_or(&self, short: u64) -> u64 {
         self.count_or(self.share.of(short))
     }
 
-    /// The length of a script: in the short form its share of `whole`. A shorter script is the beginning of
-    /// the longer one with the same seed.
+    /// Length of a script: in the short form the share of `whole`. A shorter script is a prefix of the longer
+    /// one with the same seed.
     pub(crate) fn script_length(&self, whole: usize) -> usize {
         if self.is_tenth() { usize_of(self.share.of(u64_of(whole))) } else { whole }
     }
 
-    /// One in how many of all cases is tried: `whole` in the short form, more in its tenth, each otherwise.
+    /// Sampling interval of cases: `whole` in the short form, larger in its tenth, 1 otherwise.
     pub(crate) fn one_in(&self, whole: u64) -> u64 {
         if self.amount == Amount::Short && self.seed.is_none() { self.share.one_in(whole) } else { 1 }
     }
@@ -115,24 +115,24 @@ impl Limits {
     }
 }
 
-/// What a layer did: how much of what.
+/// Counters of a layer's run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerReport {
     /// Counts by name.
     pub counts: BTreeMap<String, u64>,
-    /// Why the layer was not run, if it was not.
+    /// Reason that the layer was not run, if any.
     pub not_run: Option<String>,
-    /// The first of the seeds that nobody had tried before, if there were any.
+    /// First fresh seed that the run tried, if any.
     pub fresh_seeds_from: Option<u64>,
 }
 
 impl LayerReport {
-    /// One count; zero if there is none of the name.
+    /// Returns a count; zero if missing.
     pub fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Adds to one count.
+    /// Adds to a count.
     pub fn add(&mut self, name: impl Into<String>, count: u64) {
         if count > 0 {
             *self.counts.entry(name.into()).or_default() += count;
@@ -181,23 +181,23 @@ impl fmt::Display for LayerReport {
     }
 }
 
-/// A wrong answer, a panic, or a test that did not reach what it is for.
+/// A wrong answer, a panic, or insufficient coverage.
 #[derive(Clone, Debug)]
 pub struct LayerFailure {
     /// The layer.
     pub layer: &'static str,
     /// The configuration, if one was run.
     pub configuration: Option<String>,
-    /// The seed, if there was one.
+    /// The seed, if any.
     pub seed: Option<u64>,
-    /// Whether scripts were as short as in a tenth of the short form.
+    /// Whether scripts had the length of a tenth of the short form.
     pub is_tenth: bool,
-    /// What was wrong, with the small script where there is one.
+    /// Description of the failure, with the minimized script if any.
     pub message: String,
 }
 
 impl LayerFailure {
-    /// The command that replays it.
+    /// Returns the command that replays the failure.
     pub fn replay(&self) -> String {
         let mut command = format!("testudo-sim {}", self.layer);
         if let Some(seed) = self.seed {

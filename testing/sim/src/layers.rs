@@ -1,7 +1,7 @@
-//! All layers of tests, one file each.
+//! All test layers, one file each.
 //!
 //! **Invariants**
-//! - Every layer is in [`LAYERS`], so that the program, CI and the runner of planted bugs know the same ones.
+//! - Every layer is in [`LAYERS`], the single list for the program, CI and the runner of planted bugs.
 
 pub mod bounds;
 pub mod concurrency;
@@ -28,96 +28,96 @@ pub mod soak;
 
 use crate::Layer;
 
-/// All layers, in the order in which they are worth running.
+/// All layers, in the recommended order of running.
 pub const LAYERS: &[Layer] = &[
     Layer {
         name: simulate::NAME,
-        about: "the whole engine, operations and faults of every kind mixed by the seed",
+        about: "the whole engine, with operations and faults of every kind mixed by a seed",
         unit: Some(simulate::UNIT),
         run: simulate::run,
     },
     Layer {
         name: model::NAME,
-        about: "random operations with reopens and crashes give the answers of a map",
+        about: "random operations with reopens and crashes match a map",
         unit: Some(model::UNIT),
         run: model::run,
     },
     Layer {
         name: snapshots::NAME,
-        about: "a snapshot shows the same content for all its life",
+        about: "the content of a snapshot never changes",
         unit: Some(snapshots::UNIT),
         run: snapshots::run,
     },
     Layer {
         name: queues::NAME,
-        about: "a look at the end of a queue costs the same however much was removed, and is right",
+        about: "reads at the ends of a queue are correct, and their cost does not grow with removals",
         unit: Some(queues::UNIT),
         run: queues::run,
     },
     Layer {
         name: crash::NAME,
-        about: "what power losses leave of random scripts keeps the prefix rule",
+        about: "random scripts keep the prefix rule across power losses",
         unit: Some(crash::UNIT),
         run: crash::run,
     },
     Layer {
         name: exhaustive::NAME,
-        about: "every short script, a power loss at every I/O, and another one at every I/O of the recovery",
+        about: "every short script, with a power loss at every I/O, and another one at every I/O of recovery",
         unit: None,
         run: exhaustive::run,
     },
     Layer {
         name: metamorphic::NAME,
-        about: "one script, all trees, several ways of running it: equal answers",
+        about: "one script, all trees, and several ways of running it give equal answers",
         unit: Some(metamorphic::UNIT),
         run: metamorphic::run,
     },
     Layer {
         name: nth::NAME,
-        about: "the n-th I/O call fails, for every n, once and for good",
+        about: "the n-th I/O call fails, for every n, once and permanently",
         unit: None,
         run: nth::run,
     },
     Layer {
         name: shortages::NAME,
-        about: "a call lacks descriptors, memory or the like for a moment, whichever call it is: the store \
-                goes on by itself",
+        about: "any call may briefly lack descriptors, memory or another resource: the store resumes by \
+                itself",
         unit: None,
         run: shortages::run,
     },
     Layer {
         name: full_disk::NAME,
-        about: "a disk that fills up loses nothing and is told",
+        about: "a disk that fills up loses nothing and is reported",
         unit: Some(full_disk::UNIT),
         run: full_disk::run,
     },
     Layer {
         name: removals::NAME,
-        about: "removals make room on a full device in the end, whatever happens meanwhile",
+        about: "removals eventually free space on a full device, despite crashes and reopens",
         unit: Some(removals::UNIT),
         run: removals::run,
     },
     Layer {
         name: filled::NAME,
-        about: "a device that others fill at any moment: every removal is taken",
+        about: "a device that other programs fill at any moment: every removal is accepted",
         unit: Some(filled::UNIT),
         run: filled::run,
     },
     Layer {
         name: loop_device::NAME,
-        about: "a real file system that is full (needs root and mkfs.ext4)",
+        about: "a real, full file system (needs root and mkfs.ext4)",
         unit: None,
         run: loop_device::run,
     },
     Layer {
         name: bounds::NAME,
-        about: "what is held in memory is bounded by the budget, whatever is asked",
+        about: "memory stays within the budget for any request",
         unit: None,
         run: bounds::run,
     },
     Layer {
         name: holders::NAME,
-        about: "snapshots and iterators by the hundred share what they hold, on disk and in memory",
+        about: "hundreds of snapshots and iterators share the data they hold, on disk and in memory",
         unit: Some(holders::UNIT),
         run: holders::run,
     },
@@ -129,44 +129,44 @@ pub const LAYERS: &[Layer] = &[
     },
     Layer {
         name: directories::NAME,
-        about: "directories and locks that are moved, replaced and removed under open stores",
+        about: "directories and locks are moved, replaced and removed under open stores",
         unit: None,
         run: directories::run,
     },
     Layer {
         name: files::NAME,
-        about: "files lost, older, or of another copy of the store, in every combination of two",
+        about: "files are lost, older, or from another copy of the store, in every combination of two",
         unit: None,
         run: files::run,
     },
     Layer {
         name: openings::NAME,
-        about: "files, their length and the calls of an opening stay the same, however often a store is \
+        about: "files, their lengths and the calls of an opening do not grow, however often a store is \
                 opened",
         unit: Some(openings::UNIT),
         run: openings::run,
     },
     Layer {
         name: hot_set::NAME,
-        about: "what was hot comes back right, whatever file says what it was",
+        about: "records and pages restored from any `hot-set` file are correct",
         unit: Some(hot_set::UNIT),
         run: hot_set::run,
     },
     Layer {
         name: concurrency::NAME,
-        about: "real threads see whole batches, exact counts and what was synced",
+        about: "real threads see whole batches, exact counts and synced writes",
         unit: None,
         run: concurrency::run,
     },
     Layer {
         name: soak::NAME,
-        about: "a store under faults for long: memory, descriptors and space stay flat",
+        about: "a store under faults for a long time: memory, descriptors and space stay flat",
         unit: Some(soak::UNIT),
         run: soak::run,
     },
 ];
 
-/// The layer of a name.
+/// Finds a layer by name.
 pub fn find(name: &str) -> Option<&'static Layer> {
     LAYERS.iter().find(|layer| layer.name == name)
 }

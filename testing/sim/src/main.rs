@@ -1,8 +1,8 @@
-//! The program `testudo-sim`: runs a layer of tests long, or replays one seed of it.
+//! The program `testudo-sim`: runs a test layer long, or replays one of its seeds.
 //!
 //! **Invariants**
-//! - Exit code 0: all was right; 1: a wrong answer, with the command that replays it; 2: could not, or was
-//!   not run.
+//! - Exit code 0: all answers were right; 1: a wrong answer, with its replay command; 2: the layer could not
+//!   be run, or was not run.
 //! - Standard output holds results only; progress goes to standard error.
 
 use std::{
@@ -21,7 +21,7 @@ use testudo_env::{Env, RealEnv};
 use testudo_share::Share;
 use testudo_sim::{Amount, LAYERS, Layer, LayerFailure, LayerReport, Limits, layers::find};
 
-/// How often the progress line is drawn anew.
+/// Interval at which the progress line is redrawn.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Parser)]
@@ -29,16 +29,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
     name = "testudo-sim",
     version,
     about = "Run the layers of Testudo's reliability tests, long, or replay a failure",
-    after_help = "Exit codes: 0 all right; 1 a wrong answer; 2 could not, or not run.\n\
+    after_help = "Exit codes: 0 passed; 1 a wrong answer; 2 could not run, or not run.\n\
                   Without --count and --seconds a layer runs its short form."
 )]
 struct Arguments {
-    /// The layer, `all`, or `list` for what there is
+    /// The layer, `all`, or `list` to list all layers
     layer: String,
     /// Run this seed only, to replay a failure
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Run this configuration only, as in turtle/crash, or those of this tree, as in turtle
+    /// Run this configuration only, such as turtle/crash, or those of this tree, such as turtle
     #[arg(long, value_name = "NAME")]
     configuration: Option<String>,
     /// Run until this much is done, in the unit that `list` shows
@@ -50,7 +50,7 @@ struct Arguments {
     /// Threads that share the work [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// As little as the README's test command runs, to replay what failed there
+    /// Run only a tenth of the short form, as the README's test command does, to replay its failures
     #[arg(long)]
     tenth: bool,
     /// Results as JSON lines
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         name => match find(name) {
             Some(layer) => vec![layer],
             None => {
-                eprintln!("testudo-sim: there is no layer `{name}`; `testudo-sim list` shows them");
+                eprintln!("testudo-sim: unknown layer `{name}`; `testudo-sim list` lists all layers");
                 return ExitCode::from(2);
             }
         },
@@ -103,7 +103,7 @@ fn list(json: bool) -> ExitCode {
             let line = serde_json::json!({"layer": layer.name, "about": layer.about, "unit": layer.unit});
             println!("{line}");
         } else {
-            println!("{:<12} {} [{}]", layer.name, layer.about, layer.unit.unwrap_or("has an end"));
+            println!("{:<12} {} [{}]", layer.name, layer.about, layer.unit.unwrap_or("fixed cases"));
         }
     }
     ExitCode::SUCCESS
@@ -157,7 +157,7 @@ fn as_text(layer: &Layer, seconds: f64, outcome: &Result<LayerReport, LayerFailu
     // Writing to a string cannot fail.
     let _ = match outcome {
         Ok(report) => {
-            let verdict = if report.not_run.is_some() { "not run" } else { "all right" };
+            let verdict = if report.not_run.is_some() { "not run" } else { "passed" };
             write!(text, "{}: {verdict}, {seconds:.1} s\n{report}", layer.name)
         }
         Err(failure) => writeln!(text, "{}: WRONG after {seconds:.1} s\n{failure}", layer.name),
@@ -185,7 +185,7 @@ impl Watch {
             Amount::Short | Amount::Time(_) => "{spinner} {elapsed} {human_pos} {msg}, {rate}/s",
         };
         if let Ok(style) = ProgressStyle::with_template(&format!("{} {measurements}", layer.name)) {
-            // A failed write to the terminal only spoils the line.
+            // A failed write to the terminal only garbles the line.
             let rate = |state: &ProgressState, out: &mut dyn Write| {
                 let _ = write!(out, "{:.0}", state.per_sec());
             };
@@ -201,7 +201,7 @@ impl Watch {
             }
             bar.finish_and_clear();
         };
-        // Without a thread the work goes on unseen.
+        // Without a thread the work continues without a progress line.
         let thread = env.spawn("progress", Box::new(body)).ok();
         Self { stop, thread }
     }
@@ -211,7 +211,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed and concerns the line only.
+            // A panic there was already printed and affects the line only.
             let _ = thread.join();
         }
     }

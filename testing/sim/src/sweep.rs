@@ -1,12 +1,11 @@
-//! Shares the runs of a layer between threads, until there are enough of them, the time is up or one fails.
+//! Shares the runs of a layer between threads, until the count or the time is reached or one fails.
 //!
 //! **Invariants**
 //! - Each run is a function of its item.
-//! - Where a count ends the sweep, the report is that of the first items, in their order, that reach the
-//!   count: it is the same with any number of threads and on any machine.
-//! - What a short run requires of its coverage is required of fixed seeds alone; fresh seeds search and count
-//!   for nothing.
-//! - After a failure no further item is begun.
+//! - If a count ends the sweep, the report is that of the first items, in their order, that reach the count:
+//!   it is the same with any number of threads and on any machine.
+//! - Coverage of a short run is required of fixed seeds alone; fresh seeds search and do not count.
+//! - After a failure no further item is started.
 
 use std::{collections::BTreeMap, sync::Mutex, thread, time::Duration};
 
@@ -16,10 +15,10 @@ use testudo_testkit::{campaign::catch_panic, configuration::Configuration};
 
 use crate::{Amount, LayerFailure, LayerReport, Limits};
 
-/// What one run gives: its counts, or what was wrong.
+/// Result of one run: its counts, or its failure.
 pub(crate) type Outcome = Result<LayerReport, LayerFailure>;
 
-/// One of each size, with every policy and family.
+/// One tree of each size, with every policy and family.
 const TREES_OF_SHORT_RUNS: [&str; 7] = [
     "turtle-narrow",
     "splinter-small",
@@ -30,22 +29,22 @@ const TREES_OF_SHORT_RUNS: [&str; 7] = [
     "treeline-narrow",
 ];
 
-/// Stops the layers that repeat themselves.
+/// The count at which a repeating layer stops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enough {
-    /// Key of the report that is counted.
+    /// Key of the report to count.
     pub(crate) unit: &'static str,
-    /// How many of it are enough.
+    /// Count to reach.
     pub(crate) count: u64,
 }
 
 struct Progress<I> {
     items: I,
-    /// Items that were handed out.
+    /// Items handed out.
     begun: usize,
-    /// The first items, in their order, as far as all of them have ended.
+    /// Sum of the first items, in their order, up to the first that has not ended.
     total: LayerReport,
-    /// How many items `total` covers.
+    /// Number of items that `total` covers.
     covered: usize,
     /// Items that ended before an earlier one.
     ahead: BTreeMap<usize, LayerReport>,
@@ -68,7 +67,7 @@ impl<I: Iterator> Progress<I> {
         Some((self.begun - 1, item))
     }
 
-    /// Item `index` has ended well.
+    /// Records that item `index` succeeded.
     fn record(&mut self, index: usize, report: LayerReport, enough: Option<Enough>) {
         self.ahead.insert(index, report);
         while !self.has(enough)
@@ -79,7 +78,7 @@ impl<I: Iterator> Progress<I> {
         }
     }
 
-    /// The counts of the first items that are enough, or of all if there were not so many.
+    /// Returns the counts of the first items that reach the count, or of all if they do not.
     fn finish(mut self, enough: Option<Enough>) -> Outcome {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -134,7 +133,7 @@ pub(crate) fn sweep<T: Send>(
     progress.into_inner().expect("nothing panics under this lock").finish(enough)
 }
 
-/// The configurations that the limits select; a failure if there are none.
+/// Returns the selected configurations; fails if there are none.
 pub(crate) fn chosen(
     layer: &'static str,
     limits: &Limits,
@@ -150,8 +149,7 @@ pub(crate) fn chosen(
     Ok(chosen)
 }
 
-/// As [`chosen`], for layers that go through everything there is for each tree: a short run takes one tree of
-/// each size.
+/// Same as [`chosen`], for layers that try every case on each tree: a short run takes one tree of each size.
 pub(crate) fn chosen_by_size(
     layer: &'static str,
     limits: &Limits,
@@ -167,11 +165,11 @@ pub(crate) fn chosen_by_size(
     Ok(chosen)
 }
 
-/// Runs every configuration with one seed after the other until there is enough.
+/// Runs every configuration with successive seeds until the count is reached.
 ///
-/// A short run takes the seeds 0, 1, 2 … for the whole amount, asks `is_covered` of what they reached, and
-/// then goes on with fresh seeds for a fifth of it. Longer runs take fixed and fresh seeds in turn. A replay
-/// takes its one seed.
+/// A short run takes the seeds 0, 1, 2 … for the whole amount, checks their coverage with `is_covered`, and
+/// then adds fresh seeds for a fifth of it. Longer runs alternate fixed and fresh seeds. A replay takes its
+/// one seed.
 pub(crate) fn search(
     limits: &Limits,
     configurations: &[Configuration],
@@ -216,7 +214,8 @@ pub(crate) fn judge<T>(
     }
 }
 
-/// Fails unless the layer reached what it is for; replays and short runs of one configuration are let off.
+/// Fails unless the layer reached its required coverage; replays and short runs of one configuration are
+/// exempt.
 pub(crate) fn require(
     layer: &'static str,
     limits: &Limits,
@@ -228,14 +227,14 @@ pub(crate) fn require(
     }
     for (name, count) in least {
         if report.count(name) < *count {
-            let message = format!("only {} {name}, at least {count} were to be reached", report.count(name));
+            let message = format!("only {} {name}, at least {count} required", report.count(name));
             return Err(LayerFailure { layer, configuration: None, seed: None, is_tenth: false, message });
         }
     }
     Ok(())
 }
 
-/// As [`require`], of layers that run a share of their short form: the same share of the coverage.
+/// Same as [`require`], for layers that run a share of their short form: requires the same share of coverage.
 pub(crate) fn require_share(
     layer: &'static str,
     limits: &Limits,
@@ -246,7 +245,7 @@ pub(crate) fn require_share(
     require(layer, limits, report, &least)
 }
 
-/// One report with one count.
+/// Creates a report with one count.
 pub(crate) fn counted(name: &str, count: usize) -> LayerReport {
     let mut report = LayerReport::default();
     report.add(name, u64_of(count));

@@ -1,10 +1,10 @@
-//! One seed is one run.
+//! Runs with equal seeds are identical.
 
 use testudo_base::checksum::checksum64;
 use testudo_testkit::{Generator, Runner, configuration::crash_configurations};
 
 #[test]
-fn a_run_with_one_seed_is_the_same_run() {
+fn runs_with_one_seed_are_identical() {
     for configuration in crash_configurations() {
         let script = Generator::new(&configuration.profile, 3).script(1500);
         let run = || {

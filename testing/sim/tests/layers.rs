@@ -1,18 +1,18 @@
-//! Every layer, short, or a tenth of that. Tests begin in the order of their names: those that wait most, for
-//! the device and for threads, are named so that they begin first.
+//! Every layer, short, or a tenth of that. Tests start in the order of their names: those that wait most, for
+//! the device and for threads, have names that start first.
 
 use std::io::Write;
 
 use testudo_sim::{Limits, layers::find};
 
-/// Runs a tenth of a layer's short form, or all of it. Prints what it did, panics with the command that
-/// replays a failure.
+/// Runs a tenth of a layer's short form, or all of it. Prints its report; panics with the replay command of a
+/// failure.
 fn run(name: &str) {
     let layer = find(name).expect("a layer of this name");
     match (layer.run)(&Limits::default()) {
         Ok(report) => {
             if let Some(reason) = &report.not_run {
-                // Past the harness, which hides what passing tests print.
+                // Bypasses the harness, which hides the output of passing tests.
                 let _ = writeln!(std::io::stderr(), "{name} was NOT RUN: {reason}");
             }
             if let Some(seed) = report.fresh_seeds_from {
@@ -35,12 +35,12 @@ fn random_operations_give_the_answers_of_a_map() {
 }
 
 #[test]
-fn snapshots_answer_as_of_their_moment() {
+fn snapshots_show_the_state_when_taken() {
     run("snapshots");
 }
 
 #[test]
-fn looks_at_the_ends_of_queues_cost_the_same_however_much_was_removed() {
+fn queue_end_reads_cost_the_same_after_many_removals() {
     run("queues");
 }
 
@@ -55,7 +55,7 @@ fn every_short_script_survives_a_power_loss_at_every_operation() {
 }
 
 #[test]
-fn all_trees_give_equal_answers_however_they_are_run() {
+fn all_trees_give_equal_answers_in_every_way_of_running() {
     run("metamorphic");
 }
 
@@ -65,7 +65,7 @@ fn any_call_may_fail() {
 }
 
 #[test]
-fn what_is_lacking_for_a_moment_ends_nothing() {
+fn transient_shortages_stop_nothing() {
     run("shortages");
 }
 
@@ -75,12 +75,12 @@ fn a_full_disk_loses_nothing() {
 }
 
 #[test]
-fn a_device_that_others_fill_takes_every_removal() {
+fn a_device_filled_by_others_accepts_every_removal() {
     run("filled");
 }
 
 #[test]
-fn a_removal_makes_room_in_the_end() {
+fn a_removal_eventually_frees_space() {
     run("removals");
 }
 
@@ -90,17 +90,17 @@ fn a_full_file_system_on_a_loop_device_loses_nothing() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_is_asked() {
+fn memory_is_bounded_for_any_request() {
     run("bounds");
 }
 
 #[test]
-fn snapshots_and_iterators_share_what_they_hold() {
+fn snapshots_and_iterators_share_held_data() {
     run("holders");
 }
 
 #[test]
-fn lost_older_and_exchanged_files_never_pass_for_the_store() {
+fn lost_older_and_foreign_files_never_give_wrong_answers() {
     run("files");
 }
 
@@ -115,16 +115,16 @@ fn moved_and_replaced_directories_never_mix_two_stores() {
 }
 
 #[test]
-fn a_thousand_openings_leave_what_one_does() {
+fn a_thousand_openings_leave_the_files_of_one() {
     run("openings");
 }
 
 #[test]
-fn what_was_hot_comes_back_right() {
+fn hot_set_restores_give_right_answers() {
     run("hot-set");
 }
 
 #[test]
-fn a_batch_is_seen_whole_and_counts_are_exact_among_threads() {
+fn a_batch_is_seen_whole_and_counts_are_exact_across_threads() {
     run("concurrency");
 }

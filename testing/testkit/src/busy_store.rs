@@ -1,7 +1,7 @@
-//! A store that is written to while copies of it are made, and what a copy must hold.
+//! A store that is written to while copies of it are made, and the expected contents of a copy.
 //!
 //! **Invariants**
-//! - One seed, one sequence of writes.
+//! - A seed determines the sequence of writes.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -38,7 +38,7 @@ impl BusyStore {
         Ok(Self { db, keyspaces, random: SplitMix::new(seed) })
     }
 
-    /// Does `count` things: writes, removals, batches, background work, now and then a flush.
+    /// Performs `count` random actions: writes, removals, batches, background work, occasional flushes.
     pub fn work(&mut self, count: usize) -> Result<()> {
         for _ in 0..count {
             let keyspace = self.keyspaces[usize_of(self.random.below(2))].clone();
@@ -68,7 +68,7 @@ impl BusyStore {
         vec![byte; length]
     }
 
-    /// What the store holds at a snapshot.
+    /// Contents of the store at a snapshot.
     pub fn contents_at(&self, snapshot: &Snapshot) -> Result<Contents> {
         let mut contents = Contents::new();
         for keyspace in &self.keyspaces {
@@ -78,7 +78,7 @@ impl BusyStore {
     }
 }
 
-/// What a store holds.
+/// Contents of a store.
 pub fn contents_of(db: &Db) -> Result<Contents> {
     let mut contents = Contents::new();
     for name in db.keyspace_names() {
@@ -106,8 +106,8 @@ pub fn read_whole(opener: &EngineOpener, machine: &Arc<MemEnv>, directory: &str)
     contents_of(&db).expect("every record can be read")
 }
 
-/// Whether the directory is a store, which then must be valid and hold `expected`. If it is none, neither may
-/// anybody take it for a place where one can be made by opening it.
+/// Whether the directory is a store. If so, it must be valid and hold `expected`. If not, opening it must not
+/// create one.
 pub fn judge_copy(
     opener: &EngineOpener,
     machine: &Arc<MemEnv>,
@@ -122,7 +122,7 @@ pub fn judge_copy(
             drop(db);
             assert!(
                 read_whole(opener, machine, directory) == *expected,
-                "{what}: a copy with other contents"
+                "{what}: the copy has different contents"
             );
             true
         }

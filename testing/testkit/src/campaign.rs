@@ -1,7 +1,7 @@
-//! One kind of random script for one kind of store; on a failure the small script that shows it.
+//! Random scripts of one kind for one kind of store; a failure yields a minimized script.
 //!
 //! **Invariants**
-//! - A panic of the store is a failure like a wrong answer.
+//! - A panic of the store is a failure, like a wrong answer.
 
 use std::{
     cell::Cell,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Failure, Generator, Profile, Report, Runner, Script, shrink, store::Opener};
 
-/// Runs spent on making a failing script small.
+/// Maximum runs spent minimizing a failing script.
 const SHRINK_RUNS_MAX: usize = 2_000;
 
 /// Random scripts of one kind for one kind of store.
@@ -26,7 +26,7 @@ pub struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs one seed; the error holds what was wrong and a small script that shows it.
+    /// Runs one seed; the error describes the failure and holds a minimized script.
     pub fn run(&self, seed: u64) -> Result<Report, String> {
         let script = Generator::new(self.profile, seed).script(self.op_count);
         let failure = match run_script(self.opener, seed, &script) {
@@ -39,10 +39,10 @@ impl Campaign<'_> {
             shrink(&failing, SHRINK_RUNS_MAX, |script| run_script(self.opener, seed, script).is_err());
         let message = match run_script(self.opener, seed, &small) {
             Err(failure) => failure.to_string(),
-            Ok(_) => "the small script runs well now: the run depends on more than its seed".into(),
+            Ok(_) => "the minimized script passes now: the run depends on more than its seed".into(),
         };
         let count = small.0.len();
-        Err(format!("{failure}\n\nsmall script of {count} ops ({message}):\n{small}"))
+        Err(format!("{failure}\n\nminimized script of {count} ops ({message}):\n{small}"))
     }
 }
 
@@ -59,7 +59,7 @@ pub fn catch<T>(script: &Script, body: impl FnOnce() -> Result<T, Failure>) -> R
     }
 }
 
-/// Runs `body`; a panic becomes its message and is not printed.
+/// Runs `body`; returns a panic as its message, which is not printed.
 pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     thread_local! {
         static IDLE: Cell<bool> = const { Cell::new(false) };

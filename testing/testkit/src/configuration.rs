@@ -1,15 +1,15 @@
-//! The configurations that every layer of tests runs: each tree with each shape.
+//! The configurations that every test layer runs: each tree with each shape.
 //!
-//! A new tree or policy is one line in [`trees`]; a new memory size or kind of script is one in [`shapes`].
+//! A new tree or policy is one line in [`trees`]; a new memory size or script kind is one line in [`shapes`].
 //!
 //! **Invariants**
-//! - Names are unique: a run is replayed by its name and its seed.
+//! - Names are unique: a name and a seed identify a run for replay.
 
 use testudo::{KeyspaceOptions, Placement, Tree};
 
 use crate::{Profile, engine_store::EngineOpener};
 
-/// Settings and scripts that go together.
+/// Store settings and matching script settings.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     /// `tree/shape`.
@@ -20,22 +20,22 @@ pub struct Configuration {
     pub profile: Profile,
 }
 
-/// Every value is with its key.
+/// Options that store every value inline.
 fn inline() -> KeyspaceOptions {
     KeyspaceOptions::default().placement(Placement::inline())
 }
 
-/// Nearly every value is medium.
+/// Placement that treats nearly every value as medium.
 fn medium() -> Placement {
     Placement::inline().with_small_ratio(1.0).unwrap_or_else(|_| Placement::inline())
 }
 
-/// Values are outside or with their keys, as scans and merges would have it.
+/// Separate placement with thresholds that adapt to scans and merges.
 fn moving() -> Placement {
     Placement::separate().with_moving_thresholds(true)
 }
 
-/// Every tree under test, small enough for splits, joins and deep paths to happen within few records.
+/// Every tree under test, small enough that a few records cause splits, joins and deep paths.
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let turtle = |leaf_bytes, max_pivots| inline().tree(Tree::Turtle { leaf_bytes, max_pivots });
     let splinter = |leaf_bytes, max_pivots| inline().tree(Tree::Splinter { leaf_bytes, max_pivots });
@@ -73,7 +73,7 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     ]
 }
 
-/// Every memory budget with the scripts that suit it.
+/// Every memory budget with its matching scripts.
 pub fn shapes() -> Vec<(&'static str, u64, Profile)> {
     vec![
         ("plain", 1 << 20, Profile::default()),
@@ -97,7 +97,7 @@ pub fn configurations() -> Vec<Configuration> {
     trees().into_iter().flat_map(of_tree).collect()
 }
 
-/// Every tree with one shape, for the layers that are about the files.
+/// Every tree with one shape, for the layers that test files.
 pub fn crash_configurations() -> Vec<Configuration> {
     let of_tree = |(tree, options)| Configuration {
         name: format!("{tree}/crash"),

@@ -1,7 +1,7 @@
 //! The engine as the runner sees it.
 //!
 //! **Invariants**
-//! - Handles of dropped keyspaces are kept by the snapshots that were taken before, and by nobody else.
+//! - Handles of dropped keyspaces are held only by snapshots taken before the drop.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -18,10 +18,10 @@ use crate::{
     store::{Opener, Pair, RawScan, RawWrite, Store, UpdateFn, View, keyspace_name, keyspace_slot},
 };
 
-/// Where the store of a simulated machine is.
+/// Directory of the store on a simulated machine.
 pub const DIRECTORY: &str = "/db";
 
-/// Only longer values are written in pieces.
+/// Longest value that is written whole; longer ones may be written in pieces.
 const LONGEST_PIECE: usize = 64 << 10;
 
 /// Opens the engine with fixed settings.
@@ -34,12 +34,12 @@ pub struct EngineOpener {
 }
 
 impl EngineOpener {
-    /// How a database in `directory` is opened.
+    /// Returns the builder for a database in `directory`.
     pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
-        // Stores with the index of small runs in their footers, apart, or now one and then the other.
+        // Small runs have their index in the footer, in separate pages, or a mix of both.
         let builder = builder.small_runs_apart(env.random_u64().is_multiple_of(2));
-        // What is off by default is tried as well.
+        // Also enable features that are off by default.
         builder.env(env).merge_operator(chain_operator()).warm_merges(true).retain_merged(100)
     }
 
@@ -48,16 +48,16 @@ impl EngineOpener {
         self.builder(env, directory).open()
     }
 
-    /// Opens the store of this environment for reading only, as [`Opener::open`] does for all.
+    /// Opens this environment's store read-only, with the same settings as [`Opener::open`].
     pub fn open_read_only(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>> {
         self.adopt(self.builder(env, Path::new(DIRECTORY)).read_only().open()?)
     }
 
-    /// A handle for each keyspace.
+    /// Opens a handle for each keyspace.
     fn adopt(&self, db: Db) -> Result<Box<dyn Store>> {
         let mut keyspaces = BTreeMap::new();
         for name in db.keyspace_names() {
-            let foreign = || Error::invalid("a keyspace that no test made");
+            let foreign = || Error::invalid("a keyspace that no test created");
             let slot = keyspace_slot(&name).ok_or_else(foreign)?;
             keyspaces.insert(slot, db.open_keyspace(&name)?.ok_or_else(foreign)?);
         }
@@ -92,7 +92,7 @@ struct EngineStore {
 }
 
 impl EngineStore {
-    /// What an operator refuses is not written, by no call.
+    /// Checks that no call writes a value or operand that the operator refuses.
     fn check_refusals(&self) {
         let of_chain = |k: &&Keyspace| k.options().merge_operator_name() == Some(operator_name(0));
         let Some(keyspace) = self.keyspaces.values().find(of_chain) else { return };
@@ -120,11 +120,11 @@ fn pair(entry: Result<Entry>) -> Result<Pair> {
     let entry = entry?;
     let key = entry.key().to_vec();
     let (same_key, value) = entry.into_pair()?;
-    assert!(*same_key == *key, "an entry has one key");
+    assert!(*same_key == *key, "the entry has a different key");
     Ok((key, value.into_vec()))
 }
 
-/// The iterator as the scans walk it.
+/// Adapts the iterator to what scans expect.
 struct Pairs(Iter);
 
 impl Iterator for Pairs {
@@ -178,12 +178,12 @@ impl Store for EngineStore {
         let hybrid = hybrid.with_sizes_of_pairs(sizes_of_pairs).with_logged_medium(slot % 3 == 1);
         let moving = Placement::separate().with_moving_thresholds(true);
         let placements = [Placement::inline(), Placement::separate(), hybrid, moving];
-        // One in so many choices leaves the placement as it is.
+        // One of several choices leaves the placement unchanged.
         let other = (usize::from(choice) / presets.len()).checked_sub(1);
         if let Some(placement) = other.and_then(|other| placements.get(other)) {
             keyspace.set_placement(*placement)?;
         }
-        // As small as it was: so that what moves to another family are many pieces.
+        // Keep the run size small, so that a move to another family takes many pieces.
         let tree = tree.with_run_bytes(keyspace.options().chosen_tree().run_bytes());
         keyspace.set_tree(tree)?;
         assert_eq!(keyspace.options().chosen_tree().to_string(), name);
@@ -200,7 +200,7 @@ impl Store for EngineStore {
 
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()> {
         let handle = self.keyspace(keyspace)?;
-        // Of long ones some lie in pieces, and readers see no difference.
+        // Write some long values in pieces; readers see no difference.
         match value.len() > LONGEST_PIECE && keyspace % 2 == 1 {
             true => handle.insert_reader(key, u64_of(value.len()), value),
             false => handle.insert(key, value),
@@ -251,7 +251,10 @@ impl Store for EngineStore {
     fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>> {
         let keyspace = self.keyspace(keyspace)?;
         let guarded = |old: Option<&[u8]>| {
-            assert!(keyspace.insert("", "written inside an update").is_err(), "a write inside an update");
+            assert!(
+                keyspace.insert("", "written inside an update").is_err(),
+                "a write inside an update succeeded"
+            );
             change(old)
         };
         keyspace.update(key, guarded).map(owned)
@@ -301,13 +304,13 @@ impl Store for EngineStore {
     fn check_invariants(&self) -> Result<()> {
         self.db.check_invariants()?;
         let stats = self.db.stats();
-        // Write buffers that a snapshot still reads stay in memory beyond the budget for as long as it lives.
+        // Write buffers that a snapshot still reads stay in memory beyond the budget until it is dropped.
         let buffers = match stats.snapshots {
             0 => stats.memtable_bytes,
             _ => self.keyspaces.values().map(|keyspace| keyspace.stats().memtable_bytes).sum(),
         };
         let used = buffers + stats.cache_used_bytes;
-        // A write is let in while there is any room: one value of the largest size can come on top.
+        // A write is admitted while any room is left, so one value of the largest size may exceed the budget.
         if used > stats.memory_bytes + stats.memory_bytes / 4 {
             let message = format!("{used} bytes of memory are used, the budget is {}", stats.memory_bytes);
             return Err(Error::invalid(message));
@@ -320,7 +323,7 @@ impl Store for EngineStore {
         let report = self.db.verify(VerifyLevel::Full)?;
         match report.findings.first() {
             None => Ok(()),
-            // What the device refuses to give is no damage.
+            // A read error of the device is not damage.
             Some(finding) if finding.what.contains("cannot be read: ") => {
                 Err(Error::new(ErrorKind::Io, finding.to_string()))
             }
@@ -336,8 +339,9 @@ impl Store for EngineStore {
         let held = keyspaces.into_values().next();
         let iter = held.as_ref().map(Keyspace::iter).transpose()?;
         db.close()?;
-        let is_closed =
-            |answer: Option<ErrorKind>| assert_eq!(answer, Some(ErrorKind::Closed), "a read after close");
+        let is_closed = |answer: Option<ErrorKind>| {
+            assert_eq!(answer, Some(ErrorKind::Closed), "a read after close succeeded")
+        };
         if let Some((keyspace, mut iter)) = held.zip(iter) {
             is_closed(keyspace.get("").err().map(|error| error.kind()));
             is_closed(iter.next().and_then(Result::err).map(|error| error.kind()));
@@ -346,7 +350,7 @@ impl Store for EngineStore {
     }
 }
 
-/// A snapshot and the handles of its time.
+/// A snapshot and the handles that existed when it was taken.
 #[derive(Debug)]
 struct EngineView {
     snapshot: Snapshot,

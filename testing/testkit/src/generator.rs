@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - Equal seeds and profiles give equal scripts.
-//! - The key with one number is the same key in every script of a profile.
+//! - A key number maps to the same key in every script of a profile.
 
 use std::{collections::VecDeque, ops::Bound};
 
@@ -19,40 +19,40 @@ use crate::{
 
 /// Slots for snapshots.
 const SNAPSHOT_SLOTS: u64 = 3;
-/// Five trees that a keyspace is switched between, each with four placements and with the one that it has,
-/// which is as likely as two others.
+/// Five trees to switch a keyspace to, each with four placements or the unchanged placement, which is as
+/// likely as two others.
 const TREE_CHOICES: u64 = 30;
-/// Stems that many keys share.
+/// Common key prefixes.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
 
-/// How many bytes many keys share, at and around what indexes and references keep of a key, and beyond it.
+/// Lengths of shared prefixes: at and around the bytes of a key that indexes and references keep, and beyond.
 const LONG_STARTS: [u32; 4] = [254, 256, 900, 4200];
 
-/// Makes ops.
+/// Generator of ops.
 #[derive(Debug)]
 pub struct Generator<'a> {
     profile: &'a Profile,
     random: SplitMix,
-    /// Ops that come before the next random one.
+    /// Ops queued before the next random one.
     queue: VecDeque<Op>,
 }
 
-/// Makes one op of its kind.
+/// Generates one op of a kind.
 type Make<'a> = fn(&mut Generator<'a>) -> Op;
 
 impl<'a> Generator<'a> {
-    /// A generator; its first ops create the keyspaces.
+    /// Creates a generator whose first ops create the keyspaces.
     pub fn new(profile: &'a Profile, seed: u64) -> Self {
         let queue = (0..profile.keyspace_count).map(|keyspace| Op::Create { keyspace }).collect();
         Self { profile, random: SplitMix::new(seed), queue }
     }
 
-    /// The next `count` ops.
+    /// Returns the next `count` ops.
     pub fn script(&mut self, count: usize) -> Script {
         Script((0..count).map(|_| self.op()).collect())
     }
 
-    /// The next op.
+    /// Returns the next op.
     pub fn op(&mut self) -> Op {
         if let Some(op) = self.queue.pop_front() {
             return op;
@@ -100,7 +100,7 @@ impl<'a> Generator<'a> {
         choices[picked].1(self)
     }
 
-    /// The key with a number below [`Profile::key_count`].
+    /// Returns the key with a number below [`Profile::key_count`].
     pub fn key_of(profile: &Profile, number: u32) -> Key {
         match number {
             0 => return Key::of(""),
@@ -148,7 +148,7 @@ impl<'a> Generator<'a> {
         u8::try_from(self.random.below(SNAPSHOT_SLOTS)).unwrap_or(0)
     }
 
-    /// Half of the keys come from all, the others from a small hot part.
+    /// Picks half of the keys from all of them, the others from a small hot subset.
     fn key(&mut self) -> Key {
         let all = self.profile.key_count;
         let bound = if self.random.percent(50) { all } else { (all / 16).max(8).min(all) };
@@ -173,7 +173,7 @@ impl<'a> Generator<'a> {
         Value { seed: low32(self.random.next_u64()), length }
     }
 
-    /// Short: many of them come together in a value.
+    /// Returns a short operand: many of them accumulate in one value.
     fn operand(&mut self) -> Value {
         Value { seed: low32(self.random.next_u64()), length: self.small(24) }
     }
@@ -208,7 +208,7 @@ impl<'a> Generator<'a> {
         Op::Swap { keyspace: self.slot(), key: self.key(), right, value: self.value_or_none() }
     }
 
-    /// Most dropped keyspaces come back at once under the same name.
+    /// Drops a keyspace; most are recreated immediately under the same name.
     fn drop_keyspace(&mut self) -> Op {
         let keyspace = self.slot();
         if self.random.percent(70) {
@@ -239,7 +239,7 @@ impl<'a> Generator<'a> {
             _ if self.random.percent(30) => Walk::Seek(self.key()),
             _ => Walk::Moves(self.moves()),
         };
-        // Long scans are rare; limits end most walks somewhere inside.
+        // Long scans are rare; the limit ends most walks early.
         let limit = if self.random.percent(3) { 100_000 } else { self.small(40) };
         Scan { span, walk, limit }
     }
@@ -262,7 +262,7 @@ impl<'a> Generator<'a> {
         };
         let (lower, upper) = (bound(), bound());
         match (&lower, &upper) {
-            // Most ranges are the right way round.
+            // Swap most inverted ranges.
             (Bound::Included(low), Bound::Included(high)) if low > high => Span::Range(upper, lower),
             _ => Span::Range(lower, upper),
         }

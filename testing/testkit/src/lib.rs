@@ -1,13 +1,13 @@
-//! Operation generator, model and runner that every test layer shares.
+//! Operation generator, model and runner shared by all test layers.
 //!
 //! A [`Script`] is a list of [`op::Op`]s, random from a [`Profile`] and a seed or written by hand. The
-//! [`Runner`] performs it on a store over a machine in memory, that can lose power at any instant, and on the
-//! [`model::Model`], and compares every answer. A [`Campaign`] runs a seed and
-//! makes a failing script small. The layers of tests that are made of these are in `testing/sim`.
+//! [`Runner`] runs it against the [`model::Model`] and a store on an in-memory machine that can lose power at
+//! any instant, and compares every answer. A [`Campaign`] runs a seed and minimizes a failing script. The
+//! test layers built from these are in `testing/sim`.
 //!
 //! **Invariants**
-//! - One seed, one run: nothing here asks a clock, an address or a hash table for an order.
-//! - The runner sees the faults that [`log_store`] plants; a harness that has gone blind fails its own tests.
+//! - A seed determines a run: no order here depends on a clock, an address or a hash table.
+//! - The runner detects the faults that [`log_store`] plants; a harness that misses them fails its own tests.
 
 pub mod busy_store;
 pub mod campaign;

@@ -1,11 +1,12 @@
-//! The smallest store that keeps the promises: a map in memory and a log of commits on disk. With a planted
-//! fault it breaks one of them, which proves that the runner sees such faults.
+//! The smallest store that keeps the guarantees: a map in memory and a log of commits on disk. With a planted
+//! fault it breaks one of them, which proves that the runner detects such faults.
 //!
 //! **Invariants**
-//! - Without a plant, the content after a crash is that of a prefix of the commits, every synced one
-//!   included.
-//! - A record is its length, its checksum and its deltas; the log ends at the first that does not check.
-//! - What a synced record shares a sector with was synced with it.
+//! - Without a plant, the content after a crash is that of a prefix of the commits, including every synced
+//!   one.
+//! - A record is its length, its checksum and its deltas; the log ends at the first record with a bad
+//!   checksum.
+//! - Data in the same sector as a synced record was synced with it.
 
 use std::{cell::RefCell, io, path::Path, rc::Rc, sync::Arc};
 
@@ -25,40 +26,40 @@ use crate::{
 
 const DIRECTORY: &str = "/log-store";
 const LOG: &str = "/log-store/log";
-/// Writes start at a multiple of this: a torn sector must not hold what was synced before.
+/// Alignment of writes: a torn sector must not contain data that was synced before.
 const SECTOR_BYTES: usize = 512;
-/// Length and checksum. Records are padded to a multiple of this, so that no header crosses a sector.
+/// Size of length and checksum. Records are padded to a multiple of it, so that no header crosses a sector.
 const HEADER_BYTES: usize = 16;
 
-/// A fault on purpose.
+/// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
     /// `persist` and synced batches acknowledge before the sync.
     AcknowledgeBeforeSync,
-    /// A batch is logged as one record for each write.
+    /// A batch is logged as one record per write.
     HalfBatch,
-    /// Recovery goes on behind a record that does not check.
+    /// Recovery continues after a record with a bad checksum.
     SkipDamagedRecord,
-    /// Recovery trusts checksums no more.
+    /// Recovery ignores checksums.
     IgnoreChecksum,
-    /// Recovery does not sync what it found.
+    /// Recovery does not sync the commits that it found.
     ExposeUnsynced,
     /// Every tenth remove does nothing.
     LostRemove,
-    /// Walks from the back miss the last pair of more than ten.
+    /// Backward scans miss the last pair of more than ten.
     BackwardMiss,
-    /// Snapshots show what is written later.
+    /// Snapshots show later writes.
     MovingSnapshot,
-    /// A clean close forgets the tail of the log.
+    /// A clean close drops the tail of the log.
     ForgetTail,
-    /// The directory is not synced after the log was created.
+    /// The directory is not synced after the log is created.
     UnsyncedName,
-    /// `update` is given the value before the last one.
+    /// `update` gets the value before the last one.
     StaleUpdate,
 }
 
 impl Plant {
-    /// All of them.
+    /// All plants.
     pub const ALL: [Self; 11] = [
         Self::AcknowledgeBeforeSync,
         Self::HalfBatch,
@@ -77,7 +78,7 @@ impl Plant {
 /// Opens log stores.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogStoreOpener {
-    /// The fault, if any.
+    /// The planted fault, if any.
     pub plant: Option<Plant>,
 }
 
@@ -117,7 +118,7 @@ fn recover(env: &dyn Env, plant: Option<Plant>) -> io::Result<(Arc<dyn File>, u6
     let mut state = State::default();
     let records = replay(&bytes, plant, &mut state);
     let valid = records.next_multiple_of(SECTOR_BYTES);
-    // What is left of a record that did not check must not be taken for one later.
+    // Zero the remains of an invalid record, so that they are never taken for one later.
     file.write_at(u64_of(records), &vec![0; valid - records])?;
     let valid = u64_of(valid);
     if plant == Some(Plant::ExposeUnsynced) {
@@ -128,7 +129,7 @@ fn recover(env: &dyn Env, plant: Option<Plant>) -> io::Result<(Arc<dyn File>, u6
     Ok((file, valid, state))
 }
 
-/// Applies the records; returns where the valid ones end.
+/// Applies the records; returns the end of the valid ones.
 fn replay(bytes: &[u8], plant: Option<Plant>, state: &mut State) -> usize {
     let mut offset = 0;
     loop {
@@ -140,7 +141,7 @@ fn replay(bytes: &[u8], plant: Option<Plant>, state: &mut State) -> usize {
             Ok((length, checksum == checksum64(payload, length), payload))
         })();
         match record {
-            // Padding: the next write started at the next sector.
+            // Padding: the next write starts at the next sector.
             Ok((0, ..)) if !offset.is_multiple_of(SECTOR_BYTES) => {
                 offset = offset.next_multiple_of(SECTOR_BYTES);
                 continue;
@@ -208,12 +209,12 @@ struct Inner {
     log_bytes: u64,
     buffer: Vec<u8>,
     removes: u32,
-    /// A write failed: what the log holds behind `log_bytes` is unknown.
+    /// A write failed: the log content after `log_bytes` is unknown.
     poisoned: bool,
 }
 
 impl Inner {
-    /// What is acknowledged survives the process, so it is written at once.
+    /// Logs deltas. An acknowledged write survives the process, so it is written immediately.
     fn log(&mut self, deltas: &[Delta]) -> Result<()> {
         self.buffer(deltas)?;
         self.write()?;
@@ -268,7 +269,7 @@ impl LogStore {
     fn write(&self, deltas: &[Delta], synced: bool) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         if self.plant == Some(Plant::HalfBatch) {
-            // Each is a record of its own, and all but the first wait for the next write.
+            // Each write becomes its own record, and all but the first wait for the next write.
             if let Some((first, rest)) = deltas.split_first() {
                 inner.log(std::slice::from_ref(first))?;
                 rest.iter().try_for_each(|delta| inner.buffer(std::slice::from_ref(delta)))?;
@@ -369,7 +370,7 @@ impl Store for LogStore {
         new: Option<&[u8]>,
     ) -> Result<()> {
         if self.get(keyspace, key)?.as_deref() != old {
-            return Err(Error::new(ErrorKind::Conflict, "the value is another"));
+            return Err(Error::new(ErrorKind::Conflict, "the value differs from the expected one"));
         }
         self.put(keyspace, key, new)
     }
@@ -408,7 +409,7 @@ impl Store for LogStore {
     }
 }
 
-/// A view of the content; a write after a fixed one makes a copy of the state.
+/// A view of the content; a write while a fixed view exists copies the state.
 enum LogView {
     Fixed(Arc<State>),
     Moving(Rc<RefCell<Inner>>),

@@ -1,13 +1,13 @@
-//! What a store must contain: the commits in order, which of them are durable, and the prefix rule.
+//! Expected content of a store: the commits in order, which of them are durable, and the prefix rule.
 //!
-//! After a crash the content must equal the state after some commit that is not older than the newest
-//! durable one, all keyspaces together: no hole, no half batch. Commits whose call failed are uncertain:
-//! they may be there or not.
+//! After a crash the content must equal the state after some commit that is not older than the newest durable
+//! one, across all keyspaces: no hole, no partial batch. A commit whose call failed is uncertain: it may or
+//! may not be present.
 //!
 //! **Invariants**
-//! - `base` is the content after all commits before `log[0]`; every commit of it is durable.
+//! - `base` is the content after all commits before `log[0]`, which are all durable.
 //! - `live` is `base` with the certain commits of `log` applied.
-//! - `doubtful` names the keys whose live value depends on uncertain commits, with every possible value.
+//! - `doubtful` holds the keys whose live value depends on uncertain commits, with every possible value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,17 +21,17 @@ use crate::{
     store::{RawScan, RawWalk},
 };
 
-/// Most combinations of uncertain commits that are followed at once.
+/// Maximum combinations of uncertain commits that are tracked at once.
 const CANDIDATES_MAX: usize = 512;
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Acknowledged; a crash may lose it.
     Buffered,
-    /// Acknowledged as durable, and with it every commit before.
+    /// Acknowledged as durable, together with every earlier commit.
     Synced,
-    /// The call failed; it may have happened or not.
+    /// The call failed; the commit may or may not have happened.
     Failed,
 }
 
@@ -46,22 +46,22 @@ struct Commit {
 pub struct Model {
     base: State,
     log: Vec<Commit>,
-    /// Commits of `log` that are durable, from its start.
+    /// Number of durable commits at the start of `log`.
     durable: usize,
     live: State,
     doubtful: BTreeMap<(Slot, Bytes), Vec<Option<Bytes>>>,
     doubtful_keyspaces: BTreeSet<Slot>,
-    /// Syncs prove nothing any more.
+    /// Syncs no longer guarantee durability.
     is_distrusted: bool,
 }
 
 impl Model {
-    /// What reads see, doubtful keys apart.
+    /// Content that reads see, except for doubtful keys.
     pub fn live(&self) -> &State {
         &self.live
     }
 
-    /// Commits that a crash may lose.
+    /// Number of commits that a crash may lose.
     pub fn unsynced_count(&self) -> usize {
         self.log.len() - self.durable
     }
@@ -71,7 +71,7 @@ impl Model {
         !self.doubtful.is_empty() || !self.doubtful_keyspaces.is_empty()
     }
 
-    /// Whether nothing certain can be said about a keyspace.
+    /// Whether the content of a keyspace is entirely uncertain.
     pub fn is_doubtful_keyspace(&self, keyspace: Slot) -> bool {
         self.doubtful_keyspaces.contains(&keyspace)
     }
@@ -112,13 +112,13 @@ impl Model {
         }
     }
 
-    /// From now on a device that loses writes may be at work: what is synced later may be gone later, though
-    /// still only from the end of the order of commits. What is durable already stays so.
+    /// From now on the device may lose synced writes: later commits may be lost even if synced, but only from
+    /// the end of the commit order. Commits that are already durable stay durable.
     pub fn distrust(&mut self) {
         self.is_distrusted = true;
     }
 
-    /// Everything so far is durable.
+    /// Marks all commits so far as durable.
     pub fn sync(&mut self) {
         if self.is_distrusted {
             return;
@@ -132,8 +132,9 @@ impl Model {
         }
     }
 
-    /// Checks what a crash or a close has left against the prefix rule. On success the model continues from
-    /// there, as durable; returns how many commits were lost. The error explains.
+    /// Checks the content after a crash or a close against the prefix rule, and returns the number of lost
+    /// commits. On success the model continues from that content as durable. The error explains the
+    /// violation.
     pub fn recover(&mut self, found: &State) -> Result<usize, String> {
         let count = match self.last_exact_match(found) {
             Ok(count) => count,
@@ -144,8 +145,8 @@ impl Model {
         };
         let lost = self.log.len() - count;
         if self.is_distrusted {
-            // What was found may be gone the next time; the older commits are still the order in which it
-            // goes.
+            // The content found may be lost the next time; the older commits still give the order of the
+            // loss.
             self.log.truncate(count);
             self.live.clone_from(found);
             self.doubtful.clear();
@@ -156,7 +157,7 @@ impl Model {
         Ok(lost)
     }
 
-    /// The longest allowed prefix whose content, with some of the uncertain commits, is `found`.
+    /// Finds the longest allowed prefix whose content, with some of the uncertain commits, is `found`.
     fn last_exact_match(&self, found: &State) -> Result<Option<usize>, TooManyCandidates> {
         let mut candidates = vec![self.base.clone()];
         let mut matching = None;
@@ -172,8 +173,9 @@ impl Model {
         Ok(matching)
     }
 
-    /// The same where failed commits are too many to combine: each key is judged on its own, so that half of
-    /// a failed batch goes unseen. Keyspaces that failed calls created or dropped are not judged at all.
+    /// Same as `last_exact_match` for too many failed commits to combine: judges each key on its own, so a
+    /// partial failed batch goes unnoticed. Keyspaces that failed calls created or dropped are not judged at
+    /// all.
     fn last_loose_match(&self, found: &State) -> Option<usize> {
         let mut prefix = Self { base: self.base.clone(), live: self.base.clone(), ..Self::default() };
         let mut matching = None;
@@ -202,7 +204,7 @@ impl Model {
         })
     }
 
-    /// A certain change ends the doubts about what it touches.
+    /// Ends the doubt about the keys that a certain change touches.
     fn settle_doubt(&mut self, delta: &Delta) {
         if !self.has_doubts() {
             return;
@@ -211,13 +213,13 @@ impl Model {
             Delta::Write { keyspace, key, .. } => {
                 self.doubtful.remove(&(*keyspace, Arc::clone(key)));
             }
-            // The doubt goes on: whatever the value was, it has changed.
+            // The key stays doubtful: every possible value changes.
             Delta::Merge { keyspace, key, operand } => {
                 for value in self.doubtful.get_mut(&(*keyspace, Arc::clone(key))).into_iter().flatten() {
                     *value = Some(merged(*keyspace, value.as_deref(), operand).into());
                 }
             }
-            // A keyspace that a failed drop may have emptied stays doubtful when it is opened.
+            // A keyspace that a failed drop may have emptied stays doubtful when it is reopened.
             Delta::Create(_) => {}
             Delta::Drop(keyspace) => {
                 self.doubtful_keyspaces.remove(keyspace);
@@ -252,7 +254,7 @@ impl Model {
         }
     }
 
-    /// Says how `found` differs from the oldest and from the newest content that was allowed.
+    /// Describes how `found` differs from the oldest and the newest allowed content.
     fn explain_loss(&self, found: &State) -> String {
         let mut oldest = self.base.clone();
         let mut earlier = None;
@@ -263,7 +265,7 @@ impl Model {
             commit.deltas.iter().filter(|_| commit.certain).for_each(|delta| oldest.apply(delta));
         }
         let mut text = format!(
-            "the content is no allowed prefix: {} commits may be lost, {} pairs were found\n",
+            "the content is not an allowed prefix: {} commits may be lost, {} pairs were found\n",
             self.unsynced_count(),
             found.len()
         );
@@ -276,10 +278,10 @@ impl Model {
     }
 }
 
-/// The combinations of uncertain commits cannot all be followed.
+/// Error: too many combinations of uncertain commits.
 struct TooManyCandidates;
 
-/// Applies a commit to every candidate; an uncertain one leaves each candidate without it as well.
+/// Applies a commit to every candidate; an uncertain one also keeps each candidate without it.
 fn advance(candidates: &mut Vec<State>, commit: &Commit) -> Result<(), TooManyCandidates> {
     let without = if commit.certain { Vec::new() } else { candidates.clone() };
     for state in candidates.iter_mut() {

@@ -1,9 +1,9 @@
-//! One step of a script: everything that a test asks of a store, the power switch included.
+//! One step of a script: every operation that a test performs on a store, including power losses.
 //!
 //! **Invariants**
 //! - Ops are plain data; the same script gives the same run.
-//! - An op that does not apply (a keyspace that does not exist, an empty snapshot slot) does nothing, so
-//!   that any part of a script is a script.
+//! - An op that does not apply (a missing keyspace, an empty snapshot slot) does nothing, so any part of a
+//!   script is a valid script.
 
 use std::ops::Bound;
 
@@ -14,10 +14,10 @@ use crate::{Key, Value};
 /// Number of a keyspace; its name is `ks` and the number.
 pub type Slot = u8;
 
-/// One write of a batch; no value is a remove.
+/// One write of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Where.
+    /// The keyspace.
     pub keyspace: Slot,
     /// The key.
     pub key: Key,
@@ -30,9 +30,9 @@ pub struct Write {
 pub enum Span {
     /// All.
     All,
-    /// Those that start with the key.
+    /// Keys with this prefix.
     Prefix(Key),
-    /// Those between the bounds; an inverted range is empty.
+    /// Keys between the bounds; an inverted range is empty.
     Range(Bound<Key>, Bound<Key>),
 }
 
@@ -43,20 +43,20 @@ pub enum Walk {
     Forward,
     /// Descending.
     Backward,
-    /// One from the front, one from the back, in turn.
+    /// Alternately one from the front and one from the back.
     Zigzag,
     /// One from the front, then a seek to the key, then ascending.
     Seek(Key),
-    /// Steps of both ends and seeks, each once.
+    /// Moves of both ends and seeks, each done once.
     Moves(Vec<Move>),
 }
 
 /// A part of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// So many from the front.
+    /// This many entries from the front.
     Front(u32),
-    /// So many from the back.
+    /// This many entries from the back.
     Back(u32),
     /// A seek.
     Seek(Key),
@@ -65,33 +65,34 @@ pub enum Move {
 /// A scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Which keys.
+    /// Keys covered.
     pub span: Span,
-    /// In which order.
+    /// Order of the walk.
     pub walk: Walk,
-    /// Entries taken at most.
+    /// Maximum number of entries.
     pub limit: u32,
 }
 
-/// What an `update` makes of the old value.
+/// Change that an `update` makes to the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A value that does not depend on the old one.
     Set(Value),
     /// A value that depends on the old one, see [`Value::after`].
     Follow(Value),
-    /// Nothing.
+    /// Removes the key.
     Remove,
 }
 
-/// A power loss and how recovery goes.
+/// A power loss and the course of recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// What survives.
+    /// Data that survives.
     pub policy: CrashPolicy,
-    /// Which of the images that the policy allows.
+    /// Selects one of the crash images that the policy allows.
     pub seed: u64,
-    /// The power fails again after so many I/O operations of the first recovery, of the second and so on.
+    /// Number of I/O operations after which power fails again: in the first recovery, in the second and so
+    /// on.
     pub nested: Vec<u64>,
 }
 
@@ -103,7 +104,7 @@ pub enum Op {
     Create { keyspace: Slot },
     /// Drops a keyspace.
     Drop { keyspace: Slot },
-    /// Stores a keyspace in another tree, one of a few that `choice` names.
+    /// Moves a keyspace to another tree, chosen by `choice`.
     SetTree { keyspace: Slot, choice: u8 },
     /// Writes one key.
     Insert { keyspace: Slot, key: Key, value: Value },
@@ -111,7 +112,7 @@ pub enum Op {
     Remove { keyspace: Slot, key: Key },
     /// Changes one key by an operand, without reading it.
     Merge { keyspace: Slot, key: Key, operand: Value },
-    /// Writes several keys as one.
+    /// Writes several keys atomically.
     Batch { writes: Vec<Write>, synced: bool },
     /// Reads one key.
     Get { keyspace: Slot, key: Key },
@@ -119,35 +120,35 @@ pub enum Op {
     MultiGet { keyspace: Slot, keys: Vec<Key> },
     /// Reads keys in order.
     Scan { keyspace: Slot, scan: Scan },
-    /// Reads and writes one key in one step.
+    /// Reads and writes one key atomically.
     Update { keyspace: Slot, key: Key, change: Change },
-    /// Writes one key if its value is as expected; `right` says whether the expectation shall be true.
+    /// Writes one key if its value is as expected; `right` says whether the expected value is correct.
     Swap { keyspace: Slot, key: Key, right: bool, value: Option<Value> },
-    /// Takes a snapshot into a slot, dropping the one before.
+    /// Takes a snapshot into a slot, dropping the previous one.
     Snapshot { slot: u8 },
     /// Reads one key of a snapshot.
     SnapshotGet { slot: u8, keyspace: Slot, key: Key },
     /// Reads keys of a snapshot in order.
     SnapshotScan { slot: u8, keyspace: Slot, scan: Scan },
-    /// Compares all of a snapshot with what it was when it was taken.
+    /// Compares a whole snapshot with the content at the time it was taken.
     SnapshotCheck { slot: u8 },
     /// Drops a snapshot.
     SnapshotDrop { slot: u8 },
     /// Makes every earlier write durable.
     Persist,
-    /// Drains the write buffers into the trees, durably.
+    /// Flushes the write buffers to the trees, durably.
     Flush,
-    /// Does so many pieces of background work.
+    /// Runs this many background jobs.
     Step { count: u32 },
-    /// Closes and opens again.
+    /// Closes and reopens.
     Reopen,
-    /// Dies without closing; what was written but not synced is still in the machine's memory.
+    /// Ends the process without closing; written but unsynced data stays in the machine's page cache.
     Kill,
     /// Loses power between two calls.
     Crash(Crash),
-    /// Lets so many I/O operations happen from now on, then loses power.
+    /// Loses power after this many further I/O operations.
     Arm { after: u64, crash: Crash },
-    /// Compares everything, both ways, and verifies the files.
+    /// Compares all content in both directions and verifies the files.
     Verify,
 }
 
@@ -167,7 +168,7 @@ impl Op {
         )
     }
 
-    /// Whether the op works on the files more than on the keys.
+    /// Whether the op acts on files rather than on keys.
     pub fn is_structural(&self) -> bool {
         matches!(
             self,

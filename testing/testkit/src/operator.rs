@@ -1,11 +1,11 @@
-//! The merge operators of the keyspaces that tests make, and the model's own idea of them.
+//! The merge operators of test keyspaces, and the model's own implementation of them.
 //!
-//! Neither is commutative, so that operands in another order give another value; one can combine operands,
-//! the other cannot.
+//! Neither is commutative, so the order of operands affects the value. One can combine operands, the other
+//! cannot.
 //!
 //! **Invariants**
 //! - The operator of a keyspace depends on its number alone.
-//! - A value stays short however many operands there are, but for that of the built-in operator.
+//! - A value stays short regardless of the number of operands, except with the built-in operator.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use testudo_base::checksum::checksum64;
 use crate::op::Slot;
 
 const CHAIN: &str = "chain";
-/// A longer value is replaced by its hash before something is appended.
+/// Maximum bytes of a value; a longer one is replaced by its hash before an append.
 const CHAIN_BYTES_MAX: usize = 500;
 
-/// The name of a keyspace's operator.
+/// Returns the name of a keyspace's operator.
 pub fn operator_name(keyspace: Slot) -> &'static str {
     if keyspace.is_multiple_of(2) { CHAIN } else { "append" }
 }
@@ -26,7 +26,7 @@ pub fn operator_name(keyspace: Slot) -> &'static str {
 /// A value and an operand that the chain operator refuses; no script writes it.
 pub const REFUSED: &str = "refused by the operator";
 
-/// The operator that the store does not know by itself.
+/// Returns the operator that is not built into the store.
 pub fn chain_operator() -> Arc<dyn MergeOperator> {
     Arc::new(Chain)
 }
@@ -70,7 +70,7 @@ fn chained(existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
     value
 }
 
-/// What an operand makes of a value.
+/// Returns the result of applying an operand to a value.
 pub fn merged(keyspace: Slot, existing: Option<&[u8]>, operand: &[u8]) -> Vec<u8> {
     if operator_name(keyspace) == CHAIN {
         return chained(existing, operand);

@@ -1,8 +1,8 @@
-//! The names of the bugs that are planted in store and command line, read from the code itself.
+//! Names of the bugs planted in the store and the command line, extracted from their source.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
-/// All names that Rust files of store and command line ask for; `root` is the checkout.
+/// Returns all names that Rust files of the store and the command line refer to; `root` is the checkout.
 pub fn planted_names(root: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for folder in ["substrate", "trees", "engine", "tools/cli"] {

@@ -1,7 +1,7 @@
-//! What a generated script is made of, as plain data: weights of ops, sizes of keys and values.
+//! Composition of a generated script as plain data: weights of ops, sizes of keys and values.
 //!
 //! **Invariants**
-//! - Weights are relative; a weight of zero leaves the op out.
+//! - Weights are relative; a weight of zero excludes the op.
 
 /// Relative frequencies of ops.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Weights {
 }
 
 impl Default for Weights {
-    /// Every op occurs; about one in five hundred restarts the store.
+    /// Every op occurs; about one in 500 restarts the store.
     fn default() -> Self {
         Self {
             insert: 2600,
@@ -98,9 +98,9 @@ pub struct ValueSizes {
     pub small: u32,
     /// 120 to 2,000 bytes.
     pub medium: u32,
-    /// 4,000 to 9,000 bytes: around and beyond a page.
+    /// 4,000 to 9,000 bytes: around a page and larger.
     pub page: u32,
-    /// From half of `huge_bytes` to `huge_bytes`: beyond a leaf.
+    /// Half of `huge_bytes` up to `huge_bytes`: larger than a leaf.
     pub huge: u32,
     /// Largest value.
     pub huge_bytes: u32,
@@ -119,27 +119,27 @@ pub struct Profile {
     pub weights: Weights,
     /// Relative frequencies of value sizes.
     pub values: ValueSizes,
-    /// Keyspaces in use, at most.
+    /// Maximum number of keyspaces in use.
     pub keyspace_count: u8,
     /// Distinct keys of each keyspace.
     pub key_count: u32,
-    /// One in so many keys is long (up to 3,000 bytes); zero is none.
+    /// One in this many keys is long (up to 3,000 bytes); zero means none.
     pub long_key_one_in: u32,
-    /// Whether two keys have the greatest length, 64 KiB.
+    /// Whether two keys have the maximum length, 64 KiB.
     pub longest_keys: bool,
-    /// Whether most keys differ only behind hundreds or thousands of bytes that many share.
+    /// Whether most keys share prefixes of hundreds or thousands of bytes.
     pub shares_long_starts: bool,
-    /// Share of batches that are synced.
+    /// Percentage of batches that are synced.
     pub synced_percent: u8,
-    /// Writes of a batch, at most.
+    /// Maximum writes of a batch.
     pub batch_writes_max: u32,
-    /// Bytes of keys and values of a batch, at most; what a store with the least memory takes.
+    /// Maximum bytes of keys and values of a batch; a store with the minimum budget accepts them.
     pub batch_bytes_max: usize,
-    /// I/O operations after which an armed power loss strikes, at most.
+    /// Maximum I/O operations before an armed power loss strikes.
     pub arm_operations_max: u64,
-    /// I/O operations of a recovery after which the power fails again, at most.
+    /// Maximum I/O operations of a recovery before power fails again.
     pub nested_operations_max: u64,
-    /// Share of power losses that strike recovery again.
+    /// Percentage of power losses that also strike during recovery.
     pub nested_percent: u8,
 }
 
@@ -164,13 +164,13 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// For crash tests: small, quick to recover, often without power.
+    /// For crash tests: small, quick to recover, frequent power losses.
     pub fn crashing() -> Self {
         let values = ValueSizes { huge: 1, huge_bytes: 30_000, ..ValueSizes::default() };
         Self { weights: Weights::crashing(), values, key_count: 150, ..Self::default() }
     }
 
-    /// One keyspace with many keys, which makes trees grow high.
+    /// One keyspace with many keys, which makes trees deep.
     pub fn tall() -> Self {
         Self { keyspace_count: 1, key_count: 3000, ..Self::default() }
     }
@@ -180,7 +180,7 @@ impl Profile {
         Self { keyspace_count: 24, key_count: 40, ..Self::default() }
     }
 
-    /// Keys that differ only at their ends, many more than one leaf has room for.
+    /// Keys that differ only in their last bytes, many more than fit in one leaf.
     pub fn alike() -> Self {
         let values = ValueSizes { huge: 0, page: 10, ..ValueSizes::default() };
         Self { values, keyspace_count: 2, key_count: 500, shares_long_starts: true, ..Self::default() }

@@ -1,7 +1,7 @@
-//! Keys and values as short recipes, so that a script with a 300 KiB value still is one line of text.
+//! Keys and values as short recipes, so that a script with a 300 KiB value still fits on one line of text.
 //!
 //! **Invariants**
-//! - A recipe gives the same bytes on every machine and in every version.
+//! - A recipe yields the same bytes on every machine and in every version.
 //! - `parse(print(recipe)) == recipe`.
 
 use std::{fmt, str::FromStr};
@@ -16,36 +16,36 @@ const EMPTY: &str = "@";
 
 /// A key: a stem, a number of padding bytes after it, and a tail.
 ///
-/// As text the stem's letters, digits, `/`, `_` and `-` stand for themselves, other bytes are `%` and two hex
-/// digits, the empty stem is `@`; padding follows as `+count`, and a tail, written as the stem is, as
-/// `+tail`.
+/// As text, letters, digits, `/`, `_` and `-` of the stem are literal, other bytes are `%` and two hex
+/// digits, and the empty stem is `@`. Padding follows as `+count`; a tail follows as `+tail`, encoded like
+/// the stem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key {
     /// Leading bytes.
     pub stem: Vec<u8>,
-    /// Padding bytes that follow.
+    /// Number of padding bytes after the stem.
     pub pad: u32,
-    /// Bytes at the end.
+    /// Trailing bytes.
     pub tail: Vec<u8>,
 }
 
 impl Key {
-    /// A key without padding.
+    /// Creates a key without padding.
     pub fn of(stem: impl AsRef<[u8]>) -> Self {
         Self::padded(stem, 0)
     }
 
-    /// A key without a tail.
+    /// Creates a key without a tail.
     pub fn padded(stem: impl AsRef<[u8]>, pad: u32) -> Self {
         Self { stem: stem.as_ref().to_vec(), pad, tail: Vec::new() }
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub fn length(&self) -> usize {
         self.stem.len() + usize_of(self.pad.into()) + self.tail.len()
     }
 
-    /// The bytes that go to the store.
+    /// Returns the bytes of the key.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.stem.clone();
         bytes.resize(bytes.len() + usize_of(self.pad.into()), PAD);
@@ -94,7 +94,7 @@ fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
         let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let (b'%', Some(byte)) = (first, byte) else {
-            return Err(format!("{text:?} is no key"));
+            return Err(format!("{text:?} is not a key"));
         };
         bytes.push(byte);
         rest = &after[2..];
@@ -109,7 +109,7 @@ impl FromStr for Key {
         let mut parts = text.splitn(3, '+');
         let stem = parts.next().unwrap_or_default();
         let pad = parts.next().unwrap_or("0");
-        let pad = pad.parse().map_err(|_| format!("padding {pad:?} of a key is no number"))?;
+        let pad = pad.parse().map_err(|_| format!("padding {pad:?} of a key is not a number"))?;
         let tail = parse_bytes(parts.next().unwrap_or_default())?;
         let stem = if stem == EMPTY {
             ""
@@ -127,21 +127,21 @@ fn is_plain(byte: u8) -> bool {
 /// A value: `length` bytes that depend on `seed`. As text `seed:length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value {
-    /// What tells values of one length apart.
+    /// Distinguishes values of one length.
     pub seed: u32,
     /// Length in bytes.
     pub length: u32,
 }
 
 impl Value {
-    /// The bytes that go to the store.
+    /// Returns the bytes of the value.
     pub fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![0; usize_of(self.length.into())];
         SplitMix::new(self.seed.into()).fill(&mut bytes);
         bytes
     }
 
-    /// The bytes that follow `old` where a write must depend on what was there before.
+    /// Returns bytes that depend on `old`, for writes that must depend on the previous value.
     pub fn after(self, old: Option<&[u8]>) -> Vec<u8> {
         let mut bytes = vec![0; usize_of(self.length.into())];
         let seed = old.map_or(1, |old| checksum64(old, 2));
@@ -163,7 +163,7 @@ impl FromStr for Value {
         let parts = text.split_once(':').map(|(seed, length)| (seed.parse(), length.parse()));
         match parts {
             Some((Ok(seed), Ok(length))) => Ok(Self { seed, length }),
-            _ => Err(format!("{text:?} is no value, as in 7:100")),
+            _ => Err(format!("{text:?} is not a value such as 7:100")),
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! **Invariants**
 //! - A run is a function of the opener, the seed of the environment, the fault plan and the script.
-//! - An error is accepted only while the power is off or, with [`Rules::tolerate_faults`], if its kind says
-//!   that the device failed; an answer is never accepted unless the model allows it.
-//! - When the power is off after an op, the store is recovered from a crash image before the next one.
+//! - An error is accepted only while the power is off or, with [`Rules::tolerate_faults`], if its kind
+//!   indicates a device failure; an answer is accepted only if the model allows it.
+//! - If power is lost during an op, the store is recovered from a crash image before the next op.
 
 mod reads;
 mod recovery;
@@ -24,17 +24,17 @@ use crate::{
     store::{Opener, RawScan, Store, View},
 };
 
-/// How strictly a run is judged.
+/// Strictness of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Errors that say that the device failed are answers too.
+    /// Whether errors that indicate a device failure are accepted.
     pub tolerate_faults: bool,
-    /// A store that has failed or was closed is an answer then.
+    /// Whether a store that failed permanently or was closed is then accepted.
     pub may_fail_for_good: bool,
-    /// Errors that name damage, with its file and offset, are answers too; a store that cannot be opened
-    /// because of it ends the run.
+    /// Whether errors that report damage, with file and offset, are accepted; a store that cannot be opened
+    /// because of damage ends the run.
     pub tolerate_damage: bool,
-    /// `check_invariants` runs after so many ops at the latest; after ops on the files it always does.
+    /// Maximum ops between runs of `check_invariants`; ops on the files always run it.
     pub ops_between_checks: usize,
 }
 
@@ -49,22 +49,22 @@ impl Default for Rules {
     }
 }
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Ops run.
     pub ops: usize,
     /// Clean closes.
     pub reopens: usize,
-    /// Deaths without closing.
+    /// Process ends without closing.
     pub kills: usize,
     /// Crash images opened.
     pub crash_images: usize,
-    /// Of these, images taken while the store was recovering.
+    /// Of these, images taken during recovery.
     pub nested_images: usize,
     /// Of these, images taken in the middle of a call.
     pub armed_images: usize,
-    /// Of these, images in which a keyspace is on its way from one family of trees to another.
+    /// Of these, images in which a keyspace is moving to another tree family.
     pub moving_images: usize,
     /// Of these, images with pages that were updated in place.
     pub replaced_images: usize,
@@ -72,7 +72,7 @@ pub struct Report {
     pub lost_commits: usize,
     /// Unsynced commits that survived one.
     pub kept_commits: usize,
-    /// Pieces of background work.
+    /// Background jobs run.
     pub steps: usize,
     /// Errors accepted because of injected faults.
     pub tolerated_errors: usize,
@@ -98,11 +98,11 @@ impl std::ops::AddAssign for Report {
 /// A wrong answer.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Index of the op in the script; its length if the final comparison failed.
+    /// Index of the op in the script, or the script's length if the final comparison failed.
     pub step: usize,
     /// The op.
     pub op: String,
-    /// What was wrong.
+    /// Description of the failure.
     pub message: String,
 }
 
@@ -112,22 +112,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What is wrong about one op, in words.
+/// Description of what is wrong with one op.
 type Wrong = String;
-/// What the store says.
+/// A result of the store.
 type Answer<T> = testudo_base::Result<T>;
 
 struct TakenSnapshot {
     view: Box<dyn View>,
-    /// The content when it was taken; `None` if that was in doubt.
+    /// Content at the time it was taken; `None` if it was in doubt.
     state: Option<State>,
 }
 
-/// Something between the store and its machine, for every machine that the run goes through.
+/// A layer between the store and its machine, for every machine of the run.
 pub trait Overlay: Send + Sync {
-    /// The environment that the store is given on this machine.
+    /// Returns the environment for the store on this machine.
     fn over(&self, machine: &Arc<MemEnv>) -> Arc<dyn Env>;
-    /// Ends all faults that are not the machine's own.
+    /// Ends all faults except the machine's own.
     fn heal(&self);
 }
 
@@ -138,26 +138,26 @@ pub struct Runner<'a> {
     machine: Arc<MemEnv>,
     faulty: Option<Arc<FaultyEnv>>,
     overlay: Option<Arc<dyn Overlay>>,
-    /// Before `store`: they go first.
+    /// Before `store`: they are dropped first.
     snapshots: BTreeMap<u8, TakenSnapshot>,
     store: Option<Box<dyn Store>>,
     model: Model,
     arm: Option<Crash>,
     report: Report,
     healed: bool,
-    /// Damage keeps the store from being opened or read whole; the run is over.
+    /// Damage prevents the store from being opened or fully read; the run is over.
     ended: bool,
-    /// A machine that has lost its power is left as it is.
+    /// Whether a machine without power is left as it is.
     stays_dead: bool,
 }
 
 impl<'a> Runner<'a> {
-    /// A runner over a fresh machine. The store is opened by the first op.
+    /// Creates a runner on a fresh machine. The first op opens the store.
     pub fn new(opener: &'a dyn Opener, seed: u64) -> Self {
         Self::on(opener, MemEnv::new(seed))
     }
 
-    /// A runner over a given, empty machine.
+    /// Creates a runner on a given, empty machine.
     pub fn on(opener: &'a dyn Opener, machine: Arc<MemEnv>) -> Self {
         Self {
             opener,
@@ -176,19 +176,19 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A runner over a machine that holds a store already, and what that store may contain.
+    /// Creates a runner on a machine that already holds a store, with the model of its allowed contents.
     pub fn resume(opener: &'a dyn Opener, machine: Arc<MemEnv>, model: Model) -> Self {
         Self { model, ..Self::on(opener, machine) }
     }
 
-    /// The same with other rules.
+    /// Sets the rules.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// The same over an environment that fails on purpose, and errors of the device tolerated.
+    /// Adds an environment with injected faults and tolerates device errors.
     #[must_use]
     pub fn with_faults(mut self) -> (Self, Arc<FaultyEnv>) {
         let machine: Arc<dyn Env> = Arc::clone(&self.machine) as _;
@@ -198,29 +198,29 @@ impl<'a> Runner<'a> {
         (self, faulty)
     }
 
-    /// The same with something between the store and its machines.
+    /// Adds an overlay between the store and its machines.
     #[must_use]
     pub fn with_overlay(mut self, overlay: Arc<dyn Overlay>) -> Self {
         self.overlay = Some(overlay);
         self
     }
 
-    /// From now on errors are failures again.
+    /// From now on device errors are failures again.
     pub fn require_health(&mut self) {
         self.rules.tolerate_faults = false;
     }
 
-    /// From now on a store that has failed for good is a failure whatever the device does.
+    /// From now on a permanently failed store is a failure, regardless of the device.
     pub fn require_resuming(&mut self) {
         self.rules.may_fail_for_good = false;
     }
 
-    /// From now on errors that say that the device failed are answers too.
+    /// From now on errors that indicate a device failure are accepted.
     pub fn tolerate_faults(&mut self) {
         self.rules.tolerate_faults = true;
     }
 
-    /// From now on syncs prove nothing, see [`Model::distrust`].
+    /// From now on syncs guarantee nothing, see [`Model::distrust`].
     pub fn distrust(&mut self) {
         self.model.distrust();
     }
@@ -240,17 +240,17 @@ impl<'a> Runner<'a> {
         self.ended
     }
 
-    /// What was done so far.
+    /// Counters so far.
     pub fn report(&self) -> Report {
         self.report
     }
 
-    /// The machine that the store is on now; it changes with every crash.
+    /// The machine that the store currently runs on; every crash replaces it.
     pub fn machine(&self) -> &Arc<MemEnv> {
         &self.machine
     }
 
-    /// Whether a fault kept the store from opening, so that the device had to be healed.
+    /// Whether a fault prevented the store from opening, so that the device had to be healed.
     pub fn fault_was_healed(&self) -> bool {
         self.healed
     }
@@ -278,7 +278,7 @@ impl<'a> Runner<'a> {
         Ok(self.report)
     }
 
-    /// Runs one op, recovers if the power went off, checks the invariants.
+    /// Runs one op, recovers if power was lost, and checks the invariants.
     pub fn op(&mut self, op: &Op) -> Result<(), Wrong> {
         if self.ended {
             return Ok(());
@@ -286,7 +286,7 @@ impl<'a> Runner<'a> {
         self.report.ops += 1;
         if self.store.is_none() {
             if matches!(op, Op::Arm { .. }) {
-                // The first open can be hit as well.
+                // The first open may also lose power.
                 return self.perform(op);
             }
             self.settle()?;
@@ -305,8 +305,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs one op and loses power for good after so many of its I/O operations, the store being open before;
-    /// false if it makes fewer. What the machine holds then is for the caller to look at.
+    /// Opens the store if needed, runs one op and loses power permanently after `after` of its I/O
+    /// operations. Returns false if the op makes fewer. The caller inspects the machine.
     pub fn lose_power_within(&mut self, op: &Op, after: u64) -> Result<bool, Wrong> {
         if self.store.is_none() {
             self.settle()?;
@@ -366,12 +366,12 @@ impl<'a> Runner<'a> {
         &mut **self.store.as_mut().expect("every op starts with an open store")
     }
 
-    /// Whether ops on the keyspace mean something now.
+    /// Whether ops on the keyspace currently apply.
     fn applies(&self, keyspace: Slot) -> bool {
         self.model.live().has(keyspace) && !self.model.is_doubtful_keyspace(keyspace)
     }
 
-    /// The answer, or `None` for an error that is excused.
+    /// Returns the answer, or `None` for a tolerated error.
     fn excuse<T>(&mut self, result: Answer<T>) -> Result<Option<T>, Wrong> {
         match result {
             Ok(answer) => Ok(Some(answer)),

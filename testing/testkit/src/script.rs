@@ -1,4 +1,4 @@
-//! Scripts as text: one op a line, `#` starts a comment. A failing run becomes a fixture by copying its text.
+//! Scripts as text: one op per line, `#` starts a comment. Copying the text of a failing run makes a fixture.
 //!
 //! ```text
 //! create 0
@@ -138,7 +138,7 @@ impl FromStr for Op {
             "crash" => Self::Crash(words.crash()?),
             "arm" => Self::Arm { after: words.parse("a count")?, crash: words.crash()? },
             "verify" => Self::Verify,
-            other => return Err(format!("{other:?} is no op")),
+            other => return Err(format!("{other:?} is not an op")),
         };
         match words.0.next() {
             None => Ok(op),
@@ -147,7 +147,7 @@ impl FromStr for Op {
     }
 }
 
-/// The words of a line not yet read.
+/// Unread words of a line.
 struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);
 
 impl<'a> Words<'a> {
@@ -160,7 +160,7 @@ impl<'a> Words<'a> {
         word.parse().map_err(|_| format!("{word:?} is not {what}"))
     }
 
-    /// False for the first word, true for the second.
+    /// Reads one of two words: false for the first, true for the second.
     fn choice(&mut self, no: &str, yes: &str) -> Result<bool, String> {
         match self.next(yes)? {
             word if word == no => Ok(false),
@@ -188,7 +188,7 @@ impl<'a> Words<'a> {
             },
             "snapshot_check" => Op::SnapshotCheck { slot: self.parse("a slot")? },
             "snapshot_drop" => Op::SnapshotDrop { slot: self.parse("a slot")? },
-            other => return Err(format!("{other:?} is no op")),
+            other => return Err(format!("{other:?} is not an op")),
         })
     }
 
@@ -200,7 +200,7 @@ impl<'a> Words<'a> {
             word => match (word.strip_prefix("seek:"), word.strip_prefix("moves:")) {
                 (Some(key), _) => Walk::Seek(key.parse()?),
                 (_, Some(moves)) => Walk::Moves(moves.split(',').map(str::parse).collect::<Result<_, _>>()?),
-                _ => return Err(format!("{word:?} is no walk")),
+                _ => return Err(format!("{word:?} is not a walk")),
             },
         };
         Ok(Scan { walk, span: self.next("a span")?.parse()?, limit: self.parse("a limit")? })
@@ -213,7 +213,7 @@ impl<'a> Words<'a> {
             "zero" => TornMode::Zero,
             "garbage" => TornMode::Garbage,
             "mix" => TornMode::Mix,
-            word => return Err(format!("{word:?} is no torn mode")),
+            word => return Err(format!("{word:?} is not a torn mode")),
         };
         let seed = self.parse("a seed")?;
         let mut nested = Vec::new();
@@ -257,7 +257,7 @@ impl FromStr for Write {
         let parts =
             text.split_once('/').and_then(|(slot, rest)| Some((slot.parse().ok()?, rest.rsplit_once('=')?)));
         let (keyspace, (key, value)) =
-            parts.ok_or_else(|| format!("{text:?} is no write, as in 0/a=7:10"))?;
+            parts.ok_or_else(|| format!("{text:?} is not a write such as 0/a=7:10"))?;
         Ok(Self { keyspace, key: key.parse()?, value: parse_or_dash(value)? })
     }
 }
@@ -296,7 +296,7 @@ impl FromStr for Change {
             Some(("set", value)) => Ok(Self::Set(value.parse()?)),
             Some(("follow", value)) => Ok(Self::Follow(value.parse()?)),
             None if text == "remove" => Ok(Self::Remove),
-            _ => Err(format!("{text:?} is no change")),
+            _ => Err(format!("{text:?} is not a change")),
         }
     }
 }
@@ -319,7 +319,7 @@ impl fmt::Display for Scan {
     }
 }
 
-/// So many steps of the front, `-` and as many of the back, or `=` and the key of a seek.
+/// A count of moves from the front, `-` and a count of moves from the back, or `=` and the key of a seek.
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -334,7 +334,8 @@ impl FromStr for Move {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let count = |text: &str| text.parse().map_err(|_| format!("{text:?} is no move, as in 3, -3 or =a"));
+        let count =
+            |text: &str| text.parse().map_err(|_| format!("{text:?} is not a move such as 3, -3 or =a"));
         match (text.strip_prefix('='), text.strip_prefix('-')) {
             (Some(key), _) => Ok(Self::Seek(key.parse()?)),
             (_, Some(back)) => count(back).map(Self::Back),
@@ -374,7 +375,7 @@ impl FromStr for Span {
         if let Some(key) = text.strip_prefix("prefix:") {
             return Ok(Self::Prefix(key.parse()?));
         }
-        let wrong = || format!("{text:?} is no span, as in all, prefix:a, [a..b) or *..b]");
+        let wrong = || format!("{text:?} is not a span such as all, prefix:a, [a..b) or *..b]");
         let (lower, upper) = text.split_once("..").ok_or_else(wrong)?;
         let lower = match lower.split_at_checked(1).ok_or_else(wrong)? {
             ("[", key) => Bound::Included(key.parse()?),

@@ -1,18 +1,18 @@
-//! Makes a failing script small: drops parts of it for as long as it still fails.
+//! Minimizes a failing script: drops parts of it while it still fails.
 //!
-//! Delta debugging (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE 2002),
-//! plain: halves, quarters and so on down to single ops.
+//! Plain delta debugging (Zeller, Hildebrandt: "Simplifying and Isolating Failure-Inducing Input", TSE 2002):
+//! halves, quarters and so on down to single ops.
 //!
 //! **Invariants**
 //! - The result fails whenever the given script does.
 
 use crate::Script;
 
-/// The smallest failing script found with at most `runs_max` runs. `fails` is asked about parts of `script`.
+/// Returns the smallest failing script found in at most `runs_max` runs. `fails` tests parts of `script`.
 pub fn shrink(script: &Script, runs_max: usize, mut fails: impl FnMut(&Script) -> bool) -> Script {
     let mut best = script.clone();
     let mut runs = 0;
-    // Reads rarely matter and are most of a script.
+    // Reads rarely matter and make up most of a script.
     let mut writes = best.clone();
     writes.0.retain(|op| op.is_write() || op.is_structural());
     if writes.0.len() < best.0.len() && runs < runs_max {
@@ -25,7 +25,7 @@ pub fn shrink(script: &Script, runs_max: usize, mut fails: impl FnMut(&Script) -
     while part > 0 && !best.0.is_empty() {
         let mut removed = false;
         let mut end = best.0.len();
-        // From the back, where most ops come after the damage was done.
+        // Backward: most ops at the end come after the damage.
         while end > 0 {
             let start = end.saturating_sub(part);
             let mut shorter = best.clone();

@@ -1,9 +1,9 @@
-//! The content of a store as the model knows it: a map for each keyspace and a fingerprint of them all.
+//! Expected content of a store: a map per keyspace and a fingerprint of all of them.
 //!
 //! **Invariants**
-//! - The fingerprint is the wrapping sum of one hash for each keyspace and each pair; it depends on the
-//!   content only, not on the way there.
-//! - Bytes are shared between states; a copy of a state copies pointers.
+//! - The fingerprint is the wrapping sum of one hash per keyspace and per pair; it depends on the content
+//!   only, not on its history.
+//! - States share bytes; copying a state copies pointers.
 
 use std::{
     collections::{BTreeMap, btree_map},
@@ -25,27 +25,27 @@ pub type Bytes = Arc<[u8]>;
 /// One change of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// A key gets a value, or loses it.
+    /// A key is written or removed.
     Write {
-        /// Where.
+        /// The keyspace.
         keyspace: Slot,
         /// The key.
         key: Bytes,
         /// The new value; `None` removes.
         value: Option<Bytes>,
     },
-    /// A key's value is changed by an operand.
+    /// An operand changes a key's value.
     Merge {
-        /// Where.
+        /// The keyspace.
         keyspace: Slot,
         /// The key.
         key: Bytes,
         /// The operand.
         operand: Bytes,
     },
-    /// A keyspace comes to be, empty.
+    /// An empty keyspace is created.
     Create(Slot),
-    /// A keyspace is gone with all its pairs.
+    /// A keyspace is dropped with all its pairs.
     Drop(Slot),
 }
 
@@ -66,12 +66,12 @@ pub struct State {
 }
 
 impl State {
-    /// Equal contents have equal fingerprints; others almost never do.
+    /// Equal contents have equal fingerprints; different contents almost never do.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Whether there is such a keyspace.
+    /// Whether the keyspace exists.
     pub fn has(&self, keyspace: Slot) -> bool {
         self.keyspaces.contains_key(&keyspace)
     }
@@ -81,7 +81,7 @@ impl State {
         self.keyspaces.keys().copied().collect()
     }
 
-    /// Pairs of all keyspaces.
+    /// Number of pairs in all keyspaces.
     pub fn len(&self) -> usize {
         self.keyspaces.values().map(Map::len).sum()
     }
@@ -137,7 +137,7 @@ impl State {
         self.fingerprint = self.fingerprint.wrapping_sub(old.map_or(0, |cell| cell.hash));
     }
 
-    /// What the scan must return; nothing for a keyspace that does not exist.
+    /// Expected result of a scan; empty for a missing keyspace.
     pub fn scan<'a>(&'a self, keyspace: Slot, scan: &RawScan) -> Vec<(&'a [u8], &'a [u8])> {
         let Some(map) = self.keyspaces.get(&keyspace) else {
             return Vec::new();
@@ -156,7 +156,7 @@ impl State {
         scan.collect(Walk { pairs, upper }, seek).unwrap_or_default()
     }
 
-    /// Some differences to another state, in words, to explain a failure.
+    /// Describes some differences to another state, to explain a failure.
     pub fn explain_difference(&self, other: &Self) -> String {
         let mut lines = Vec::new();
         if self.slots() != other.slots() {
@@ -185,11 +185,11 @@ impl State {
     }
 }
 
-/// A walk over a map that can be moved.
+/// A movable walk over a map.
 struct Walk<'a> {
-    /// `None` where the bounds leave no room.
+    /// `None` if the bounds exclude every key.
     pairs: Option<btree_map::Range<'a, Bytes, Cell>>,
-    /// Before what the back has returned.
+    /// Upper bound; after a step from the back, that key, exclusive.
     upper: Bound<Vec<u8>>,
 }
 
@@ -232,13 +232,13 @@ impl FromIterator<(Slot, Vec<Pair>)> for State {
     }
 }
 
-/// A key, short enough to print.
+/// Formats a key, truncated.
 pub fn show_key(key: &[u8]) -> String {
     let shown = String::from_utf8_lossy(&key[..key.len().min(60)]).escape_debug().to_string();
     if key.len() > 60 { format!("{shown:?}… ({} bytes)", key.len()) } else { format!("\"{shown}\"") }
 }
 
-/// A value, short enough to print.
+/// Formats a value, truncated.
 pub fn show_value(value: Option<&[u8]>) -> String {
     match value {
         None => "nothing".into(),
@@ -246,7 +246,7 @@ pub fn show_value(value: Option<&[u8]>) -> String {
     }
 }
 
-/// Lower and upper bound of a scan, prefixes resolved.
+/// Returns lower and upper bound of a scan, with the prefix resolved.
 fn bounds_of(scan: &RawScan) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let Some(prefix) = &scan.prefix else {
         return (scan.lower.clone(), scan.upper.clone());
@@ -261,7 +261,7 @@ fn bounds_of(scan: &RawScan) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (Bound::Included(prefix.clone()), Bound::Unbounded)
 }
 
-/// Whether no key can lie between the bounds, in the cases that `BTreeMap::range` refuses.
+/// Whether no key can lie between the bounds, in the cases where `BTreeMap::range` panics.
 fn is_inverted(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match bounds {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,

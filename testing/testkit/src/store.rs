@@ -1,9 +1,9 @@
-//! What the runner asks of a store, so that it can run the engine and, to prove that it sees faults, a
-//! small reference store with planted ones.
+//! The store interface of the runner. It is implemented by the engine and, to prove that the runner detects
+//! faults, by a small reference store with planted ones.
 //!
 //! **Invariants**
-//! - Keyspaces go by number; their name in the store is [`keyspace_name`].
-//! - Nothing here knows the model.
+//! - Keyspaces are identified by number; their name in the store is [`keyspace_name`].
+//! - Nothing here depends on the model.
 
 use std::{fmt, ops::Bound, sync::Arc};
 
@@ -14,13 +14,13 @@ use crate::op::{Move, Scan, Slot, Span, Walk};
 
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
-/// What `update` is given.
+/// Closure passed to `update`.
 pub type UpdateFn<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Option<Vec<u8>>;
 
 /// One write as bytes.
 #[derive(Clone, Debug)]
 pub struct RawWrite {
-    /// Where.
+    /// The keyspace.
     pub keyspace: Slot,
     /// The key.
     pub key: Vec<u8>,
@@ -31,39 +31,39 @@ pub struct RawWrite {
 /// A scan as bytes.
 #[derive(Clone, Debug)]
 pub struct RawScan {
-    /// First keys; `prefix` wins.
+    /// Lower bound; `prefix` takes precedence.
     pub lower: Bound<Vec<u8>>,
-    /// Last keys.
+    /// Upper bound.
     pub upper: Bound<Vec<u8>>,
-    /// All keys that start with this.
+    /// Common prefix of all keys.
     pub prefix: Option<Vec<u8>>,
-    /// How.
+    /// Order of the walk.
     pub walk: RawWalk,
-    /// Entries taken at most.
+    /// Maximum number of entries.
     pub limit: usize,
 }
 
-/// How a scan walks, as bytes.
+/// Order of a scan's walk, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawWalk {
     /// Ascending.
     Forward,
     /// Descending.
     Backward,
-    /// One from the front, one from the back, in turn.
+    /// Alternately one from the front and one from the back.
     Zigzag,
     /// One from the front, then a seek, then ascending.
     Seek(Vec<u8>),
-    /// Steps of both ends and seeks, each once.
+    /// Moves of both ends and seeks, each done once.
     Moves(Vec<RawMove>),
 }
 
 /// A part of a walk, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawMove {
-    /// So many from the front.
+    /// This many entries from the front.
     Front(usize),
-    /// So many from the back.
+    /// This many entries from the back.
     Back(usize),
     /// A seek.
     Seek(Vec<u8>),
@@ -81,12 +81,12 @@ impl RawMove {
 }
 
 impl RawScan {
-    /// Everything, one way or the other.
+    /// Scans everything, in either direction.
     pub fn all(walk: RawWalk) -> Self {
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: None, walk, limit: usize::MAX }
     }
 
-    /// The bytes of a scan.
+    /// Converts a scan to bytes.
     pub fn of(scan: &Scan) -> Self {
         let walk = match &scan.walk {
             Walk::Forward => RawWalk::Forward,
@@ -107,7 +107,7 @@ impl RawScan {
         }
     }
 
-    /// Walks `iter` as the scan says; `seek` moves its front.
+    /// Walks `iter` as the scan specifies; `seek` moves its front.
     pub fn collect<I, T>(
         &self,
         mut iter: I,
@@ -171,15 +171,15 @@ pub trait Store {
     fn create(&mut self, keyspace: Slot) -> Result<()>;
     /// Drops a keyspace; false if there was none.
     fn drop_keyspace(&mut self, keyspace: Slot) -> Result<bool>;
-    /// Stores a keyspace in another tree, one of a few that `choice` names. Users see no difference.
+    /// Moves a keyspace to another tree, chosen by `choice`. Users see no difference.
     fn set_tree(&self, _keyspace: Slot, _choice: u8) -> Result<()> {
         Ok(())
     }
-    /// Whether a keyspace is on its way from one family of trees to another.
+    /// Whether a keyspace is moving to another tree family.
     fn is_moving(&self) -> bool {
         false
     }
-    /// Whether there are pages that were updated in place.
+    /// Whether pages were updated in place.
     fn has_replaced_pages(&self) -> bool {
         false
     }
@@ -187,9 +187,9 @@ pub trait Store {
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes one key.
     fn remove(&self, keyspace: Slot, key: &[u8]) -> Result<()>;
-    /// Changes one key by an operand of the operator of its keyspace, see [`crate::operator`].
+    /// Changes one key by an operand of its keyspace's operator, see [`crate::operator`].
     fn merge(&self, keyspace: Slot, key: &[u8], operand: &[u8]) -> Result<()>;
-    /// Writes several keys as one.
+    /// Writes several keys atomically.
     fn commit(&self, writes: &[RawWrite], synced: bool) -> Result<()>;
     /// Reads one key.
     fn get(&self, keyspace: Slot, key: &[u8]) -> Result<Option<Vec<u8>>>;
@@ -197,9 +197,9 @@ pub trait Store {
     fn multi_get(&self, keyspace: Slot, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>>;
     /// Reads keys in order.
     fn scan(&self, keyspace: Slot, scan: &RawScan) -> Result<Vec<Pair>>;
-    /// Reads and writes one key in one step; returns the new value.
+    /// Reads and writes one key atomically; returns the new value.
     fn update(&self, keyspace: Slot, key: &[u8], change: UpdateFn<'_>) -> Result<Option<Vec<u8>>>;
-    /// Writes one key if its value is `old`; `Conflict` otherwise.
+    /// Writes one key if its value is `old`; otherwise fails with `Conflict`.
     fn compare_and_swap(
         &self,
         keyspace: Slot,
@@ -207,17 +207,17 @@ pub trait Store {
         old: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<()>;
-    /// A snapshot of all keyspaces.
+    /// Takes a snapshot of all keyspaces.
     fn snapshot(&self) -> Result<Box<dyn View>>;
     /// Makes every earlier write durable.
     fn persist(&self) -> Result<()>;
-    /// Divides the memory in another way, one of many that `choice` names. Users see no difference.
+    /// Divides the memory differently, chosen by `choice`. Users see no difference.
     fn share_memory(&self, _choice: u64) -> Result<()> {
         Ok(())
     }
-    /// Drains the write buffers, durably.
+    /// Flushes the write buffers, durably.
     fn flush(&self) -> Result<()>;
-    /// One piece of background work; false if there was none.
+    /// Runs one background job; returns false if there was none.
     fn step(&self) -> Result<bool>;
     /// Checks the structure; cheap.
     fn check_invariants(&self) -> Result<()>;
@@ -227,18 +227,18 @@ pub trait Store {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a kind of store, the same one at every reopen.
+/// Opens one kind of store, with the same settings at every reopen.
 pub trait Opener: fmt::Debug + Send + Sync {
-    /// Opens the store of this environment, or creates it.
+    /// Opens or creates the store of this environment.
     fn open(&self, env: Arc<dyn Env>) -> Result<Box<dyn Store>>;
 
-    /// Opens the store without the merge operators that its keyspaces name, lets it do what it does in the
-    /// background, and closes it. A kind of store without merge operators need not do anything.
+    /// Opens the store without the merge operators of its keyspaces, runs its background work and closes it.
+    /// A kind of store without merge operators may do nothing.
     fn work_without_operators(&self, _: Arc<dyn Env>) -> Result<()> {
         Ok(())
     }
 
-    /// Whether a store that is open refuses to be opened again.
+    /// Whether a store that is open cannot be opened a second time.
     fn is_exclusive(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What is done with the files of a store: copied, checked, damaged, repaired, read by another build.
+//! Operations on the files of a store: copying, checking, damaging, repairing, reading with another build.
 
 #[path = "files/backup.rs"]
 mod backup;

@@ -1,4 +1,4 @@
-//! Handles of every kind, and every call of theirs, which fails in a forked child.
+//! Handles of every kind, and all of their calls, which must fail in a forked child.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,24 +14,24 @@ use testudo::{
     ScrubOptions, Snapshot, SnapshotKeyspace, Tree, ValueReader, VerifyLevel, backup::Repository, unobserved,
 };
 
-/// A value in pieces has more bytes than this.
+/// Length of a value in pieces.
 const LONG_BYTES: u64 = 300_000;
 const OUTLYING: u32 = 40;
 
-/// Handles that a process has when it forks.
+/// Handles of a process when it forks.
 pub(crate) struct Handles {
     pub(crate) db: Db,
     pub(crate) records: Keyspace,
-    /// A handle of one that was dropped keeps it.
+    /// A handle of a dropped keyspace, which keeps it open.
     dropped: Keyspace,
     counts: Keyspace,
     values: Keyspace,
     snapshot: Snapshot,
     of_snapshot: SnapshotKeyspace,
-    /// It stands somewhere in the middle, with entries ahead of it.
+    /// Positioned in the middle, with entries ahead of it.
     iter: Iter,
     fresh: Iter,
-    /// Their values were not read.
+    /// Entries whose values were not read.
     outlying: Vec<Entry>,
     reader: ValueReader,
     batch: Batch,
@@ -39,7 +39,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// REQUIRES: nobody else drops or creates keyspaces.
+    /// REQUIRES: no concurrent creation or dropping of keyspaces.
     pub(crate) fn of(db: &Db, tree: Tree) -> Self {
         let options = KeyspaceOptions::default().tree(tree);
         let records = db.keyspace("records", options).unwrap();
@@ -80,13 +80,13 @@ impl Handles {
         }
     }
 
-    /// Uses each, and drops them; `store` is where the store is on `env`, `beside` a directory for more.
-    /// Fails unless each call was refused because of the fork.
+    /// Uses each handle and drops it; `store` is the directory of the store on `env`, `beside` a directory
+    /// for new stores. Fails unless each call was refused because of the fork.
     pub(crate) fn refused(mut self, env: &Arc<dyn Env>, store: &Path, beside: &Path) -> Result<(), String> {
         self.refuse_store(beside)?;
         match Db::builder(store).env(Arc::clone(env)).create(false).open() {
             Err(error) if error.kind() == ErrorKind::Locked => {}
-            outcome => return Err(format!("opening beside the parent: {outcome:?}")),
+            outcome => return Err(format!("opening while the parent has the store open: {outcome:?}")),
         }
         refuse_keyspace(&self.records)?;
         refuse_keyspace(&self.dropped)?;
@@ -178,11 +178,11 @@ pub(crate) fn refuse<T>(call: &str, outcome: testudo::Result<T>) -> Result<(), S
     match outcome {
         Err(error) if error.kind() == ErrorKind::Closed && error.to_string().contains("is a fork") => Ok(()),
         Err(error) => Err(format!("{call}: {error}")),
-        Ok(_) => Err(format!("{call} has done something")),
+        Ok(_) => Err(format!("{call} succeeded")),
     }
 }
 
-/// Reads everything once.
+/// Reads everything once and checks it.
 pub(crate) fn check(db: &Db, records: u32) {
     db.check_invariants().unwrap();
     let report = db.verify_observed(VerifyLevel::Full, &mut unobserved()).unwrap();

@@ -2,11 +2,11 @@
 //! Forked children, for tests.
 //!
 //! **Invariants**
-//! - A child never returns into the test harness: it ends where [`end`] is called.
+//! - A child never returns to the test harness: it ends in [`end`].
 
 use std::io;
 
-/// A child that is not done by then hangs, and is ended by a signal.
+/// Timeout after which a child counts as hung, and a signal ends it.
 const SECONDS_MAX: u32 = 60;
 
 /// A forked child.
@@ -16,7 +16,8 @@ pub(crate) struct Child(libc::pid_t);
 
 /// Forks; `None` in the child.
 pub(crate) fn fork() -> Option<Child> {
-    // SAFETY: the child runs what a child of threads may: calls of the store that fail, and its end.
+    // SAFETY: the child runs only what a child of a multithreaded process may: failing calls of the store,
+    // and its exit.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: it only sets a timer of this process.
@@ -28,28 +29,28 @@ pub(crate) fn fork() -> Option<Child> {
     }
 }
 
-/// Ends the process at once, as `_exit` does, and says what went wrong if something did.
+/// Exits immediately, as `_exit` does, and prints the failure if there is one.
 pub(crate) fn end(outcome: Result<(), String>) -> ! {
     let code = match &outcome {
         Ok(()) => 0,
         Err(message) => {
             let line = format!("\nchild {}: {message}\n", std::process::id());
-            // SAFETY: the bytes are there. The locks of `std` may be held by a thread of the parent.
+            // SAFETY: the buffer is valid. `std`'s locks may be held by a thread of the parent.
             unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
             1
         }
     };
-    // SAFETY: nothing of this process is needed any more.
+    // SAFETY: nothing of this process is needed any longer.
     unsafe { libc::_exit(code) }
 }
 
-/// Runs `body` in a child, which ends with it.
+/// Runs `body` in a child, which exits afterwards.
 pub(crate) fn fork_and(body: impl FnOnce() -> Result<(), String>) -> Child {
     fork().unwrap_or_else(|| end(body()))
 }
 
 impl Child {
-    /// Waits for its end, and fails unless it ended well.
+    /// Waits for its exit, and fails unless it succeeded.
     pub(crate) fn wait(self) -> Result<(), String> {
         let mut status = 0;
         // SAFETY: it waits for a child of this process and writes its status.
@@ -57,9 +58,9 @@ impl Child {
         assert_eq!(ended, self.0, "{}", io::Error::last_os_error());
         match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
             (true, 0) => Ok(()),
-            (true, code) => Err(format!("the child ended with {code}")),
+            (true, code) => Err(format!("the child exited with {code}")),
             (false, _) if libc::WTERMSIG(status) == libc::SIGALRM => Err("the child hangs".to_owned()),
-            (false, _) => Err(format!("the child died of signal {}", libc::WTERMSIG(status))),
+            (false, _) => Err(format!("the child was killed by signal {}", libc::WTERMSIG(status))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What processes do that fork, each with a seed.
+//! Scenarios of processes that fork, each with a seed.
 
 use std::{
     io::{self, BufRead, Read, Write},
@@ -21,15 +21,15 @@ use crate::{
     require_locked, tell_from_outside,
 };
 
-/// A turn of a writer writes at most this many records.
+/// Maximum records that one turn of a writer adds.
 const WRITTEN_MAX: u32 = 3000;
-/// Records of a store whose owner dies.
+/// Records of a store whose owner is killed.
 pub(crate) const SYNCED: u32 = 500;
 
 /// One turn of a scenario.
 type Scenario = fn(&Path, u64);
 
-/// The scenario of a name.
+/// Finds a scenario by name.
 pub(crate) fn find(name: &str) -> Scenario {
     let scenarios: [(&str, Scenario); 5] = [
         ("writer", writer),
@@ -46,7 +46,7 @@ fn tree_of(seed: u64) -> Tree {
     presets[usize::try_from(seed).unwrap() % presets.len()].1.tree()
 }
 
-/// Where the store of a turn is: there is one of each tree.
+/// Directory of a turn's store: there is one for each tree.
 fn store_of(directory: &Path, seed: u64) -> PathBuf {
     directory
         .join(format!("{:?}", tree_of(seed)).chars().filter(char::is_ascii_alphabetic).collect::<String>())
@@ -60,7 +60,7 @@ fn insert(records: &Keyspace, number: u32) {
     records.insert(format!("n{number:08}"), value_of(number)).unwrap();
 }
 
-/// How many records there are: a turn goes on where the one before ended.
+/// Number of records: each turn continues where the previous one ended.
 fn count(records: &Keyspace) -> u32 {
     u32::try_from(records.range("n".."o").unwrap().map(Result::unwrap).count()).unwrap()
 }
@@ -76,7 +76,7 @@ fn writer(directory: &Path, seed: u64) {
         let write = || {
             let mut number = before;
             while !is_over.load(Relaxed) {
-                // Beyond so many the last one is written again and again.
+                // Beyond this many, the last one is overwritten.
                 insert(&records, number);
                 number += u32::from(number < before + WRITTEN_MAX);
                 if number.is_multiple_of(1000) {
@@ -87,7 +87,7 @@ fn writer(directory: &Path, seed: u64) {
             number + 1
         };
         let writing = thread::Builder::new().spawn_scoped(scope, write).unwrap();
-        // The moment is one between two records of the other thread, wherever its locks are then.
+        // Fork at a moment between two records of the other thread, whatever locks it holds.
         for _ in 0..chance.below(2000) {
             let _ = records.contains_key("n00000007").unwrap();
         }
@@ -115,7 +115,7 @@ fn writer(directory: &Path, seed: u64) {
     check(&open(&store), written);
 }
 
-/// A child of a reader. Its handles are fewer.
+/// A child of a reader, which has fewer handles.
 fn reader(directory: &Path, seed: u64) {
     let store = store_of(directory, seed);
     let db = open(&store);
@@ -146,7 +146,7 @@ fn reader(directory: &Path, seed: u64) {
     check(&db, 100);
 }
 
-/// A child that was forked before the parent closes keeps the handles, not the lock.
+/// A child forked before the parent closes keeps the handles, but not the lock.
 fn closed(directory: &Path, seed: u64) {
     let store = store_of(directory, seed);
     let db = open(&store);
@@ -159,7 +159,7 @@ fn closed(directory: &Path, seed: u64) {
             theirs.read_exact(&mut [0]).map_err(|error| error.to_string())?;
             refuse("get", handles.records.get("a"))?;
             refuse("insert", handles.records.insert("of the child", "value"))?;
-            // The last ones of this process.
+            // The last handles of this process.
             drop((handles, db));
             Ok(())
         };
@@ -175,7 +175,7 @@ fn closed(directory: &Path, seed: u64) {
     check(&next, written + 100);
 }
 
-/// Functions of the user fork: in the child the call that called them ends, and leaves everything as it is.
+/// User callbacks fork: in the child the calling operation fails and changes nothing.
 fn callbacks(directory: &Path, seed: u64) {
     let store = store_of(directory, seed);
     let db = open(&store);
@@ -238,7 +238,7 @@ fn callbacks(directory: &Path, seed: u64) {
     check(&db, before + 300);
 }
 
-/// Ends a child in which a call has come back.
+/// Ends a child in which a call has returned.
 fn leave<T>(is_child: bool, call: &str, outcome: &testudo::Result<T>) {
     if is_child {
         let refused = outcome.as_ref().map(|_| ()).map_err(Clone::clone);
@@ -246,7 +246,7 @@ fn leave<T>(is_child: bool, call: &str, outcome: &testudo::Result<T>) {
     }
 }
 
-/// Bytes of a value; forks in the middle.
+/// Bytes of a value; forks halfway.
 struct Forking {
     left: usize,
     forked: Option<Child>,
@@ -266,7 +266,7 @@ impl Read for Forking {
     }
 }
 
-/// As `daemon(3)`: the process that opened the store ends, its child uses the handles.
+/// Like `daemon(3)`: the process that opened the store exits, its child uses the handles.
 fn daemon(directory: &Path, seed: u64) {
     let db = open(&directory.join("db"));
     let handles = Handles::of(&db, tree_of(seed));
@@ -278,7 +278,7 @@ fn daemon(directory: &Path, seed: u64) {
     end(outlive(directory, db, handles));
 }
 
-/// What the child of a dead owner does.
+/// Actions of the child of a dead owner.
 fn outlive(directory: &Path, db: Db, handles: Handles) -> Result<(), String> {
     let say = |word: &str| {
         io::stdout().write_all(format!("\n{word}\n").as_bytes()).map_err(|error| error.to_string())
@@ -287,13 +287,13 @@ fn outlive(directory: &Path, db: Db, handles: Handles) -> Result<(), String> {
     say("forked")?;
     let order = orders.next();
     if !matches!(&order, Some(Ok(order)) if order == "use") {
-        return Err(format!("{order:?} is no order"));
+        return Err(format!("{order:?} is not an order"));
     }
     let env: Arc<dyn Env> = RealEnv::new();
     drop(db);
     handles.refused(&env, &directory.join("db"), directory)?;
     say("dropped")?;
-    // Until nobody gives orders any more.
+    // Wait until the parent closes the pipe.
     let _ = orders.next();
     Ok(())
 }

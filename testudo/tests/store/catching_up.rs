@@ -1,4 +1,4 @@
-//! Flushes wait for jobs of a tree that cannot keep up with what is written.
+//! Flushes wait for the jobs of a tree that cannot keep up with the writes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,12 +7,12 @@ use std::path::Path;
 use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
 use testudo_env::{MemEnv, SplitMix};
 
-/// Sequences of runs that a query looks into.
+/// Number of sequences of runs that a query searches.
 fn sequences(keyspace: &Keyspace) -> usize {
     keyspace.outline().iter().filter(|line| ["filling", "emptying", "bottom"].contains(&line.what)).count()
 }
 
-/// Writes as many flushes, each larger than what is merged with others because it is small.
+/// Writes this many flushes, each too large to be merged with others as a small one.
 fn write(db: &Db, keyspace: &Keyspace, flushes: u64, mut after: impl FnMut()) {
     let mut random = SplitMix::new(7);
     for _ in 0..flushes {
@@ -28,9 +28,9 @@ fn options() -> KeyspaceOptions {
     KeyspaceOptions::default().tree(Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 4 })
 }
 
-/// Nobody does jobs but who flushes.
+/// Only flushing threads run jobs here.
 #[test]
-fn a_leveled_tree_under_pressure_has_more_sequences_but_not_any_number() {
+fn a_leveled_tree_under_pressure_has_a_bounded_number_of_sequences() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(8 << 20).open().unwrap();
     let keyspace = db.keyspace("users", options).unwrap();
     let mut most = 0;
@@ -38,16 +38,16 @@ fn a_leveled_tree_under_pressure_has_more_sequences_but_not_any_number() {
     assert!((16..=40).contains(&most), "{most} sequences");
     let pressed = db.stats().jobs;
     assert!(pressed > 0);
-    // What was put off is made up for when there is time.
+    // Postponed work is done once there is time.
     while db.step().unwrap() {}
     assert!(sequences(&keyspace) <= 14, "{:?}", keyspace.outline());
     assert_eq!(keyspace.iter().unwrap().count(), 120 * 250);
     db.close().unwrap();
 }
 
-/// With threads, which take jobs by themselves.
+/// With threads, which run jobs on their own.
 #[test]
-fn a_leveled_tree_that_is_written_by_several_threads_keeps_everything() {
+fn a_leveled_tree_written_by_several_threads_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let db = Db::builder(directory.path()).memory_bytes(8 << 20).open().unwrap();
     let keyspace = db.keyspace("users", options).unwrap();

@@ -1,4 +1,4 @@
-//! A closed store answers nothing: its pages may belong to the next one who opened it.
+//! A closed store answers nothing: a later owner may have reused its pages.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -46,7 +46,7 @@ fn is_closed<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
 }
 
 #[test]
-fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
+fn reads_after_close_fail_even_after_others_wrote_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (db, k) = store_with_old_values(&path);
@@ -88,15 +88,12 @@ fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
     is_closed("backup", Repository::at(dir.path().join("backups")).create(&db));
     for (name, iter) in [("fresh", &mut fresh), ("begun", &mut forward)] {
         is_closed(name, iter.next().unwrap());
-        assert!(
-            iter.next().is_none() && iter.next_back().is_none(),
-            "{name}: after an error there is nothing"
-        );
+        assert!(iter.next().is_none() && iter.next_back().is_none(), "{name}: nothing follows an error");
     }
     is_closed("begun from the back", backward.next_back().unwrap());
     is_closed("seek", sought.seek(key(5).as_bytes()));
 
-    // What was read before stays.
+    // Data already read stays valid.
     assert!(held.starts_with(b"old 7 "));
     assert!(first.value().unwrap().starts_with(b"old "));
     assert!(rewritten.get(key(7)).unwrap().unwrap().starts_with(b"new 7 "));
@@ -104,7 +101,7 @@ fn every_read_after_close_is_closed_also_once_others_have_written_the_store() {
 }
 
 #[test]
-fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed() {
+fn reads_during_close_and_reuse_are_right_or_fail_as_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (db, k) = store_with_old_values(&path);
@@ -132,7 +129,7 @@ fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed(
         };
         let readers: Vec<_> = (0..3).map(start).collect();
         while reads.load(Ordering::Acquire) < 300 {
-            // One that fails ends the test, which would wait for it for ever.
+            // A failed reader fails the test, which would otherwise wait for it forever.
             assert!(!readers.iter().any(|reader| reader.is_finished()), "a reader ended by itself");
             thread::yield_now();
         }
@@ -145,10 +142,10 @@ fn reads_under_way_while_a_store_is_closed_and_written_anew_are_right_or_closed(
 }
 
 #[test]
-fn a_read_that_fails_because_the_store_was_closed_meanwhile_says_so() {
+fn a_read_that_fails_due_to_a_concurrent_close_reports_closed() {
     let dir = tempfile::tempdir().unwrap();
     let open: Arc<Mutex<Option<Db>>> = Arc::default();
-    // The one piece of user code that runs inside a read stands for whatever happens there.
+    // The only user code inside a read stands in for any concurrent event.
     let closer = Arc::clone(&open);
     let refuse = MergeFunction::new("closing", move |_, _, _: &[&[u8]]| {
         if let Some(db) = closer.lock().unwrap().take() {
@@ -165,7 +162,7 @@ fn a_read_that_fails_because_the_store_was_closed_meanwhile_says_so() {
 }
 
 #[test]
-fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
+fn reads_of_a_closed_read_only_store_fail() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = builder(&path).open().unwrap();
@@ -180,9 +177,9 @@ fn a_closed_store_that_was_open_for_reading_answers_nothing_either() {
     is_closed("iterator", iter.next().unwrap());
 }
 
-/// It had no commits, so nothing is missing.
+/// The log had no commits, so nothing is missing.
 #[test]
-fn a_store_whose_empty_log_was_deleted_goes_on() {
+fn a_store_opens_after_its_empty_log_was_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("db");
     for round in 0..6 {

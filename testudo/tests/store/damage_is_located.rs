@@ -1,4 +1,4 @@
-//! Whoever meets damage is told where it is: file, offset, and the keyspace that it belongs to.
+//! Errors of damage state its location: file, offset, and the keyspace that it belongs to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ fn value(keyspace: &str, number: u32) -> Vec<u8> {
     format!("<{keyspace} {number:05}>").repeat(20).into_bytes()
 }
 
-/// A store with two keyspaces, closed, of which one has a damaged page.
+/// A closed store with two keyspaces, one of which has a damaged page.
 fn damaged_store(tree: Tree) -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -54,7 +54,7 @@ fn first_error(keyspace: &Keyspace, reverse: bool) -> Error {
 }
 
 #[test]
-fn every_way_of_reading_names_the_keyspace_of_damage() {
+fn every_kind_of_read_names_the_damaged_keyspace() {
     for (name, tree) in Tree::presets() {
         let machine = damaged_store(tree);
         let db = open(&machine);
@@ -82,7 +82,7 @@ fn every_way_of_reading_names_the_keyspace_of_damage() {
 }
 
 #[test]
-fn an_error_that_is_no_damage_names_no_keyspace() {
+fn errors_other_than_damage_name_no_keyspace() {
     let machine = MemEnv::new(1);
     let db = open(&machine);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();

@@ -1,4 +1,5 @@
-//! What dies in write buffers and merges is counted: what was written is in the trees or was dropped.
+//! Entries dropped in write buffers and merges are counted: every written entry is in the trees or was
+//! dropped.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,7 @@ fn open(machine: &Arc<MemEnv>) -> Db {
     Db::builder("/db").env(machine.clone()).memory_bytes(1 << 20).open().unwrap()
 }
 
-/// Entries and bytes that were written or made, and those that died.
+/// Entries and bytes that were written or created, and those that were dropped.
 fn in_and_dropped(stats: &DbStats) -> [(u64, u64); 2] {
     [
         (stats.user_writes + stats.folded_entries, stats.user_bytes_written + stats.folded_bytes),
@@ -42,7 +43,7 @@ fn overwrites_in_one_buffer_never_reach_the_tree() {
     assert_eq!(of_store.dropped_before_flush_bytes, stats.dropped_before_flush_bytes);
     drop(keyspace);
     assert!(db.drop_keyspace("k").unwrap());
-    assert_eq!(db.stats().dropped_before_flush_bytes, stats.dropped_before_flush_bytes, "it was written");
+    assert_eq!(db.stats().dropped_before_flush_bytes, stats.dropped_before_flush_bytes, "it was flushed");
 }
 
 /// Random writes of all kinds, with flushes and jobs.
@@ -64,7 +65,7 @@ fn write(db: &Db, keyspaces: &[Keyspace], random: &mut SplitMix) {
 }
 
 #[test]
-fn when_nothing_is_left_everything_was_dropped() {
+fn an_emptied_store_has_dropped_every_entry() {
     let machine = MemEnv::new(2);
     let db = open(&machine);
     let turtle = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
@@ -79,7 +80,7 @@ fn when_nothing_is_left_everything_was_dropped() {
         db.flush().unwrap();
         db.settle().unwrap();
         let [taken, dropped] = in_and_dropped(&db.stats());
-        assert!(dropped.0 < taken.0 && dropped.1 < taken.1, "{round}: what can be read is there");
+        assert!(dropped.0 < taken.0 && dropped.1 < taken.1, "{round}: readable entries were dropped");
     }
     for number in 0..900 {
         for keyspace in &keyspaces {
@@ -91,7 +92,7 @@ fn when_nothing_is_left_everything_was_dropped() {
     let stats = db.stats();
     let of_keyspaces = keyspaces.each_ref().map(Keyspace::stats);
     assert!(of_keyspaces.iter().all(|stats| stats.buffered_runs == 0), "{of_keyspaces:?}");
-    // A leaf that was emptied keeps one tombstone of seven bytes.
+    // An emptied leaf keeps one tombstone of seven bytes.
     let left: u64 = of_keyspaces.iter().map(|stats| stats.entries).sum();
     assert_eq!(left, of_keyspaces.iter().map(|stats| stats.tombstones).sum::<u64>());
     let [taken, dropped] = in_and_dropped(&stats);

@@ -1,4 +1,4 @@
-//! Equal keyspaces do not do their dear work in the same round.
+//! Equal keyspaces do not do their expensive work in the same round.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use testudo_env::MemEnv;
 
 const KEYSPACES: usize = 16;
 
-/// In which round each of these keyspaces first has fewer buffers than before.
+/// First round in which the number of buffered runs drops, for each keyspace.
 fn first_merges(db: &Db, keyspaces: &[Keyspace]) -> Vec<u32> {
     let mut first = vec![None; keyspaces.len()];
     let mut before = vec![0; keyspaces.len()];

@@ -1,5 +1,5 @@
-//! What lies beside the files of a store, or in the place of a new one: nobody's work is removed, nothing
-//! that was not finished is opened, and what was damaged is found however it is looked for.
+//! Foreign files next to those of a store, or in the target of a new one: foreign files are never removed,
+//! unfinished stores are never opened, and every kind of check finds damage.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn fill(keyspace: &Keyspace) {
     (0..KEYS).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 300]).unwrap());
 }
 
-/// A store, closed.
+/// A closed store.
 fn machine_with_store() -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -49,7 +49,7 @@ fn names(machine: &MemEnv, directory: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_target_that_somebody_fills_is_left_alone() {
+fn a_target_filled_concurrently_is_left_unchanged() {
     let machine = machine_with_store();
     machine.create_dir(Path::new("/saved")).unwrap();
     for name in ["UNFINISHED", "data", "manifest-0000000001"] {
@@ -66,7 +66,7 @@ fn a_target_that_somebody_fills_is_left_alone() {
 }
 
 #[test]
-fn a_salvage_that_a_power_loss_ends_leaves_nothing_that_opens() {
+fn a_salvage_cut_short_by_power_loss_does_not_open() {
     let original = machine_with_store();
     for count in 0.. {
         let machine = original.live_image();
@@ -88,7 +88,7 @@ fn a_salvage_that_a_power_loss_ends_leaves_nothing_that_opens() {
 }
 
 #[test]
-fn a_salvage_that_fails_removes_its_own_files_only() {
+fn a_failed_salvage_removes_only_its_own_files() {
     let machine = machine_with_store();
     machine.create_dir(Path::new("/other")).unwrap();
     touch(&machine, PathBuf::from("/other/notes.txt"));
@@ -97,7 +97,7 @@ fn a_salvage_that_fails_removes_its_own_files_only() {
 }
 
 #[test]
-fn files_that_no_store_makes_stay_where_they_are() {
+fn foreign_files_are_left_unchanged() {
     let machine = machine_with_store();
     let foreign = ["manifest-0000000007.bak", "manifest-notes", "wal-notes.copy", "wal-1.log.copy"];
     for name in foreign {
@@ -114,15 +114,15 @@ fn files_that_no_store_makes_stay_where_they_are() {
     }
 }
 
-/// What a reader writes has numbers that no writer gives, and a copy that it makes has them as well.
+/// A reader's writes have numbers that no writer assigns, and so has a copy that it makes.
 #[test]
-fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
+fn a_scrub_covers_all_of_a_copy_made_by_a_reader() {
     let machine = MemEnv::new(3);
     let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let tree = Tree::turtle().with_run_bytes(64 << 10);
     fill(&db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap());
     db.persist(testudo::Durability::Sync).unwrap();
-    // All of it is in the log, which is more than a reader of a small budget keeps in memory.
+    // Everything is in the log, which exceeds the memory of a reader with a small budget.
     let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
     let reader = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20).read_only();
     reader.open().unwrap().checkpoint(Path::new("/copy")).unwrap();
@@ -137,9 +137,9 @@ fn a_scrub_reads_all_of_a_copy_that_a_reader_has_made() {
     assert!(runs.iter().all(|count| *count == runs[0]), "{runs:?}");
 }
 
-/// Where the newest slot is damaged nothing says that the store was closed, and a crash may have torn it.
+/// With a damaged newest slot nothing proves that the store was closed, and a crash may have torn the slot.
 #[test]
-fn the_older_slot_of_a_closed_store_is_checked_by_readers_too() {
+fn readers_also_check_the_older_slot_of_a_closed_store() {
     let damage_is_found = |offset: u64| {
         let machine = machine_with_store();
         machine.corrupt("/db/superblock", offset, 1).unwrap();
@@ -151,7 +151,7 @@ fn the_older_slot_of_a_closed_store_is_checked_by_readers_too() {
 }
 
 #[test]
-fn a_backup_that_rechecks_mends_what_has_rotted_in_the_repository() {
+fn a_rechecking_backup_repairs_damaged_runs_in_the_repository() {
     let machine = machine_with_store();
     let db = open(&machine);
     db.settle().unwrap();
@@ -162,7 +162,7 @@ fn a_backup_that_rechecks_mends_what_has_rotted_in_the_repository() {
     let bytes = machine.file_bytes(&file).unwrap().len() as u64;
     machine.corrupt(&file, bytes / 2, 1).unwrap();
     assert_eq!(repository.verify(None).unwrap().findings.len(), 1);
-    // One that believes what is there needs it, and is damaged as well.
+    // A backup without the recheck trusts and references the damaged run.
     assert_eq!(repository.create(&db).unwrap().info.new_runs, 0);
     assert_eq!(repository.restore(None, "/restored").unwrap_err().kind(), ErrorKind::Corruption);
     assert_eq!(repository.clone().recheck(true).create(&db).unwrap().info.new_runs, 1);

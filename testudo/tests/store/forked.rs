@@ -1,4 +1,4 @@
-//! Handles of every kind in a forked child of a simulated machine: nothing happens on its disk.
+//! Handles of every kind in a forked child of a simulated machine: its disk does not change.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ fn open(machine: &Arc<MemEnv>) -> testudo::Result<Db> {
     Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20).open()
 }
 
-/// Of all trees.
+/// Runs `check` for each tree.
 fn for_each_tree(check: impl Fn(&Arc<MemEnv>, Db, Handles)) {
     for (_, preset) in testudo::TreePreset::all() {
         let machine = MemEnv::new(7);
@@ -26,7 +26,7 @@ fn for_each_tree(check: impl Fn(&Arc<MemEnv>, Db, Handles)) {
 }
 
 #[test]
-fn every_call_of_a_child_is_refused_and_none_reaches_the_disk() {
+fn every_call_of_a_child_fails_without_reaching_the_disk() {
     for_each_tree(|machine, db, handles| {
         let before = (machine.operation_count(), machine.all_files());
         let env: Arc<dyn Env> = machine.clone();
@@ -39,7 +39,7 @@ fn every_call_of_a_child_is_refused_and_none_reaches_the_disk() {
 }
 
 #[test]
-fn the_last_handle_of_a_child_gives_nothing_up() {
+fn the_last_handle_of_a_child_releases_nothing() {
     for_each_tree(|machine, db, handles| {
         handles.records.insert("n00000000", calls::value_of(0)).unwrap();
         db.persist(Durability::Sync).unwrap();

@@ -1,4 +1,4 @@
-//! A device that is full: what was taken is kept, removals go on from the reserve, and everything goes on by
+//! A full device: acknowledged writes are kept, removals continue from the reserve, and the store resumes by
 //! itself once there is room.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -19,7 +19,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("key{number:08}").into_bytes()
 }
 
-/// Fills the device until it says so; returns the number of records taken.
+/// Fills the device until a write is refused; returns the number of records accepted.
 fn fill(machine: &MemEnv, keyspace: &Keyspace) -> u32 {
     machine.space_limit(Some(machine.used_bytes() + (3 << 20)));
     for number in 0.. {
@@ -31,7 +31,7 @@ fn fill(machine: &MemEnv, keyspace: &Keyspace) -> u32 {
             }
         }
     }
-    unreachable!("a device is full at some time")
+    unreachable!("a device must become full")
 }
 
 fn assert_holds(keyspace: &Keyspace, present: std::ops::Range<u32>) {
@@ -49,7 +49,7 @@ fn machine_with_store() -> (Arc<MemEnv>, Db, Keyspace) {
 }
 
 #[test]
-fn removals_go_on_when_inserts_are_refused_and_survive() {
+fn removals_are_accepted_and_durable_when_inserts_are_refused() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     for number in 0..100 {
@@ -70,11 +70,11 @@ fn removals_go_on_when_inserts_are_refused_and_survive() {
 }
 
 #[test]
-fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
+fn removals_are_accepted_while_full_write_buffers_cannot_be_flushed() {
     let faults = FaultyEnv::new(MemEnv::new(5));
     let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
     let keyspace = db.keyspace("a", KeyspaceOptions::default).unwrap();
-    // There is room for log, never for a table.
+    // There is room for the log, but never for a tree.
     faults.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).on_path("/db/data").for_good()));
     let mut numbers = 0..20_000;
     let refused = numbers.by_ref().filter(|&number| keyspace.insert(key(number), [7; 500]).is_err()).count();
@@ -82,11 +82,11 @@ fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
     for number in 0..20 {
         keyspace.remove(key(number)).unwrap();
     }
-    // Before memory runs out removals are refused as well.
+    // Removals are refused as well before memory runs out.
     let end = (20..100_000).find_map(|number| keyspace.remove(key(number)).err()).unwrap();
     assert_eq!(end.kind(), ErrorKind::OutOfSpace);
     let stats = db.stats();
-    // Beside what removals may add there is memory that no buffer uses.
+    // In addition to the bytes that removals may add there is memory that no buffer uses.
     assert!(stats.memtable_bytes < stats.write_memory_bytes / 16 * 18 + MEMORY / 8, "{stats:?}");
     faults.set_plan(None);
     keyspace.insert(b"x", b"y").unwrap();
@@ -94,13 +94,13 @@ fn removals_go_on_when_write_buffers_are_full_and_cannot_be_flushed() {
     assert_eq!(keyspace.get(key(0)).unwrap(), None);
 }
 
-/// What a flush by the tree's rules takes has no bound: it can fail on a device that has space for more than
-/// write buffers, and would for good.
+/// The space of a flush under the tree's rules is unbounded: it could fail permanently on a device with more
+/// space than the write buffers need.
 #[test]
-fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
-    // A failed growth is tried again with less, many times: a flush by the rules gives up after as many as it
-    // takes space anew, which a splinter tree's does more often. Failures beyond are those of the flush on
-    // top, which has to grow into what the other one gave up.
+fn a_flush_without_space_under_the_rules_goes_on_top() {
+    // A failed extension is retried with less space, many times. A flush under the rules gives up after as
+    // many failures as it requests space, which is more often in a splinter tree. Further failures hit the
+    // flush on top, which has to grow into the space released by the first one.
     for (tree, failures) in [(Tree::turtle(), 8..=28), (Tree::splinter(), 24..=48)] {
         for failures in failures.step_by(4) {
             let machine = MemEnv::new(5);
@@ -109,7 +109,7 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
             let keyspace = db.keyspace("a", || KeyspaceOptions::default().tree(tree)).unwrap();
             (0..20_000).for_each(|number| keyspace.insert(key(number), [7; 500]).unwrap());
             db.flush().unwrap();
-            // Plenty, or space would be secured before the flush.
+            // Plenty of space; otherwise space would be reserved before the flush.
             machine.space_limit(Some(machine.used_bytes() + (64 << 20)));
             let plan = FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::Allocate);
             faults.set_plan(Some(plan.on_path("/db/data").times(failures)));
@@ -121,7 +121,7 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
                 taken += 500;
             }
             faults.set_plan(None);
-            // Everything goes on, by the tree's rules again.
+            // Everything continues, again under the tree's rules.
             (0..100).for_each(|number| keyspace.remove(key(number)).unwrap());
             keyspace.insert(key(taken), b"last").unwrap();
             db.settle().unwrap();
@@ -131,9 +131,9 @@ fn a_flush_that_the_trees_rules_have_no_space_for_goes_on_top() {
     }
 }
 
-/// However much of it is free inside: a flush must not make log and manifest live on the reserve.
+/// However much of the data file is free: a flush must not leave log and manifest only the reserve.
 #[test]
-fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
+fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     const RECORDS: u64 = 15_000;
     let machine = MemEnv::new(5);
     let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
@@ -157,15 +157,15 @@ fn a_data_file_that_has_all_of_a_device_leaves_space_to_log_and_manifest() {
         for number in 0..RECORDS / 4 {
             keyspace.remove(scattered(number)).unwrap();
             let reserve = machine.file_bytes(Path::new("/db/reserve")).unwrap();
-            assert!(reserve.len() >= 256 << 10, "{number}: {} bytes are left of the reserve", reserve.len());
+            assert!(reserve.len() >= 256 << 10, "{number}: {} bytes of the reserve remain", reserve.len());
         }
         db.check_invariants().unwrap();
     }
 }
 
-/// Large values lie outside: in segments and value logs, of many MiB each.
+/// Large values are outside the tree: in segments and value logs of many MiB each.
 #[test]
-fn removals_make_room_where_values_lie_outside() {
+fn removals_free_space_of_values_outside_the_tree() {
     const RECORDS: u64 = 20_000;
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let value = |number: u64, round: u64| -> Vec<u8> {
@@ -184,7 +184,7 @@ fn removals_make_room_where_values_lie_outside() {
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());
         db.flush().unwrap();
         let outside = keyspace.stats().value_bytes;
-        assert!(outside > RECORDS * 1_100 / 4, "{tree}: {outside} bytes lie outside");
+        assert!(outside > RECORDS * 1_100 / 4, "{tree}: {outside} bytes are outside");
         drop(keyspace);
         db.close().unwrap();
         for free in some_of([2 << 20, 12 << 20, 24 << 20], 3, index) {
@@ -209,7 +209,7 @@ fn removals_make_room_where_values_lie_outside() {
                 keyspace.remove(scattered(number)).unwrap();
                 values[usize::try_from(number).unwrap()] = None;
             }
-            // An eighth comes again, for which work in the background makes room.
+            // An eighth is inserted again, for which background work reclaims space.
             for number in 0..RECORDS / 8 {
                 let again = value(number, 0);
                 let mut inserted = keyspace.insert(scattered(number), &again);
@@ -230,12 +230,12 @@ fn removals_make_room_where_values_lie_outside() {
 }
 
 #[test]
-fn a_full_store_closes_opens_and_reads() {
+fn a_store_on_a_full_device_closes_opens_and_reads() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     drop(keyspace);
     db.close().unwrap();
-    // Not a byte is left, whatever closing may have freed.
+    // No free space at all, even if closing has freed some.
     machine.space_limit(Some(machine.used_bytes()));
     let db = open(&machine).unwrap();
     let keyspace = db.open_keyspace("a").unwrap().unwrap();
@@ -246,7 +246,7 @@ fn a_full_store_closes_opens_and_reads() {
 }
 
 #[test]
-fn a_dropped_keyspace_makes_room_for_writes() {
+fn dropping_a_keyspace_frees_space_for_writes() {
     let (machine, db, keyspace) = machine_with_store();
     let other = db.keyspace("b", KeyspaceOptions::default).unwrap();
     fill(&machine, &keyspace);
@@ -262,7 +262,7 @@ fn a_dropped_keyspace_makes_room_for_writes() {
 }
 
 #[test]
-fn writes_go_on_by_themselves_once_there_is_room() {
+fn writes_resume_once_there_is_room() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     assert!(db.stats().reserve_bytes < db.stats().whole_reserve_bytes);
@@ -276,7 +276,7 @@ fn writes_go_on_by_themselves_once_there_is_room() {
 }
 
 #[test]
-fn a_store_on_a_full_device_survives_crash_after_crash() {
+fn a_store_on_a_full_device_survives_repeated_crashes() {
     let (mut machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     db.persist(Durability::Sync).unwrap();
@@ -286,7 +286,7 @@ fn a_store_on_a_full_device_survives_crash_after_crash() {
     for round in 0..30u32 {
         let policy = CrashPolicy { keep_percent: 50, ..CrashPolicy::LOSE_ALL };
         machine = machine.crash_image(&policy, round.into());
-        // What was cut off a file before the crash may be back, as on a device that had the room after all.
+        // Truncated data may be back after the crash, as on a device that had room after all.
         limit = limit.max(machine.used_bytes());
         machine.space_limit(Some(limit));
         let db = open(&machine).unwrap();
@@ -298,16 +298,16 @@ fn a_store_on_a_full_device_survives_crash_after_crash() {
             Ok(()) => removed += 1,
             Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfSpace),
         }
-        // Closed only after its machine has crashed.
+        // Dropped only after its machine has crashed.
         open_store = (db, keyspace);
     }
     drop(open_store);
-    assert!(removed > 10, "only {removed} removals were taken");
+    assert!(removed > 10, "only {removed} removals were accepted");
 }
 
-/// An update may remove, so it begins where an insert would be refused. What it writes counts all the same.
+/// An update may remove, so it starts where an insert would be refused. Its writes count as well.
 #[test]
-fn an_update_takes_no_more_than_an_insert_does() {
+fn an_update_takes_no_more_space_than_an_insert() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
     let long = vec![8; 200 << 10];
@@ -320,7 +320,7 @@ fn an_update_takes_no_more_than_an_insert_does() {
     let error = keyspace.compare_and_swap(key(0), Some(b"another"), Some(&long)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     assert_eq!(keyspace.get(key(taken)).unwrap(), None);
-    // Those that remove are taken, and make room.
+    // Updates that remove are accepted, and free space.
     keyspace.compare_and_swap(key(0), Some(&[7; 500]), None).unwrap();
     (1..taken).for_each(|number| assert_eq!(keyspace.update(key(number), |_| None).unwrap(), None));
     while db.step().unwrap() {}
@@ -330,9 +330,9 @@ fn an_update_takes_no_more_than_an_insert_does() {
     db.close().unwrap();
 }
 
-/// Where an insert waits for the buffers to be flushed, an update does too, and is called anew.
+/// Where an insert waits for buffers to be flushed, an update does as well, and its function is called again.
 #[test]
-fn an_update_that_waited_for_space_sees_the_value_that_there_is_then() {
+fn an_update_that_waited_for_space_sees_the_current_value() {
     let (machine, db, keyspace) = machine_with_store();
     for number in 0..2_000 {
         keyspace.insert(key(number), [7; 500]).unwrap();
@@ -354,7 +354,7 @@ fn an_update_that_waited_for_space_sees_the_value_that_there_is_then() {
 }
 
 #[test]
-fn a_device_without_space_to_note_what_is_free_is_no_failure() {
+fn no_space_to_record_free_space_is_not_a_failure() {
     let machine = MemEnv::new(5);
     let faults = FaultyEnv::new(machine.clone());
     let db = Db::builder(Path::new("/db")).env(faults.clone()).memory_bytes(MEMORY).open().unwrap();
@@ -374,9 +374,9 @@ fn a_device_without_space_to_note_what_is_free_is_no_failure() {
     assert_eq!(keyspace.iter().unwrap().count(), 1);
 }
 
-/// Another program takes all that a device has, at once.
+/// Another program takes all free space of the device at once.
 #[test]
-fn a_device_that_others_have_filled_takes_every_removal() {
+fn a_device_filled_by_others_takes_every_removal() {
     const RECORDS: u32 = 100_000;
     let trees = [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()];
     for (index, tree) in trees.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Those who hold a moment while others write: snapshots, iterators, readers of values.
+//! Holders during concurrent writes: snapshots, iterators, readers of values.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
@@ -18,7 +18,7 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 #[test]
-fn snapshots_share_what_they_see_of_flushed_buffers() {
+fn snapshots_share_the_content_of_flushed_buffers() {
     let db = open(&MemEnv::new(1), 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
     let mut snapshots = Vec::new();
@@ -37,7 +37,7 @@ fn snapshots_share_what_they_see_of_flushed_buffers() {
 }
 
 #[test]
-fn iterators_let_go_of_flushed_buffers() {
+fn iterators_release_flushed_buffers() {
     let db = open(&MemEnv::new(2), 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
     let mut iterators = Vec::new();
@@ -71,7 +71,7 @@ fn iterators_let_go_of_flushed_buffers() {
 }
 
 #[test]
-fn buffers_of_a_dropped_keyspace_are_let_go_of() {
+fn buffers_of_a_dropped_keyspace_are_released() {
     let db = open(&MemEnv::new(4), 2 * MIB);
     let other = db.keyspace("other", KeyspaceOptions::default).unwrap();
     let mut held = Vec::new();
@@ -100,7 +100,7 @@ fn buffers_of_a_dropped_keyspace_are_let_go_of() {
 }
 
 #[test]
-fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
+fn spilled_snapshot_data_is_not_recovered_as_records() {
     let machine = MemEnv::new(3);
     let db = open(&machine, 2 * MIB);
     let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
@@ -112,7 +112,7 @@ fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
         snapshots.push(db.snapshot().unwrap());
     }
     db.flush().unwrap();
-    assert!(db.stats().held_bytes > MIB / 2, "there is something that was spilled");
+    assert!(db.stats().held_bytes > MIB / 2, "spilled data exists");
     let killed = machine.live_image();
     drop((snapshots, keyspace, db));
     for path in killed.all_files() {
@@ -125,7 +125,7 @@ fn what_was_spilled_for_snapshots_is_nobodys_record_after_a_crash() {
     let options = SalvageOptions { env: killed.clone(), ..options };
     salvage(&options, &mut unobserved()).unwrap();
     let db = Db::builder(Path::new("/new")).env(killed).create(false).open().unwrap();
-    assert_eq!(db.keyspace_names(), ["k"], "no keyspace of what was spilled");
+    assert_eq!(db.keyspace_names(), ["k"], "no keyspace of spilled data");
     let keyspace = db.open_keyspace("k").unwrap().unwrap();
-    assert_eq!(keyspace.iter().unwrap().count(), 100, "no records of what was spilled");
+    assert_eq!(keyspace.iter().unwrap().count(), 100, "no spilled records");
 }

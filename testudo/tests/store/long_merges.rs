@@ -1,4 +1,4 @@
-//! Operands and the longest value: refused where it can be known, kept where it could not.
+//! Operands and the maximum value length: refused where the length is known, kept where it was not.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use testudo::{
 use testudo_env::{Env, MemEnv};
 
 const MEMORY: u64 = 1 << 20;
-/// The longest value under that budget.
+/// Maximum value length under that budget.
 const LIMIT: usize = 256 << 10;
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
@@ -27,7 +27,7 @@ fn length(k: &Keyspace, key: &str) -> usize {
 }
 
 #[test]
-fn operands_in_the_write_buffer_cannot_make_too_long_a_value() {
+fn operands_in_the_write_buffer_cannot_exceed_the_value_limit() {
     let machine = MemEnv::new(1);
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
@@ -68,7 +68,7 @@ fn operands_in_the_write_buffer_cannot_make_too_long_a_value() {
 }
 
 #[test]
-fn a_batch_of_operands_counts_with_what_the_buffer_has() {
+fn operands_of_a_batch_count_together_with_the_buffer() {
     let machine = MemEnv::new(2);
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
@@ -88,7 +88,7 @@ fn a_batch_of_operands_counts_with_what_the_buffer_has() {
 }
 
 #[test]
-fn a_value_that_grows_from_flush_to_flush_ends_at_the_limit() {
+fn a_value_growing_across_flushes_stops_at_the_limit() {
     let machine = MemEnv::new(3);
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
@@ -108,7 +108,7 @@ fn a_value_that_grows_from_flush_to_flush_ends_at_the_limit() {
 }
 
 #[test]
-fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
+fn an_oversized_value_found_by_a_flush_is_kept_but_stops_growing() {
     let machine = MemEnv::new(6);
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
@@ -116,15 +116,15 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
     k.insert("a", &expected).unwrap();
     db.settle().unwrap();
     drop((k, db));
-    // In no write buffer, and written before the store was opened: nobody can know how long the value is.
+    // No write buffer has the value, and it was written before the opening: its length is unknown.
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
     k.merge("a", [2; 60_000]).unwrap();
     expected.extend([2; 60_000]);
     db.flush().unwrap();
     for settled in [false, true] {
-        assert_eq!(k.get("a").unwrap().as_deref(), Some(&*expected), "nothing of it is lost");
-        assert_eq!(k.merge("a", "x").unwrap_err().kind(), ErrorKind::Invalid, "known by now");
+        assert_eq!(k.get("a").unwrap().as_deref(), Some(&*expected), "no part of it may be lost");
+        assert_eq!(k.merge("a", "x").unwrap_err().kind(), ErrorKind::Invalid, "the length is known now");
         if !settled {
             db.settle().unwrap();
         }
@@ -133,7 +133,7 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
     let scanned = k.prefix("a").unwrap().next().unwrap().and_then(Entry::into_pair).unwrap().1;
     assert_eq!(*scanned, *expected);
 
-    // It is a value as any other, and can be cut.
+    // It is an ordinary value, and can be truncated.
     assert_eq!(k.update("a", |old| old.map(<[u8]>::to_vec)).unwrap_err().kind(), ErrorKind::Invalid);
     k.update("a", |old| old.map(|old| old[..10].to_vec())).unwrap();
     k.merge("a", "more").unwrap();
@@ -141,7 +141,7 @@ fn what_only_a_flush_finds_out_is_kept_and_refused_from_then_on() {
 }
 
 #[test]
-fn operands_that_make_short_values_are_accepted_without_end() {
+fn operands_with_short_results_are_always_accepted() {
     let machine = MemEnv::new(4);
     let newest = |_: &[u8], _: Option<&[u8]>, operands: &[&[u8]]| Ok(operands[operands.len() - 1].to_vec());
     let open = || builder(&machine).merge_operator(Arc::new(MergeFunction::new("newest", newest))).open();
@@ -161,7 +161,7 @@ fn operands_that_make_short_values_are_accepted_without_end() {
 }
 
 #[test]
-fn a_value_of_a_larger_budget_is_read_changed_and_salvaged_under_a_smaller_one() {
+fn a_value_of_a_larger_budget_works_under_a_smaller_one() {
     let machine = MemEnv::new(5);
     let large = builder(&machine).memory_bytes(16 << 20).open().unwrap();
     let k = appending(&large);

@@ -1,4 +1,4 @@
-//! Values of any length are cached by their bytes and their use, read once, and their space is won back.
+//! Values of any length are cached by their size and use, read once, and their space is reclaimed.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, sync::Arc};
@@ -8,7 +8,7 @@ use testudo_env::{MemEnv, SplitMix};
 
 const KIB: usize = 1 << 10;
 const MEMORY_BYTES: u64 = 32 << 20;
-/// Bytes of all values of a store, and of those that are read again and again.
+/// Bytes of all values of a store, and of those that are read repeatedly.
 const ALL_BYTES: usize = 40 << 20;
 const HOT_BYTES: usize = 6 << 20;
 
@@ -32,12 +32,12 @@ fn value(number: usize, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// A settled store with so many values of `bytes` each, opened anew.
+/// Creates, settles and reopens a store with `count` values of `bytes` each.
 fn settled(preset: TreePreset, count: usize, bytes: usize) -> (Arc<MemEnv>, Db, Keyspace) {
     settled_within(MEMORY_BYTES, preset, count, bytes)
 }
 
-/// The same under another budget.
+/// Same as `settled`, under another budget.
 fn settled_within(
     memory_bytes: u64,
     preset: TreePreset,
@@ -48,7 +48,7 @@ fn settled_within(
     let db = open(&machine, memory_bytes);
     let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(preset)).unwrap();
     for number in 0..count {
-        // An odd multiplier that shares no factor visits every number once.
+        // A multiplier coprime to the count visits every number once.
         let number = number * 7_919 % count;
         keyspace.insert(key(number), value(number, bytes)).unwrap();
         while db.step().unwrap() {}
@@ -61,7 +61,7 @@ fn settled_within(
     (machine, db, keyspace)
 }
 
-/// Bytes that `act` reads of the device.
+/// Bytes that `act` reads from the device.
 fn read_by(db: &Db, act: impl FnOnce()) -> u64 {
     let before = db.stats().device_bytes_read;
     act();
@@ -73,7 +73,7 @@ fn check(keyspace: &Keyspace, number: usize, bytes: usize) {
 }
 
 #[test]
-fn values_of_any_length_that_are_read_again_come_from_memory() {
+fn repeated_reads_of_values_of_any_length_come_from_memory() {
     for (name, preset) in TreePreset::all() {
         for bytes in [4 * KIB, 16 * KIB, 32 * KIB, 40 * KIB, 128 * KIB, 1024 * KIB] {
             let (count, hot) = (ALL_BYTES / bytes, HOT_BYTES / bytes);
@@ -83,9 +83,9 @@ fn values_of_any_length_that_are_read_again_come_from_memory() {
             assert!(first >= (HOT_BYTES / 8 * 7) as u64, "{name}, {bytes}: {first} bytes of cold values");
             read_by(&db, read_hot);
             let again = read_by(&db, read_hot);
-            // Of records some are forgotten where their bucket is full.
+            // Some records are forgotten because their bucket is full.
             assert!(again <= (HOT_BYTES / 4) as u64, "{name}, {bytes}: {again} bytes of hot values");
-            // Every value once, as a scan of all of them: what is in use stays.
+            // Read every value once, as a scan of all of them: values in use stay cached.
             (0..count).for_each(|number| check(&keyspace, number, bytes));
             let still = read_by(&db, read_hot);
             assert!(still <= (HOT_BYTES / 4) as u64, "{name}, {bytes}: {still} bytes after all were read");
@@ -94,7 +94,7 @@ fn values_of_any_length_that_are_read_again_come_from_memory() {
 }
 
 #[test]
-fn long_values_that_were_in_use_come_back_after_a_restart() {
+fn hot_long_values_are_cached_again_after_a_restart() {
     for bytes in [40 * KIB, 128 * KIB] {
         let count = 12 * KIB * KIB / bytes;
         let (machine, db, keyspace) = settled(Tree::splinter().into(), count, bytes);
@@ -120,17 +120,17 @@ fn long_values_that_were_in_use_come_back_after_a_restart() {
     }
 }
 
-/// What overwriting at random costs.
+/// Cost of random overwrites.
 #[derive(Debug)]
 struct Overwriting {
-    /// Bytes written, and read, of the device for each byte that is overwritten.
+    /// Bytes written to, and read from, the device per byte overwritten.
     written: f64,
     read: f64,
-    /// Most bytes in use for each byte of the values that there are.
+    /// Maximum bytes in use per live value byte.
     space: f64,
 }
 
-/// Overwrites the values of a settled store at random, about twice each before anything is measured.
+/// Overwrites random values of a settled store, about twice each before the measurement.
 fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
     let count = 4 * ALL_BYTES / bytes;
     let (_machine, db, keyspace) = settled_within(MEMORY_BYTES / 4, preset, count, bytes);
@@ -143,7 +143,7 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
             let number = usize::try_from(random.below(count as u64)).unwrap();
             keyspace.insert(key(number), value(version, bytes)).unwrap();
             if version % (KIB * KIB / bytes).max(1) == 0 {
-                // A flush, and a job or two, which have two halves.
+                // A flush, and one or two jobs with two halves each.
                 for _ in 0..5 {
                     db.step().unwrap();
                 }
@@ -166,28 +166,28 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
 }
 
 #[test]
-fn overwriting_long_values_writes_and_reads_little() {
+fn overwriting_long_values_causes_little_io() {
     for (name, preset) in TreePreset::all() {
         if ["lsbm", "treeline", "parallax"].contains(&name) {
-            // Long values lie there as in a leveled tree.
+            // Long values are stored as in a leveled tree.
             continue;
         }
         let overwriting = overwrite(preset, 128 * KIB);
         eprintln!("{name} {overwriting:?}");
         let Overwriting { written, read, space } = overwriting;
-        // What is dead waits for jobs, which a store that is stepped does seldom.
+        // Garbage waits for jobs, which rarely run in a stepped store.
         assert!(written <= 2.8 && read <= 2.2 && space <= 2.0, "{name}: {overwriting:?}");
     }
 }
 
 #[test]
-fn a_scan_reads_little_more_than_the_values_that_it_shows() {
+fn a_scan_reads_little_more_than_the_values_it_returns() {
     for (name, preset) in TreePreset::all() {
         for bytes in [32 * KIB, 128 * KIB, 1024 * KIB] {
             let count = ALL_BYTES / bytes;
             let (_machine, db, keyspace) = settled(preset, count, bytes);
             let shown = count / 3..count / 3 + 10.min(count / 2);
-            // Only those values are not in memory, and nor are neighbours that scans could take for them.
+            // Keep only those values out of memory, and no neighbors that scans could read by mistake.
             (0..count).filter(|number| !shown.contains(number)).for_each(|number| {
                 check(&keyspace, number, bytes);
             });
@@ -200,7 +200,7 @@ fn a_scan_reads_little_more_than_the_values_that_it_shows() {
             });
             let part = read as f64 / (shown.len() * bytes) as f64;
             eprintln!("{name} {bytes} scan {part:.2}");
-            // A page more for each, and a page of an index for some.
+            // One more page for each, and an index page for some.
             let most = if bytes < 128 * KIB { 1.25 } else { 1.21 };
             assert!(part <= most, "{name}, {bytes}: {part}");
         }

@@ -1,4 +1,4 @@
-//! The memory budget of an open store: what is refused, and what a change does.
+//! The memory budget of an open store: invalid settings, and the effect of changes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn shares_and_budgets_out_of_bounds_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_change_shows_in_the_figures_at_once() {
+fn a_change_shows_in_the_statistics_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let (db, _) = open(&dir);
     db.memory().set_write_share(0.75).unwrap();
@@ -44,16 +44,16 @@ fn a_change_shows_in_the_figures_at_once() {
     assert_eq!(db.stats().write_memory_bytes, 3 * MEMORY);
 }
 
-/// Reads records that lie far apart, most of them for the first time.
+/// Reads records that are far apart, most of them for the first time.
 fn read(keyspace: &Keyspace, count: u64) {
     for n in (0..count).step_by(8) {
         keyspace.get(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).unwrap().unwrap();
     }
 }
 
-/// On a machine in memory, without threads: what is held depends on nothing else.
+/// On an in-memory machine without threads, so nothing else affects the memory held.
 #[test]
-fn caches_use_what_nobody_writes_and_give_it_back() {
+fn caches_use_idle_write_memory_and_return_it() {
     let db = Db::builder("/db").memory_bytes(MEMORY).env(MemEnv::new(1)).open().unwrap();
     let keyspace = db.keyspace("users", KeyspaceOptions::default).unwrap();
     let count = 100_000;
@@ -62,7 +62,7 @@ fn caches_use_what_nobody_writes_and_give_it_back() {
     read(&keyspace, count);
     let before = db.stats();
     let caches = before.cache_used_bytes + before.record_cache_bytes;
-    assert!(caches > MEMORY / 2, "idle memory is used: {before:?}");
+    assert!(caches > MEMORY / 2, "idle memory must be used: {before:?}");
     db.memory().set_write_share(0.8).unwrap();
     let mut least = caches;
     for round in 1..40 {
@@ -73,14 +73,14 @@ fn caches_use_what_nobody_writes_and_give_it_back() {
         assert!(stats.cache_used_bytes <= stats.cache_capacity_bytes, "{stats:?}");
         least = least.min(stats.cache_used_bytes + stats.record_cache_bytes);
     }
-    assert!(least < caches / 3 * 2, "writes get memory back: {least} of {caches}");
+    assert!(least < caches / 3 * 2, "writes must get memory back: {least} of {caches}");
     db.flush().unwrap();
     read(&keyspace, count);
     let after = db.stats();
     assert!(after.cache_used_bytes + after.record_cache_bytes > MEMORY / 5 * 2, "{after:?}");
 }
 
-/// On a machine in memory, without threads: what the governor sees depends on nothing else.
+/// On an in-memory machine without threads, so nothing else affects the governor.
 #[test]
 fn write_memory_follows_the_work_unless_a_share_is_set() {
     let db = Db::builder("/db").memory_bytes(MEMORY).env(MemEnv::new(1)).open().unwrap();
@@ -89,7 +89,7 @@ fn write_memory_follows_the_work_unless_a_share_is_set() {
     assert!(db.memory().is_auto());
     fill(&keyspace, 0, count);
     let loaded = db.stats();
-    assert!(db.memory().write_share() > 0.7, "whoever only writes gets all: {loaded:?}");
+    assert!(db.memory().write_share() > 0.7, "a write-only workload must get nearly all: {loaded:?}");
     assert!(loaded.write_memory_changes > 0 && loaded.write_memory_seen_bytes > 0, "{loaded:?}");
     assert_eq!(loaded.write_memory_seen_misses, 0, "{loaded:?}");
     assert!(loaded.write_memory_wanted_bytes > MEMORY / 10 * 7, "{loaded:?}");
@@ -98,9 +98,9 @@ fn write_memory_follows_the_work_unless_a_share_is_set() {
         while db.step().unwrap() {}
     }
     let read_only = db.stats();
-    assert!(db.memory().write_share() < 0.2, "readers need it: {read_only:?}");
+    assert!(db.memory().write_share() < 0.2, "readers must get most: {read_only:?}");
     assert!(read_only.write_memory_seen_misses > 0, "{read_only:?}");
-    assert!(read_only.flushes > loaded.flushes, "what was left in write buffers is flushed for them");
+    assert!(read_only.flushes > loaded.flushes, "write buffers must be flushed for them");
     assert!(read_only.memtable_bytes < MEMORY / 8, "{read_only:?}");
     let caches = read_only.cache_used_bytes + read_only.record_cache_bytes;
     assert!(caches > MEMORY / 2, "{read_only:?}");
@@ -111,14 +111,18 @@ fn write_memory_follows_the_work_unless_a_share_is_set() {
     assert_eq!(
         (db.memory().write_share(), db.stats().write_memory_auto),
         (0.3, 0),
-        "a share that is set stays"
+        "an explicit share must stay"
     );
     db.memory().auto();
     fill(&keyspace, 2 * count, count);
     assert!(db.memory().is_auto() && db.memory().write_share() > 0.7, "{:?}", db.stats());
     db.memory().set_total(MEMORY / 2).unwrap();
     fill(&keyspace, 3 * count, count);
-    assert!(db.stats().write_memory_bytes <= MEMORY / 8 * 3, "a part of whatever there is: {:?}", db.stats());
+    assert!(
+        db.stats().write_memory_bytes <= MEMORY / 8 * 3,
+        "an explicit share is a part of the current budget: {:?}",
+        db.stats()
+    );
     db.check_invariants().unwrap();
 }
 
@@ -144,7 +148,7 @@ fn batches_follow_the_share_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_keyspace_with_a_share_of_its_own_leaves_the_rest_to_others() {
+fn a_keyspace_with_its_own_share_leaves_the_rest_to_others() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     let other = db.keyspace("other", KeyspaceOptions::default).unwrap();
@@ -153,8 +157,8 @@ fn a_keyspace_with_a_share_of_its_own_leaves_the_rest_to_others() {
     fill(&other, 0, 3_000);
     let written = db.stats().flushes;
     fill(&keyspace, 0, 30_000);
-    assert!(db.stats().flushes > written, "the small share was flushed");
-    assert_eq!(other.stats().memtable_entries, 3_000, "the other keyspace was not");
+    assert!(db.stats().flushes > written, "the small share must be flushed");
+    assert_eq!(other.stats().memtable_entries, 3_000, "the other keyspace must not be flushed");
     keyspace.set_write_share(None).unwrap();
     assert_eq!(keyspace.write_share(), None);
 }

@@ -1,4 +1,4 @@
-//! Merge operators: operands are merged whenever and wherever they meet what they change, each exactly once
+//! Merge operators: operands are merged at any time and place where they meet their value, each exactly once
 //! and in order.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -31,7 +31,7 @@ fn text(value: Option<testudo::Slice>) -> Option<String> {
 }
 
 #[test]
-fn operands_reach_values_in_buffers_and_trees_however_they_are_read() {
+fn every_kind_of_read_merges_operands_in_buffers_and_trees() {
     let machine = MemEnv::new(1);
     let db = builder(&machine).open().unwrap();
     let k = db.keyspace("k", appending).unwrap();
@@ -134,7 +134,7 @@ fn prepending() -> Arc<dyn MergeOperator> {
 }
 
 #[test]
-fn a_store_without_the_operator_keeps_operands_and_says_what_is_missing() {
+fn a_store_without_the_operator_keeps_operands_and_names_it() {
     let machine = MemEnv::new(3);
     let db = builder(&machine).merge_operator(prepending()).open().unwrap();
     let k = db.keyspace("k", || KeyspaceOptions::default().merge_operator("prepend")).unwrap();
@@ -161,7 +161,7 @@ fn a_store_without_the_operator_keeps_operands_and_says_what_is_missing() {
             assert_eq!(k.multi_get(&[key]).unwrap_err().kind(), ErrorKind::Unsupported);
         }
         let unread = k.iter().unwrap().filter(|entry| entry.as_ref().unwrap().value().is_err());
-        assert!(unread.count() >= 2, "those entries alone: the scan goes on");
+        assert!(unread.count() >= 2, "only those entries may fail");
         assert_eq!(text(k.get("plain").unwrap()).unwrap(), "p");
         for number in 0..300_u32 {
             k.insert(format!("other{number:05}"), vec![1; 1000]).unwrap();
@@ -181,7 +181,7 @@ fn a_store_without_the_operator_keeps_operands_and_says_what_is_missing() {
 }
 
 #[test]
-fn what_an_operator_refuses_is_said_by_reads_until_the_key_is_written_anew() {
+fn reads_report_a_refused_merge_until_the_key_is_overwritten() {
     let machine = MemEnv::new(4);
     let add = MergeFunction::new("late-add", |key: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| {
         let operators = MergeOperators::default();
@@ -194,7 +194,7 @@ fn what_an_operator_refuses_is_said_by_reads_until_the_key_is_written_anew() {
     assert_eq!(long.unwrap_err().kind(), ErrorKind::Invalid);
     let checking = db.keyspace("c", || KeyspaceOptions::default().merge_operator("add-u64")).unwrap();
     assert_eq!(checking.merge("a", "short").unwrap_err().kind(), ErrorKind::Invalid);
-    // One that checks nothing finds out when it has to add.
+    // An operator without checks detects it when it has to add.
     let k = db.keyspace("k", || KeyspaceOptions::default().merge_operator("late-add")).unwrap();
     assert_eq!(k.options().merge_operator_name(), Some("late-add"));
     k.insert("a", "text").unwrap();
@@ -238,8 +238,8 @@ fn a_hot_counter_takes_little_memory_and_a_long_list_is_read_back_whole() {
     assert_eq!(counters.get("hot").unwrap().unwrap(), (20_000_u64 * 19_999 / 2).to_le_bytes());
 }
 
-/// Commits by one thread: its number of commits as a value, and as increments of a counter of its own and of
-/// one of all.
+/// Commits of one thread: its number of commits as a value, and increments of its own counter and of a shared
+/// one.
 fn count(db: &Db, k: &Keyspace, writer: usize, from: u64, done: &AtomicBool, acknowledged: &AtomicU64) {
     let fillers = db.open_keyspace("fillers").unwrap().unwrap();
     for version in from.. {
@@ -294,7 +294,7 @@ fn counters_incremented_by_two_threads_with_crashes_are_exact() {
             // Some rounds end within the first flushes, others after many.
             let wanted = 40 + round * 97 % 700;
             while acknowledged.iter().map(|count| count.load(Ordering::Acquire)).sum::<u64>() < sum + wanted {
-                // One that fails ends the test, which would wait for it for ever.
+                // A failed writer fails the test, which would otherwise wait for it forever.
                 assert!(!writers.iter().any(|writer| writer.is_finished()), "a writer ended by itself");
                 thread::yield_now();
             }

@@ -1,5 +1,5 @@
-//! A keyspace that moves to another family of trees while it is used: answers, progress, second thoughts,
-//! restarts, full devices, and the end of the keyspace.
+//! A keyspace that moves to another tree family while in use: answers, progress, reversals, restarts, full
+//! devices, and its drop.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,8 +21,7 @@ fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20)
 }
 
-/// On this machine everything in the background is done in steps: a test decides how far a keyspace has
-/// moved.
+/// All background work on this machine runs in steps, so a test decides how far a keyspace has moved.
 fn open(machine: &Arc<MemEnv>) -> (Db, Keyspace) {
     let db = builder(machine).open().unwrap();
     let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(TURTLE)).unwrap();
@@ -45,7 +44,7 @@ fn check(keyspace: &Keyspace, round: u8) {
     assert_eq!(values.filter(|value| value == &[round; 100]).count(), KEYS as usize);
 }
 
-/// Steps until so many thousandths have moved; whether it is still moving.
+/// Steps until this many thousandths have moved; returns whether it is still moving.
 fn move_up_to(db: &Db, keyspace: &Keyspace, thousandths: u64) -> bool {
     for _ in 0..20_000 {
         let KeyspaceStats { moving_from, moved_bytes, left_bytes, .. } = keyspace.stats();
@@ -54,11 +53,11 @@ fn move_up_to(db: &Db, keyspace: &Keyspace, thousandths: u64) -> bool {
         }
         db.step().unwrap();
     }
-    panic!("it never arrives");
+    panic!("the move never ends");
 }
 
 #[test]
-fn a_keyspace_moves_there_and_back_while_it_is_written() {
+fn a_keyspace_moves_back_and_forth_under_writes() {
     let machine = MemEnv::new(1);
     let (db, keyspace) = open(&machine);
     fill(&keyspace, 1);
@@ -72,7 +71,7 @@ fn a_keyspace_moves_there_and_back_while_it_is_written() {
         let stats = keyspace.stats();
         assert_eq!((stats.tree, stats.moving_from), (tree.to_string(), Some(before.to_string())));
         for thousandths in [100, 400, 700] {
-            assert!(move_up_to(&db, &keyspace, thousandths), "it is on its way");
+            assert!(move_up_to(&db, &keyspace, thousandths), "the move has already ended");
             check(&keyspace, round);
             round += 1;
             fill(&keyspace, round);
@@ -95,7 +94,7 @@ fn a_keyspace_moves_there_and_back_while_it_is_written() {
 }
 
 #[test]
-fn setting_it_back_turns_round_what_has_moved() {
+fn setting_the_old_tree_reverses_the_move() {
     let machine = MemEnv::new(2);
     for (from, to) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {
         let (db, _users) = open(&machine);
@@ -113,7 +112,7 @@ fn setting_it_back_turns_round_what_has_moved() {
         let all = keyspace.stats().stored_bytes;
         assert!(written < all * 3 / 4, "{written} of {all} bytes were written to go back");
         check(&keyspace, 1);
-        // And once more, there and back and there.
+        // And again, back and forth.
         for tree in [to, from, to] {
             keyspace.set_tree(tree).unwrap();
             move_up_to(&db, &keyspace, 400);
@@ -126,13 +125,13 @@ fn setting_it_back_turns_round_what_has_moved() {
     }
 }
 
-/// Between trees of one family nothing is moved; a keyspace on its way goes on with the new settings.
+/// Between trees of one family nothing moves; a moving keyspace continues with the new settings.
 #[test]
-fn the_other_tree_of_the_family_can_be_chosen_on_the_way() {
+fn another_tree_of_the_family_can_be_set_during_a_move() {
     let machine = MemEnv::new(3);
     let (db, keyspace) = open(&machine);
     keyspace.set_tree(LEVELED).unwrap();
-    assert_eq!(keyspace.stats().moving_from, None, "there was nothing to move");
+    assert_eq!(keyspace.stats().moving_from, None, "nothing needs to move");
     fill(&keyspace, 1);
     db.flush().unwrap();
     keyspace.set_tree(TURTLE).unwrap();
@@ -145,7 +144,7 @@ fn the_other_tree_of_the_family_can_be_chosen_on_the_way() {
 }
 
 #[test]
-fn a_restart_or_a_crash_goes_on_where_it_was() {
+fn a_move_resumes_after_a_restart_or_a_crash() {
     let machine = MemEnv::new(4);
     let (db, keyspace) = open(&machine);
     fill(&keyspace, 1);
@@ -173,7 +172,7 @@ fn a_restart_or_a_crash_goes_on_where_it_was() {
         (db, keyspace) = open(&machine);
         let stats = keyspace.stats();
         assert_eq!(stats.moving_from, Some("turtle".to_owned()));
-        assert!(stats.moved_bytes >= before.moved_bytes, "it began anew");
+        assert!(stats.moved_bytes >= before.moved_bytes, "the move started over");
         check(&keyspace, 1);
     }
     assert!(!move_up_to(&db, &keyspace, 2000));
@@ -181,7 +180,7 @@ fn a_restart_or_a_crash_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_keyspace_can_be_dropped_on_the_way() {
+fn a_keyspace_can_be_dropped_during_a_move() {
     for is_prepared in [false, true] {
         let machine = MemEnv::new(5);
         let (db, keyspace) = open(&machine);
@@ -212,9 +211,9 @@ fn a_keyspace_can_be_dropped_on_the_way() {
     }
 }
 
-/// Threads of the store do it by themselves.
+/// Threads of the store do the work.
 #[test]
-fn it_arrives_while_others_write_and_read() {
+fn a_move_completes_under_concurrent_reads_and_writes() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).open().unwrap();
     let keyspace = db.keyspace("users", KeyspaceOptions::default().tree(TURTLE)).unwrap();
@@ -239,9 +238,9 @@ fn it_arrives_while_others_write_and_read() {
     db.check_invariants().unwrap();
 }
 
-/// Both sides stay whole; it goes on when there is space.
+/// Both sides stay valid; the move resumes when there is space.
 #[test]
-fn a_full_device_stops_it_until_there_is_space() {
+fn a_full_device_pauses_a_move_until_there_is_space() {
     for (from, to) in [(TURTLE, LEVELED), (LEVELED, TURTLE)] {
         let machine = MemEnv::new(8);
         let db = builder(&machine).open().unwrap();
@@ -261,7 +260,7 @@ fn a_full_device_stops_it_until_there_is_space() {
                 }
             }
         }
-        assert!(refused > 0 || keyspace.stats().moving_from.is_none(), "the device was full");
+        assert!(refused > 0 || keyspace.stats().moving_from.is_none(), "the device must be full");
         check(&keyspace, 1);
         db.check_invariants().unwrap();
         machine.space_limit(None);
@@ -269,7 +268,7 @@ fn a_full_device_stops_it_until_there_is_space() {
         while keyspace.stats().moving_from.is_some() {
             db.step().unwrap();
             steps += 1;
-            assert!(steps < 20_000, "it never arrives");
+            assert!(steps < 20_000, "the move never ends");
         }
         fill(&keyspace, 2);
         check(&keyspace, 2);
@@ -277,8 +276,7 @@ fn a_full_device_stops_it_until_there_is_space() {
     }
 }
 
-/// A store with a keyspace in mid-move, some of which was flushed across the border, and some of which was
-/// turned round once.
+/// Creates a store with a keyspace in mid-move, partly flushed across the border, and partly moved back once.
 fn half_moved(from: Tree, to: Tree, turns: bool) -> (Arc<MemEnv>, Db, Keyspace) {
     let machine = MemEnv::new(9);
     let db = builder(&machine).open().unwrap();
@@ -295,11 +293,11 @@ fn half_moved(from: Tree, to: Tree, turns: bool) -> (Arc<MemEnv>, Db, Keyspace) 
     }
     fill(&keyspace, 2);
     (KEYS / 2..KEYS).for_each(|n| keyspace.remove(key(n)).unwrap());
-    assert!(keyspace.stats().moving_from.is_some(), "it is on its way");
+    assert!(keyspace.stats().moving_from.is_some(), "the move has already ended");
     (machine, db, keyspace)
 }
 
-/// The first half of the keys is there, nothing else.
+/// Checks that exactly the first half of the keys is present.
 fn check_half(db: &Db) {
     let keyspace = db.open_keyspace("users").unwrap().unwrap();
     let entries: Vec<_> = keyspace.iter().unwrap().map(Result::unwrap).collect();
@@ -317,7 +315,7 @@ fn cases() -> impl Iterator<Item = (Tree, Tree, bool)> {
     both.flat_map(|(from, to)| [false, true].map(|turns| (from, to, turns)))
 }
 
-/// Goes on with what was copied, to the end.
+/// Completes the move in a copy.
 fn check_copy(machine: &Arc<MemEnv>, directory: &str) {
     let db = Db::builder(Path::new(directory)).env(machine.clone()).memory_bytes(1 << 20);
     let db = db.create(false).open().unwrap();
@@ -328,7 +326,7 @@ fn check_copy(machine: &Arc<MemEnv>, directory: &str) {
 }
 
 #[test]
-fn copies_of_a_moving_keyspace_are_whole_and_go_on() {
+fn copies_of_a_moving_keyspace_are_complete_and_continue() {
     for (from, to, turns) in cases() {
         let (machine, db, _keyspace) = half_moved(from, to, turns);
         check_half(&db);
@@ -367,7 +365,7 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
 }
 
 #[test]
-fn who_turns_round_again_and_again_before_anything_has_moved_arrives_all_the_same() {
+fn repeatedly_reversed_moves_still_complete() {
     let machine = MemEnv::new(1);
     let (db, _) = open(&machine);
     for (name, tree, other) in [("up", TURTLE, LEVELED), ("down", LEVELED, TURTLE)] {
@@ -378,19 +376,19 @@ fn who_turns_round_again_and_again_before_anything_has_moved_arrives_all_the_sam
             for turn in 0..turns {
                 keyspace.set_tree(if turn % 2 == 0 { other } else { tree }).unwrap();
             }
-            // Into what is to be cut off something may be flushed before that is done.
+            // A flush may add data to the part that is dropped, before it is dropped.
             fill(&keyspace, 2);
             db.flush().unwrap();
-            assert!(!move_up_to(&db, &keyspace, 1001), "it arrives");
+            assert!(!move_up_to(&db, &keyspace, 1001), "the move must end");
             check(&keyspace, 2);
             assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
             keyspace.set_tree(tree).unwrap();
-            assert!(!move_up_to(&db, &keyspace, 1001), "it comes back");
+            assert!(!move_up_to(&db, &keyspace, 1001), "the move back must end");
         }
     }
 }
 
-/// A value of a length that only the key and the round decide: small, medium and large ones.
+/// A value whose length depends only on key and round: small, medium and large.
 fn of_some_length(n: u32, round: u8) -> Vec<u8> {
     let lengths = [20, 90, 300, 700, 2500];
     vec![round; lengths[(n as usize + usize::from(round)) % lengths.len()]]
@@ -408,7 +406,7 @@ fn write_lengths(keyspace: &Keyspace, keys: impl Iterator<Item = u32>, round: u8
     }
 }
 
-/// Every value is there, and those that are counted as dead are those to which nothing refers.
+/// Checks every value, and that values counted as garbage are exactly the unreferenced ones.
 fn check_lengths(db: &Db, keyspace: &Keyspace, rounds: &[u8], what: &str) {
     for (n, &round) in (0u32..).zip(rounds) {
         let expected = (round > 0).then(|| of_some_length(n, round));
@@ -445,7 +443,7 @@ fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
             assert!(keyspace.stats().value_segments > 0, "{what}");
             keyspace.set_tree(other).unwrap();
             for (round, thousandths) in [(4, 100), (5, 300)] {
-                // What there is besides the values may move in one piece.
+                // Everything except the values may move in one piece.
                 on_its_way += u32::from(move_up_to(&db, &keyspace, thousandths));
                 check_lengths(&db, &keyspace, &rounds, &what);
                 write_lengths(&keyspace, (0..COUNT).step_by(4), round, &mut rounds);
@@ -456,7 +454,7 @@ fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
                 db = builder(&machine).open().unwrap();
                 keyspace = db.open_keyspace("values").unwrap().unwrap();
             }
-            // Back, with another placement, and there.
+            // Back with another placement, and forth again.
             keyspace.set_tree(tree).unwrap();
             keyspace.set_placement(Placement::inline()).unwrap();
             move_up_to(&db, &keyspace, 700);
@@ -464,7 +462,7 @@ fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
             check_lengths(&db, &keyspace, &rounds, &what);
             keyspace.set_placement(placement).unwrap();
             keyspace.set_tree(other).unwrap();
-            assert!(!move_up_to(&db, &keyspace, 1001), "{what}: it arrives");
+            assert!(!move_up_to(&db, &keyspace, 1001), "{what}: the move must end");
             assert_eq!(keyspace.stats().moving_from, None);
             check_lengths(&db, &keyspace, &rounds, &what);
             db.settle().unwrap();

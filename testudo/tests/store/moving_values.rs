@@ -1,4 +1,5 @@
-//! Values of large pairs that move between value segments and their keys, by what scans and merges pay.
+//! Values of large pairs that move between value segments and their keys, driven by the costs of scans and
+//! merges.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +35,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{:08}", number * 7919 % 1_000_003).into_bytes()
 }
 
-/// Every fourth value is of a small pair.
+/// Every fourth value belongs to a small pair.
 fn value(number: u64, round: u64) -> Vec<u8> {
     let length = if number.is_multiple_of(4) { 20 } else { VALUE_BYTES };
     format!("{number}/{round}/").into_bytes().into_iter().cycle().take(length).collect()
@@ -68,7 +69,7 @@ fn are_with_keys(keyspace: &Keyspace) -> bool {
     keyspace.stats().large_values_with_keys == 1
 }
 
-/// A keyspace of a tree, loaded, with its values outside.
+/// A keyspace loaded with its values outside the tree.
 fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Model) {
     let db = open(machine);
     let keyspace = db.keyspace("k", options).unwrap();
@@ -80,7 +81,7 @@ fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Mod
     (db, keyspace, model)
 }
 
-/// Scans until the values begin to move.
+/// Scans until the values start to move.
 fn scan_until_they_move(db: &Db, keyspace: &Keyspace, model: &Model) {
     for _ in 0..20 {
         assert!(scanned(keyspace) == *model);
@@ -89,10 +90,10 @@ fn scan_until_they_move(db: &Db, keyspace: &Keyspace, model: &Model) {
             return;
         }
     }
-    panic!("scans pay for nothing: {:?}", keyspace.stats());
+    panic!("scans trigger nothing: {:?}", keyspace.stats());
 }
 
-/// Steps until nothing moves any more.
+/// Steps until the move is complete.
 fn arrive(db: &Db, keyspace: &Keyspace) {
     for _ in 0..20_000 {
         if keyspace.stats().moving_from.is_none() {
@@ -100,16 +101,16 @@ fn arrive(db: &Db, keyspace: &Keyspace) {
         }
         db.step().unwrap();
     }
-    panic!("they never arrive");
+    panic!("the move never ends");
 }
 
 #[test]
-fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritten() {
+fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
         check(&db, &keyspace, &model);
-        assert!(!are_with_keys(&keyspace), "{tree}: gets move nothing");
+        assert!(!are_with_keys(&keyspace), "{tree}: gets must move nothing");
         let snapshot = db.snapshot().unwrap();
         let before = model.clone();
         scan_until_they_move(&db, &keyspace, &model);
@@ -119,7 +120,7 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
         let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
         assert!(
             large_values_excess_bytes * 8 <= large_values_limit_bytes,
-            "{tree}: what moving has written is no reason to move back: {large_values_excess_bytes} of \
+            "{tree}: the writes of a move must not count for moving back: {large_values_excess_bytes} of \
              {large_values_limit_bytes}"
         );
         db.flush().unwrap();
@@ -132,8 +133,8 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
         let kept: Model = entries.map(|e| (e.key().to_vec(), e.value().unwrap().to_vec())).collect();
         assert!(kept == before, "{tree}");
         drop(snapshot);
-        assert_eq!(keyspace.options(), automatic(tree), "users see what they have chosen");
-        // Nobody scans any more.
+        assert_eq!(keyspace.options(), automatic(tree), "users must see their own options");
+        // No more scans.
         for round in 2..40 {
             insert(&keyspace, &mut model, (0..KEYS).step_by(3), round);
             db.flush().unwrap();
@@ -142,7 +143,7 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
                 break;
             }
         }
-        assert!(!are_with_keys(&keyspace), "{tree}: merges pay for nothing: {:?}", keyspace.stats());
+        assert!(!are_with_keys(&keyspace), "{tree}: merges trigger nothing: {:?}", keyspace.stats());
         insert(&keyspace, &mut model, 0..KEYS, 50);
         db.flush().unwrap();
         db.settle().unwrap();
@@ -154,7 +155,7 @@ fn what_is_scanned_comes_back_to_its_keys_and_goes_outside_when_it_is_overwritte
 }
 
 #[test]
-fn placements_that_stay_are_not_moved() {
+fn values_of_fixed_placements_are_not_moved() {
     for placement in [Placement::hybrid(), Placement::separate()] {
         let machine = MemEnv::new(1);
         let options = KeyspaceOptions::default().tree(Tree::turtle()).placement(placement);
@@ -168,7 +169,7 @@ fn placements_that_stay_are_not_moved() {
     }
 }
 
-/// Values that come back by themselves, and those that scans read a page for anyway, are left where they are.
+/// Values that return to their keys in any case, and values that take a page read in any case, stay in place.
 #[test]
 fn medium_and_long_values_are_not_moved() {
     for length in [150, 9_000] {
@@ -196,7 +197,7 @@ fn medium_and_long_values_are_not_moved() {
     }
 }
 
-/// Scans of keys alone, and of values in memory, pay nothing.
+/// Key-only scans, and scans of values in memory, cost nothing.
 #[test]
 fn scans_that_read_no_values_from_the_device_move_nothing() {
     let machine = MemEnv::new(1);
@@ -212,17 +213,17 @@ fn scans_that_read_no_values_from_the_device_move_nothing() {
     for _ in 0..20 {
         let _: usize = few();
     }
-    assert_eq!(keyspace.stats().large_values_excess_bytes, paid, "they are in the cache");
+    assert_eq!(keyspace.stats().large_values_excess_bytes, paid, "cached values must cost nothing");
     assert!(!are_with_keys(&keyspace));
 }
 
-/// Stores that are opened for a short while each, as by a command line, come to a decision, too.
+/// Stores that are only opened for a short time, as by a command line, reach a decision as well.
 #[test]
-fn what_was_paid_is_kept_when_a_store_is_closed() {
+fn accumulated_costs_persist_across_a_close() {
     let machine = MemEnv::new(1);
     let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled().with_run_bytes(16 << 10)));
     let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
-    // Two bytes of device for each of the values, and a read for those that commits have written.
+    // Two device bytes per value byte, and one read of the values that commits have written.
     assert!(large_values_limit_bytes > KEYS * 1_500, "{large_values_limit_bytes}");
     assert_eq!(large_values_excess_bytes, 0);
     drop((db, keyspace));
@@ -241,13 +242,13 @@ fn what_was_paid_is_kept_when_a_store_is_closed() {
             return;
         }
         keyspace.set_tree(Tree::lsbm()).unwrap();
-        assert!(keyspace.stats().large_values_excess_bytes > paid, "other settings forget nothing");
+        assert!(keyspace.stats().large_values_excess_bytes > paid, "other settings must keep the costs");
     }
-    panic!("they never move");
+    panic!("the values never move");
 }
 
 #[test]
-fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
+fn a_crash_during_a_move_loses_nothing_and_the_move_resumes() {
     for (index, tree) in trees().into_iter().enumerate() {
         for moment in some_of([1, 2, 3, 5, 8, 13], 6, index) {
             let machine = MemEnv::new(moment);
@@ -262,7 +263,7 @@ fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
                 let image = machine.crash_image(&policy, moment);
                 let db = open(&image);
                 let keyspace = db.open_keyspace("k").unwrap().unwrap();
-                assert!(are_with_keys(&keyspace), "{tree}: what was decided holds");
+                assert!(are_with_keys(&keyspace), "{tree}: the decision must hold");
                 check(&db, &keyspace, &model);
                 arrive(&db, &keyspace);
                 db.settle().unwrap();
@@ -274,14 +275,14 @@ fn a_crash_on_the_way_loses_nothing_and_they_go_on() {
 }
 
 #[test]
-fn another_placement_on_the_way_ends_it() {
+fn setting_another_placement_ends_a_move() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
         scan_until_they_move(&db, &keyspace, &model);
         db.step().unwrap();
         keyspace.set_placement(Placement::automatic()).unwrap();
-        assert!(are_with_keys(&keyspace), "{tree}: that is what it has");
+        assert!(are_with_keys(&keyspace), "{tree}: this is already its state");
         keyspace.set_placement(Placement::hybrid()).unwrap();
         assert!(!are_with_keys(&keyspace));
         insert(&keyspace, &mut model, (0..KEYS).step_by(2), 1);
@@ -292,9 +293,9 @@ fn another_placement_on_the_way_ends_it() {
     }
 }
 
-/// Nobody has to wait with a change of the tree for what the store does by itself.
+/// A change of the tree never waits for the store's own moves.
 #[test]
-fn another_tree_can_be_chosen_on_the_way() {
+fn another_tree_can_be_set_during_a_move() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
@@ -313,8 +314,8 @@ fn another_tree_can_be_chosen_on_the_way() {
         }
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
-        // Where it turned round, some were left behind. They come back once that has cost scans enough, and
-        // how much one costs depends on where they lie and what is cached: 20 to some hundred scans.
+        // Some values were left behind where it reversed. They return once scans have paid enough for them;
+        // the cost of a scan depends on their places and the caches: 20 to some hundred scans.
         let has_strays = || {
             let stats = keyspace.stats();
             stats.value_bytes > stats.transient_value_bytes
@@ -330,13 +331,13 @@ fn another_tree_can_be_chosen_on_the_way() {
         }
         db.settle().unwrap();
         let stats = keyspace.stats();
-        assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they came back");
+        assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they must return");
         check(&db, &keyspace, &model);
         assert!(scanned(&keyspace) == model, "{tree}");
     }
 }
 
-/// Segments of their own pay for values of large keyspaces that come in many at a time.
+/// Separate segments pay off only for large keyspaces and flushes of many values.
 #[test]
 fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
     for tree in trees() {
@@ -350,12 +351,12 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
         insert(&keyspace, &mut model, 0..100, 0);
         db.flush().unwrap();
         db.settle().unwrap();
-        assert_eq!(keyspace.stats().value_segments, 0, "{tree}: the keyspace is small");
+        assert_eq!(keyspace.stats().value_segments, 0, "{tree}: a small keyspace needs no segments");
         insert(&keyspace, &mut model, 100..KEYS, 0);
         db.flush().unwrap();
         db.settle().unwrap();
         let segments = keyspace.stats().value_segments;
-        assert!(segments > 0, "{tree}: the keyspace is large");
+        assert!(segments > 0, "{tree}: a large keyspace needs segments");
         for number in 0..20 {
             insert(&keyspace, &mut model, KEYS + 2 * number..KEYS + 2 * number + 2, 0);
             db.flush().unwrap();
@@ -368,7 +369,7 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
 }
 
 #[test]
-fn values_that_stay_go_to_another_tree_as_references() {
+fn values_outside_move_to_another_tree_as_references() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, model) = loaded(&machine, automatic(tree));
@@ -376,7 +377,7 @@ fn values_that_stay_go_to_another_tree_as_references() {
         keyspace.set_tree(other).unwrap();
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
-        assert!(keyspace.stats().value_bytes > KEYS * 600, "{tree}: they are still outside");
+        assert!(keyspace.stats().value_bytes > KEYS * 600, "{tree}: they must stay outside");
         assert!(scanned(&keyspace) == model, "{tree}");
     }
 }

@@ -1,4 +1,4 @@
-//! Scans over values that lie outside their trees: read when somebody looks at them, many at a time.
+//! Scans over values outside their trees: values are read on access, many at a time.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -32,14 +32,14 @@ fn value(number: u64) -> Vec<u8> {
     format!("<{number:05}>").into_bytes().into_iter().cycle().take(1_000).collect()
 }
 
-/// A settled store of values that all lie outside, opened anew.
+/// Creates, settles and reopens a store whose values are all outside.
 fn settled(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace) {
     let machine = MemEnv::new(1);
     let db = open(&machine);
     let options = KeyspaceOptions::default().tree(tree).placement(Placement::separate());
     let keyspace = db.keyspace("k", options).unwrap();
     for number in 0..KEYS {
-        // An odd multiplier visits every number once.
+        // A multiplier coprime to the count visits every number once.
         let number = number * 7_919 % KEYS;
         keyspace.insert(key(number), value(number)).unwrap();
     }
@@ -51,13 +51,13 @@ fn settled(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace) {
     (machine, db, keyspace)
 }
 
-/// Bytes that were read of the device from `before` to `after`, and reads.
+/// Bytes and reads of the device from `before` to `after`.
 fn read_between(before: &DbStats, after: &DbStats) -> (u64, u64) {
     let count = |stats: &DbStats| stats.page_reads + stats.stream_reads;
     (after.device_bytes_read - before.device_bytes_read, count(after) - count(before))
 }
 
-/// What `scan` reads of the device.
+/// Device reads of `scan`.
 fn reads_of(db: &Db, scan: impl FnOnce()) -> (u64, u64) {
     let before = db.stats();
     scan();
@@ -70,7 +70,7 @@ fn check(entry: &Entry) {
 }
 
 #[test]
-fn who_looks_at_no_value_reads_none() {
+fn key_only_scan_reads_no_values() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         let values = KEYS * 1_000;
@@ -82,17 +82,17 @@ fn who_looks_at_no_value_reads_none() {
                 assert_eq!(entry.unwrap().value_len().unwrap(), 1_000);
             }
         });
-        assert!(bytes < values / 10, "{tree}: {bytes} bytes read of keys alone");
+        assert!(bytes < values / 10, "{tree}: {bytes} bytes read by a key-only scan");
         let (bytes, _) = reads_of(&db, || keyspace.iter().unwrap().for_each(|entry| check(&entry.unwrap())));
-        assert!(bytes > values, "{tree}: {bytes} bytes read of all");
+        assert!(bytes > values, "{tree}: {bytes} bytes read by a full scan");
     }
 }
 
 #[test]
-fn values_that_are_looked_at_are_read_many_at_a_time() {
+fn scanned_values_are_read_many_at_a_time() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
-        // What the cache has after it are the pages of the tree.
+        // Afterwards the pages of the tree are cached.
         assert_eq!(keyspace.iter().unwrap().count(), 2_000);
         let rounds = |scan: &dyn Fn()| reads_of(&db, scan).1;
         let looked = rounds(&|| keyspace.iter().unwrap().for_each(|entry| check(&entry.unwrap())));
@@ -110,7 +110,7 @@ fn values_that_are_looked_at_are_read_many_at_a_time() {
 }
 
 #[test]
-fn who_looks_at_few_values_reads_few() {
+fn accessing_few_values_reads_few() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         assert_eq!(keyspace.iter().unwrap().count(), 2_000);
@@ -121,13 +121,13 @@ fn who_looks_at_few_values_reads_few() {
                 }
             }
         });
-        // A block of values, and its index, for each of 40.
+        // A block of values and its index for each of 40.
         assert!(bytes < 40 * 3 * 4_096, "{tree}: {bytes} bytes read of 40 values");
     }
 }
 
 #[test]
-fn nothing_is_read_beyond_the_end_of_a_range() {
+fn no_values_are_read_beyond_the_end_of_a_range() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         assert_eq!(keyspace.iter().unwrap().count(), 2_000);
@@ -139,7 +139,7 @@ fn nothing_is_read_beyond_the_end_of_a_range() {
                 seen.iter().for_each(check);
             }
         });
-        // Of values that lie in the order of their keys no more than two blocks, and an index page each.
+        // Values in key order take at most two blocks, with an index page each.
         assert!(bytes < 19 * 9 * 4_096, "{tree}: {bytes} bytes read of 57 values");
     }
 }
@@ -173,14 +173,14 @@ fn a_value_that_cannot_be_read_is_an_error_of_its_entry_only() {
                 }
             }
         }
-        // Those of its block, too.
+        // Values of its block fail as well.
         assert!(failed.contains(&key(77)) && failed.len() <= 5, "{failed:?}");
         assert_eq!(shown + failed.len(), 2_000, "{tree}");
     }
 }
 
 #[test]
-fn an_entry_keeps_its_value_whatever_becomes_of_the_key() {
+fn an_entry_keeps_its_value_after_its_key_changes() {
     for tree in trees() {
         let (_machine, db, keyspace) = settled(tree);
         let mut entries = keyspace.range(key(10)..).unwrap();
@@ -203,7 +203,7 @@ fn an_entry_keeps_its_value_whatever_becomes_of_the_key() {
     }
 }
 
-/// Overwrites, operands and removals above values that lie outside, some of them still in memory.
+/// Overwrites, operands and removals on top of values outside the tree, some still in memory.
 fn mixed(db: &Db, tree: Tree, random: &mut SplitMix) -> (Keyspace, Model) {
     let options = KeyspaceOptions::default().tree(tree).placement(Placement::separate());
     let keyspace = db.keyspace("k", options.merge_operator("append")).unwrap();
@@ -236,7 +236,7 @@ fn mixed(db: &Db, tree: Tree, random: &mut SplitMix) -> (Keyspace, Model) {
 }
 
 #[test]
-fn a_scan_from_both_ends_that_is_sought_anywhere_shows_what_the_model_has() {
+fn a_double_ended_scan_with_seeks_matches_the_model() {
     for (seed, tree) in (1..).zip(trees()) {
         let mut random = SplitMix::new(seed);
         let db = open(&MemEnv::new(1));

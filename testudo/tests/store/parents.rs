@@ -1,4 +1,4 @@
-//! Directories above a store: whoever makes a store makes them, and what is in them survives a power loss.
+//! Directories above a store: creating a store creates them, and their entries survive a power loss.
 
 use std::{path::Path, sync::Arc};
 
@@ -27,7 +27,7 @@ fn a_store_in_a_directory_that_does_not_exist_survives_a_power_loss() {
 }
 
 #[test]
-fn copies_make_the_directories_above_them_too() {
+fn copies_also_create_their_parent_directories() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     db.keyspace("k", KeyspaceOptions::default()).unwrap().insert("key", "value").unwrap();
@@ -48,7 +48,7 @@ fn copies_make_the_directories_above_them_too() {
 }
 
 #[test]
-fn nothing_is_made_for_a_store_that_may_not_be_created() {
+fn an_open_that_may_not_create_a_store_creates_no_directory() {
     let machine = MemEnv::new(1);
     for builder in [builder(&machine, DEEP).create(false), builder(&machine, DEEP).read_only()] {
         assert_eq!(builder.open().unwrap_err().kind(), ErrorKind::Invalid);

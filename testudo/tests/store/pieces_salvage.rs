@@ -1,4 +1,4 @@
-//! Salvage of values in pieces: a key whose value lacks a piece is reported as lost by its name, and what is
+//! Salvage of values in pieces: a key whose value lacks a piece is reported as lost by name, and every value
 //! written is whole.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn all_options() -> Vec<KeyspaceOptions> {
     ]
 }
 
-/// A value of which no 16 bytes are like those of another one, or at another place.
+/// A value in which every 16-byte line is unique across values and positions.
 fn value(name: &str, length: usize) -> Vec<u8> {
     let lines = (0_u32..).flat_map(|line| format!("<{name}/{line:08}>\n").into_bytes());
     lines.take(length).collect()
@@ -44,7 +44,7 @@ fn put(keyspace: &Keyspace, model: &mut Model, key: &str, name: &str, length: us
     model.insert(key.as_bytes().to_vec(), value);
 }
 
-/// A closed store with films in pieces, and what it holds.
+/// A closed store with films in pieces, and its expected content.
 struct Subject {
     machine: Arc<MemEnv>,
     model: Model,
@@ -66,7 +66,7 @@ impl Subject {
             }
             films.insert("gone", value("gone", 100)).unwrap();
             films.remove("gone").unwrap();
-            // Made after the keyspace of pieces.
+            // Created after the keyspace of pieces.
             let late = db.keyspace("late", options).unwrap();
             put(&late, &mut Model::new(), "late-film", "late-film", PIECE + 1);
         }
@@ -78,7 +78,7 @@ impl Subject {
         }
         db.flush().unwrap();
         db.close().unwrap();
-        // The log of another opening takes the place of the one that has all of it.
+        // The log of another opening replaces the complete one.
         let db = open_at(&subject.machine, "/db");
         db.open_keyspace("late").unwrap().unwrap().insert("last", "").unwrap();
         db.flush().unwrap();
@@ -103,7 +103,7 @@ impl Subject {
         self.files("manifest").iter().for_each(|file| self.machine.remove_file(file).unwrap());
     }
 
-    /// Zeroes 64 bytes in the middle of a piece wherever files with these beginnings hold it.
+    /// Zeroes 64 bytes in the middle of a piece in all files with these name prefixes.
     fn damage(&self, starts: &[&str], name: &str, piece: usize) {
         let text = &value(name, 3 * PIECE)[piece * PIECE + PIECE / 2..][..64];
         let mut is_done = false;
@@ -118,7 +118,7 @@ impl Subject {
         assert!(is_done);
     }
 
-    /// Salvages, and checks that what is there is right, can all be read, and that the rest is reported.
+    /// Salvages, and checks that all content is right and readable, and that the rest is reported.
     fn salvage(&self) -> (SalvageReport, Vec<String>) {
         let options = SalvageOptions {
             env: self.machine.clone(),
@@ -136,7 +136,7 @@ impl Subject {
         let db = open_at(&self.machine, "/saved");
         let verified = db.verify(VerifyLevel::Full).unwrap();
         assert!(verified.is_valid(), "{:?}", verified.findings);
-        // Twice, the second time after a sweep of values to which nothing refers.
+        // Twice, the second time after a sweep of unreferenced values.
         let found = contents(&db, FILMS);
         db.settle().unwrap();
         assert!(contents(&db, FILMS) == found && db.verify(VerifyLevel::Full).unwrap().is_valid());
@@ -166,7 +166,7 @@ fn contents(db: &Db, name: &str) -> Model {
     keyspace.iter().unwrap().map(read).collect()
 }
 
-/// The keys that are reported, each alone.
+/// The reported keys, each as its own range.
 fn named(keyspace: &KeyspaceSalvage) -> Vec<String> {
     let name = |range: &testudo::LostRange| {
         assert_eq!(range.high.as_deref(), Some(&[&range.low[..], &[0]].concat()[..]), "{range:?}");
@@ -176,7 +176,7 @@ fn named(keyspace: &KeyspaceSalvage) -> Vec<String> {
 }
 
 #[test]
-fn a_key_of_which_a_piece_is_lost_is_named_and_the_rest_is_whole() {
+fn a_key_with_a_lost_piece_is_named_and_the_rest_is_complete() {
     for options in all_options() {
         for (is_flushed, has_manifest) in [(true, true), (true, false), (false, true)] {
             for piece in 0..2 {
@@ -199,7 +199,7 @@ fn a_key_of_which_a_piece_is_lost_is_named_and_the_rest_is_whole() {
 }
 
 #[test]
-fn a_salvaged_store_is_whole_whatever_page_is_lost() {
+fn a_salvaged_store_is_valid_after_losing_any_page() {
     let (mut with_losses, mut of_pieces) = (0, 0);
     for options in all_options() {
         let subject = Subject::new(options, true);
@@ -225,20 +225,20 @@ fn a_salvaged_store_is_whole_whatever_page_is_lost() {
 }
 
 #[test]
-fn pieces_without_a_key_are_gone_after_a_salvage() {
+fn salvage_drops_pieces_without_a_key() {
     let subject = Subject::new(KeyspaceOptions::default(), true);
     subject.damage(&["data", "wal-"], "b-film", 1);
     subject.salvage();
     let db = open_at(&subject.machine, "/saved");
     db.settle().unwrap();
-    // Two films of the three, and the late one.
+    // Two of the three films, and the late one.
     let expected = 2 * (2 * PIECE + 999) + PIECE + 1;
     let live = db.stats().live_bytes;
     assert!(live < (expected + PIECE) as u64, "{live} bytes");
 }
 
 #[test]
-fn verification_names_the_keys_of_which_pieces_are_lost() {
+fn verification_names_keys_with_lost_pieces() {
     for options in all_options() {
         let subject = Subject::new(options, true);
         subject.damage(&["data"], "b-film", 0);

@@ -1,4 +1,4 @@
-//! Values that lie in value segments: they are read, replaced, merged, checked and copied as any other.
+//! Values in value segments: they are read, replaced, merged, checked and copied like any others.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +34,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{:05}", number * 7919 % KEYS).into_bytes()
 }
 
-/// Lengths around the border below which values stay, of a page, and beyond.
+/// Lengths around the threshold for inline values, around a page, and beyond.
 fn value(number: u64, round: u64) -> Vec<u8> {
     let lengths = [0, 31, 32, 33, 100, 1000, 4000, 4096, 9000];
     let length = lengths[usize::try_from((number + round) % 9).unwrap()];
@@ -43,7 +43,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Writes, overwrites and removes in a few rounds with a flush after each.
+/// Writes, overwrites and removes in a few rounds, with a flush after each.
 fn fill(db: &Db, keyspace: &Keyspace, rounds: std::ops::Range<u64>) -> Model {
     let mut model = Model::new();
     for round in rounds {
@@ -83,7 +83,7 @@ fn verify(db: &Db) {
 }
 
 #[test]
-fn values_outside_are_read_as_those_inside() {
+fn values_outside_are_read_like_inline_values() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -102,12 +102,12 @@ fn values_outside_are_read_as_those_inside() {
 }
 
 #[test]
-fn medium_values_are_read_from_where_they_are_on_their_way_to_the_bottom() {
+fn medium_values_are_readable_at_every_level() {
     let rounds = if Share::from_environment() == Share::Whole { 8 } else { 4 };
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
-        // Of more than 120 bytes with their keys: medium, of more than 1,200: large.
+        // Pairs of more than 120 bytes are medium, of more than 1,200 bytes large.
         let placement = Placement::inline().with_small_ratio(0.1).unwrap().with_large_ratio(0.01).unwrap();
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
@@ -150,7 +150,7 @@ fn presets_are_known_by_their_names() {
 }
 
 #[test]
-fn a_keyspace_becomes_parallax_and_stays_so() {
+fn a_switch_to_parallax_persists() {
     let machine = MemEnv::new(1);
     let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let is_parallax = |keyspace: &Keyspace| {
@@ -171,12 +171,12 @@ fn a_keyspace_becomes_parallax_and_stays_so() {
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     assert!(is_parallax(&keyspace));
     assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(&b"v"[..]));
-    // A tree alone leaves values where they are put.
+    // A change of the tree alone leaves the placement unchanged.
     keyspace.set_tree(Tree::treeline()).unwrap();
     assert_eq!(keyspace.options().chosen_placement(), Placement::automatic());
 }
 
-/// The page of its reference serves many others, but that of a value does not.
+/// The page of a reference serves many keys, but the page of a value does not.
 #[test]
 fn values_outside_are_cached_as_records() {
     let machine = MemEnv::new(1);
@@ -203,7 +203,7 @@ fn values_outside_are_cached_as_records() {
 }
 
 #[test]
-fn snapshots_keep_the_values_that_they_show() {
+fn snapshots_keep_the_values_they_show() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -220,7 +220,7 @@ fn snapshots_keep_the_values_that_they_show() {
 }
 
 #[test]
-fn operands_change_values_that_lie_outside() {
+fn operands_change_values_outside_the_tree() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -239,7 +239,7 @@ fn operands_change_values_that_lie_outside() {
 }
 
 #[test]
-fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
+fn a_changed_placement_applies_to_later_writes() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -270,8 +270,8 @@ fn a_placement_that_changes_holds_for_what_is_written_from_then_on() {
     }
 }
 
-/// Flips a byte in the middle of the only value that has `pattern`, where its page has nothing else, and says
-/// which page of the data file that is.
+/// Flips a byte in the middle of the only value with `pattern`, where its page has nothing else; returns the
+/// page number in the data file.
 fn damage(machine: &MemEnv, pattern: &[u8]) -> u64 {
     let bytes = machine.file_bytes("/db/data").unwrap();
     let found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
@@ -281,7 +281,7 @@ fn damage(machine: &MemEnv, pattern: &[u8]) -> u64 {
     at as u64 / 4096
 }
 
-/// A store with large values, closed; the value of each key says which key it is.
+/// A closed store with large values; each value names its key.
 fn store_of_long_values(tree: Tree) -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -300,7 +300,7 @@ fn long_value(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_damaged_value_only_the_reads_fail() {
+fn only_reads_of_a_damaged_value_fail() {
     for tree in trees() {
         let machine = store_of_long_values(tree);
         let page = damage(&machine, b"<077><077>");
@@ -327,10 +327,10 @@ fn of_a_damaged_value_only_the_reads_fail() {
 }
 
 #[test]
-fn salvage_finds_values_with_and_without_a_manifest_and_names_those_that_are_lost() {
+fn salvage_finds_values_and_names_lost_ones_with_or_without_manifest() {
     for (tree, has_manifest) in trees().into_iter().flat_map(|tree| [(tree, true), (tree, false)]) {
         let machine = store_of_long_values(tree);
-        // One that the log does not have any more.
+        // A value that is no longer in the log.
         damage(&machine, b"<017><017>");
         if !has_manifest {
             for file in machine.all_files() {

@@ -1,5 +1,4 @@
-//! The names that users write: every type that a public signature mentions can be named, ranges and options
-//! are inferred.
+//! Names for users: every type in a public signature can be named; ranges and options are inferred.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -136,7 +135,7 @@ fn every_form_of_a_range_is_inferred() {
 }
 
 #[test]
-fn code_for_any_view_takes_keyspaces_and_snapshots_without_knowing_which() {
+fn generic_view_code_accepts_keyspaces_and_snapshots() {
     let (db, k) = open();
     let snapshot = db.snapshot().unwrap();
     k.remove("a").unwrap();
@@ -161,7 +160,7 @@ fn an_existing_keyspace_keeps_its_tree_and_refuses_another_merge_operator() {
     let counting = KeyspaceOptions::default().merge_operator("add-u64").tree(Tree::splinter());
     let made = db.keyspace("counts", counting).unwrap();
     assert_eq!(made.options(), counting);
-    // Another tree, or no word of an operator, is what the keyspace has already.
+    // Another tree, or no merge operator, keeps the settings of the keyspace.
     assert_eq!(db.keyspace("counts", counting.tree(Tree::turtle())).unwrap().options(), counting);
     assert_eq!(db.keyspace("counts", KeyspaceOptions::default).unwrap().options(), counting);
     let appending = || KeyspaceOptions::default().merge_operator("append");
@@ -175,12 +174,12 @@ fn an_existing_keyspace_keeps_its_tree_and_refuses_another_merge_operator() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("another merge operator"), "{error}");
     }
-    assert_eq!(db.keyspace_names(), ["counts", "k"], "nothing was made");
+    assert_eq!(db.keyspace_names(), ["counts", "k"], "nothing must be created");
     assert_eq!(k.options(), KeyspaceOptions::default());
 }
 
 #[test]
-fn a_failed_swap_is_a_conflict_that_is_not_worth_a_repetition() {
+fn a_failed_swap_is_a_conflict_and_not_retryable() {
     let (_db, k) = open();
     let error = k.compare_and_swap("a", Some(b"x"), Some(b"y")).unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Conflict, false));

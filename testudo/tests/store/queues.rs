@@ -1,4 +1,4 @@
-//! Queues: what is at an end is found without a walk over all that was removed there.
+//! Queues: an end is found without a walk over all tombstones there.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn passed(db: &Db, look: impl FnOnce()) -> u64 {
     db.stats().tombstones_passed - before
 }
 
-/// Has so many removed entries before number `removed`, half of them flushed.
+/// Opens a queue with `removed` removed entries at its front, half of them flushed.
 fn with_removed(removed: u32) -> (Db, Keyspace) {
     let (db, queue) = open();
     for number in 0..removed + 10 {
@@ -45,7 +45,7 @@ fn with_removed(removed: u32) -> (Db, Keyspace) {
 }
 
 #[test]
-fn a_second_look_passes_nothing() {
+fn a_second_read_passes_no_tombstones() {
     let (db, queue) = with_removed(1000);
     assert!(passed(&db, || assert_eq!(first(&queue), Some(1000))) >= 500);
     assert_eq!(passed(&db, || assert_eq!(first(&queue), Some(1000))), 0);
@@ -55,7 +55,7 @@ fn a_second_look_passes_nothing() {
 }
 
 #[test]
-fn a_range_and_a_seek_pass_nothing_either() {
+fn a_range_and_a_seek_pass_no_tombstones() {
     let (db, queue) = with_removed(1000);
     assert_eq!(first(&queue), Some(1000));
     let looks = || {
@@ -72,7 +72,7 @@ fn a_range_and_a_seek_pass_nothing_either() {
 }
 
 #[test]
-fn a_snapshot_of_before_sees_what_a_gap_has_taken_the_place_of() {
+fn an_older_snapshot_sees_entries_hidden_by_a_gap() {
     let (db, queue) = with_removed(100);
     let before = db.snapshot().unwrap();
     for number in 100..105 {
@@ -87,7 +87,7 @@ fn a_snapshot_of_before_sees_what_a_gap_has_taken_the_place_of() {
 }
 
 #[test]
-fn what_comes_back_into_a_gap_is_seen() {
+fn entries_written_into_a_gap_are_visible() {
     let (db, queue) = with_removed(1000);
     assert_eq!(first(&queue), Some(1000));
     let mut early = queue.iter().unwrap();
@@ -103,9 +103,9 @@ fn what_comes_back_into_a_gap_is_seen() {
     assert!(passed(&db, || assert_eq!(first(&queue), Some(1000))) <= 2);
 }
 
-/// The scan begins before the write, and comes to the place after it.
+/// The scan begins before the write, and reaches its place afterwards.
 #[test]
-fn a_scan_leaves_no_gap_where_something_was_written_since_it_began() {
+fn a_scan_records_no_gap_over_later_writes() {
     for flushes in [false, true] {
         let (db, queue) = with_removed(1000);
         let mut early = queue.iter().unwrap();
@@ -119,7 +119,7 @@ fn a_scan_leaves_no_gap_where_something_was_written_since_it_began() {
 }
 
 #[test]
-fn an_empty_queue_is_found_empty_at_once() {
+fn an_empty_queue_is_detected_immediately() {
     let (db, queue) = with_removed(1000);
     for number in 1000..1010 {
         queue.remove(key(number)).unwrap();

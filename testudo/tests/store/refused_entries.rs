@@ -1,4 +1,4 @@
-//! What a merge operator refuses: not written where it can say so, and in nobody's way where it could not.
+//! Entries refused by a merge operator: not written if it can check them, and harmless if it could not.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(1 << 20)
 }
 
-/// Counts the operands of a key, but refuses any that is `bad`, and says so only when it is to merge it.
+/// Counts the operands of a key; rejects any `bad` one, but only when it merges.
 fn with_late_operator(machine: &Arc<MemEnv>) -> Db {
     let merge = |_: &[u8], existing: Option<&[u8]>, operands: &[&[u8]]| {
         if operands.contains(&&b"bad"[..]) {
@@ -34,7 +34,7 @@ fn kind_of<T: std::fmt::Debug>(answer: Result<T>) -> ErrorKind {
 }
 
 #[test]
-fn what_a_built_in_operator_cannot_add_is_not_written() {
+fn operands_a_built_in_operator_rejects_are_not_written() {
     let db = builder(&MemEnv::new(1)).open().unwrap();
     let k = db.keyspace("counts", || KeyspaceOptions::default().merge_operator("add-u64")).unwrap();
     let one = 1_u64.to_le_bytes();
@@ -64,7 +64,7 @@ fn what_a_built_in_operator_cannot_add_is_not_written() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
+fn an_unmergeable_entry_stops_no_scan_and_can_be_removed() {
     let machine = MemEnv::new(2);
     let db = with_late_operator(&machine);
     let k = late(&db);
@@ -92,7 +92,7 @@ fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
                     assert_eq!(kind_of(entry.value()), ErrorKind::Invalid);
                     assert_eq!(kind_of(entry.clone().into_pair()), ErrorKind::Invalid);
                     let BaseWithOperands { base, operands } = entry.base_with_operands().unwrap();
-                    // What was merged before the bad one came is a value.
+                    // Operands merged before the bad one are a value.
                     let known = [base.unwrap_or_default(), &*vec![b'.'; operands.len()]].concat();
                     assert_eq!(operands.last(), Some(&&b"bad"[..]));
                     assert_eq!(known, if entry.key() == b"b" { b"b..".to_vec() } else { b".".to_vec() });
@@ -123,7 +123,7 @@ fn an_entry_that_cannot_be_merged_stops_no_scan_and_can_be_removed() {
 }
 
 #[test]
-fn without_its_operator_a_keyspace_is_scanned_removed_from_and_sound() {
+fn a_keyspace_without_its_operator_is_valid_scannable_and_removable() {
     let machine = MemEnv::new(3);
     let db = with_late_operator(&machine);
     let k = late(&db);
@@ -141,7 +141,7 @@ fn without_its_operator_a_keyspace_is_scanned_removed_from_and_sound() {
     assert_eq!(*entries[0].value().unwrap(), *b"whole");
     assert_eq!(kind_of(entries[1].value()), ErrorKind::Unsupported);
     assert!(!entries[1].base_with_operands().unwrap().operands.is_empty());
-    // Who has not the operator cannot say that something is wrong.
+    // Without the operator, nothing can be reported as wrong.
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
     k.insert("c", "any value").unwrap();
     k.remove("b").unwrap();

@@ -1,5 +1,5 @@
-//! A device that was filled to the last is emptied by removals, one key after the other: every one of them is
-//! taken, and then there is room for writes again.
+//! A device is filled completely and emptied by removals, one key after the other: every removal is accepted,
+//! and then there is room for writes again.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -40,7 +40,7 @@ impl Device {
         (db, keyspace)
     }
 
-    /// The store after its process was killed. What was written stays, and no more room than before.
+    /// The store after its process was killed. Its writes remain, and the space does not grow.
     fn crash(&mut self, open: Open) -> Open {
         open.0.persist(testudo::Durability::Sync).unwrap();
         self.crashes += 1;
@@ -50,7 +50,7 @@ impl Device {
         self.open()
     }
 
-    /// Writes until nothing more is taken, whatever the background does; how many records were.
+    /// Writes until every write is refused despite background work; returns the number of records written.
     fn fill(&self, (db, keyspace): &Open, first: u64) -> u64 {
         let mut number = first;
         let mut refused = 0;
@@ -61,9 +61,9 @@ impl Device {
                 Ok(()) => (number, refused) = (number + 1, 0),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
-                    // What the background does may take many steps.
+                    // Background work may take many steps.
                     let is_busy = (0..1000).any(|_| !matches!(db.step(), Ok(true)));
-                    assert!(is_busy, "the background does not come to an end");
+                    assert!(is_busy, "the background does not become idle");
                     refused += 1;
                 }
             }
@@ -71,14 +71,14 @@ impl Device {
         number - first
     }
 
-    /// Removes these; says after how many steps of the background one was not taken.
+    /// Removes these; panics with the store's statistics if a removal is refused after all background work.
     fn remove(&self, (db, keyspace): &Open, numbers: std::ops::Range<u64>) {
         for number in numbers {
             let mut tries = 0;
             while let Err(error) = keyspace.remove(key(number)) {
                 assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
                 tries += 1;
-                assert!(tries < 5, "removal {number} is not taken: {error}, {:?}", db.stats());
+                assert!(tries < 5, "removal {number} is not accepted: {error}, {:?}", db.stats());
                 let _ = db.flush();
                 let _ = db.settle();
             }
@@ -91,7 +91,7 @@ fn fill_and_empty(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u
     let mut device = Device::new(room_bytes, memory_bytes, tree, value_bytes);
     let mut open = device.open();
     let taken = device.fill(&open, 0);
-    assert!(taken * value_bytes > room_bytes / 16, "only {taken} records fit in the first place");
+    assert!(taken * value_bytes > room_bytes / 16, "only {taken} records fit at first");
     for tenth in 0..10 {
         device.remove(&open, taken * tenth / 10..taken * (tenth + 1) / 10);
         match tenth {
@@ -110,12 +110,15 @@ fn fill_and_empty(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u
     let emptied = open.0.stats();
     let again = device.fill(&open, 1 << 40);
     println!("{room_bytes} {memory_bytes} {tree:?} {value_bytes}: {taken} taken, then {again}");
-    assert!(again >= taken / 2, "{again} records are taken, not half of the {taken} at first: {emptied:?}");
+    assert!(
+        again >= taken / 2,
+        "only {again} records fit again, less than half of the first {taken}: {emptied:?}"
+    );
     assert_eq!(open.1.iter().unwrap().count() as u64, again);
     open.0.check_invariants().unwrap();
 }
 
-/// On a full device it is not to have more than it says: the place of log segments is reserved ahead.
+/// A full device must not use more than it reports: space of log segments is reserved ahead.
 #[test]
 fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
     let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
@@ -128,9 +131,9 @@ fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
     assert!(used < stats.disk_bytes + (512 << 10), "{used} bytes are used: {stats:?}");
 }
 
-/// It has the more to put in order the less space there is, but that waits for the first write.
+/// A full device needs more repairs of its state at an opening, but they wait for the first write.
 #[test]
-fn an_opening_for_nothing_changes_no_file_of_a_full_device() {
+fn an_open_without_writes_changes_no_file_on_a_full_device() {
     let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
     let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
     let open = device.open();
@@ -167,7 +170,7 @@ fn every_tree(room_bytes: u64, memory_bytes: u64, value_bytes: u64) {
     }
 }
 
-/// As [`every_tree`], of a device that takes long: under the README's command one tree, number `first`.
+/// Same as [`every_tree`] for a slow device: under the README's command one tree, number `first`.
 fn some_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64, first: usize) {
     let presets = Tree::presets();
     let every = presets.len();
@@ -176,8 +179,8 @@ fn some_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64, first: usize
     }
 }
 
-/// As [`some_trees`], of the largest devices: in the short form it is every third tree from number `first`
-/// on. The layer `loop-device` takes such devices in its long form.
+/// Same as [`some_trees`] for the largest devices: in the short form every third tree, starting with number
+/// `first`. The long form of the layer `loop-device` covers such devices.
 fn few_trees(room_bytes: u64, memory_bytes: u64, value_bytes: u64, first: usize) {
     let thirds = Tree::presets().into_iter().skip(first % 3).step_by(3);
     for (_, tree) in some_of(thirds, 2, first / 3) {

@@ -1,4 +1,4 @@
-//! A keyspace into which nothing comes is compacted, whatever its neighbours do.
+//! An idle keyspace is compacted, regardless of other keyspaces.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use testudo_env::{CrashPolicy, Env, MemEnv};
 
 const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
 
-/// Of which all that is due is a part of flushes: its jobs are those of idle time.
+/// All required work of this tree is part of flushes: its jobs run only in idle time.
 const TURTLE: Tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 16 };
 
 fn open(machine: Arc<MemEnv>) -> (Db, Keyspace, Keyspace) {
@@ -48,7 +48,7 @@ fn put_off(db: &Db, keyspace: &Keyspace) -> u64 {
 }
 
 #[test]
-fn a_keyspace_rests_beside_one_that_is_always_written() {
+fn an_idle_keyspace_is_compacted_while_another_is_written() {
     let outcome = || {
         let machine = MemEnv::new(7);
         let (db, resting, busy) = open(machine.clone());
@@ -68,7 +68,7 @@ fn a_keyspace_rests_beside_one_that_is_always_written() {
         let tiers = resting.stats().buffered_runs;
         assert!(jobs > 0 && tiers <= 8, "{jobs} jobs, {tiers} tiers");
         let jobs = write_and_step(500..1000);
-        assert!(jobs < 250, "{jobs} jobs, although the other one does not rest");
+        assert!(jobs < 250, "{jobs} jobs, although the other one is not idle");
         drop((resting, busy));
         db.check_invariants().unwrap();
         db.close().unwrap();
@@ -78,7 +78,7 @@ fn a_keyspace_rests_beside_one_that_is_always_written() {
 }
 
 #[test]
-fn the_flush_thread_compacts_what_rests_while_others_write() {
+fn the_flush_thread_compacts_idle_keyspaces_while_others_write() {
     let machine = MemEnv::with_threads(7, 2);
     let (db, resting, busy) = open(machine.clone());
     let before = put_off(&db, &resting);
@@ -106,10 +106,10 @@ fn the_flush_thread_compacts_what_rests_while_others_write() {
     db.close().unwrap();
 }
 
-/// Steps without work after which nothing is left to do, not even for keyspaces whose flushes were far apart.
+/// Idle steps after which no work is left, even for keyspaces with rare flushes.
 const RESTING_STEPS: u32 = 600;
 
-/// Lets the store do all that it does by itself.
+/// Lets the store do all of its background work.
 fn rest(db: &Db) {
     let mut idle_steps = 0;
     while idle_steps < RESTING_STEPS {
@@ -117,7 +117,7 @@ fn rest(db: &Db) {
     }
 }
 
-/// What an idle store takes is what it takes once it was settled, but for some free space.
+/// Checks that an idle store takes the same space as a settled one, except for some free space.
 fn assert_settled(db: &Db, name: &str) {
     let rested = db.stats();
     db.settle().unwrap();
@@ -135,7 +135,7 @@ fn assert_settled(db: &Db, name: &str) {
 }
 
 #[test]
-fn an_idle_store_gives_up_the_space_of_dead_values() {
+fn an_idle_store_reclaims_the_space_of_garbage_values() {
     for (name, preset) in TreePreset::all() {
         let machine = MemEnv::new(7);
         let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
@@ -156,7 +156,7 @@ fn an_idle_store_gives_up_the_space_of_dead_values() {
     }
 }
 
-/// Bytes of a value; something happens before the last megabyte is read.
+/// Bytes of a value; calls `then` before the last megabyte is read.
 struct Interrupted<F> {
     left: u64,
     then: F,
@@ -176,14 +176,14 @@ impl<F: FnMut()> io::Read for Interrupted<F> {
 }
 
 #[test]
-fn an_idle_store_gives_up_the_space_of_pieces_that_nothing_refers_to() {
+fn an_idle_store_reclaims_the_space_of_unreferenced_pieces() {
     let machine = MemEnv::new(7);
     let open = |machine| Db::builder(Path::new("/db")).env(machine).memory_bytes(8 << 20).open().unwrap();
     let db = open(machine.clone());
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     keyspace.insert("other", "value").unwrap();
     db.persist(Durability::Sync).unwrap();
-    // Power is lost before the value is complete: pieces are there, the entry is not.
+    // Power is lost before the value is complete: its pieces exist, but not its entry.
     let length = 24 << 20;
     let mut image = None;
     let reader = Interrupted {

@@ -1,4 +1,4 @@
-//! Rounds of flushing in which more keyspaces take part than one edit has.
+//! Rounds of flushing with more keyspaces than fit in one edit.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 use testudo::{Db, Durability, KeyspaceOptions, Placement, VerifyLevel};
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 
-/// More than twice what one edit has.
+/// More than twice the keyspaces of one edit.
 const KEYSPACES: u32 = 1_100;
 
 fn open(env: Arc<dyn Env>) -> Db {
@@ -61,10 +61,10 @@ fn nothing_is_lost_if_an_edit_within_a_round_fails() {
     }
 }
 
-/// Values that recovery has found in a value log may stand in caches only: a commit must not be durable in
-/// some of its keyspaces and lost in others.
+/// Values that recovery finds in a value log may only be in caches: a commit must not be durable in some of
+/// its keyspaces and lost in others.
 #[test]
-fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
+fn values_recovered_from_value_logs_are_flushed_with_one_edit() {
     let machine = MemEnv::new(1);
     let db = open(machine.clone());
     let large = KeyspaceOptions::default().placement(Placement::hybrid());
@@ -85,10 +85,10 @@ fn what_recovery_has_found_in_value_logs_is_flushed_with_one_edit() {
     assert_eq!(reopened.open_keyspace("values").unwrap().unwrap().iter().unwrap().count(), 1_100);
 }
 
-/// Each of the buffers has a few KiB at least, and a budget of 1 MiB hardly any memory for them. With a few
-/// records to a flush, thousands of keyspaces would be written as slowly as a device syncs.
+/// Each buffer takes at least a few KiB, and a budget of 1 MiB has little memory for them. With only a few
+/// records per flush, writes to thousands of keyspaces would be as slow as syncs of the device.
 #[test]
-fn rounds_of_a_tiny_budget_are_worth_their_syncs() {
+fn rounds_under_a_tiny_budget_flush_many_records_per_sync() {
     let db = Db::builder("/db").memory_bytes(1 << 20).env(MemEnv::new(1)).open().unwrap();
     let names: Vec<String> = (0..4_000).map(|number| format!("k{number}")).collect();
     let keyspaces: Vec<_> =

@@ -1,4 +1,4 @@
-//! What a scan reads of the device, by the statistics that users see.
+//! Device reads of a scan, as shown by the statistics for users.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn reads(before: &DbStats, after: &DbStats) -> (u64, u64) {
     (count(after) - count(before), after.device_bytes_read - before.device_bytes_read)
 }
 
-/// A store of records that lie in their tree, hardly any of them in memory.
+/// A store of records inside their tree, with few of them in memory.
 fn loaded(tree: &str) -> (Db, testudo::Keyspace) {
     let env: Arc<dyn Env> = MemEnv::new(1);
     let open = || Db::builder("/db").memory_bytes(2 << 20).warm_restart(false).env(Arc::clone(&env)).open();
@@ -31,7 +31,7 @@ fn loaded(tree: &str) -> (Db, testudo::Keyspace) {
     let tree: Tree = tree.parse().unwrap();
     let k = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
     for number in 0..RECORDS {
-        // An odd multiplier visits every number once.
+        // A multiplier coprime to the count visits every number once.
         k.insert(key(number.wrapping_mul(48_271) % RECORDS), [b'v'; 100]).unwrap();
     }
     db.settle().unwrap();
@@ -42,12 +42,12 @@ fn loaded(tree: &str) -> (Db, testudo::Keyspace) {
     (db, k)
 }
 
-/// Scans of `count` records each, all over the keys.
+/// Scans of `count` records each, spread over the keys.
 fn scan(k: &testudo::Keyspace, count: u32, entries: impl Fn(u32) -> Box<dyn Iterator<Item = u32>>) {
     for number in 0..SCANS {
         let start = number * ((RECORDS - count) / SCANS);
         assert!(entries(start).eq(start..start + count), "a scan from {start}");
-        // Something else takes the cache meanwhile.
+        // Other reads take over the cache meanwhile.
         for other in 0..RECORDS / 500 {
             assert!(k.get(key(other * 499 + number)).unwrap().is_some());
         }
@@ -59,11 +59,11 @@ fn number_of(entry: testudo::Result<testudo::Entry>) -> u32 {
 }
 
 #[test]
-fn a_scan_that_takes_a_thousand_records_reads_hardly_more_and_in_few_reads() {
+fn a_scan_of_a_thousand_records_reads_little_more_in_few_reads() {
     const COUNT: u32 = 1_000;
     for tree in ["turtle", "splinter", "leveled"] {
         let (db, k) = loaded(tree);
-        // What the point reads between the scans cost.
+        // Cost of the point reads between the scans.
         let measure = |entries: &dyn Fn(u32) -> Box<dyn Iterator<Item = u32>>| {
             let nothing = |start: u32| -> Box<dyn Iterator<Item = u32>> { Box::new(start..start + COUNT) };
             scan(&k, COUNT, nothing);
@@ -88,7 +88,7 @@ fn a_scan_that_takes_a_thousand_records_reads_hardly_more_and_in_few_reads() {
         let returned = u64::from(COUNT * SCANS) * RECORD_BYTES;
         let what = format!(
             "{tree}: {taken_reads} reads and {taken_bytes} bytes, {open_reads} and {open_bytes} where the \
-             store was not told, for {returned}"
+             limit was unknown, for {returned}"
         );
         assert!(taken_bytes * 10 <= returned * 13, "{what}");
         assert!(open_bytes * 10 <= returned * 16, "{what}");

@@ -24,7 +24,7 @@ fn text(iter: impl Iterator<Item = testudo::Result<testudo::Entry>>) -> String {
 }
 
 #[test]
-fn what_a_seek_has_left_comes_from_both_ends() {
+fn the_range_left_by_a_seek_is_read_from_both_ends() {
     let db = open(1);
     let k = letters(&db);
     for flushed in [false, true] {
@@ -41,7 +41,7 @@ fn what_a_seek_has_left_comes_from_both_ends() {
         assert_eq!(text(sought("d")), "def");
         assert_eq!(text(sought("g").rev()), "");
 
-        // Back over what the front has returned; what the back has returned is gone.
+        // Back over entries that the front has returned; entries returned from the back are gone.
         let mut iter = sought("d");
         assert_eq!(text(iter.by_ref().take(2)), "de");
         assert_eq!(text(iter.by_ref().rev()), "f");
@@ -60,7 +60,7 @@ fn what_a_seek_has_left_comes_from_both_ends() {
     }
 }
 
-/// What an iterator over `keys` must do.
+/// Expected behavior of an iterator over `keys`.
 struct Expected {
     keys: Vec<Vec<u8>>,
     front: usize,
@@ -92,13 +92,13 @@ fn key_of(random: &mut SplitMix) -> Vec<u8> {
 }
 
 #[test]
-fn any_order_of_steps_and_seeks_is_that_of_a_sorted_list() {
+fn any_sequence_of_steps_and_seeks_matches_a_sorted_list() {
     let mut random = SplitMix::new(5);
     let db = open(2);
     let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
     let mut live = BTreeSet::new();
     for round in 0..40 {
-        // Values and tombstones in the tree and in the write buffer.
+        // Values and tombstones, in the tree and in the write buffer.
         for _ in 0..40 {
             let key = key_of(&mut random);
             if random.percent(30) {
@@ -138,7 +138,7 @@ fn any_order_of_steps_and_seeks_is_that_of_a_sorted_list() {
 }
 
 #[test]
-fn an_iterator_that_failed_at_its_back_goes_on_after_a_seek_and_misses_nothing() {
+fn an_iterator_that_failed_at_its_back_resumes_after_a_seek() {
     let machine = MemEnv::new(3);
     let faulty = FaultyEnv::new(machine);
     let builder = Db::builder(Path::new("/db")).env(Arc::clone(&faulty) as Arc<_>).memory_bytes(1 << 20);
@@ -162,5 +162,5 @@ fn an_iterator_that_failed_at_its_back_goes_on_after_a_seek_and_misses_nothing()
     assert!(left.is_sorted() && left.first().unwrap() == b"000000");
     let last: usize = String::from_utf8(left.last().unwrap().clone()).unwrap().parse().unwrap();
     assert_eq!(last + 1, left.len());
-    assert!(last <= 29_899, "what was returned does not come again: {last}");
+    assert!(last <= 29_899, "returned entries must not be repeated: {last}");
 }

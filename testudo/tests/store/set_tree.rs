@@ -1,4 +1,4 @@
-//! Switching the tree of a keyspace in use: what is refused, what stays, what survives.
+//! Switching the tree of a keyspace in use: invalid settings, unchanged content, durability.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,7 @@ fn check(keyspace: &Keyspace, round: u8) {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused_and_change_nothing() {
+fn invalid_settings_are_refused_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     for tree in [
@@ -48,7 +48,7 @@ fn settings_that_make_no_sense_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_store_that_is_open_for_reading_keeps_its_tree() {
+fn a_read_only_store_keeps_its_tree() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     drop(keyspace);
@@ -60,7 +60,7 @@ fn a_store_that_is_open_for_reading_keeps_its_tree() {
 }
 
 #[test]
-fn a_tree_that_was_set_is_there_after_reopening_with_everything_in_it() {
+fn a_new_tree_and_its_content_survive_a_reopen() {
     let dir = tempfile::tempdir().unwrap();
     let mut round = 0;
     for (kind, tree) in
@@ -91,7 +91,7 @@ fn a_tree_that_was_set_is_there_after_reopening_with_everything_in_it() {
 }
 
 #[test]
-fn writers_and_readers_go_on_while_the_tree_changes() {
+fn writers_and_readers_continue_while_the_tree_changes() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     fill(&keyspace, 1);

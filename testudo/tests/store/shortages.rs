@@ -1,4 +1,4 @@
-//! What a store lacks for a while: threads, descriptors, memory. It says so, loses nothing, and goes on by
+//! Transient shortages: threads, descriptors, memory. The store reports them, loses nothing, and resumes by
 //! itself.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -14,7 +14,7 @@ fn number_of(name: &str) -> i32 {
 }
 
 #[test]
-fn a_thread_that_cannot_be_started_fails_the_opening_and_leaves_the_store_unlocked() {
+fn a_thread_that_cannot_start_fails_the_open_and_releases_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let env = FaultyEnv::new(RealEnv::new());
     let open = || Db::builder(directory.path().join("db")).env(env.clone()).memory_bytes(1 << 20).open();
@@ -23,7 +23,7 @@ fn a_thread_that_cannot_be_started_fails_the_opening_and_leaves_the_store_unlock
         env.set_plan(Some(fails));
         let opened = open();
         if env.failures().is_empty() {
-            assert!(thread > 3, "a store has threads");
+            assert!(thread > 3, "a store must have threads");
             return;
         }
         let error = opened.unwrap_err();
@@ -47,10 +47,10 @@ fn lacks(env: &FaultyEnv, name: &str, class: IoClass) {
     env.set_plan(Some(FaultPlan::once(0, FaultError::Number(number_of(name))).of_class(class).for_good()));
 }
 
-/// For each number and each class of calls that it may come from: writes are refused after a while, and go on
-/// once nothing is lacking any more.
+/// For each error number and each class of calls that may return it: writes are refused after a while, and
+/// resume once the shortage is over.
 #[test]
-fn writes_are_refused_for_as_long_as_something_is_lacking_and_no_longer() {
+fn writes_are_refused_only_during_a_shortage() {
     let waits = TREATMENTS.iter().filter(|(_, _, treatment)| *treatment == Treatment::Wait);
     for (name, class) in waits.flat_map(|(_, name, _)| [(*name, IoClass::Create), (*name, IoClass::Allocate)])
     {
@@ -67,14 +67,14 @@ fn writes_are_refused_for_as_long_as_something_is_lacking_and_no_longer() {
             assert!(refusal.is_shortage(), "{name}, {class:?}: {refusal:?}");
         }
         let _ = (db.step(), db.flush(), db.step());
-        // The one that was refused may be there: without a file for the tail of the log it does not survive
-        // the process before it is written.
+        // The refused one may be present: without a file for the log's tail, a write does not survive the
+        // process before it is written.
         let found = keyspace.iter().unwrap().map(Result::unwrap).count();
         assert!((taken as usize..=taken as usize + 1).contains(&found), "{found} of {taken}");
         env.set_plan(None);
         for number in taken..taken + 5_000 {
             if keyspace.insert(number.to_be_bytes(), [5; 300]).is_err() {
-                // The background finds out.
+                // The background detects it.
                 while db.step().unwrap() {}
                 keyspace.insert(number.to_be_bytes(), [5; 300]).unwrap();
             }
@@ -89,7 +89,7 @@ fn writes_are_refused_for_as_long_as_something_is_lacking_and_no_longer() {
 }
 
 #[test]
-fn a_commit_that_waits_for_the_device_is_refused_before_it_is_written_once_the_log_is_stalled() {
+fn synced_commits_are_refused_unwritten_while_the_log_is_stalled() {
     let (_machine, env, db, keyspace) = store();
     keyspace.insert(b"a", b"1").unwrap();
     db.persist(Durability::Sync).unwrap();
@@ -99,7 +99,7 @@ fn a_commit_that_waits_for_the_device_is_refused_before_it_is_written_once_the_l
         batch.insert(&keyspace, key, b"2");
         batch.commit()
     };
-    // The first finds out: it is written, and its error says that it must not be made again just so.
+    // The first commit detects it: it is written, and its error says that it must not simply be retried.
     let first = synced(b"b").unwrap_err();
     assert_eq!((first.kind(), first.is_retryable()), (ErrorKind::Io, false), "{first}");
     let second = synced(b"c").unwrap_err();

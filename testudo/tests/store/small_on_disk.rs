@@ -1,5 +1,5 @@
-//! A small store is small on the device: its log, its data file and what it keeps back grow with what it
-//! holds. On a real file system, by length and by what the file system has given.
+//! A small store is small on the device: its log, its data file and its reserve grow with its content. Runs
+//! on a real file system, by length and by allocated space.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Duration};
@@ -10,7 +10,7 @@ use testudo::{
 };
 
 const MIB: u64 = 1 << 20;
-/// The greater of lengths and of allocated bytes of all files.
+/// Maximum of the lengths and the allocated bytes of all files.
 fn bytes_on_disk(directory: &Path) -> u64 {
     let files = files_of(directory);
     let lengths: u64 = files.iter().map(|(_, length, _)| length).sum();
@@ -42,8 +42,8 @@ fn key(number: usize) -> Vec<u8> {
     format!("key{:020}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes()
 }
 
-/// Writes so many records and closes. The files have at most `most` bytes while the store is open: soon, as
-/// the thread that flushes may wait for a processor while records are written.
+/// Writes `records` records and closes. Soon the files have at most `most` bytes while the store is open: the
+/// flush thread may wait for a processor while records are written.
 fn fill(directory: &Path, durability: Durability, records: usize, value_bytes: usize, most: u64) {
     let (db, keyspace) = open(directory, durability);
     for number in 0..records {
@@ -77,7 +77,7 @@ fn check(directory: &Path, records: usize, open_max: u64, closed_max: u64) {
 }
 
 #[test]
-fn one_record_takes_a_mebibyte_at_most() {
+fn one_record_takes_at_most_one_mebibyte() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let (db, keyspace) = open(path, Durability::Sync);
@@ -99,7 +99,7 @@ fn one_record_takes_a_mebibyte_at_most() {
 }
 
 #[test]
-fn a_hundred_synced_records_take_a_mebibyte_and_a_half_at_most() {
+fn a_hundred_synced_records_take_at_most_one_and_a_half_mebibytes() {
     let directory = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(directory.path(), Durability::Sync);
     for number in 0..100 {
@@ -112,7 +112,7 @@ fn a_hundred_synced_records_take_a_mebibyte_and_a_half_at_most() {
 }
 
 #[test]
-fn twelve_megabytes_take_twenty_mebibytes_once_closed_and_forty_at_most() {
+fn twelve_megabytes_take_at_most_forty_mebibytes_and_twenty_closed() {
     let directory = tempfile::tempdir().unwrap();
     // 12 MB of keys and values.
     fill(directory.path(), Durability::Buffered, 97_561, 100, 40 * MIB);
@@ -123,10 +123,10 @@ fn twelve_megabytes_take_twenty_mebibytes_once_closed_and_forty_at_most() {
 #[test]
 fn a_log_of_synced_records_is_shortened_as_it_grows() {
     let directory = tempfile::tempdir().unwrap();
-    // Each has a page of the log: 31 MiB of log for 4 MB.
+    // Each takes a page of the log: 31 MiB of log for 4 MB.
     fill(directory.path(), Durability::Sync, 8_000, 500, 20 * MIB);
-    // The data file may be twice as long as what it holds, a segment of up to 3 MiB of log and 1 MiB of
-    // reserve stand beside it.
+    // The data file may be twice as long as its content; a log segment of up to 3 MiB and a reserve of 1 MiB
+    // add to it.
     assert_at_most(directory.path(), 13 * MIB, "closed");
     check(directory.path(), 8_000, 20 * MIB, 13 * MIB);
 }

@@ -1,4 +1,4 @@
-//! The whole way through on a real disk: write, flush, read, scan, reopen.
+//! The whole path on a real disk: write, flush, read, scan, reopen.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ fn key(n: u64) -> String {
 }
 
 #[test]
-fn what_was_written_is_read_scanned_and_found_again_after_reopening() {
+fn writes_are_read_and_scanned_before_and_after_a_reopen() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let count = 200_000u64;
@@ -36,7 +36,7 @@ fn what_was_written_is_read_scanned_and_found_again_after_reopening() {
     check(&users, count);
     let report = db.verify(testudo::VerifyLevel::Full).unwrap();
     assert!(report.is_valid(), "{report:?}");
-    // Who asks for less is told so.
+    // A fast verification reports what it did not read.
     assert_eq!(testudo::VerifyLevel::default(), testudo::VerifyLevel::Full);
     let report = db.verify(testudo::VerifyLevel::Fast).unwrap();
     assert!(report.findings.is_empty() && !report.is_valid() && !report.level.not_read().is_empty());
@@ -70,7 +70,7 @@ fn check(users: &testudo::Keyspace, count: u64) {
 }
 
 #[test]
-fn a_snapshot_shows_its_moment_while_writes_and_flushes_go_on() {
+fn a_snapshot_is_stable_during_writes_and_flushes() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(4 << 20).open().unwrap();
     let a = db.keyspace("a", KeyspaceOptions::default).unwrap();
@@ -95,7 +95,7 @@ fn a_snapshot_shows_its_moment_while_writes_and_flushes_go_on() {
 }
 
 #[test]
-fn synced_writes_are_there_after_reopening_and_update_and_swap_are_atomic() {
+fn synced_writes_survive_a_reopen_and_update_and_swap_are_atomic() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     {
@@ -123,7 +123,7 @@ fn synced_writes_are_there_after_reopening_and_update_and_swap_are_atomic() {
 }
 
 #[test]
-fn large_keys_and_values_are_stored_and_limits_are_told() {
+fn large_keys_and_values_are_stored_and_limits_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(64 << 20).open().unwrap();
     let k = db.keyspace("k", KeyspaceOptions::default).unwrap();
@@ -144,7 +144,7 @@ fn large_keys_and_values_are_stored_and_limits_are_told() {
 }
 
 #[test]
-fn a_thousand_keyspaces_are_made_with_a_few_writes_and_survive_a_power_loss() {
+fn a_thousand_keyspaces_are_created_in_few_writes_and_durable() {
     let names: Vec<String> = (0..1000).map(|n| format!("tenant-{n:04}")).collect();
     let machine = MemEnv::new(1);
     let open = |machine: &Arc<MemEnv>| {
@@ -163,7 +163,7 @@ fn a_thousand_keyspaces_are_made_with_a_few_writes_and_survive_a_power_loss() {
     keyspaces[999].insert("b", "2").unwrap();
     let after_power_loss = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
     let db = open(&after_power_loss);
-    assert!(db.keyspace_names() == names, "all of them are there");
+    assert!(db.keyspace_names() == names, "all of them must exist");
     assert_eq!(
         db.open_keyspace("tenant-0007").unwrap().unwrap().get("a").unwrap().as_deref(),
         Some(&b"1"[..])
@@ -171,7 +171,7 @@ fn a_thousand_keyspaces_are_made_with_a_few_writes_and_survive_a_power_loss() {
 }
 
 #[test]
-fn of_keyspaces_made_together_one_bad_name_leaves_none() {
+fn one_invalid_name_prevents_creating_any_keyspace_of_a_group() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path().join("db")).unwrap();
     let outcome = db.keyspaces(["a", "", "b"], KeyspaceOptions::default);
@@ -183,9 +183,9 @@ fn of_keyspaces_made_together_one_bad_name_leaves_none() {
     assert_eq!(db.keyspace_names(), ["a", "b"]);
 }
 
-/// Where flushes are cut there are borders between keys, and these are not longer than a key may be.
+/// Cuts of flushes create fences between keys, which must not be longer than a key may be.
 #[test]
-fn the_longest_keys_that_differ_at_their_ends_are_there_after_a_reopening() {
+fn longest_keys_that_differ_only_at_the_end_survive_a_reopen() {
     let key = |number: u64| [&[b'k'; (64 << 10) - 8][..], &number.to_be_bytes()].concat();
     for (name, tree) in Tree::presets() {
         let machine = MemEnv::new(1);

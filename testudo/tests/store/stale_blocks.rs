@@ -1,5 +1,5 @@
-//! File systems that show after a crash, in the place of a file that was about to be written, what stood
-//! there before: a store loses nothing by it, opens, and has nothing to repair.
+//! File systems that after a crash show stale blocks in a file that was about to be written: the store loses
+//! nothing, opens, and needs no repair.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,8 +26,8 @@ fn segments(machine: &MemEnv) -> Vec<PathBuf> {
     segments
 }
 
-/// Writes until the next segment of the log has been created ahead; how many records there are, and the
-/// segment's path.
+/// Writes until the next log segment has been created ahead; returns the number of records and the segment's
+/// path.
 fn write_until_prepared(machine: &MemEnv, db: &Db, keyspace: &Keyspace) -> (u32, PathBuf) {
     for number in 0..100_000u32 {
         keyspace.insert(number.to_be_bytes(), [7; 500]).unwrap();
@@ -37,7 +37,7 @@ fn write_until_prepared(machine: &MemEnv, db: &Db, keyspace: &Keyspace) -> (u32,
             return (number + 1, newest);
         }
     }
-    unreachable!("no segment was created ahead")
+    unreachable!("no segment was created in advance")
 }
 
 fn assert_sound(machine: &Arc<MemEnv>, tree: Tree, count: u32) {
@@ -49,7 +49,7 @@ fn assert_sound(machine: &Arc<MemEnv>, tree: Tree, count: u32) {
     let (db, keyspace) = open(machine, tree);
     assert_eq!(keyspace.iter().unwrap().map(Result::unwrap).count(), count as usize);
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
-    // And the log goes on.
+    // And the log continues.
     keyspace.insert(b"more", b"x").unwrap();
     db.persist(Durability::Sync).unwrap();
     let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 2);
@@ -59,7 +59,7 @@ fn assert_sound(machine: &Arc<MemEnv>, tree: Tree, count: u32) {
 }
 
 #[test]
-fn a_store_opens_whatever_a_prepared_segment_shows() {
+fn a_store_opens_with_any_stale_blocks_in_a_prepared_segment() {
     for (name, tree) in Tree::presets() {
         let machine = MemEnv::new(3);
         let (db, keyspace) = open(&machine, tree);

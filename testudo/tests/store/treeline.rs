@@ -1,5 +1,5 @@
-//! Pages that are updated in place, and everything that has to know of them: restarts, crashes, snapshots,
-//! backups, copies, checks, repair, salvage, other trees.
+//! Pages updated in place, and all features that depend on them: restarts, crashes, snapshots, backups,
+//! copies, checks, repair, salvage, other trees.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ fn key(number: u32) -> Vec<u8> {
     format!("user{number:08}").into_bytes()
 }
 
-/// A store whose keyspace has pages that were updated, and what it holds.
+/// A store whose keyspace has updated pages, and its expected content.
 struct Subject {
     machine: Arc<MemEnv>,
     db: Db,
@@ -48,7 +48,7 @@ impl Subject {
         self.model.insert(key(number), value.to_vec());
     }
 
-    /// Updates, inserts and removes keys that are near each other, and brings all of it down.
+    /// Updates, inserts and removes adjacent keys, and moves all of them down.
     fn churn(&mut self, round: u8) {
         let first = u32::from(round) * 7919 % (KEYS * 9);
         for number in (0..80).map(|number| first / 10 * 10 + number * 10) {
@@ -63,7 +63,7 @@ impl Subject {
         self.settle();
     }
 
-    /// Brings everything to the bottom, as scans do that pay for it.
+    /// Moves everything to the bottom, which scans trigger.
     fn settle(&self) {
         for _ in 0..200 {
             self.db.settle().unwrap();
@@ -116,7 +116,7 @@ fn check_store(machine: &Arc<MemEnv>, directory: &str, model: &Model) {
 }
 
 #[test]
-fn updated_pages_are_there_after_a_restart_and_after_power_losses() {
+fn updated_pages_survive_a_restart_and_power_losses() {
     let mut subject = Subject::with_updated_pages();
     subject.check();
     subject.db.persist(testudo::Durability::Sync).unwrap();
@@ -136,7 +136,7 @@ fn updated_pages_are_there_after_a_restart_and_after_power_losses() {
 }
 
 #[test]
-fn snapshots_and_iterators_see_what_pages_had() {
+fn snapshots_and_iterators_see_the_earlier_pages() {
     let mut subject = Subject::with_updated_pages();
     let mut held = Vec::new();
     for round in 20..26 {
@@ -146,7 +146,7 @@ fn snapshots_and_iterators_see_what_pages_had() {
     }
     for (snapshot, iterator, model) in held {
         let pairs = iterator.map(|entry| entry.unwrap().key().to_vec());
-        assert!(pairs.eq(model.keys().cloned()), "an iterator that was open all the time");
+        assert!(pairs.eq(model.keys().cloned()), "an iterator opened before all updates");
         let found = snapshot.iter(&subject.users).unwrap().map(|entry| {
             let (key, value) = entry.unwrap().into_pair().unwrap();
             (key.to_vec(), value.to_vec())
@@ -157,7 +157,7 @@ fn snapshots_and_iterators_see_what_pages_had() {
 }
 
 #[test]
-fn backups_have_every_update_of_a_page_and_each_its_own() {
+fn each_backup_has_the_page_updates_up_to_its_commit() {
     let mut subject = Subject::with_updated_pages();
     let repository = Repository::at("/backups").env(subject.machine.clone());
     let mut expected = Vec::new();
@@ -177,12 +177,12 @@ fn backups_have_every_update_of_a_page_and_each_its_own() {
 }
 
 #[test]
-fn a_damaged_page_costs_its_records_and_says_where() {
+fn a_damaged_page_loses_only_its_records_and_is_located() {
     let subject = Subject::with_updated_pages();
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
     let data = machine.file_bytes("/db/data").unwrap();
-    // Kind 5 of a page header: entries in the place of an earlier page.
+    // Kind 5 in a page header: entries that replace an earlier page.
     let is_replaced =
         |page: &[u8], number: usize| page[8] == 5 && page[16..24] == (number as u64).to_le_bytes();
     let replaced: Vec<usize> = data
@@ -211,14 +211,14 @@ fn a_damaged_page_costs_its_records_and_says_where() {
         }
         let scrubbed =
             db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-        // What no version of a run has any more is nothing to anybody.
+        // Pages that no version of a run uses any longer are not checked.
         assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
         (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
         assert!(lost <= 80, "{lost} records of one page");
         db.close().unwrap();
         machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
     }
-    assert!(refused > 2, "{refused} pages were missed, {unaffected} were not");
+    assert!(refused > 2, "{refused} pages were in use, {unaffected} were not");
     check_store(&machine, "/db", &model);
 }
 
@@ -241,10 +241,10 @@ fn salvaged(machine: &Arc<MemEnv>, target: &str) -> Model {
 }
 
 #[test]
-fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
+fn salvage_finds_the_newest_version_of_each_page() {
     let mut subject = Subject::with_updated_pages();
     (40..50).for_each(|round| subject.churn(round));
-    // More than there is room for on the page where they belong.
+    // More entries than fit on their page.
     (0..12).for_each(|number| subject.insert(20_003 + number * 10, &[9; 100]));
     subject.settle();
     assert!(subject.users.stats().overflow_pages > 0, "some page overflowed");
@@ -261,7 +261,7 @@ fn salvage_finds_the_newest_of_each_page_with_and_without_a_manifest() {
 }
 
 #[test]
-fn keyspaces_leave_and_come_back_with_updated_pages() {
+fn keyspaces_with_updated_pages_move_away_and_back() {
     let mut subject = Subject::with_updated_pages();
     for (round, tree) in
         [Tree::leveled(), TREELINE, Tree::lsbm(), TREELINE, Tree::turtle(), TREELINE].into_iter().enumerate()
@@ -278,7 +278,7 @@ fn keyspaces_leave_and_come_back_with_updated_pages() {
 }
 
 #[test]
-fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
+fn hot_records_on_updated_pages_are_cached_again_after_a_restart() {
     let subject = Subject::with_updated_pages();
     let Subject { machine, db, users, model } = subject;
     let read_all = |users: &Keyspace| model.keys().for_each(|key| assert!(users.get(key).unwrap().is_some()));
@@ -296,7 +296,7 @@ fn what_was_hot_on_updated_pages_comes_back_after_a_restart() {
 }
 
 #[test]
-fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
+fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     let leveled = Tree::Leveled { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
@@ -306,7 +306,7 @@ fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
     (0..1500).for_each(|number| subject.insert(number * 40, &vec![number.to_le_bytes()[0]; 1_100]));
     subject.settle();
     let used = subject.db.stats().live_bytes;
-    assert!(used < 1_500 * 1_112 * 6 / 5, "values go on: {used} bytes");
+    assert!(used < 1_500 * 1_112 * 6 / 5, "values continue on the next page: {used} bytes");
     subject.users.set_tree(TREELINE).unwrap();
     for round in 0..12 {
         for number in 0..7 {
@@ -317,16 +317,16 @@ fn runs_of_another_tree_whose_values_go_on_in_next_pages_are_updated_rightly() {
         subject.check();
     }
     let replaced = subject.users.stats().replaced_pages;
-    assert!(replaced > 0, "what was written anew has whole entries, and is updated page by page");
+    assert!(replaced > 0, "rewritten runs have whole entries, and must be updated page by page");
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
     check_store(&machine, "/db", &model);
 }
 
-/// Values for which a page has no room go on in the next one where runs are written anew, and such runs are
-/// not updated page by page.
+/// In rewritten runs, values that do not fit on a page continue on the next one. Such runs are not updated
+/// page by page.
 #[test]
-fn what_has_moved_to_a_treeline_is_laid_out_for_updates() {
+fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
     let from = Tree::Turtle { leaf_bytes: 192 << 10, max_pivots: 8 };

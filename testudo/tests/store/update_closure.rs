@@ -1,5 +1,4 @@
-//! The function of an update runs under the lock of its key: it may read, and its writes are refused, not
-//! waited for.
+//! The function of an update runs under the lock of its key: it may read; its writes are refused immediately.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +24,7 @@ fn is_refused<T: std::fmt::Debug>(what: &str, answer: Result<T>) {
 }
 
 #[test]
-fn writes_inside_an_update_are_refused_and_reads_are_answered() {
+fn writes_inside_an_update_are_refused_and_reads_succeed() {
     let db = open(1);
     let counters = || KeyspaceOptions::default().merge_operator("append");
     let (users, other) = (db.keyspace("users", counters).unwrap(), db.keyspace("other", counters).unwrap());
@@ -56,7 +55,7 @@ fn writes_inside_an_update_are_refused_and_reads_are_answered() {
 }
 
 #[test]
-fn a_function_that_panics_leaves_the_key_to_others() {
+fn a_panicking_function_releases_the_key() {
     let db = open(1);
     let users = db.keyspace("users", KeyspaceOptions::default).unwrap();
     let update = || users.update("counted", |_| panic!("the user's own"));
@@ -66,11 +65,11 @@ fn a_function_that_panics_leaves_the_key_to_others() {
 }
 
 #[test]
-fn other_threads_write_while_an_update_runs() {
+fn other_threads_can_write_during_an_update() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).open().unwrap();
     let users = db.keyspace("users", KeyspaceOptions::default).unwrap();
-    // Where a key is locked depends on its bytes alone; these two are in different places.
+    // A key's lock depends on its bytes alone; these two keys have different locks.
     let (begun, written) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Salvage of values that commits wrote into value logs: of those that are segments by now, and of those that
+//! Salvage of values that commits wrote to value logs: of logs that have become segments, and of logs that
 //! were still appended to.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -18,7 +18,7 @@ use testudo_env::MemEnv;
 use testudo_share::some_of;
 
 const PAGE: usize = 4096;
-/// Shorter than a page, and longer: those go on in the next ones.
+/// Shorter than a page, and longer: the latter continue on following pages.
 const LENGTHS: [usize; 2] = [1_000, 13_000];
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -27,7 +27,7 @@ fn trees() -> [Tree; 4] {
     [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::treeline()]
 }
 
-/// Of a keyspace whose keys are as long as the numbers of values, or longer.
+/// Key of a keyspace with keys as long as a value number, or longer.
 fn key(number: u64, has_short_keys: bool) -> Vec<u8> {
     if has_short_keys {
         return u32::try_from(number).unwrap().to_be_bytes().to_vec();
@@ -35,19 +35,19 @@ fn key(number: u64, has_short_keys: bool) -> Vec<u8> {
     format!("key-{:08}", number * 7919 % 1_000_003).into_bytes()
 }
 
-/// What the value that a round writes for a number repeats.
+/// Repeated pattern of the value that a round writes for a number.
 fn pattern(number: u64, round: u64) -> Vec<u8> {
     format!("<{number:05}/{round}>").into_bytes()
 }
 
-/// A closed store, what it holds, and what its tree holds of it.
+/// A closed store, its expected content, and the part of it in its tree.
 struct Subject {
     machine: Arc<MemEnv>,
     length: usize,
     has_short_keys: bool,
     model: Model,
     flushed: Model,
-    /// Numbers and round of what is in a segment of logged values, and in a value log.
+    /// Value numbers and round of the content of a segment of logged values, and of a value log.
     in_segment: (Range<u64>, u64),
     in_log: (Range<u64>, u64),
 }
@@ -78,7 +78,7 @@ impl Subject {
         subject.flushed = subject.model.clone();
         subject.insert(&keyspace, subject.in_log.0.clone(), 2);
         for number in 0..3 {
-            // A short one of which nothing lies outside, and what is gone.
+            // A short value that is entirely inline, and a removed key.
             keyspace.insert(subject.key(number), b"short").unwrap();
             subject.model.insert(subject.key(number), b"short".to_vec());
             keyspace.remove(subject.key(count + number)).unwrap();
@@ -95,7 +95,7 @@ impl Subject {
         key(number, self.has_short_keys)
     }
 
-    /// Overwrites a third of what the segment has, until that is rewritten without it.
+    /// Overwrites a third of the segment's values, until it is rewritten without them.
     fn rewrite(&mut self) {
         let db =
             Db::builder(Path::new("/db")).env(self.machine.clone()).memory_bytes(16 << 20).open().unwrap();
@@ -130,8 +130,8 @@ impl Subject {
         }
     }
 
-    /// Flips a byte of a page that has nothing but what the round wrote for some of the numbers; the keys of
-    /// these.
+    /// Flips a byte of a page that contains only values of some of the numbers in the round; returns their
+    /// keys.
     fn damage(&self, (numbers, round): (Range<u64>, u64)) -> BTreeSet<Vec<u8>> {
         let bytes = self.machine.file_bytes("/db/data").unwrap();
         let middle = pattern((numbers.start + numbers.end) / 2, round);
@@ -162,14 +162,14 @@ impl Subject {
         db
     }
 
-    /// Everything was salvaged but `lost`, and nothing else is told to be lost.
+    /// Checks that everything except `lost` was salvaged, and that nothing else is reported as lost.
     fn check(&self, report: &SalvageReport, lost: &BTreeSet<Vec<u8>>) {
         let [of_keyspace] = report.keyspaces.as_slice() else { panic!("{report:?}") };
         assert!(report.log.lost.is_empty() && report.log.operations > 0, "{report:?}");
         let told = |range: &testudo::LostRange| {
             assert_eq!(range.high.as_deref(), Some(&[&range.low[..], &[0]].concat()[..]), "{range:?}");
             assert!(range.why.contains("was not found there"), "{range:?}");
-            // Where no run is known to which the page belongs, nothing tells.
+            // No offset is reported if no known run contains the page.
             assert!(report.method == SalvageMethod::Scan || range.offset > 0, "{range:?}");
             range.low.clone()
         };
@@ -182,10 +182,10 @@ impl Subject {
         assert!(contents(&db, "k") == expected);
         let names: BTreeSet<_> = db.keyspace_names().into_iter().collect();
         let known = ["k".to_owned()].into_iter().chain(of_keyspace.older_keyspace.clone());
-        assert_eq!(names, known.collect(), "no scratch is left");
+        assert_eq!(names, known.collect(), "no scratch remains");
     }
 
-    /// What stands beside, of keys of which the newest value is lost.
+    /// Checks the older values of keys whose newest value is lost.
     fn check_older(&self, of_keyspace: &KeyspaceSalvage, lost: &BTreeSet<Vec<u8>>) {
         let mut expected = self.flushed.clone();
         expected.retain(|key, _| lost.contains(key));
@@ -234,7 +234,7 @@ fn salvage_finds_values_of_segments_and_of_value_logs() {
 }
 
 #[test]
-fn salvage_finds_values_of_segments_that_were_rewritten() {
+fn salvage_finds_values_of_rewritten_segments() {
     for (at, tree) in trees().into_iter().enumerate() {
         for has_manifest in [true, false] {
             let mut subject = Subject::new(tree, LENGTHS[at % 2], at % 2 == 1);
@@ -250,9 +250,9 @@ fn salvage_finds_values_of_segments_that_were_rewritten() {
 }
 
 #[test]
-fn of_a_damaged_segment_exactly_the_keys_are_lost_whose_values_lay_there() {
+fn a_damaged_segment_loses_exactly_the_keys_of_its_values() {
     for_all(|subject, has_manifest| {
-        // What is neither in the value log nor gone by now.
+        // Values that are neither in the value log nor removed.
         let (numbers, round) = subject.in_segment.clone();
         let lost = subject.damage((numbers.start..subject.in_log.0.start - 6, round));
         assert!(!lost.is_empty());
@@ -262,14 +262,14 @@ fn of_a_damaged_segment_exactly_the_keys_are_lost_whose_values_lay_there() {
         let report = subject.salvage();
         subject.check(&report, &lost);
         let ranges = &report.keyspaces[0].lost_ranges;
-        // Without a manifest the log says it first, unless a run that is known to be newer has it.
+        // Without a manifest the log reports it first, unless a run known to be newer has the key.
         assert!(!has_manifest || ranges.iter().all(|lost| lost.why.contains("value segment")), "{report:?}");
         subject.check_older(&report.keyspaces[0], &BTreeSet::new());
     });
 }
 
 #[test]
-fn of_values_that_were_written_again_since_nothing_is_lost() {
+fn damaged_values_that_were_overwritten_lose_nothing() {
     for_all(|subject, has_manifest| {
         // Some of these are in the value log.
         let (numbers, round) = subject.in_segment.clone();
@@ -283,10 +283,10 @@ fn of_values_that_were_written_again_since_nothing_is_lost() {
 }
 
 #[test]
-fn of_a_damaged_value_log_no_older_value_is_given_as_the_current_one() {
+fn a_damaged_value_log_never_presents_an_older_value_as_current() {
     for_all(|subject, has_manifest| {
         for half in 0..2 {
-            // Half of what it has has an older value in the tree, and half has none.
+            // Half of its values have an older value in the tree, and half have none.
             let machine = subject.machine.crash_image(&testudo_env::CrashPolicy::KEEP_ALL, 1);
             let subject = Subject {
                 machine,

@@ -1,4 +1,4 @@
-//! Values that commits write once, into value logs: what is written, what survives, and who gives it up.
+//! Values that commits write once, to value logs: written bytes, durability, and reclaimed space.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +54,7 @@ fn verify(db: &Db) {
     assert!(report.is_valid(), "{:?}", report.findings);
 }
 
-/// What is found there by who opens the store.
+/// Checks the content of a newly opened store.
 fn check_opened(machine: &Arc<MemEnv>, model: &Model) {
     let db = open(machine);
     check(&db.open_keyspace("k").unwrap().unwrap(), model);
@@ -81,12 +81,12 @@ fn large_values_are_written_once() {
     }
 }
 
-/// A store whose value logs have what is not flushed yet; with all that was written.
+/// A store whose value logs hold unflushed values; returns everything written.
 fn with_value_logs(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace, Model) {
     with_value_logs_of(hybrid(tree))
 }
 
-/// The same of a keyspace with other options.
+/// Same as `with_value_logs`, for a keyspace with other options.
 fn with_value_logs_of(options: KeyspaceOptions) -> (Arc<MemEnv>, Db, Keyspace, Model) {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -96,18 +96,18 @@ fn with_value_logs_of(options: KeyspaceOptions) -> (Arc<MemEnv>, Db, Keyspace, M
     db.flush().unwrap();
     let before = db.stats().value_log_bytes;
     insert(&keyspace, &mut model, 500..1_300, 1);
-    assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them are in the value log");
+    assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them must be in the value log");
     (machine, db, keyspace, model)
 }
 
-/// What commits write once are the values of pairs that are medium, of a thousand bytes.
+/// Logged medium values: commits write values of medium pairs, of a thousand bytes, once.
 fn logged_medium(tree: Tree) -> KeyspaceOptions {
     let placement = Placement::inline().with_small_ratio(0.2).unwrap();
     KeyspaceOptions::default().tree(tree).placement(placement.with_logged_medium(true))
 }
 
 #[test]
-fn medium_values_that_commits_have_written_come_back_to_their_keys() {
+fn logged_medium_values_return_to_their_keys() {
     for tree in some_of(trees(), 4, 2) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -125,7 +125,7 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
             verify(&db);
         }
         assert!(outside > 0 && db.stats().value_log_bytes > 3_000_000, "{tree}: {outside} bytes outside");
-        // What is outside goes on coming back under another placement, as other keys push it down.
+        // Values outside still return under another placement, as other keys push them down.
         keyspace.set_placement(Placement::inline()).unwrap();
         for round in 1..10 {
             insert(&keyspace, &mut model, 5_000 * round..5_000 * round + 5_000, round);
@@ -141,8 +141,8 @@ fn medium_values_that_commits_have_written_come_back_to_their_keys() {
 }
 
 #[test]
-fn a_device_that_gives_no_value_just_now_ends_no_log() {
-    // One in five is every tree, and other numbers with each.
+fn read_errors_of_values_do_not_truncate_the_log() {
+    // One in five covers every tree, with different numbers for each.
     let cases = (0..12).flat_map(|skipped| trees().map(|tree| (skipped, tree)));
     for (skipped_reads, tree) in some_of(cases, 5, 0) {
         let (machine, db, keyspace, model) = with_value_logs(tree);
@@ -160,7 +160,7 @@ fn a_device_that_gives_no_value_just_now_ends_no_log() {
 }
 
 #[test]
-fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
+fn unflushed_values_survive_a_close() {
     for tree in trees() {
         let (machine, db, keyspace, mut model) = with_value_logs(tree);
         drop(keyspace);
@@ -182,7 +182,7 @@ fn what_a_store_has_not_flushed_when_it_is_closed_is_there_again() {
 }
 
 #[test]
-fn what_was_synced_survives_with_its_values() {
+fn synced_commits_survive_with_their_values() {
     for options in trees().into_iter().flat_map(|tree| [hybrid(tree), logged_medium(tree)]) {
         let (machine, db, keyspace, model) = with_value_logs_of(options);
         db.persist(Durability::Sync).unwrap();
@@ -201,7 +201,7 @@ fn a_commit_counts_only_with_its_values() {
     for (at, number) in numbers.iter().enumerate() {
         keyspace.insert(key(*number), value(*number, 0)).unwrap();
         if at % 20 == 0 {
-            // Writes the log, and syncs nothing.
+            // Writes the log, without a sync.
             db.step().unwrap();
         }
     }
@@ -234,11 +234,11 @@ fn a_commit_counts_only_with_its_values() {
 }
 
 #[test]
-fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
+fn recovered_values_are_durable_even_if_only_cached_before() {
     for tree in trees() {
         let (machine, db, _keyspace, model) = with_value_logs(tree);
         db.step().unwrap();
-        // The process dies after a sync that failed: what was written looks clean, and is not on the device.
+        // The process is killed after a failed sync: written pages look clean, but are not on the device.
         let image = machine.live_image();
         image.fail_sync("/db/data", &CrashPolicy::LOSE_ALL, false, 1).unwrap();
         let db = open(&image);
@@ -249,7 +249,7 @@ fn what_recovery_has_shown_is_durable_though_it_stood_in_caches() {
 }
 
 #[test]
-fn a_damaged_value_of_a_commit_that_was_synced_is_told() {
+fn a_damaged_value_of_a_synced_commit_is_reported() {
     let (machine, db, keyspace, _) = with_value_logs(Tree::leveled());
     db.persist(Durability::Sync).unwrap();
     drop(keyspace);
@@ -284,7 +284,7 @@ fn synced_commits_have_their_values_in_the_log() {
 }
 
 #[test]
-fn snapshots_copies_and_other_settings_do_not_notice() {
+fn value_logs_are_transparent_to_snapshots_copies_and_settings() {
     for tree in trees() {
         let (machine, db, keyspace, mut model) = with_value_logs(tree);
         let (held, snapshot) = (model.clone(), db.snapshot().unwrap());
@@ -321,7 +321,7 @@ fn snapshots_copies_and_other_settings_do_not_notice() {
 }
 
 #[test]
-fn space_of_overwritten_values_comes_back() {
+fn space_of_overwritten_values_is_reclaimed() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -341,9 +341,9 @@ fn space_of_overwritten_values_comes_back() {
     }
 }
 
-/// Nobody does jobs but who flushes.
+/// Only flushing threads run jobs here.
 #[test]
-fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
+fn garbage_values_take_a_bounded_part_at_any_overwrite_rate() {
     for tree in some_of(trees(), 4, 1) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -363,17 +363,17 @@ fn dead_values_take_a_bounded_part_however_fast_values_are_overwritten() {
             most_dead = most_dead.max(stats.dead_value_bytes as f64 / stats.value_bytes.max(1) as f64);
             most_on_disk = most_on_disk.max(db.stats().live_bytes);
         }
-        assert!(most_dead < 0.7, "{tree}: {most_dead} of all values were dead");
+        assert!(most_dead < 0.7, "{tree}: {most_dead} of all values were garbage");
         assert!(most_on_disk < 4_000 * 1_000 * 6, "{tree}: {most_on_disk} bytes");
         check(&keyspace, &model);
         verify(&db);
     }
 }
 
-/// Value logs take space ahead for three buffers. Where buffers are large beside the data it is not all of
-/// that; nor do buffers with long values wait until memory is full.
+/// Value logs reserve space ahead for three buffers, but less where buffers are large relative to the data.
+/// Nor do buffers with long values wait until memory is full.
 #[test]
-fn large_buffers_take_little_space_ahead() {
+fn large_buffers_reserve_little_space_ahead() {
     let machine = MemEnv::new(1);
     let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(128 << 20).open().unwrap();
     let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
@@ -384,24 +384,24 @@ fn large_buffers_take_little_space_ahead() {
         }
         bytes += 4_000_000_u64;
         while db.step().unwrap() {}
-        // Those that are begun before anything was flushed have as much as the buffers had.
+        // Value logs started before the first flush reserve as much as the buffers hold.
         if db.stats().flushes > 3 {
             most_ahead = most_ahead.max(db.stats().disk_bytes.saturating_sub(bytes));
         }
     }
     assert!(db.stats().flushes > 10, "{} flushes", db.stats().flushes);
-    assert!(most_ahead < 64 << 20, "{most_ahead} bytes beside those of values");
+    assert!(most_ahead < 64 << 20, "{most_ahead} bytes in addition to the values");
 }
 
 #[test]
-fn a_batch_longer_than_a_value_log_is_there_whole() {
+fn a_batch_longer_than_a_value_log_is_complete() {
     let machine = MemEnv::new(1);
     let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(128 << 20).open().unwrap();
     let keyspace = db.keyspace("k", hybrid(Tree::turtle())).unwrap();
     let put = |batch: &mut testudo::Batch, number| batch.insert(&keyspace, key(number), vec![b'v'; 4_000]);
     for round in 0..40 {
         let mut batch = db.batch();
-        // Beside small ones every tenth has 20 MB; value logs have 16 MiB.
+        // Most batches are small; every tenth has 20 MB. Value logs have 16 MiB.
         let count = if round % 10 == 9 { 5_000 } else { 500 };
         (0..count).for_each(|number| put(&mut batch, round * 5_000 + number));
         batch.commit().unwrap();
@@ -412,8 +412,8 @@ fn a_batch_longer_than_a_value_log_is_there_whole() {
     verify(&db);
 }
 
-/// A reader in batches of many values, of which the device loses the last: the log ends before the batch, and
-/// nobody reads the value log again for each value that is missing.
+/// Recovery of batches with many values, the last of which the device loses: the log ends before the batch,
+/// and the value log is not read again for each missing value.
 #[test]
 fn a_torn_batch_is_read_once() {
     let (machine, db, keyspace, _) = with_value_logs(Tree::turtle());
@@ -430,7 +430,7 @@ fn a_torn_batch_is_read_once() {
         let db = open(&image);
         let keyspace = db.open_keyspace("k").unwrap().unwrap();
         let found = (3_000..3_100).filter(|number| keyspace.contains_key(key(*number)).unwrap()).count();
-        assert!(found == 0 || found == 100, "seed {seed}: half a batch");
+        assert!(found == 0 || found == 100, "seed {seed}: a partial batch");
         torn += usize::from(found == 0);
         verify(&db);
     }
@@ -438,7 +438,7 @@ fn a_torn_batch_is_read_once() {
 }
 
 #[test]
-fn memory_that_is_too_small_for_recovery_loses_nothing() {
+fn too_little_memory_for_recovery_loses_nothing() {
     let (machine, db, keyspace, mut model) = with_value_logs(Tree::turtle());
     let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
     let mut of_other = Model::new();
@@ -448,13 +448,13 @@ fn memory_that_is_too_small_for_recovery_loses_nothing() {
     insert(&other, &mut of_other, 100..800, 0);
     db.step().unwrap();
     drop((keyspace, other));
-    // The process dies after a sync of the data that failed, and comes back with less memory; then
-    // power is lost.
+    // The process is killed after a failed sync of the data, and restarts with less memory; then power is
+    // lost.
     let image = machine.live_image();
     image.fail_sync("/db/data", &CrashPolicy::LOSE_ALL, false, 1).unwrap();
     let lost = open(&image.crash_image(&CrashPolicy::LOSE_ALL, 1));
     let lost = lost.open_keyspace("k").unwrap().unwrap();
-    assert!(!lost.contains_key(key(4_000)).unwrap(), "the device has not got its value");
+    assert!(!lost.contains_key(key(4_000)).unwrap(), "its value must not be on the device");
     for operations in (0..4_000).step_by(7) {
         let image = image.live_image();
         image.crash_after(operations);
@@ -469,11 +469,11 @@ fn memory_that_is_too_small_for_recovery_loses_nothing() {
             return;
         }
     }
-    panic!("it never opened");
+    panic!("the store never opened");
 }
 
 #[test]
-fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
+fn a_dropped_keyspace_holds_no_reserved_value_space() {
     for tree in trees() {
         let (_, db, keyspace, model) = with_value_logs(tree);
         let stored = keyspace.stats().stored_bytes;
@@ -484,9 +484,9 @@ fn a_keyspace_that_was_dropped_holds_no_space_for_values_to_come() {
     }
 }
 
-/// Such a segment would have few pages, and one would come with every small flush.
+/// Such a segment would have few pages, and every small flush would create one.
 #[test]
-fn few_values_in_a_value_log_get_no_segment_of_their_own() {
+fn a_value_log_with_few_values_gets_no_segment() {
     for tree in some_of(trees(), 4, 0) {
         let machine = MemEnv::new(1);
         let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
@@ -516,7 +516,7 @@ fn few_values_in_a_value_log_get_no_segment_of_their_own() {
 }
 
 #[test]
-fn a_keyspace_that_stays_small_begins_no_value_log() {
+fn a_small_keyspace_starts_no_value_log() {
     for tree in trees() {
         let db = open(&MemEnv::new(1));
         let keyspace = db.keyspace("k", || KeyspaceOptions::default().tree(tree)).unwrap();

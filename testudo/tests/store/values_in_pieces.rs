@@ -1,4 +1,4 @@
-//! Values that are written and read in pieces, whatever their length, in little memory.
+//! Values of any length, written and read in pieces, with little memory.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -26,7 +26,7 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_can_be_overwritten() {
+fn an_unreadable_value_can_be_overwritten() {
     for options in options() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -39,7 +39,7 @@ fn a_value_that_cannot_be_read_can_be_overwritten() {
         let bytes = machine.file_bytes("/db/data").unwrap();
         let places = bytes.windows(30).enumerate().filter(|(_, window)| *window == &old[..30]);
         let places: Vec<usize> = places.map(|(at, _)| at).collect();
-        assert!(!places.is_empty(), "the value is in the file");
+        assert!(!places.is_empty(), "the value must be in the file");
         places.into_iter().for_each(|at| machine.corrupt("/db/data", at as u64, 1).unwrap());
         let db = open(&machine);
         let keyspace = db.open_keyspace("k").unwrap().unwrap();
@@ -63,7 +63,7 @@ fn options() -> Vec<KeyspaceOptions> {
     ]
 }
 
-/// A value of `length` bytes, made as it is read; no two seeds give the same.
+/// A value of `length` bytes, generated as it is read; different for each seed.
 struct Made {
     seed: u64,
     at: u64,
@@ -76,7 +76,7 @@ fn made(seed: u64, length: u64) -> Made {
 
 impl Read for Made {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // Odd lengths, so that reads do not end where pieces do.
+        // Odd lengths, so that reads do not end at piece boundaries.
         let count = into.len().min(usize::try_from(self.length - self.at).unwrap()).min(10_007);
         for byte in &mut into[..count] {
             *byte = (self.at.wrapping_mul(self.seed * 2 + 3) >> 5).to_le_bytes()[0];
@@ -90,7 +90,7 @@ fn put(keyspace: &Keyspace, key: &str, seed: u64, length: u64) {
     keyspace.insert_reader(key, length, made(seed, length)).unwrap();
 }
 
-/// Compares what two readers give, in little memory.
+/// Compares the output of two readers, with little memory.
 fn assert_gives(mut reader: impl Read, seed: u64, length: u64) {
     let mut expected = made(seed, length);
     let (mut found, mut wanted) = (vec![0; 30_000], vec![0; 30_000]);
@@ -142,7 +142,7 @@ fn verify(db: &Db) {
     assert!(report.is_valid(), "{:?}", report.findings);
 }
 
-/// Bytes that runs and memtables hold, once everything has come to rest.
+/// Bytes that runs and memtables hold, once the store is idle.
 fn rested_bytes(db: &Db) -> u64 {
     for _ in 0..4 {
         db.settle().unwrap();
@@ -151,7 +151,7 @@ fn rested_bytes(db: &Db) -> u64 {
 }
 
 #[test]
-fn values_of_any_length_come_back_in_every_tree() {
+fn values_of_any_length_are_read_back_in_every_tree() {
     let lengths = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 1 << 20, (1 << 20) + 1, 5 << 20];
     for options in options() {
         let machine = MemEnv::new(1);
@@ -182,7 +182,7 @@ fn values_of_any_length_come_back_in_every_tree() {
 }
 
 #[test]
-fn a_value_longer_than_the_memory_budget_takes_little_of_it() {
+fn a_value_longer_than_the_memory_budget_takes_little_memory() {
     let machine = MemEnv::new(1);
     let db = open(&machine);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -225,7 +225,7 @@ impl Read for Failing {
 }
 
 #[test]
-fn a_reader_that_fails_or_has_another_length_leaves_everything_as_it_was() {
+fn a_reader_that_fails_or_has_a_wrong_length_changes_nothing() {
     for options in options() {
         let db = open(&MemEnv::new(1));
         let keyspace = db.keyspace("k", options).unwrap();
@@ -253,7 +253,7 @@ fn a_reader_that_fails_or_has_another_length_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn space_comes_back_from_what_is_overwritten_removed_or_dropped() {
+fn space_of_overwritten_removed_or_dropped_values_is_reclaimed() {
     let length = 3 << 20;
     for options in options() {
         let machine = MemEnv::new(1);
@@ -289,7 +289,7 @@ fn space_comes_back_from_what_is_overwritten_removed_or_dropped() {
 }
 
 #[test]
-fn snapshots_readers_and_entries_keep_the_value_that_they_show() {
+fn snapshots_readers_and_entries_keep_their_value() {
     let length = 2 << 20;
     for options in options() {
         let machine = MemEnv::new(1);
@@ -321,7 +321,7 @@ fn snapshots_readers_and_entries_keep_the_value_that_they_show() {
 }
 
 #[test]
-fn operands_and_updates_upon_a_value_in_pieces_change_it_or_leave_it() {
+fn operands_and_updates_change_a_value_in_pieces_or_leave_it() {
     let limit = MEMORY / 4;
     for options in options() {
         let db = open(&MemEnv::new(1));
@@ -362,7 +362,7 @@ fn operands_and_updates_upon_a_value_in_pieces_change_it_or_leave_it() {
 }
 
 #[test]
-fn a_keyspace_takes_its_values_in_pieces_along_to_another_tree() {
+fn values_in_pieces_move_with_their_keyspace_to_another_tree() {
     let machine = MemEnv::new(1);
     let db = open(&machine);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -387,7 +387,7 @@ fn a_keyspace_takes_its_values_in_pieces_along_to_another_tree() {
 }
 
 #[test]
-fn copies_of_a_store_have_its_values_in_pieces() {
+fn copies_of_a_store_include_its_values_in_pieces() {
     for options in options() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -425,7 +425,7 @@ fn copies_of_a_store_have_its_values_in_pieces() {
 }
 
 #[test]
-fn the_keyspace_of_the_pieces_is_nobodys() {
+fn the_keyspace_of_the_pieces_is_inaccessible_to_users() {
     let machine = MemEnv::new(1);
     let db = open(&machine);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();

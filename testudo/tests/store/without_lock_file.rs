@@ -1,5 +1,5 @@
-//! A store without the file `LOCK`, as copies and media for reading have it: it is read, nothing is made in
-//! its directory, and nobody writes it meanwhile.
+//! A store without the file `LOCK`, as in copies and on read-only media: it can be read, nothing is created
+//! in its directory, and it cannot be written meanwhile.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn names(machine: &MemEnv) -> Vec<String> {
     machine.list_dir(Path::new("/db")).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
-/// A store with a record, closed, without its lock file.
+/// A closed store with a record and without its lock file.
 fn machine_with_store() -> Arc<MemEnv> {
     let machine = MemEnv::new(1);
     let db = writer(&machine).unwrap();
@@ -40,7 +40,7 @@ fn require_locked<T: std::fmt::Debug>(outcome: testudo::Result<T>) {
 }
 
 #[test]
-fn it_is_read_and_nothing_is_made() {
+fn a_store_without_lock_file_is_read_and_nothing_is_created() {
     let machine = machine_with_store();
     let before = (names(&machine), machine.operation_count());
     let db = reader(&machine).unwrap();
@@ -52,20 +52,20 @@ fn it_is_read_and_nothing_is_made() {
 }
 
 #[test]
-fn nobody_writes_it_while_it_is_read() {
+fn a_store_without_lock_file_cannot_be_written_while_it_is_read() {
     let machine = machine_with_store();
     let db = reader(&machine).unwrap();
     let before = names(&machine);
     require_locked(writer(&machine));
     let options = RepairOptions { env: machine.clone(), ..RepairOptions::new("/db") };
     require_locked(repair(&options, &mut unobserved()));
-    assert_eq!(names(&machine), before, "who is refused makes no file either");
+    assert_eq!(names(&machine), before, "a refused open must create no file either");
     db.close().unwrap();
     writer(&machine).unwrap().close().unwrap();
 }
 
 #[test]
-fn a_lock_file_that_was_removed_lets_nobody_in_beside_the_owner() {
+fn removing_the_lock_file_admits_no_second_owner() {
     let machine = machine_with_store();
     let db = writer(&machine).unwrap();
     machine.remove_file(Path::new("/db/LOCK")).unwrap();
@@ -78,7 +78,7 @@ fn a_lock_file_that_was_removed_lets_nobody_in_beside_the_owner() {
 }
 
 #[test]
-fn a_repository_without_lock_file_is_read_and_not_changed_meanwhile() {
+fn a_repository_without_lock_file_cannot_change_while_it_is_read() {
     let machine = machine_with_store();
     let repository = Repository::at("/backups").env(machine.clone());
     let db = writer(&machine).unwrap();
@@ -91,13 +91,13 @@ fn a_repository_without_lock_file_is_read_and_not_changed_meanwhile() {
         ControlFlow::Continue(())
     };
     assert!(repository.verify_observed(None, &mut look).unwrap().findings.is_empty());
-    assert!(looks > 0, "somebody tried meanwhile");
+    assert!(looks > 0, "a concurrent change must have been attempted");
     assert!(!machine.all_files().contains(&Path::new("/backups/LOCK").to_owned()));
     repository.create(&db).unwrap();
 }
 
 #[test]
-fn a_directory_that_nobody_may_write_is_read() {
+fn a_read_only_directory_is_readable() {
     use std::os::unix::fs::PermissionsExt;
 
     let place = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Records of a manifest with any payload, each with right checksums and numbers.
+//! Manifest records with any payload, each with right checksums and numbers.
 //!
 //! **Invariants**
-//! - A state that is read can be committed to, written as one edit, and read again as the same state.
+//! - A state that is read accepts commits, can be written as one edit, and is the same when read again.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ use testudo_storage::{Change, Manifest, ManifestState};
 use crate::{base_store::base_stores, input::Input, seal::manifest_record};
 
 const STORE: StoreId = StoreId(7);
-/// Records of one input, at most.
+/// Maximum records of one input.
 const RECORDS_MAX: u64 = 32;
 
 /// Runs the target.
@@ -38,8 +38,8 @@ pub fn run(bytes: &[u8]) {
     again.rewrite().expect("a state can be written");
     drop(again);
     let again = Manifest::open(env(), Path::new("/"), false).expect("it was rewritten");
-    assert!(state_of(&again) == state, "a state does not survive its own encoding");
-    // An edit that contradicts the state is an error, and no later one is taken.
+    assert!(state_of(&again) == state, "a state does not round-trip through its encoding");
+    // An edit that contradicts the state is an error, and no later edit is accepted.
     let writable = Manifest::open(env(), Path::new("/"), true).expect("it was open before");
     if let Some((&(keyspace, object), _)) = state.objects.first_key_value() {
         let twice = [Change::DeleteObject(keyspace, object), Change::DeleteObject(keyspace, object)];
@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// The state, with every keyspace flushed as far as the log's start says for all of them.
+/// Returns the state, with the log's start applied as a minimum to every keyspace's flushed seqno.
 fn state_of(manifest: &Manifest) -> ManifestState {
     let mut state = manifest.with_state(ManifestState::clone);
     for record in state.keyspaces.values_mut() {

@@ -1,7 +1,8 @@
-//! Any bytes as the objects of a store's trees, in a manifest that is valid otherwise.
+//! Any bytes as the objects of a store's trees, in an otherwise valid manifest.
 //!
 //! **Invariants**
-//! - As [`crate::targets::open_directory`]: a store that opens can be used, or says why not.
+//! - Same as [`crate::targets::open_directory`]: a store that opens can be used, or reports the reason if
+//!   not.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,7 +16,7 @@ use crate::{
     input::Input,
 };
 
-/// Objects of one input, at most.
+/// Maximum objects of one input.
 const OBJECTS_MAX: usize = 32;
 
 /// Runs the target.
@@ -57,7 +58,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Each object of a store as an input has it.
+/// The objects of a store, encoded as in an input.
 fn objects_of(store: &BaseStore) -> Vec<Vec<u8>> {
     let env = store.machine(&store.files) as Arc<dyn Env>;
     let manifest = Manifest::open(env, Path::new(DIRECTORY), false).expect("the store is valid");

@@ -1,9 +1,9 @@
-//! The files of a small store, changed anywhere; most inputs have their checksums computed anew.
+//! The files of a small store, changed anywhere; most inputs have their checksums recomputed.
 //!
 //! **Invariants**
-//! - A store that opens can be used in every way, or says why not; it never panics, hangs or takes more than
-//!   its memory.
-//! - Without new checksums a store that was closed gives the answers that it gave before, or errors.
+//! - A store that opens can be used in every way, or reports the reason if not; it never panics, hangs or
+//!   exceeds its memory.
+//! - Without new checksums a closed store gives its earlier answers, or errors.
 
 use std::sync::Arc;
 

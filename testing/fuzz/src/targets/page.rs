@@ -23,7 +23,7 @@ use testudo_storage::{DataFile, PAGE_HEADER_BYTES, PageHeader, PageIdentity, pay
 use crate::{input::Input, mutate::overwrite};
 
 const STORE: StoreId = StoreId(0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
-/// No run of the target has so many entries.
+/// No run of the target has this many entries.
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// A valid run.
@@ -55,7 +55,7 @@ fn base_run() -> &'static BaseRun {
         let mut writer = RunWriter::new(data, origin, 1 << 16).expect("the disk has room");
         let mut keys = Vec::new();
         for number in 0..900u32 {
-            // The last third differs behind what an index keeps of a separator.
+            // Keys of the last third differ only beyond the bytes of a separator that an index keeps.
             let stem = if number < 600 { "key/".to_owned() } else { "p".repeat(300) };
             let key = format!("{stem}{:04}/{}", number / 3, number % 3).into_bytes();
             let value = vec![b'v'; if number % 300 == 299 { 9000 } else { usize_of(u64::from(number % 40)) }];
@@ -121,7 +121,7 @@ pub fn run(bytes: &[u8]) {
     if let (true, Ok(forward)) = (is_valid, &forward) {
         assert!(backward.as_ref().is_ok_and(|backward| backward == forward), "cursors differ by direction");
     }
-    assert!(forward.is_ok() || !is_valid, "the checks find nothing, and a cursor fails");
+    assert!(forward.is_ok() || !is_valid, "the checks find nothing, but a cursor fails");
     for key in base.keys.iter().chain(&[b"key/00".to_vec(), b"zzz".to_vec()]) {
         let found = run.get(key, hash_key(key), Access::Blocking);
         if let (true, Ok(forward)) = (is_valid, &forward) {
@@ -132,7 +132,7 @@ pub fn run(bytes: &[u8]) {
                 }
                 (found, stored) => found == Lookup::Absent && stored.is_none(),
             };
-            assert!(found.is_ok_and(is_expected), "the checks find nothing, and a point read differs");
+            assert!(found.is_ok_and(is_expected), "the checks find nothing, but a point read differs");
         }
         let _ = run.bytes_between(Some(key), None);
     }
@@ -161,8 +161,7 @@ fn walk(run: &Arc<Run>, backward: bool) -> testudo::Result<Entries> {
     Ok(entries)
 }
 
-/// The payloads of all blocks of the valid run, and the first one as if it had been written before kinds had
-/// bytes.
+/// The payloads of all blocks of the valid run, and the first one as it was before kind bytes existed.
 pub fn seeds() -> Vec<Vec<u8>> {
     let file = &base_run().file;
     let blocks = blocks();

@@ -1,13 +1,12 @@
-//! The files of a small store, changed anywhere, some of them missing: repaired, and salvaged into a new
-//! store.
+//! The files of a small store, changed anywhere, some of them missing: repaired, and salvaged to a new store.
 //!
 //! **Invariants**
-//! - Neither panics, hangs or takes more than its memory, whatever the files hold under right checksums.
-//! - A dry run of a repair writes nothing and finds what the repair finds; a store that a repair calls valid
-//!   stays so.
-//! - A salvaged store opens, verifies, and has as many records as the report says; where salvage failed
-//!   nothing is left.
-//! - Where damage cannot hide behind checksums, what is not in a lost range comes back, and nothing else.
+//! - Neither panics, hangs or exceeds its memory, whatever content has right checksums.
+//! - A dry run of a repair writes nothing and finds the same as the repair; a store that a repair reports
+//!   valid stays valid.
+//! - A salvaged store opens, verifies, and has as many records as the report states; a failed salvage leaves
+//!   nothing.
+//! - Where checksums reveal all damage, everything outside a lost range is salvaged, and nothing else.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -24,7 +23,7 @@ use crate::{
     patch,
 };
 
-/// Where the new store goes.
+/// Directory of the new store.
 const TARGET: &str = "/new";
 
 /// Runs the target.
@@ -52,7 +51,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Whether `missing` says that a file is gone: one bit for each kind, rarely set.
+/// Whether `missing` marks a file as missing: one bit for each kind, rarely set.
 fn is_missing(file: &StoredFile, missing: u8) -> bool {
     let kinds = ["superblock", "manifest", "data", "wal"];
     let kind = kinds.iter().position(|kind| file.name.starts_with(kind));
@@ -87,19 +86,19 @@ fn check_repair(machine: &Arc<MemEnv>) {
     let places = |report: &RepairReport| -> Vec<_> {
         report.findings.iter().map(|finding| (finding.file.clone(), finding.what.clone())).collect()
     };
-    assert_eq!(places(&dry), places(&report), "a dry run finds something else");
+    assert_eq!(places(&dry), places(&report), "a dry run finds different places");
     if report.is_valid() {
-        let again = run_repair(&copy, true).expect("what was repaired can be looked at");
+        let again = run_repair(&copy, true).expect("a repaired store can be checked");
         assert_eq!(places(&again), [], "a repair leaves something to repair");
         if let Err(error) = crate::base_store::open(copy) {
-            panic!("a store that was repaired is not opened: {error}");
+            panic!("a repaired store cannot be opened: {error}");
         }
     } else {
         assert!(dry.findings.iter().any(|finding| finding.remedy == Remedy::NeedsSalvage));
     }
 }
 
-/// Salvages, and looks at what came of it.
+/// Salvages, and checks the result.
 fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(SalvageReport, Content)> {
     let options = SalvageOptions {
         env: Arc::clone(machine) as Arc<dyn Env>,
@@ -116,7 +115,7 @@ fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(Salvage
         Err(error) => {
             require_named(&error);
             let is_left = machine.all_files().iter().any(|path| path.starts_with(TARGET));
-            assert!(!is_left, "a salvage that failed leaves files: {error}");
+            assert!(!is_left, "a failed salvage leaves files: {error}");
             return None;
         }
     };
@@ -133,12 +132,12 @@ fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(Salvage
         |keyspace: &KeyspaceSalvage| keyspace.older_keyspace.as_ref().map_or(0, |_| keyspace.older_records);
     let counted = report.records() + report.keyspaces.iter().map(beside).sum::<u64>();
     let records: usize = content.iter().map(|(_, pairs)| pairs.len()).sum();
-    assert_eq!(testudo_base::num::u64_of(records), counted, "the report counts something else");
+    assert_eq!(testudo_base::num::u64_of(records), counted, "the report has a different count");
     db.close().expect("a salvaged store can be closed");
     Some((report, content))
 }
 
-/// What is there is right, and what is not there is reported.
+/// Checks that all records found are right, and that missing ones are reported.
 fn check_content(store: &BaseStore, report: &SalvageReport, content: &Content) {
     let found: BTreeMap<_, _> = content.iter().map(|(name, pairs)| (name, pairs)).collect();
     for (name, pairs) in &store.content {
@@ -147,7 +146,7 @@ fn check_content(store: &BaseStore, report: &SalvageReport, content: &Content) {
         let found: BTreeMap<_, _> = found[name].iter().map(|(key, value)| (key, value)).collect();
         let expected: BTreeMap<_, _> = pairs.iter().map(|(key, value)| (key, value)).collect();
         for (key, value) in &found {
-            assert!(expected.get(key) == Some(value), "salvage makes up a value of {key:x?}");
+            assert!(expected.get(key) == Some(value), "salvage invents a value of {key:x?}");
         }
         let is_lost = |key: &[u8]| keyspace.lost_ranges.iter().any(|range| range.contains(key));
         for key in expected.keys().filter(|key| !found.contains_key(*key)) {

@@ -13,7 +13,7 @@ use testudo_testkit::{
 
 use crate::{base_store::MEMORY_BYTES, input::Input};
 
-/// Operations of one script, at most.
+/// Maximum operations of one script.
 const OPS_MAX: usize = 200;
 
 /// Runs the target.

@@ -1,8 +1,8 @@
 //! Two slots of the superblock with any content, sealed or not.
 //!
 //! **Invariants**
-//! - What opens is one of the slots, field by field as docs/FORMAT.md has them.
-//! - What is written after it is read back, or refused because a counter exceeds its maximum.
+//! - An accepted superblock is one of the slots, field by field as in docs/FORMAT.md.
+//! - A later write is read back, or refused because a counter exceeds its maximum.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use testudo_storage::{Superblock, SuperblockFile, Watermark};
 
 use crate::{base_store::base_stores, input::Input, mutate::overwrite, seal::seal_superblock};
 
-/// Bytes of a slot that mean something.
+/// Bytes of a slot in use.
 const SLOT_BYTES: usize = 104;
 
 /// Runs the target.
@@ -40,12 +40,12 @@ pub fn run(bytes: &[u8]) {
     }
     let (_, again) =
         SuperblockFile::open(&*machine as &dyn Env, Path::new("/"), false).expect("it was written");
-    // A slot in the wrong place, as no store has it, may have been the newest.
+    // A slot in the wrong place, as in no valid store, may have been the newest.
     let is_in_place = |slot: usize| {
         let kept = read(&file[slot * PAGE_SIZE..]);
         kept != found || kept.generation % 2 == testudo_base::num::u64_of(slot)
     };
-    assert!(again == next || !(is_in_place(0) && is_in_place(1)), "{next:?} was written, {again:?} is there");
+    assert!(again == next || !(is_in_place(0) && is_in_place(1)), "{next:?} was written, {again:?} is read");
 }
 
 fn read(slot: &[u8]) -> Superblock {

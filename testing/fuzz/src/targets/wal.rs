@@ -1,8 +1,8 @@
 //! The segments of a log, changed and sealed again, replayed.
 //!
 //! **Invariants**
-//! - Commits come in the order of their seqnos, none twice, and the end is the last of them or later.
-//! - Replay writes nothing; what it says twice is the same.
+//! - Commits come in the order of their seqnos, each once, and the end is not before the last of them.
+//! - Replay writes nothing; two replays give the same results.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(machine.operation_count(), before, "replay wrote something");
 }
 
-/// Everything that a replay delivers and says.
+/// All results of a replay.
 fn read(machine: &MemEnv, store: StoreId, first: u64) -> (u64, u64, String) {
     let (mut next, mut bytes) = (0, 0);
     let deliver = |record: Record<'_>| {

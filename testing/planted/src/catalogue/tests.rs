@@ -16,15 +16,15 @@ fn the_catalogue_and_the_code_name_the_same_bugs() {
 }
 
 #[test]
-fn every_bug_is_for_layers_that_exist() {
+fn every_bug_names_layers_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let is_there = |layer: &str| match TestFile::at(layer) {
         Some(file) => root.join(file.package).join("Cargo.toml").is_file() && root.join(layer).is_file(),
         None => layer.starts_with("schedules/") || find(layer).is_some(),
     };
     for bug in BUGS {
-        assert!(!bug.seen_by.is_empty(), "{} is for nobody", bug.name);
+        assert!(!bug.seen_by.is_empty(), "{} has no layer", bug.name);
         let layers = bug.seen_by.iter();
-        layers.for_each(|layer| assert!(is_there(layer), "{}: there is no layer {layer}", bug.name));
+        layers.for_each(|layer| assert!(is_there(layer), "{}: unknown layer {layer}", bug.name));
     }
 }

@@ -5,7 +5,7 @@ fn target_and_filter(path: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_path_says_which_target_and_which_tests_of_it() {
+fn a_path_determines_the_target_and_the_tests() {
     let of = |target: &str, filter: &str| Some((target.to_owned(), filter.to_owned()));
     for (path, expected) in [
         ("tools/cli/tests/verbs/formats.rs", of("tools/cli/tests/verbs", "formats::")),

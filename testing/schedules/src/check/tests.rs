@@ -51,7 +51,7 @@ fn a_read_during_a_write_may_see_either_side_of_it() {
 }
 
 #[test]
-fn a_read_never_goes_back() {
+fn reads_never_go_back_in_time() {
     assert!(!is_valid(&[write(0, 9, "a=1"), get(1, 2, "a", "1"), get(3, 4, "a", "-")]));
 }
 
@@ -62,7 +62,7 @@ fn a_read_after_a_write_sees_it() {
 }
 
 #[test]
-fn a_value_that_nobody_wrote_is_seen() {
+fn a_value_that_was_never_written_is_detected() {
     assert!(!is_valid(&[write(0, 1, "a=1"), get(2, 3, "a", "7")]));
 }
 
@@ -73,24 +73,24 @@ fn two_swaps_of_the_same_value_cannot_both_succeed() {
 }
 
 #[test]
-fn a_swap_that_failed_must_have_seen_something_else() {
+fn a_failed_swap_must_have_seen_another_value() {
     assert!(is_valid(&[write(0, 1, "a=1"), write(2, 9, "a=2"), look(3, 4, "a=2")]));
     assert!(!is_valid(&[write(0, 1, "a=1"), look(3, 4, "a=2")]));
 }
 
 #[test]
-fn a_snapshot_of_half_a_batch_is_seen() {
+fn a_snapshot_of_a_partial_batch_is_detected() {
     assert!(is_valid(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=- b=-"), look(3, 4, "a=1 b=1")]));
     assert!(!is_valid(&[write(0, 9, "a=1 b=1"), look(1, 2, "a=1 b=-")]));
 }
 
 #[test]
-fn plain_reads_may_see_half_a_batch() {
+fn plain_reads_may_see_a_partial_batch() {
     assert!(is_valid(&[write(0, 9, "a=1 b=1"), get(1, 2, "a", "1"), get(3, 4, "b", "-")]));
 }
 
 #[test]
-fn snapshots_that_disagree_about_the_order_are_seen() {
+fn snapshots_that_disagree_on_the_order_are_detected() {
     let writes = [write(0, 9, "a=1"), write(0, 9, "b=1")];
     let with = |looks: [Event; 2]| is_valid(&[writes.to_vec(), looks.to_vec()].concat());
     assert!(with([look(1, 2, "a=1 b=-"), look(3, 4, "a=1 b=1")]));
@@ -98,29 +98,29 @@ fn snapshots_that_disagree_about_the_order_are_seen() {
 }
 
 #[test]
-fn a_snapshot_that_is_older_than_its_taking_is_seen() {
+fn a_snapshot_older_than_its_creation_is_detected() {
     assert!(!is_valid(&[write(0, 1, "a=1"), look(2, 3, "a=-")]));
 }
 
 #[test]
-fn a_snapshot_that_sees_what_came_later_is_seen() {
+fn a_snapshot_of_later_writes_is_detected() {
     assert!(!is_valid(&[look(0, 1, "a=1"), write(2, 3, "a=1")]));
 }
 
 #[test]
-fn a_snapshot_that_changes_is_seen() {
+fn a_changing_snapshot_is_detected() {
     assert!(!is_valid(&[write(0, 9, "a=1"), look(1, 2, "a=- a=1")]));
 }
 
 #[test]
-fn an_open_write_may_or_may_not_have_happened() {
+fn an_unanswered_write_may_or_may_not_have_happened() {
     let open = Event { returned: None, ..write(0, 0, "a=1") };
     assert!(is_valid(&[open.clone(), get(5, 6, "a", "-"), get(7, 8, "a", "1")]));
     assert!(!is_valid(&[open, get(5, 6, "a", "1"), get(7, 8, "a", "-")]));
 }
 
 #[test]
-fn an_image_has_what_was_synced_and_may_lack_the_rest() {
+fn an_image_has_all_synced_writes_and_may_lack_others() {
     let events = [write(0, 1, "a=1"), synced(2, 3, "b=1"), write(4, 5, "a=2")];
     assert!(is_valid_with(&events, "a=1 b=1"));
     assert!(is_valid_with(&events, "a=2 b=1"));
@@ -129,13 +129,13 @@ fn an_image_has_what_was_synced_and_may_lack_the_rest() {
 }
 
 #[test]
-fn an_image_never_shows_half_a_batch() {
+fn an_image_never_shows_a_partial_batch() {
     assert!(is_valid_with(&[write(0, 1, "a=1 b=1")], "a=- b=-"));
     assert!(!is_valid_with(&[write(0, 1, "a=1 b=1")], "a=1 b=-"));
 }
 
 #[test]
-fn what_was_persisted_as_a_whole_is_in_the_image() {
+fn writes_before_a_persist_are_in_the_image() {
     let persist = Event { is_synced: true, ..event(4, 5, Action::Persist) };
     let events = [write(0, 1, "a=1"), persist, write(6, 7, "a=2")];
     assert!(is_valid_with(&events, "a=1"));

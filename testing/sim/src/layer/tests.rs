@@ -1,7 +1,7 @@
 use super::{LayerFailure, LayerReport, Limits};
 
 #[test]
-fn a_failure_names_the_command_that_replays_it() {
+fn a_failure_names_its_replay_command() {
     let message = "a wrong answer\n".into();
     let mut failure =
         LayerFailure { layer: "crash", configuration: None, seed: None, is_tenth: false, message };
@@ -14,7 +14,7 @@ fn a_failure_names_the_command_that_replays_it() {
 }
 
 #[test]
-fn a_configuration_is_picked_by_its_name_or_its_tree() {
+fn a_configuration_is_selected_by_name_or_tree() {
     let limits = |wanted: &str| Limits { configuration: Some(wanted.into()), ..Limits::default() };
     assert!(Limits::default().selects("turtle/crash"));
     assert!(limits("turtle/crash").selects("turtle/crash"));

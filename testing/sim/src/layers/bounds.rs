@@ -1,10 +1,10 @@
-//! What a store holds in memory is bounded by its budget, whatever is asked of it: batches, readers,
-//! snapshots.
+//! Memory of a store is bounded by its budget for any request: batches, readers, snapshots.
 //!
-//! On a disk in memory, so that every number is that of the store's own counters and the same in each run.
+//! Runs on an in-memory disk, so every number is a store counter and the same in each run.
 //!
 //! **Invariants**
-//! - What is beyond a bound is refused with a clear error, or kept elsewhere; answers stay right.
+//! - Requests beyond a bound are refused with a clear error, or their data is kept elsewhere; answers stay
+//!   right.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
 
 pub(crate) const NAME: &str = "bounds";
 
-/// The least budget.
+/// The minimum budget.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// What is bounded, and how that is shown.
+/// Name and test of one bound.
 type Case = (&'static str, fn() -> Result<(), String>);
 
 const CASES: &[Case] = &[
@@ -64,7 +64,7 @@ fn open(machine: &Arc<MemEnv>) -> Result<(Db, Keyspace), String> {
     Ok((db, keyspace))
 }
 
-/// A value of so many bytes that differs from others.
+/// A value of `bytes` bytes that differs from others.
 fn value(number: u64, bytes: usize) -> Vec<u8> {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().into_iter().cycle().take(bytes).collect()
 }
@@ -82,7 +82,7 @@ fn batch_beyond_the_bound() -> Result<(), String> {
     let is_clear = refused.kind() == ErrorKind::Invalid && message.contains("262144");
     require(is_clear, || format!("a large batch is refused with: {message}"))?;
     require(db.stats().user_writes == 0, || "a refused batch was applied".into())?;
-    // What fits is applied, and a single write is bounded as a value only.
+    // A batch that fits is applied; a single write is bounded only by the value limit.
     let mut batch = db.batch();
     while batch.has_room_for(8, 1000) {
         batch.insert(&keyspace, u64_of(batch.len()).to_be_bytes(), value(0, 1000));
@@ -93,10 +93,10 @@ fn batch_beyond_the_bound() -> Result<(), String> {
     let mut single = db.batch();
     single.insert(&keyspace, vec![7; 60_000], vec![7; 262_144]);
     single.commit().map_err(text)?;
-    require(db.stats().user_writes == count + 1, || "what fits was not applied".into())
+    require(db.stats().user_writes == count + 1, || "a batch that fits was not applied".into())
 }
 
-/// Records of the reader's case: several times its budget, none of it in a tree.
+/// Records in the reader's case: several times its budget, all of them only in the log.
 const LOGGED: u64 = 6_000;
 
 fn write_log(machine: &Arc<MemEnv>) -> Result<(), String> {
@@ -104,7 +104,7 @@ fn write_log(machine: &Arc<MemEnv>) -> Result<(), String> {
     let options = || KeyspaceOptions::default().merge_operator("append");
     let keyspace = db.keyspace("keyspace", options).map_err(text)?;
     for number in 0..LOGGED {
-        // Written at first, then changed by an operand; every seventh key is removed in the end.
+        // Insert, then change by an operand; finally remove every seventh key.
         keyspace.insert(key(number), value(number, 1000)).map_err(text)?;
         keyspace.merge(key(number / 2), b"+").map_err(text)?;
     }
@@ -119,7 +119,7 @@ fn key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// What [`write_log`] leaves for a key.
+/// Expected value of a key after [`write_log`].
 fn logged(number: u64) -> Option<Vec<u8>> {
     let operands = if number < LOGGED / 2 { 2 } else { 0 };
     let whole = || [value(number, 1000), vec![b'+'; operands]].concat();
@@ -138,7 +138,7 @@ fn reader_of_a_log_that_is_larger_than_its_budget() -> Result<(), String> {
     let stats = db.stats();
     let is_within = stats.memtable_bytes + stats.record_cache_bytes <= stats.memory_bytes;
     require(is_within, || format!("a reader holds {} bytes in memtables", stats.memtable_bytes))?;
-    let keyspace = db.open_keyspace("keyspace").map_err(text)?.ok_or("the keyspace is gone")?;
+    let keyspace = db.open_keyspace("keyspace").map_err(text)?.ok_or("the keyspace is missing")?;
     let snapshot = db.snapshot().map_err(text)?;
     for number in 0..LOGGED {
         let (got, of_snapshot) = (keyspace.get(key(number)), snapshot.get(&keyspace, key(number)));
@@ -164,7 +164,7 @@ fn reader_of_a_log_that_is_larger_than_its_budget() -> Result<(), String> {
     require(found == expected, || format!("the copy of a reader has {found} of {expected} records"))
 }
 
-/// Budget of the store whose caches are looked at, and records of twice that.
+/// Budget of the store whose caches are measured; its records take twice as much.
 const CACHED_MEMORY_BYTES: u64 = 16 << 20;
 const CACHED_RECORDS: u64 = 80_000;
 
@@ -180,20 +180,20 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
     for round in 0..2 {
         for number in (0..CACHED_RECORDS).step_by(5) {
             let got = keyspace.get(key(number)).map_err(text)?;
-            require(got.is_some(), || format!("record {number} is gone"))?;
+            require(got.is_some(), || format!("record {number} is missing"))?;
         }
         let stats = db.stats();
         let cached = stats.cache_used_bytes + stats.record_cache_bytes;
         let is_used = cached > CACHED_MEMORY_BYTES / 2;
-        require(is_used, || format!("round {round}: caches hold {cached} bytes while nobody writes"))?;
+        require(is_used, || format!("round {round}: caches hold {cached} bytes without writers"))?;
         for number in 0..CACHED_RECORDS / 4 {
             keyspace.insert(key(number), value(number, 400)).map_err(text)?;
             if number % 256 == 0 {
                 let stats = db.stats();
                 let held = stats.cache_used_bytes + stats.record_cache_bytes + stats.memtable_bytes;
-                // An eighth is for what is neither cached nor waiting to be written.
+                // An eighth is for memory other than caches and write buffers.
                 let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
-                require(is_within, || format!("{held} bytes while caches give way"))?;
+                require(is_within, || format!("{held} bytes while caches shrink"))?;
             }
         }
         db.flush().map_err(text)?;
@@ -201,7 +201,7 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
     db.close().map_err(text)
 }
 
-/// Keyspaces that take a quarter of the budget by being there.
+/// Keyspaces whose mere existence takes a quarter of the budget.
 const KEYSPACES: u64 = 1_500;
 
 fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
@@ -214,7 +214,7 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
     let large = db.keyspace("large", KeyspaceOptions::default).map_err(text)?;
     for keyspaces in small.chunks(100) {
         keyspaces.iter().try_for_each(|keyspace| keyspace.insert(b"key", b"value")).map_err(text)?;
-        // So that few small write buffers are there at once, whose memory stays with the allocator.
+        // Keep few small write buffers at a time: the allocator retains their memory.
         db.flush().map_err(text)?;
     }
     for number in 0..CACHED_RECORDS {
@@ -233,7 +233,7 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
     require(metadata > CACHED_MEMORY_BYTES / 6, || format!("{KEYSPACES} keyspaces take {metadata} bytes"))?;
     let cached = stats.cache_used_bytes + stats.record_cache_bytes;
     let held = cached + stats.memtable_bytes + metadata;
-    // An eighth is for what is none of these.
+    // An eighth is for everything else.
     let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
     require(is_within, || format!("{held} bytes are held, {metadata} of them metadata"))?;
     drop(small);
@@ -242,7 +242,9 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
     }
     let stats = read(&db)?;
     let again = stats.cache_used_bytes + stats.record_cache_bytes;
-    require(stats.metadata_bytes < metadata / 4, || format!("{} bytes of nothing", stats.metadata_bytes))?;
+    require(stats.metadata_bytes < metadata / 4, || {
+        format!("{} bytes of metadata without keyspaces", stats.metadata_bytes)
+    })?;
     require(again > cached + metadata / 2, || format!("caches hold {again} bytes, {cached} before"))?;
     drop(large);
     db.close().map_err(text)
@@ -250,8 +252,8 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
 
 /// Records of the store whose files get holes.
 const SPARSE_RECORDS: u64 = 300;
-/// Reads of files that may be done for them. The holes are millions of pages, and read in the largest pieces
-/// that are read at once they take sixteen times as many reads.
+/// Maximum reads of those files. The holes are millions of pages; reading them in the largest reads would
+/// take sixteen times as many.
 const READS_MAX: u64 = 2_000;
 
 fn files_that_are_mostly_holes() -> Result<(), String> {
@@ -305,21 +307,21 @@ fn require_records(env: &Arc<FaultyEnv>, directory: &str) -> Result<(), String> 
     let db = builder.open().map_err(text)?;
     let mut found = 0;
     for name in db.keyspace_names() {
-        let keyspace = db.open_keyspace(&name).map_err(text)?.ok_or("a keyspace is gone")?;
+        let keyspace = db.open_keyspace(&name).map_err(text)?.ok_or("a keyspace is missing")?;
         found += u64_of(keyspace.iter().map_err(text)?.count());
     }
     require(found == SPARSE_RECORDS, || format!("{directory} has {found} of {SPARSE_RECORDS} records"))?;
     db.close().map_err(text)
 }
 
-/// Snapshots held at once, and writes between two of them.
+/// Snapshots held at once, and writes between two snapshots.
 const SNAPSHOTS: u64 = 120;
 const BETWEEN: u64 = 40;
-/// Keys that are written again and again.
+/// Keys that are overwritten repeatedly.
 const OVERWRITTEN: u64 = 1_500;
 
-/// What a snapshot after so many rounds shows of a key: the round in which it was written last, and
-/// operands since.
+/// Expected value of a key in a snapshot after `rounds` rounds: the round of its last write, plus later
+/// operands.
 fn as_of(rounds: u64, number: u64) -> Option<Vec<u8>> {
     let written = |round: &u64| (0..BETWEEN).any(|at| written_in(*round, at) == number);
     let last = (0..rounds).rev().find(written)?;
@@ -364,5 +366,5 @@ fn snapshots_held_while_others_write() -> Result<(), String> {
     drop(snapshots);
     db.settle().map_err(text)?;
     let held = db.stats().held_bytes;
-    require(held == 0, || format!("{held} bytes of the data file are held by nobody"))
+    require(held == 0, || format!("{held} bytes of the data file are still held without holders"))
 }

@@ -1,10 +1,10 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Real threads, in memory and on a real disk: what each thread wrote is there, batches are seen whole,
-//! counters count, and what was synced survives a power loss at any moment.
+//! Real threads, in memory and on a real disk: every thread's writes are present, batches are atomic,
+//! counters are exact, and synced writes survive a power loss at any moment.
 //!
 //! **Invariants**
-//! - Each test ends all of its threads, also when one of them fails.
-//! - The order of threads is the machine's: a failure here is replayed by luck only.
+//! - Each test ends all of its threads, even if one of them fails.
+//! - The machine schedules the threads: replaying a failure is a matter of luck.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,10 +32,10 @@ pub(crate) const NAME: &str = "concurrency";
 
 const WRITERS: u64 = 4;
 
-/// A machine with threads.
+/// An environment for threads.
 struct Place {
     env: Arc<dyn Env>,
-    /// The same, if it is one in memory.
+    /// The same environment, if it is in memory.
     memory: Option<Arc<MemEnv>>,
     directory: PathBuf,
     opener: EngineOpener,
@@ -53,8 +53,8 @@ const TESTS: [(&str, Test); 4] = [
     ("power losses under writers", synced_writes_survive_a_power_loss),
 ];
 
-/// One in how many of all combinations is run. The short form and its tenth take numbers that have no divisor
-/// in common with the eight combinations of a configuration, so that they meet every test in both places.
+/// Stride through all combinations. The strides of the short form and its tenth are coprime to the eight
+/// combinations of a configuration, so they reach every test in both places.
 fn every(limits: &Limits) -> usize {
     match limits.amount {
         Amount::Short if limits.configuration.is_some() => 1,
@@ -73,7 +73,7 @@ pub fn run(limits: &Limits) -> Outcome {
     };
     let every = every(limits);
     let items = (0..rounds).flat_map(|_| configurations.iter().flat_map(of_configuration).step_by(every));
-    // Each test has threads of its own.
+    // Each test starts its own threads.
     let alone = Limits { threads: 1, ..limits.clone() };
     let report = sweep(&alone, items, None, |(configuration, (name, test), is_real)| {
         judge(NAME, Some(&configuration.name), None, || {
@@ -86,7 +86,7 @@ pub fn run(limits: &Limits) -> Outcome {
 }
 
 impl Place {
-    /// A machine in memory, or a directory of the real one.
+    /// Creates an in-memory machine, or a directory on the real one.
     fn new(configuration: &Configuration, is_real: bool) -> Result<Self, String> {
         let opener = configuration.opener.clone();
         if !is_real {
@@ -108,7 +108,7 @@ impl Place {
     }
 }
 
-/// Ends the readers when the writers have ended, by a panic or not.
+/// Ends the readers when the writers end, even by a panic.
 struct Finish<'a>(&'a AtomicBool);
 
 impl Drop for Finish<'_> {
@@ -117,7 +117,7 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// Starts a thread whose panic is told by [`join`].
+/// Starts a thread whose panic [`join`] reports.
 fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     body: impl FnOnce() -> T + Send + 'scope,
@@ -125,7 +125,7 @@ fn start<'scope, T: Send + 'scope>(
     scope.spawn(move || catch_panic(body))
 }
 
-/// What the thread gave; its panic goes on here.
+/// Returns the result of a thread; propagates its panic.
 fn join<T>(handle: ScopedJoinHandle<'_, Result<T, String>>) -> T {
     handle.join().expect("panics are caught").unwrap_or_else(|panic| panic!("{panic}"))
 }
@@ -141,10 +141,10 @@ fn versioned(key: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// The version that a value is of; panics if it is no value of the key.
+/// Returns the version of a value; panics if the key never had the value.
 fn version_of(key: u64, value: &[u8]) -> u64 {
     let version = u64::from_be_bytes(value[..8].try_into().unwrap());
-    assert_eq!(value, versioned(key, version), "the value is none that was ever written to the key");
+    assert_eq!(value, versioned(key, version), "the value was never written to the key");
     version
 }
 
@@ -203,7 +203,7 @@ fn writers_and_readers_do_not_disturb_each_other(place: &Place) {
                 (number_of(&key), version_of(number_of(&key), &value))
             })
             .collect();
-        assert!(found == expected, "the final content is another");
+        assert!(found == expected, "the final content differs");
     };
     check(&keyspace);
     db.check_invariants().unwrap();
@@ -214,7 +214,7 @@ fn writers_and_readers_do_not_disturb_each_other(place: &Place) {
     db.verify(testudo::VerifyLevel::Full).unwrap();
 }
 
-/// Versions of one key never go back.
+/// Checks that versions of a key never decrease.
 fn read_versions(keyspace: &Keyspace, key_count: u64, done: &AtomicBool) {
     let mut seen = vec![0; usize::try_from(key_count).unwrap()];
     let mut random = SplitMix::new(99);
@@ -227,7 +227,7 @@ fn read_versions(keyspace: &Keyspace, key_count: u64, done: &AtomicBool) {
     }
 }
 
-/// Scans are sorted, complete with respect to what was there when they began, and made of real values.
+/// Checks that scans are sorted, contain everything present when they began, and return only written values.
 fn scan_versions(keyspace: &Keyspace, done: &AtomicBool) {
     let mut count_before = 0;
     let mut backward = false;
@@ -286,7 +286,10 @@ fn snapshots_see_batches_whole(place: &Place) {
                     };
                     let versions: Vec<_> = (0..KEYS).map(read).collect();
                     let first = versions[0];
-                    assert!(versions.iter().all(|version| *version == first), "half a batch: {versions:?}");
+                    assert!(
+                        versions.iter().all(|version| *version == first),
+                        "a partial batch: {versions:?}"
+                    );
                     let before = &mut before[usize::try_from(writer).unwrap()];
                     assert!(first >= *before, "a later snapshot shows an older batch");
                     *before = first;
@@ -347,7 +350,7 @@ fn updates_and_swaps_count_exactly(place: &Place) {
 
 fn synced_writes_survive_a_power_loss(place: &Place) {
     const IMAGES: u64 = 60;
-    // A real machine cannot lose its power here.
+    // A real machine cannot lose power here.
     let Some(env) = &place.memory else { return };
     let opener = &place.opener;
     let db = opener.open_db(Arc::clone(env) as _, Path::new("/db")).unwrap();
@@ -380,7 +383,7 @@ fn synced_writes_survive_a_power_loss(place: &Place) {
             for (writer, before) in (0..WRITERS).zip(before) {
                 let value = keyspace.get(writer.to_be_bytes()).unwrap();
                 let version = value.map_or(0, |value| version_of(writer, &value));
-                assert!(version >= before, "writer {writer}: {before} was acknowledged, {version} is there");
+                assert!(version >= before, "writer {writer}: {before} was acknowledged, {version} is found");
             }
             db.check_invariants().unwrap();
         }

@@ -1,13 +1,13 @@
-//! Damaged files: bytes with two masks, truncations, pages and whole files in wrong places. Every read
-//! gives the right answer or an error that names the file, never a wrong answer, never a panic.
+//! Damaged files: bytes flipped with two masks, truncations, misplaced pages and files. Every read gives the
+//! right answer or an error that names the file, never a wrong answer or a panic.
 //!
-//! A short run takes every byte of headers and of one page of each kind, and a sample of the others; a
-//! long run flips every bit. In pages without content (space reserved ahead, holes) all bytes are alike,
-//! and one of each is tried.
+//! A short run damages every byte of headers and of one page of each kind, and a sample of the others; a long
+//! run flips every bit. In pages without content (space reserved ahead, holes) all bytes are equal, so one
+//! byte of each is tried.
 //!
 //! **Invariants**
-//! - Each damage is done to a fresh copy of the store; damages do not meet.
-//! - A damage that is not noticed must not have changed an answer.
+//! - Each damage is applied to a fresh copy of the store; damages are never combined.
+//! - An undetected damage must not change any answer.
 
 mod damage;
 mod subject;
@@ -28,14 +28,14 @@ use crate::{
 
 pub(crate) const NAME: &str = "corruption";
 
-/// Damages of one item of the sweep.
+/// Damages per item of the sweep.
 const BATCH: usize = 256;
 
-/// Runs that may take so long flip every bit.
+/// Runs at least this long flip every bit.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Batches of damages. Each is spread over all files, and the subjects take turns, so that a run that ends
-/// early has seen something of everything.
+/// Batches of damages. Each is spread over all files, and subjects alternate, so that a run that ends early
+/// has covered a part of everything.
 fn batches<'a>(
     all: &'a [(&'a Subject, Vec<Damage>)],
 ) -> impl Iterator<Item = (&'a Subject, impl Iterator<Item = &'a Damage>)> {
@@ -62,8 +62,7 @@ pub fn run(limits: &Limits) -> Outcome {
     }
     let pages_and_files: Vec<_> =
         subjects.iter().map(|subject| (subject, pages_and_files(subject))).collect();
-    // The fields of headers are few and each means something else: they come before the many bytes behind
-    // them.
+    // Header fields are few and distinct: they come before the many other bytes.
     let mut kinds = Kinds::default();
     let mut bytes_and_lengths = |subject| {
         if is_long { every_bit_and_length(subject) } else { sample_of_bytes_and_lengths(subject, &mut kinds) }
@@ -73,7 +72,7 @@ pub fn run(limits: &Limits) -> Outcome {
         .iter()
         .enumerate()
         .map(|(index, subject)| {
-            // Of each subject others.
+            // Sample different bytes of each subject.
             let taken = bytes_and_lengths(subject).into_iter().skip(index % every).step_by(every);
             let (head, body) = taken.partition(Damage::is_in_header);
             ((subject, head), (subject, body))

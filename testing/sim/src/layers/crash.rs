@@ -1,7 +1,7 @@
-//! Power losses at random instants of random scripts, during background work and during recovery itself.
+//! Power losses at random moments of random scripts, during background work and during recovery itself.
 //!
 //! **Invariants**
-//! - After each loss the content is that after some commit, not older than the newest durable one.
+//! - After each loss the content equals the state after some commit, not older than the newest durable one.
 
 use testudo_testkit::{Campaign, configuration::crash_configurations};
 
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) const NAME: &str = "crash";
 pub(crate) const UNIT: &str = "crash images";
 
-/// Crash images opened in all.
+/// Total crash images opened.
 const IMAGES_SHORT: u64 = 30_000;
 /// Operations of one script.
 const OP_COUNT: usize = 1_000;

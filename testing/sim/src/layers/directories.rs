@@ -1,12 +1,11 @@
-//! Directories that are moved, replaced, linked and removed while a store in them is open, and lock files
-//! that are, on a real file system. It needs no root.
+//! Directories are moved, replaced, linked and removed while a store in them is open, and so are lock files,
+//! on a real file system. Needs no root.
 //!
 //! **Invariants**
-//! - Whatever becomes of a directory's path, a store goes on in its own files: both stores keep all that was
-//!   synced, and are valid.
-//! - Where a lock is lost, or the directory itself, the owner stops with an error that says so and writes
-//!   nothing more.
-//! - Files that no store makes are as they were.
+//! - Whatever happens to the path of its directory, a store keeps using its own files: both stores keep all
+//!   synced writes and are valid.
+//! - An owner that loses its lock or directory stops with an error that reports it, and writes nothing more.
+//! - Foreign files stay unchanged.
 
 mod copies;
 mod locks;
@@ -23,7 +22,7 @@ use place::Place;
 
 pub(crate) const NAME: &str = "directories";
 
-/// What happens to a directory, by name.
+/// Change of a directory, by name.
 type Case = (&'static str, fn(&Place));
 
 const CASES: [Case; 12] = [

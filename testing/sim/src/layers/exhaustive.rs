@@ -1,14 +1,13 @@
-//! Every short script over a small alphabet, a power loss at every I/O operation, and another one at every
-//! I/O operation of the recovery from it. Creation and the manifest's rotation are gone through in the same
-//! way.
+//! Every short script over a small alphabet, with a power loss at every I/O operation, and another one at
+//! every I/O operation of the recovery. Creation and manifest rotation are covered in the same way.
 //!
-//! Power losses within the last op of every script, over all scripts up to a length, are power losses
-//! everywhere in all of them. The second loss is tried for all trees after scripts of two ops, and for the
-//! first tree after all, of which a short run takes one in four.
+//! Power losses within the last op of every script, over all scripts up to a length, cover power losses
+//! everywhere in all of them. A second loss is tried on all trees after scripts of two ops, and on the first
+//! tree after all scripts, of which a short run takes one in four.
 //!
 //! **Invariants**
 //! - The store opens after any of these losses and holds an allowed prefix.
-//! - A failure's seed is the number of its script.
+//! - The seed of a failure is the number of its script.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ use crate::{
 
 pub(crate) const NAME: &str = "exhaustive";
 
-/// What scripts are made of.
+/// Ops of the scripts.
 const ALPHABET: [&str; 9] = [
     "insert 0 a 1:40",
     "remove 0 a",
@@ -42,7 +41,7 @@ const ALPHABET: [&str; 9] = [
     "create 1",
     "reopen",
 ];
-/// What every script starts from: two keyspaces, flushed and logged records, a killed process.
+/// Initial state of every script: two keyspaces, flushed and logged records, a killed process.
 const START: &str = "
     create 0
     create 1
@@ -53,26 +52,26 @@ const START: &str = "
 ";
 const LENGTH_SHORT: u32 = 3;
 const LENGTH_LONG: u32 = 4;
-/// Up to this length the second loss is tried for all trees.
+/// Maximum length of scripts after which a second loss is tried on all trees.
 const NESTED_LENGTH: usize = 2;
-/// Of the longer scripts a short run takes one in so many. Nothing divides both this and the number of
-/// letters, so that every letter stands at every place.
+/// Stride through longer scripts in a short run. It is coprime to the number of letters, so that every letter
+/// occurs at every position.
 const NESTED_STRIDE_SHORT: u64 = 4;
-/// What a power loss leaves.
+/// Data that survives a power loss.
 const POLICIES: [CrashPolicy; 3] =
     [CrashPolicy::LOSE_ALL, CrashPolicy::KEEP_ALL, CrashPolicy { keep_percent: 50, torn: TornMode::Mix }];
-/// The one under which recovery is struck too.
+/// The policy under which recovery loses power as well.
 const NESTED_POLICY: CrashPolicy = POLICIES[2];
-/// Drains after which the manifest must have been rotated.
+/// Flushes after which the manifest must have been rotated.
 const ROTATION_ROUNDS_MAX: u32 = 20_000;
 
-/// A machine and what a store on it must hold.
+/// A machine and the allowed content of a store on it.
 struct Start {
     machine: Arc<MemEnv>,
     model: Model,
 }
 
-/// One script and how it is gone through.
+/// One script and its settings.
 struct Item<'a> {
     configuration: &'a Configuration,
     number: u64,
@@ -87,7 +86,7 @@ pub fn run(limits: &Limits) -> Outcome {
     let numbers = limits.seed.map_or(0..count, |number| number..number + 1);
     let (every, every_nested) = (limits.one_in(1), limits.one_in(NESTED_STRIDE_SHORT));
     let items = configurations.iter().zip(0_u64..).flat_map(|(configuration, index)| {
-        // Of longer scripts each tree has others tried.
+        // Try different longer scripts on each tree.
         let is_tried = move |number: &u64| is_brief(*number) || (number + index).is_multiple_of(every);
         numbers.clone().filter(is_tried).map(move |number| Item {
             configuration,
@@ -113,12 +112,12 @@ pub fn run(limits: &Limits) -> Outcome {
     Ok(report)
 }
 
-/// Whether the second loss is tried for all trees after the script of this number.
+/// Whether a second loss is tried on all trees after this script.
 fn is_brief(number: u64) -> bool {
     script_of(number).len() <= NESTED_LENGTH
 }
 
-/// The script of a number: those of one op first, then those of two, and so on.
+/// Returns the script of a number: scripts of one op first, then of two, and so on.
 fn script_of(mut number: u64) -> Vec<&'static str> {
     let base = u64_of(ALPHABET.len());
     let (mut length, mut count) = (1, base);
@@ -178,7 +177,7 @@ fn every_loss_of_rotation(configuration: &Configuration) -> Result<LayerReport, 
     Ok(report)
 }
 
-/// A machine whose manifest is rotated by the next flush.
+/// Returns a machine whose manifest is rotated by the next flush.
 fn before_rotation(configuration: &Configuration) -> Result<Start, String> {
     const NAME_BEFORE: &str = "manifest-0000000001";
     let mut runner = Runner::new(&configuration.opener, 1);
@@ -218,8 +217,8 @@ fn every_loss(
     Ok(report)
 }
 
-/// Opens what the loss may have left, under every policy; if nested, with a second loss at every I/O
-/// operation.
+/// Opens every image that the loss may have left, under every policy; if nested, with a second loss at every
+/// I/O operation.
 fn judge_images(
     opener: &dyn Opener,
     dead: &MemEnv,

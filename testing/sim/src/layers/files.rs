@@ -1,13 +1,14 @@
-//! Files of a store lost, emptied, zeroed, cut short, replaced by older versions of themselves or by those of
-//! a copy of the store that has gone its own way, alone and in every combination of two. Whatever opens gives
-//! right answers for all that was synced, or an error; verification finds what reads find, a repair calls
-//! nothing valid that does not open, and salvage calls itself complete only with everything.
+//! Files of a store are lost, emptied, zeroed, truncated, or replaced by older versions or by those of a
+//! diverged copy, alone and in every combination of two. A store that opens gives right answers for all
+//! synced writes, or an error. Verification finds every damage that reads find. A repair reports a store
+//! valid only if it opens, and salvage reports itself complete only if it recovers everything.
 //!
 //! **Invariants**
-//! - Each damage is done to a fresh copy of the store.
-//! - After a kill, where the file `watermark` is one of two, and after a power loss, where the log is
-//!   damaged, what was synced after the superblock's last statement may be missing, as a prefix: nothing else
-//!   knows of it (decision 0030). Anywhere else every synced commit must be there.
+//! - Each damage is applied to a fresh copy of the store.
+//! - Writes synced after the superblock's last statement may be missing, as a suffix, in two cases: after a
+//!   kill, if the file `watermark` is one of two damaged files; and after a power loss, if the log is
+//!   damaged. No other file records them (decision 0030). In all other cases every synced commit must be
+//!   present.
 
 mod damage;
 mod subject;
@@ -26,9 +27,9 @@ use crate::{
 
 pub(crate) const NAME: &str = "files";
 
-/// Of the pairs a short run takes one in so many.
+/// Stride through the pairs in a short run.
 const PAIRS_STRIDE: u64 = 3;
-/// Items of the sweep, so that threads share a subject evenly.
+/// Items per subject of the sweep, so that threads share a subject evenly.
 const STRIDE: usize = 16;
 
 /// Runs the layer.
@@ -65,7 +66,7 @@ pub fn run(limits: &Limits) -> Outcome {
     Ok(report)
 }
 
-/// Every damage alone, and of all pairs of two files one in `every`, those of each subject others.
+/// Every single damage, and one in `every` of all pairs of two files, different ones for each subject.
 fn cases(subject: &Subject, every: usize, number: usize) -> Vec<Vec<Damage>> {
     let single = damages(subject);
     let mut cases: Vec<Vec<Damage>> = single.iter().map(|damage| vec![damage.clone()]).collect();

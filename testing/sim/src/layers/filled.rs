@@ -1,12 +1,12 @@
-//! A device that other programs fill: every removal is taken, at once, whatever the store was doing, and then
-//! there is space for writes again.
+//! A device that other programs fill: the store accepts every removal immediately, in any state, and then has
+//! space for writes again.
 //!
-//! Others take what is free in one go, while the store is open with full write buffers, while it is closed,
-//! or after it was killed, and leave little or nothing. The store is not told.
+//! The others take the free space at once, while the store is open with full write buffers, closed, or
+//! killed, and leave little or nothing. The store is not notified.
 //!
 //! **Invariants**
-//! - The background has had time before others come, as it has on any machine: it looks at the device each
-//!   time that it finds nothing to do.
+//! - Background work had time before the others fill the device, as on any machine: it checks the device each
+//!   time it becomes idle.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -28,13 +28,13 @@ pub(crate) const NAME: &str = "filled";
 pub(crate) const UNIT: &str = "removals";
 
 const REMOVALS_SHORT: u64 = 300_000;
-/// Bytes of the device.
+/// Size of the device in bytes.
 const DEVICE_BYTES: u64 = 64 << 20;
-/// Most that others leave.
+/// Maximum bytes that others leave.
 const LEFT_BYTES: u64 = 1 << 20;
-/// Writes that must be taken once everything was removed.
+/// Writes that must succeed once everything is removed.
 const WRITES_AFTERWARDS: u64 = 10;
-/// Writes for each step of the background while a store is loaded.
+/// Writes per background step while a store is loaded.
 const WRITES_PER_STEP: u64 = 200;
 
 /// Runs the layer.
@@ -56,7 +56,7 @@ pub fn run(limits: &Limits) -> Outcome {
     )
 }
 
-/// How others find the store.
+/// State in which others find the store.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     Open,
@@ -142,7 +142,7 @@ impl Device {
             }
         }
         self.check(&keyspace)?;
-        // Nothing is left to be done, and there is space again.
+        // All work is done, and there is space again.
         rest(&db)?;
         for number in 0..WRITES_AFTERWARDS {
             let inserted = keyspace.insert(key(number), vec![1; usize_of(self.value_bytes)]);
@@ -171,7 +171,7 @@ impl Device {
         db.step().map(drop)
     }
 
-    /// Others take the device.
+    /// Lets others fill the device.
     fn meet_others(&mut self, open: Open) -> std::result::Result<Open, String> {
         match self.found {
             Found::Open => {
@@ -206,21 +206,21 @@ impl Device {
         }
     }
 
-    /// The store holds what the model does.
+    /// Checks that the store holds the content of the model.
     fn check(&self, keyspace: &Keyspace) -> std::result::Result<(), String> {
         let mut left = self.model.iter();
         for entry in keyspace.iter().map_err(|error| failed("scan", &error))? {
             let (key, value) =
                 entry.and_then(testudo::Entry::into_pair).map_err(|error| failed("scan", &error))?;
             if left.next().is_none_or(|(k, v)| *key != **k || *value != **v) {
-                return Err(format!("{key:?} is there, or has another value"));
+                return Err(format!("{key:?} is unexpected or has a wrong value"));
             }
         }
         left.next().map_or(Ok(()), |(key, _)| Err(format!("{key:?} is missing")))
     }
 }
 
-/// Spread over the keys that there are.
+/// Returns a key; keys are spread over the key space.
 fn key(number: u64) -> Vec<u8> {
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     [spread.to_be_bytes(), number.to_be_bytes()].concat()

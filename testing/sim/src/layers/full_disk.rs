@@ -1,8 +1,8 @@
-//! A disk that fills up: every call succeeds or says so, nothing that was acknowledged is lost, reads stay
-//! right, and the store works again once there is room.
+//! A disk that fills up: every call succeeds or reports the shortage, acknowledged writes are kept, reads
+//! stay right, and the store works again once there is room.
 //!
 //! **Invariants**
-//! - Once there is room and the store is open again, no error is excused any more.
+//! - Once there is room and the store was reopened, no error is tolerated.
 
 use testudo_env::SplitMix;
 use testudo_testkit::{
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const NAME: &str = "full-disk";
 pub(crate) const UNIT: &str = "ops";
 
-/// Operations before the disk gets narrow, while it is, and after.
+/// Operations before the disk fills up, while it is full, and afterwards.
 const OP_COUNTS: [usize; 3] = [400, 400, 200];
 const OPS_SHORT: u64 = 80_000;
 
@@ -36,7 +36,7 @@ fn run_seed(configuration: &Configuration, seed: u64) -> Result<Report, Failure>
     catch(&before, || {
         let (mut runner, _) = Runner::new(&configuration.opener, seed).with_faults();
         runner.run_ops(&before)?;
-        // Now and then less room than is used already.
+        // Occasionally less room than is already used.
         let room = SplitMix::new(seed).below(600_000);
         runner.machine().space_limit(Some((runner.machine().used_bytes() + room).saturating_sub(50_000)));
         runner.run_ops(&during)?;

@@ -1,12 +1,12 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Snapshots and iterators by the hundred: neighbours share what they hold.
+//! Hundreds of snapshots and iterators: neighbors share the data that they hold.
 //!
-//! Writers go on between them, so that each sees another state. What all of them hold on disk is bounded by
-//! the bytes that were written, not by how many they are; memory by the budget. Answers are compared with a
-//! model: of snapshots, and of iterators that go on from where they stood.
+//! Writes continue between them, so each sees another state. The space that all of them hold on disk is
+//! bounded by the bytes written, not by their number; memory is bounded by the budget. Answers are compared
+//! with a model: those of snapshots, and of iterators that continue from their positions.
 //!
 //! **Invariants**
-//! - Every number is that of the store's own counters on a disk in memory: the same in each run.
+//! - Every number is a store counter on an in-memory disk: the same in each run.
 
 use std::collections::BTreeMap;
 
@@ -26,18 +26,17 @@ use crate::{
 pub(crate) const NAME: &str = "holders";
 pub(crate) const UNIT: &str = "snapshots";
 
-/// Snapshots of one run, and how many make a short sweep: one run for each tree.
+/// Snapshots per run, and per short sweep: one run for each tree.
 const SNAPSHOTS: u64 = 600;
 const SNAPSHOTS_SHORT: u64 = 7 * SNAPSHOTS;
-/// Writes between two of them.
+/// Writes between two snapshots.
 const BETWEEN: u64 = 10;
 const KEYS: u64 = 700;
-/// Bytes on disk for each byte that was written: trees write them several times over, and states of trees are
-/// held, too.
+/// Maximum bytes on disk per byte written: trees write data several times, and tree states are held as well.
 const DISK_FACTOR: u64 = 16;
-/// Disk that a store of this size takes in any case.
+/// Disk space that a store of this size takes in any case.
 const DISK_BYTES: u64 = 1 << 20;
-/// What an iterator may keep when there are many.
+/// Memory bounds of an iterator when there are many, and of all iterators.
 const SMALL_ITERATOR_BYTES: u64 = 5 << 10;
 const ITERATORS_BYTES: u64 = 1 << 20;
 
@@ -58,7 +57,7 @@ pub fn run(limits: &Limits) -> Outcome {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Reproducible numbers.
+/// Reproducible random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -72,7 +71,7 @@ fn key(number: u64) -> Vec<u8> {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
 }
 
-/// An iterator that stands somewhere, with what is left for it.
+/// A positioned iterator, with its remaining entries.
 struct Standing {
     iter: Iter,
     left: Vec<(Vec<u8>, Vec<u8>)>,
@@ -118,7 +117,7 @@ fn hold_many(configuration: &Configuration, seed: u64) -> Result<LayerReport, St
     run.db.check_invariants().unwrap();
     run.check_snapshots(3)?;
     run.check_iterators(2)?;
-    // Most of them go, and the others still see their moments.
+    // Most of them are dropped, and the others still show their states.
     let mut number = 0;
     run.snapshots.retain(|_| {
         number += 1;
@@ -136,7 +135,7 @@ fn hold_many(configuration: &Configuration, seed: u64) -> Result<LayerReport, St
 impl Run {
     fn write(&mut self, round: u64) {
         for _ in 0..BETWEEN {
-            // Some keys are written all the time, others now and then.
+            // Some keys are written all the time, others occasionally.
             let number = if self.dice.below(3) == 0 { self.dice.below(5) } else { self.dice.below(KEYS) };
             let key = key(number);
             if self.dice.below(9) == 0 {
@@ -153,14 +152,14 @@ impl Run {
         }
     }
 
-    /// Opens an iterator and moves it on a little, or far.
+    /// Opens an iterator and advances it a little, or far.
     fn open_iterator(&mut self, round: u64) {
         let from = if round.is_multiple_of(4) { Vec::new() } else { key(self.dice.below(KEYS)) };
         let mut iter = self.keyspace.range(from.clone()..).unwrap();
         let steps = usize::try_from(self.dice.below(120)).unwrap();
         let mut left: Vec<_> = self.model.range(from..).map(|(k, v)| (k.clone(), v.clone())).collect();
         for (key, _) in left.drain(..steps.min(left.len())) {
-            assert_eq!(iter.next().unwrap().unwrap().key(), key, "an iterator that is opened");
+            assert_eq!(iter.next().unwrap().unwrap().key(), key, "a newly opened iterator");
         }
         if round.is_multiple_of(6)
             && let Some((key, _)) = left.pop()
@@ -185,7 +184,7 @@ impl Run {
         let disk = stats.live_bytes + stats.held_bytes;
         if disk > self.written_bytes * DISK_FACTOR + DISK_BYTES {
             let (count, written) = (self.snapshots.len(), self.written_bytes);
-            return Err(format!("{count} snapshots hold {disk} bytes on disk of {written} written"));
+            return Err(format!("{count} snapshots hold {disk} bytes on disk after {written} bytes written"));
         }
         Ok(())
     }
@@ -197,7 +196,7 @@ impl Run {
                 let key = key(self.dice.below(KEYS));
                 let got = snapshot.get(&self.keyspace, &key).unwrap();
                 if got.as_deref() != model.get(&key).map(Vec::as_slice) {
-                    return Err(format!("snapshot {number} shows another value of a key"));
+                    return Err(format!("snapshot {number} shows a wrong value of a key"));
                 }
             }
             if number % step == 0 {
@@ -210,14 +209,14 @@ impl Run {
                 let mut count = 0;
                 let is_right = entries.inspect(|_| count += 1).zip(model).all(is_same);
                 if !is_right || count != model.len() {
-                    return Err(format!("snapshot {number} shows other entries"));
+                    return Err(format!("snapshot {number} shows wrong entries"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Moves every `step`th iterator on to its end.
+    /// Advances every `step`th iterator to its end.
     fn check_iterators(&mut self, step: usize) -> Result<(), String> {
         let count = self.iterators.len();
         for (number, standing) in self.iterators.iter_mut().enumerate().filter(|(at, _)| at % step == 0) {
@@ -225,17 +224,17 @@ impl Run {
             for (key, value) in left.drain(..) {
                 let entry = iter.next().map(|entry| entry.unwrap().into_pair().unwrap());
                 if entry.is_none_or(|(k, v)| *k != *key || *v != *value) {
-                    return Err(format!("iterator {number} of {count} goes on with another entry"));
+                    return Err(format!("iterator {number} of {count} continues with a wrong entry"));
                 }
             }
             if iter.next().is_some() {
-                return Err(format!("iterator {number} of {count} has more entries than there were"));
+                return Err(format!("iterator {number} of {count} has too many entries"));
             }
         }
         Ok(())
     }
 
-    /// All let go: nothing is held.
+    /// Drops all holders: nothing remains held.
     fn end(self) -> Result<LayerReport, String> {
         let Self { db, keyspace, snapshots, iterators, .. } = self;
         let count = u64_of(iterators.len());
@@ -244,7 +243,9 @@ impl Run {
         let stats = db.stats();
         if stats.held_bytes > 0 || stats.iterator_bytes > 0 {
             let (held, open) = (stats.held_bytes, stats.iterator_bytes);
-            return Err(format!("{held} bytes of the data file and {open} of memory are held by nobody"));
+            return Err(format!(
+                "{held} bytes of the data file and {open} of memory are still held without holders"
+            ));
         }
         let mut report = LayerReport::default();
         report.add(UNIT, SNAPSHOTS);

@@ -1,10 +1,10 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Stores that are opened again and again with the file `hot-set` of the closing before, of an earlier one,
-//! of a copy that diverged, and with flipped bits: every read gives what was written last.
+//! Stores that are opened repeatedly with the `hot-set` file of the previous closing, of an earlier one, of a
+//! diverged copy, and with flipped bits: every read returns the last value written.
 //!
 //! **Invariants**
-//! - Each round overwrites some records, and the rounds of a copy write other values, so that a record that
-//!   comes back wrongly is a wrong answer.
+//! - Each round overwrites some records, and the rounds of a copy write other values, so that restoring a
+//!   wrong record gives a wrong answer.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -18,12 +18,12 @@ use crate::{
 };
 
 pub(crate) const NAME: &str = "hot-set";
-/// What is counted.
+/// Unit of the count.
 pub(crate) const UNIT: &str = "openings";
 const ROUNDS_SHORT: u64 = 24;
 const DIRECTORY: &str = "/db";
 const RECORDS: u32 = 1500;
-/// Records that are overwritten in a round, and read before it ends.
+/// Records that a round overwrites, and records that it reads at the end.
 const CHANGED: u32 = 150;
 const READ: u32 = 800;
 
@@ -43,11 +43,11 @@ pub fn run(limits: &Limits) -> Outcome {
     Ok(report)
 }
 
-/// A store and what it must hold.
+/// A store and its expected content.
 struct Life {
     machine: Arc<MemEnv>,
     expected: BTreeMap<u32, String>,
-    /// The files that its closings left.
+    /// The `hot-set` files that its closings left.
     left: Vec<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ fn live(opener: &EngineOpener, count: u64, report: &mut LayerReport) {
     }
 }
 
-/// Puts another file in the place of the store's.
+/// Replaces the store's file by another one.
 fn exchange(store: &mut Life, copy: &Life, n: u64, report: &mut LayerReport) {
     let at = usize::try_from(n).unwrap();
     let bytes = match n % 4 {
@@ -86,7 +86,7 @@ fn exchange(store: &mut Life, copy: &Life, n: u64, report: &mut LayerReport) {
         2 => store.left.get(at.wrapping_mul(7) % store.left.len().max(1)).cloned(),
         3 => store.left.last().cloned().map(|mut bytes| {
             let end = bytes.len() - 1;
-            // Half of them in the last block: that is one of records.
+            // Half of them in the last block, which is one of records.
             bytes[if n % 8 == 3 { end - at % 4000.min(end) } else { at * 9973 % (end + 1) }] ^= 1;
             report.add("damaged", 1);
             bytes
@@ -98,7 +98,7 @@ fn exchange(store: &mut Life, copy: &Life, n: u64, report: &mut LayerReport) {
     }
 }
 
-/// Opens, checks every record while the caches are filled, overwrites some, reads and closes.
+/// Opens, checks every record while the caches are filled, overwrites some, reads, and closes.
 fn round(opener: &EngineOpener, life: &mut Life, n: u64, who: &str, changed: u32, report: &mut LayerReport) {
     let env = Arc::clone(&life.machine) as Arc<dyn Env>;
     let db = opener.open_db(env, Path::new(DIRECTORY)).unwrap();

@@ -1,12 +1,12 @@
-//! A real file system that is full: an ext4 image on a loop device, filled by a store until it is refused;
-//! then something else gives room back, or the store has to make room by removals alone (`emptying.rs`).
+//! A real, full file system: an ext4 image on a loop device, filled by a store until a write is refused. Then
+//! other files free space, or the store has to free space by removals alone (`emptying.rs`).
 //!
-//! Needs Linux, root, `mkfs.ext4` and `mount`; where one is lacking, the report says that nothing was run.
+//! Needs Linux, root, `mkfs.ext4` and `mount`; if one is missing, the report says that nothing was run.
 //!
 //! **Invariants**
 //! - The image is unmounted and removed however a run ends.
-//! - What is refused is refused as `OutOfSpace`; what was acknowledged is read back, full or not, reopened or
-//!   not.
+//! - Refusals are `OutOfSpace`; acknowledged writes are read back, whether the device is full or not, before
+//!   and after a reopen.
 
 mod emptying;
 
@@ -33,16 +33,16 @@ pub(crate) const NAME: &str = "loop-device";
 
 /// Size of the image.
 const IMAGE_BYTES: u64 = 64 << 20;
-/// Space that something else takes, and gives back when the device is full: a checkpoint of so small a store
-/// may write all of it anew, beside what is there.
+/// Space that another file takes, and frees when the device is full: a checkpoint of such a small store may
+/// rewrite all of it next to the existing data.
 const BALLAST_BYTES: u64 = 28 << 20;
-/// Writes after which a device of that size must have been full.
+/// Writes that must have filled a device of that size.
 const WRITES_MAX: u32 = 200_000;
-/// Writes once there is room; few enough to find room for themselves and for what waited to be flushed.
+/// Writes once there is room; few enough to fit together with the data that waits to be flushed.
 const WRITES_AGAIN: u32 = 200;
-/// Much enough for a log that write buffers cannot hold by far while they cannot be flushed.
+/// Large enough for a log that far exceeds the write buffers while they cannot be flushed.
 const MEMORY_BYTES: u64 = 16 << 20;
-/// How long a store may take to notice that there is room again.
+/// Maximum time until a store notices that there is room again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs the layer.
@@ -84,10 +84,10 @@ struct Device {
 }
 
 impl Device {
-    /// Makes and mounts it; the error says what is lacking.
+    /// Creates and mounts it; the error says what is missing.
     fn mount(image_bytes: u64) -> Result<Self, String> {
         if run_tool("id", &["-u"])?.trim() != "0" {
-            return Err("mounting a loop device takes root".into());
+            return Err("mounting a loop device requires root".into());
         }
         let place = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let (image, directory) = (place.path().join("image"), place.path().join("mounted"));
@@ -115,7 +115,7 @@ impl Drop for Device {
     }
 }
 
-/// Runs a program of the system; what it printed, or why it cannot be used.
+/// Runs a system program; returns its output, or the reason that it cannot be used.
 fn run_tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(name)
         .args(arguments)
@@ -127,7 +127,7 @@ fn run_tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// What the store must hold.
+/// Expected content of the store.
 type Expected = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn fill_and_free(configuration: &Configuration, device: &Path) -> Result<LayerReport, String> {
@@ -137,7 +137,7 @@ fn fill_and_free(configuration: &Configuration, device: &Path) -> Result<LayerRe
     let (db, keyspace) = open(configuration, device)?;
     let written = fill(&keyspace, &mut expected)?;
     check(&keyspace, &expected, "on the full device")?;
-    // Removals go on; what they remove is gone.
+    // Removals continue; their keys are gone.
     let removed: Vec<_> = expected.keys().step_by(5).take(200).cloned().collect();
     let (mut taken, mut refusal) = (0, None);
     for key in &removed {
@@ -152,13 +152,15 @@ fn fill_and_free(configuration: &Configuration, device: &Path) -> Result<LayerRe
         }
     }
     if taken == 0 {
-        return Err(format!("no removal is taken on the full device: {refusal:?}, {:?}", db.stats()));
+        return Err(format!("no removal is accepted on the full device: {refusal:?}, {:?}", db.stats()));
     }
     check(&keyspace, &expected, "after removals")?;
     close(db, keyspace, "on the full device")?;
     let (db, keyspace) = open(configuration, device)?;
     check(&keyspace, &expected, "reopened on the full device")?;
-    RealEnv::new().remove_file(&ballast).map_err(|error| format!("the ballast stays: {error}"))?;
+    RealEnv::new()
+        .remove_file(&ballast)
+        .map_err(|error| format!("the ballast cannot be removed: {error}"))?;
     write_again(&db, &keyspace, &mut expected)?;
     check(&keyspace, &expected, "once there is room")?;
     close(db, keyspace, "once there is room")?;
@@ -200,7 +202,7 @@ fn pair(number: u32) -> (Vec<u8>, Vec<u8>) {
     (number.wrapping_mul(0x9e37_79b9).to_be_bytes().to_vec(), value)
 }
 
-/// Writes until a write is refused, as it must be; returns how many were taken.
+/// Writes until a write is refused, which must happen; returns the number of accepted writes.
 fn fill(keyspace: &Keyspace, expected: &mut Expected) -> Result<u32, String> {
     for number in 0..WRITES_MAX {
         let (key, value) = pair(number);
@@ -213,7 +215,7 @@ fn fill(keyspace: &Keyspace, expected: &mut Expected) -> Result<u32, String> {
     Err(format!("{WRITES_MAX} writes did not fill the device"))
 }
 
-/// Writes go on by themselves, after a while at most.
+/// Writes until accepted again without intervention, within `PATIENCE`.
 fn write_again(db: &Db, keyspace: &Keyspace, expected: &mut Expected) -> Result<(), String> {
     let env = RealEnv::new();
     let end = env.monotonic() + PATIENCE;
@@ -223,7 +225,7 @@ fn write_again(db: &Db, keyspace: &Keyspace, expected: &mut Expected) -> Result<
             match keyspace.insert(&key, &value) {
                 Ok(()) => break,
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && env.monotonic() < end => {
-                    // Drains what waits for room, if there is room.
+                    // Flushes data that waits for room, if there is room.
                     drop(db.flush());
                 }
                 Err(error) => {
@@ -243,7 +245,7 @@ fn check(keyspace: &Keyspace, expected: &Expected, when: &str) -> Result<(), Str
         let found =
             entry.and_then(testudo::Entry::into_pair).map_err(|error| format!("scan {when}: {error:?}"))?;
         if left.next().is_none_or(|(key, value)| *found.0 != **key || *found.1 != **value) {
-            return Err(format!("scan {when}: a pair that should not be there, or not as it is"));
+            return Err(format!("scan {when}: an unexpected or wrong pair"));
         }
     }
     let missing = left.count();

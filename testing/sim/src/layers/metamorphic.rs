@@ -1,10 +1,10 @@
-//! One script on all trees and in several ways of running it: all answers must be the same. There is no model
-//! that could be wrong in the same way.
+//! One script on all trees and in several ways of running it: all answers must be equal. No model is involved
+//! that could share an error.
 //!
 //! **Invariants**
-//! - Ways differ in what users cannot see: sizes of pages and leaves, memory, and when background work is
-//!   done.
-//! - An answer that a way cannot give (a snapshot does not survive a reopen) is left out of the comparison.
+//! - Ways differ only in aspects that users cannot observe: sizes of pages and leaves, memory, and the time
+//!   of background work.
+//! - An answer that a way cannot give (a snapshot does not survive a reopen) is excluded from the comparison.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -30,25 +30,25 @@ pub(crate) const UNIT: &str = "scripts";
 
 /// Operations of one script.
 const OP_COUNT: usize = 2_000;
-/// So many that every tree is run in every other way.
+/// Enough scripts to run every tree in every other way.
 const SCRIPTS_SHORT: u64 = 20;
 const SMALL_MEMORY: u64 = 1 << 20;
 const LARGE_MEMORY: u64 = 64 << 20;
 
-/// When work is done that nobody asked for.
+/// Schedule of implicit work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// Only where the script says so.
+    /// Only where the script requests it.
     AsWritten,
-    /// A flush after every so many writes.
+    /// A flush after this many writes.
     Flush(usize),
     /// A step after every write.
     Step,
-    /// A reopening after every so many ops.
+    /// A reopen after this many ops.
     Reopen(usize),
-    /// Other shares of the memory after every so many writes.
+    /// A different division of the memory after this many writes.
     Share(usize),
-    /// Neither flushes nor steps: everything stays in the write buffers as long as they hold it.
+    /// Neither flushes nor steps: everything stays in the write buffers as long as it fits.
     Lazy,
 }
 
@@ -60,9 +60,9 @@ struct Way {
     pace: Pace,
 }
 
-/// The way that all trees are run in, and to which all others are compared.
+/// The way in which all trees are run, and the reference for all others.
 const PLAIN: Way = Way { name: "plain", memory_bytes: 4 << 20, pace: Pace::AsWritten };
-/// The other ways; each is run with one tree for each seed, all trees in turn.
+/// The other ways; each seed runs each of them with one tree, all trees in turn.
 const WAYS: [Way; 7] = [
     Way { name: "least memory", memory_bytes: SMALL_MEMORY, pace: Pace::AsWritten },
     Way { name: "much memory, lazy", memory_bytes: LARGE_MEMORY, pace: Pace::Lazy },
@@ -75,7 +75,7 @@ const WAYS: [Way; 7] = [
 
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
-    // The trees come by `trees`; one configuration for each seed runs them all.
+    // The trees come from `trees`; one configuration per seed runs them all.
     let mut configurations = chosen(NAME, limits, crash_configurations())?;
     configurations.truncate(1);
     let op_count = limits.script_length(OP_COUNT);
@@ -89,7 +89,7 @@ pub fn run(limits: &Limits) -> Outcome {
     )
 }
 
-/// Scripts without power losses, since a way could lose less than another.
+/// Scripts without power losses, because different ways may lose different amounts.
 fn profile(seed: u64) -> Profile {
     let weights = Weights { crash: 0, arm: 0, kill: 0, snapshot: 60, drop: 8, ..Weights::default() };
     let base = match seed % 4 {
@@ -133,31 +133,31 @@ fn compare(
     let differs = |(a, b): (&Option<u64>, &Option<u64>)| a.zip(*b).is_some_and(|(a, b)| a != b);
     match reference.iter().zip(answers).position(differs) {
         None if reference.len() == answers.len() => Ok(()),
-        None => Err("it gave another number of answers".into()),
+        None => Err("it gave a different number of answers".into()),
         Some(step) => {
             let op = script.0.get(step).map_or("the final content".into(), Op::to_string);
-            Err(format!("step {step}, {op}: another answer than that of the first tree, plain"))
+            Err(format!("step {step}, {op}: a different answer than the first tree, plain"))
         }
     }
 }
 
-/// A store on its way through a script.
+/// A store during a script.
 struct Performance<'a> {
     opener: &'a EngineOpener,
     machine: Arc<MemEnv>,
     snapshots: BTreeMap<u8, Box<dyn View>>,
     store: Option<Box<dyn Store>>,
-    /// Whether a reopening of this way has ended snapshots that others may have.
+    /// Whether a reopen of this way has ended snapshots that others may still have.
     has_reopened: bool,
 }
 
 /// A hash of an answer; `None` if this way cannot give it.
 type Answer = Option<u64>;
-/// The answer of an op that gives none.
+/// The answer of an op without a result.
 const DONE: u64 = 2;
-/// The answer of all ops on a keyspace that is not there.
+/// The answer of all ops on a missing keyspace.
 const NO_KEYSPACE: u64 = 1;
-/// A refusal that every way must give: a conflict, a keyspace that the snapshot does not know.
+/// A refusal that every way must give: a conflict, a keyspace that is not in the snapshot.
 const REFUSED: u64 = 3;
 
 impl<'a> Performance<'a> {
@@ -218,7 +218,7 @@ impl<'a> Performance<'a> {
         }
     }
 
-    /// Operands that make more than the longest value of what the write buffer has are refused.
+    /// Checks that operands are refused if they make a value in the write buffer exceed the maximum length.
     fn check_length_of_merges(&self) -> std::result::Result<(), String> {
         if self.opener.memory_bytes > SMALL_MEMORY {
             return Ok(());
@@ -232,11 +232,11 @@ impl<'a> Performance<'a> {
         keyspace.insert("key", &half).map_err(fail)?;
         match keyspace.merge("key", &half) {
             Err(error) if error.kind() == ErrorKind::Invalid => db.close().map_err(fail),
-            outcome => Err(format!("an operand makes too long a value, and the answer is {outcome:?}")),
+            outcome => Err(format!("an operand makes a value too long, and the answer is {outcome:?}")),
         }
     }
 
-    /// All content and the soundness of everything, before and after a reopening.
+    /// Checks all content and every invariant, before and after a reopen.
     fn last(&mut self) -> Result<u64> {
         self.snapshots.clear();
         let mut hashes = [0; 2];
@@ -331,15 +331,15 @@ impl<'a> Performance<'a> {
                 let all = RawScan::all(RawWalk::Backward);
                 self.ask(*slot, |view| view.scan(0, &all).map(|pairs| hash_pairs(&pairs)))?
             }
-            other => return Err(Error::invalid(format!("an op that power losses belong to: {other}"))),
+            other => return Err(Error::invalid(format!("an op with power losses: {other}"))),
         };
         Ok(answer)
     }
 
-    /// What a snapshot answers. It knows no keyspace that is younger.
+    /// Answer of a snapshot. It does not contain younger keyspaces.
     fn ask(&self, slot: u8, question: impl FnOnce(&dyn View) -> Result<Answer>) -> Result<Answer> {
         let Some(view) = self.snapshots.get(&slot) else {
-            // A reopening of this way alone may have ended it.
+            // Only a reopen of this way may have ended it.
             return Ok(if self.has_reopened { None } else { Some(REFUSED) });
         };
         match question(&**view) {
@@ -368,7 +368,7 @@ impl<'a> Performance<'a> {
     }
 }
 
-/// The keyspace without which an op means nothing.
+/// Keyspace without which an op does not apply.
 fn keyspace_of(op: &Op) -> Option<u8> {
     match op {
         Op::SetTree { keyspace, .. }

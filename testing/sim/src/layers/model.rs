@@ -14,12 +14,12 @@ use crate::{
 pub(crate) const NAME: &str = "model";
 pub(crate) const UNIT: &str = "ops";
 
-/// Operations of all configurations and seeds together: a script at least for each configuration.
+/// Operations of all configurations and seeds together: at least one script per configuration.
 const OPS_SHORT: u64 = 240_000;
 /// Operations of the first script of a configuration, and of the others.
 const FIRST_OP_COUNT: usize = 2_000;
 const OP_COUNT: usize = 6_000;
-/// Among 9,000 or so, so that a tenth has several kills, too.
+/// Out of a total of about 9,000, so that a tenth has several kills as well.
 const KILL_WEIGHT: u32 = 20;
 
 /// Runs the layer.
@@ -31,7 +31,7 @@ pub fn run(limits: &Limits) -> Outcome {
     let is_covered = |report: &LayerReport| require_share(NAME, limits, report, &least);
     search(limits, &configurations, enough, is_covered, |configuration, seed| {
         let op_count = limits.script_length(if seed == 0 { FIRST_OP_COUNT } else { OP_COUNT });
-        // Else a seed would do the same to all configurations: a tenth has 200 operations of each.
+        // Different scripts for each configuration: a tenth runs only 200 operations of each.
         let script_seed = seed ^ hash_key(configuration.name.as_bytes());
         let campaign = Campaign { opener: &configuration.opener, profile: &configuration.profile, op_count };
         judge(NAME, Some(&configuration.name), Some(seed), || campaign.run(script_seed).map(Into::into))

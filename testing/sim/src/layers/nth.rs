@@ -1,8 +1,8 @@
-//! A small script with the n-th I/O call failing, for every n, once and for good. Errors are answers here;
-//! wrong answers, panics and the loss of what was acknowledged as durable are not.
+//! A small script with the n-th I/O call failing, for every n, once and permanently. Errors are accepted
+//! answers; wrong answers, panics and the loss of writes acknowledged as durable are not.
 //!
 //! **Invariants**
-//! - The n that are tried end only where the script makes no further call.
+//! - The n to try end only where the script makes no further call.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 
 pub(crate) const NAME: &str = "nth";
 
-/// About sixty ops that go through every kind of file.
+/// About sixty ops that use every kind of file.
 const SCRIPT: &str = include_str!("scripts/nth.txt");
 
 /// Runs the script under the plan; returns the report and whether a call failed.
@@ -33,7 +33,7 @@ fn run_plan(opener: &dyn Opener, script: &Script, plan: &FaultPlan) -> Result<(R
         faulty.set_plan(Some(plan.clone()));
         runner.run_ops(script)?;
         let struck = !faulty.failures().is_empty() || runner.fault_was_healed();
-        // What a power loss leaves now must hold everything that was acknowledged as durable.
+        // An image of a power loss now must hold everything acknowledged as durable.
         for policy in [CrashPolicy::LOSE_ALL, CrashPolicy::random(plan.skip)] {
             let image = runner.machine().crash_image(&policy, plan.skip);
             check_image(opener, &runner, image).map_err(|message| Failure {
@@ -54,17 +54,17 @@ fn check_image(opener: &dyn Opener, runner: &Runner<'_>, image: Arc<MemEnv>) -> 
     runner.model().clone().recover(&found).map(drop)
 }
 
-/// A way to fail, and the plan by which the n-th call does.
+/// A kind of failure, and the plan for a failure of the n-th call.
 type Plan = (&'static str, fn(u64) -> FaultPlan);
 
-/// The ways in which the n-th call fails.
+/// The kinds of failures of the n-th call.
 fn plans() -> Vec<Plan> {
     vec![
         ("EIO once", |n| FaultPlan::once(n, FaultError::Device)),
         ("EIO once, half written", |n| FaultPlan::once(n, FaultError::Device).with_partial_writes()),
-        ("EIO for good", |n| FaultPlan::once(n, FaultError::Device).for_good()),
+        ("EIO permanently", |n| FaultPlan::once(n, FaultError::Device).for_good()),
         ("ENOSPC once", |n| FaultPlan::once(n, FaultError::NoSpace)),
-        ("ENOSPC for good", |n| FaultPlan::once(n, FaultError::NoSpace).for_good()),
+        ("ENOSPC permanently", |n| FaultPlan::once(n, FaultError::NoSpace).for_good()),
         ("EMFILE once", |n| FaultPlan::once(n, FaultError::NoDescriptor).of_class(IoClass::Open)),
         ("ENOSPC at a reservation", |n| FaultPlan::once(n, FaultError::NoSpace).of_class(IoClass::Allocate)),
         ("EIO at a reservation", |n| FaultPlan::once(n, FaultError::Device).of_class(IoClass::Allocate)),
@@ -74,7 +74,7 @@ fn plans() -> Vec<Plan> {
 /// Items that a plan is divided into, so that threads share it evenly.
 const PARTS: u64 = 8;
 
-/// Tries these calls, up to the first that is not made any more.
+/// Tries these calls, up to the first that is never made.
 fn every_failure(
     configuration: &Configuration,
     kind: &str,
@@ -108,7 +108,7 @@ pub fn run(limits: &Limits) -> Outcome {
         plans.iter().zip(0_u64..).flat_map(of_plan)
     });
     let report = sweep(limits, items, None, |(configuration, (kind, plan_of), part, shift)| {
-        // Each tree and each plan has others of the calls tried.
+        // Try different calls for each tree and each plan.
         let calls = (part..).step_by(usize_of(PARTS)).map(|call| call * every + shift % every);
         every_failure(configuration, kind, *plan_of, calls)
     })?;

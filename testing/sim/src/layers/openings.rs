@@ -1,13 +1,13 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Stores that are opened again and again, for a write or for nothing, and closed, killed or only read: their
-//! files, the length of these, and the calls that an opening takes stay the same. An opening that writes
-//! nothing leaves every file of a closed store as it was.
+//! Stores that are opened repeatedly, with or without a write, and closed, killed or only read: their files,
+//! file lengths, and the calls of an opening do not grow. An opening that writes nothing leaves every file of
+//! a closed store unchanged.
 //!
-//! On the machine in memory everything is counted. On the real one, too, where the report also says how long
-//! openings took; nothing is required of times.
+//! Everything is counted on the in-memory machine, and also on the real one, where the report adds the time
+//! of openings; times are not checked.
 //!
 //! **Invariants**
-//! - The same few records are written over and over, so that whatever grows does so because of the openings.
+//! - The same few records are overwritten all the time, so any growth is due to the openings.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -21,25 +21,25 @@ use crate::{
 };
 
 pub(crate) const NAME: &str = "openings";
-/// What is counted.
+/// Unit of the count.
 pub(crate) const UNIT: &str = "openings";
 /// Openings of each store in the short form.
 const OPENINGS_SHORT: u64 = 200;
-/// On the real machine, this part of them.
+/// Divisor of the count on the real machine.
 const REAL_PART: u64 = 4;
 /// Records of each store.
 const RECORDS: u64 = 40;
-/// More files than this are too many: superblock, watermark, manifest, data, reserve, lock, log segments.
+/// Maximum number of files: superblock, watermark, manifest, data, reserve, lock, log segments.
 const FILES_MAX: usize = 16;
-/// So are more bytes by length, reserve and data file left out.
+/// Maximum total length in bytes, without reserve and data file.
 const BYTES_MAX: u64 = 1 << 20;
 /// The same for a store that is closed each time.
 const CLOSED_BYTES_MAX: u64 = 512 << 10;
-/// So many log segments does a closed store have at most.
+/// Maximum log segments of a closed store.
 const CLOSED_SEGMENTS_MAX: usize = 5;
-/// The data file of so few records.
+/// Maximum data file size with so few records.
 const DATA_BYTES_MAX: u64 = 4 << 20;
-/// By how much the most calls of a late opening may exceed those of an early one.
+/// Margin by which the calls of a late opening may exceed those of an early one.
 const CALLS_MARGIN: u64 = 50;
 
 /// Runs the layer.
@@ -65,12 +65,12 @@ pub fn run(limits: &Limits) -> Outcome {
     Ok(report)
 }
 
-/// What one opening is for.
+/// Purpose of one opening.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Write,
     Nothing,
-    /// For a write that is not made in the end.
+    /// For a write that is refused.
     Refused,
     Read,
     Killed,
@@ -81,7 +81,7 @@ fn purpose(n: u64) -> Purpose {
         3 => Purpose::Nothing,
         6 => Purpose::Refused,
         5 => Purpose::Read,
-        // For a while nobody closes the store.
+        // For a while the store is never closed.
         _ if n % 100 >= 60 && n % 100 < 85 => Purpose::Killed,
         _ => Purpose::Write,
     }
@@ -99,7 +99,7 @@ fn swap_in_vain(db: &Db, opener: &EngineOpener) {
     keyspace.compare_and_swap("a key", Some(b"what it never had"), Some(b"new")).unwrap_err();
 }
 
-/// The last opening that wrote each record is the one whose value it has.
+/// Checks that each record has the value of the last opening that wrote it.
 fn check(db: &Db, written: &[Option<u64>]) {
     let keyspace = db.open_keyspace("k").unwrap().unwrap();
     for (record, n) in (0u64..).zip(written) {
@@ -149,7 +149,7 @@ fn open_in_memory(opener: &EngineOpener, count: u64) -> LayerReport {
     let tenth = calls.len() / 4;
     let most = |calls: &[u64]| calls.iter().copied().max().unwrap_or_default();
     let (early, late) = (most(&calls[..tenth]), most(&calls[calls.len() - tenth..]));
-    assert!(late <= early + CALLS_MARGIN, "an opening takes {late} calls, one at the beginning {early}");
+    assert!(late <= early + CALLS_MARGIN, "a late opening takes {late} calls, an early one {early}");
     let db = opener.open_db(Arc::clone(&machine) as Arc<dyn Env>, directory).unwrap();
     check(&db, &written);
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
@@ -171,9 +171,9 @@ fn contents(env: &dyn Env, directory: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn check_unchanged(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<u8>>) {
     let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(before), names(after), "an opening for nothing left other files");
+    assert_eq!(names(before), names(after), "an opening without writes left other files");
     for (name, bytes) in before {
-        assert!(after[name] == *bytes, "an opening for nothing changed {name}");
+        assert!(after[name] == *bytes, "an opening without writes changed {name}");
     }
 }
 
@@ -213,7 +213,7 @@ fn open_really(opener: &EngineOpener, count: u64) -> Result<LayerReport, String>
     Ok(report)
 }
 
-/// Counts the files of a closed or killed store, and their bytes by length; gives the number of log segments.
+/// Counts the files and bytes of a closed or killed store; returns the number of log segments.
 fn measure(env: &dyn Env, directory: &Path, n: u64, segments_before: usize) -> usize {
     let entries = env.list_dir(directory).unwrap();
     let length = |name: &str| {
@@ -235,6 +235,6 @@ fn measure(env: &dyn Env, directory: &Path, n: u64, segments_before: usize) -> u
     assert!(is_small && is_short, "after {} openings: {files:?}", n + 1);
     let may_grow = matches!(purpose(n), Purpose::Write | Purpose::Killed);
     let is_unchanged = segments <= segments_before || may_grow;
-    assert!(is_unchanged, "an opening for nothing left a log segment: {files:?}");
+    assert!(is_unchanged, "an opening without writes left a log segment: {files:?}");
     segments
 }

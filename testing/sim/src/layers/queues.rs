@@ -1,12 +1,12 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Queues, windows and sessions: however much was removed, a look at an end costs the same and is right.
+//! Queues, windows and sessions: reads at an end are correct, and their cost does not grow with removals.
 //!
-//! What a look costs is counted, not timed: the tombstones that it passes one by one.
+//! The cost of a read is counted, not timed: the tombstones that it passes one by one.
 //!
 //! **Invariants**
-//! - Every answer is that of a map, also while snapshots are held, and where something comes back between a
-//!   look and what it has found.
-//! - Only looks of a pattern count; what checks its answers does not.
+//! - Every answer matches a map, also while snapshots are held, and when a key returns between a read and the
+//!   removal of the key that it found.
+//! - Only reads of a pattern count; reads that check its answers do not.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,21 +28,21 @@ use crate::{
 };
 
 pub(crate) const NAME: &str = "queues";
-/// What is counted.
+/// Unit of the count.
 pub(crate) const UNIT: &str = "rounds";
 /// Rounds of each pattern on each tree in the short form.
 const ROUNDS_SHORT: u64 = 2_000;
-/// The mean of so many rounds …
+/// The mean over this many rounds …
 const WINDOW: u64 = 500;
-/// … may be this many hundredths of that of the first ones …
+/// … may be at most this percentage of the mean of the first ones …
 const GROWTH_PERCENT: u64 = 120;
-/// … or of this many tombstones for each round, if those passed fewer.
+/// … or of this many tombstones per round, if those passed fewer.
 const PASSED_USUALLY: u64 = 8;
-/// Entries that are there at first.
+/// Initial number of entries.
 const WAITING: u64 = 100;
-/// Entries that go without a look, now and then.
+/// Entries that are occasionally removed without a read.
 const TAKEN_TOGETHER: usize = 30;
-/// Snapshots that are held.
+/// Number of snapshots held.
 const HELD: usize = 3;
 
 type Pattern = fn(&mut Bed, u64);
@@ -92,7 +92,7 @@ pub fn run(limits: &Limits) -> Outcome {
     })
 }
 
-/// A snapshot, and what it shows at both ends.
+/// A snapshot, and its expected first and last key.
 struct Held {
     snapshot: Snapshot,
     ends: [Option<Vec<u8>>; 2],
@@ -105,11 +105,11 @@ struct Bed {
     random: SplitMix,
     held: VecDeque<Held>,
     snapshots_read: usize,
-    /// Tombstones that looks have passed since the last window, but for those since the last check.
+    /// Tombstones that reads have passed since the last window, without those since the last check.
     passed: u64,
-    /// Those of the store at the last check.
+    /// The store's count at the last check.
     passed_before: u64,
-    /// For patterns that have to remember something.
+    /// State for patterns that need some.
     keys: VecDeque<Vec<u8>>,
 }
 
@@ -153,21 +153,21 @@ impl Bed {
         self.model.remove(key);
     }
 
-    /// The first key.
+    /// Reads the first key.
     fn first(&self) -> Option<Vec<u8>> {
         let first = key_of(self.keyspace.iter().unwrap().next());
         assert_eq!(first.as_ref(), self.model.keys().next(), "the first");
         first
     }
 
-    /// The last key.
+    /// Reads the last key.
     fn last(&self) -> Option<Vec<u8>> {
         let last = key_of(self.keyspace.iter().unwrap().next_back());
         assert_eq!(last.as_ref(), self.model.keys().next_back(), "the last");
         last
     }
 
-    /// Everything there is, from both sides, and what snapshots show. Does not count as a look.
+    /// Checks all entries, in both directions, and the snapshots. Not counted as a read.
     fn check(&mut self, round: u64) {
         while self.db.step().unwrap() {}
         let forward: Vec<_> =
@@ -179,7 +179,7 @@ impl Bed {
         self.passed_before = self.db.stats().tombstones_passed;
     }
 
-    /// The same of snapshots alone, between looks.
+    /// Checks the snapshots only, between reads.
     fn look_at_snapshots(&mut self, round: u64) {
         for Held { snapshot, ends } in &self.held {
             let iter = || snapshot.iter(&self.keyspace).unwrap();
@@ -194,7 +194,7 @@ impl Bed {
         }
     }
 
-    /// Background work now and then, and snapshots.
+    /// Does occasional background work and replaces snapshots.
     fn go_on(&mut self, round: u64) {
         if round.is_multiple_of(16) {
             let _ = self.db.step().unwrap();
@@ -204,7 +204,7 @@ impl Bed {
         }
     }
 
-    /// Does something that is no look of the pattern.
+    /// Does something that is not a read of the pattern.
     fn uncounted(&mut self, check: impl FnOnce(&mut Self)) {
         self.passed += self.passed_since();
         check(self);
@@ -212,7 +212,7 @@ impl Bed {
     }
 }
 
-/// Into the end, out of the front.
+/// Inserts at the end, removes at the front.
 fn queue(bed: &mut Bed, round: u64) {
     bed.insert(key(round + WAITING), round);
     if round >= WAITING {
@@ -222,7 +222,7 @@ fn queue(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// Into the front, out of the end.
+/// Inserts at the front, removes at the end.
 fn reverse_queue(bed: &mut Bed, round: u64) {
     bed.insert(key(u64::MAX - round), round);
     if round >= WAITING {
@@ -232,7 +232,7 @@ fn reverse_queue(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// In and out at the end, rising and falling.
+/// Inserts and removes at the end, alternately growing and shrinking.
 fn stack(bed: &mut Bed, round: u64) {
     let falls = round % (WAITING * 4) >= WAITING * 2 + 2;
     if falls && !bed.model.is_empty() {
@@ -245,7 +245,7 @@ fn stack(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// What is old goes, many at once.
+/// Removes old entries, many at once.
 fn window(bed: &mut Bed, round: u64) {
     bed.insert(key(round), round);
     let _ = bed.first();
@@ -280,7 +280,7 @@ fn prefixes(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// In anywhere; what came first goes.
+/// Inserts anywhere; removes the oldest session.
 fn sessions(bed: &mut Bed, round: u64) {
     let session = key(bed.random.next_u64());
     bed.insert(session.clone(), round);
@@ -291,7 +291,7 @@ fn sessions(bed: &mut Bed, round: u64) {
     }
     let _ = (bed.first(), bed.last());
     if round % 7 == 3 {
-        // There are as many tombstones behind a key as between any two.
+        // As many tombstones follow a key as are between any two keys.
         bed.uncounted(|bed| {
             let next = key_of(bed.keyspace.range((Excluded(&session[..]), Unbounded)).unwrap().next());
             let expected = bed.model.range::<Vec<u8>, _>((Excluded(&session), Unbounded)).next();
@@ -301,7 +301,7 @@ fn sessions(bed: &mut Bed, round: u64) {
     bed.go_on(round);
 }
 
-/// A queue into whose front jobs come back, also between the beginning of a scan and its first step.
+/// A queue to whose front jobs return, also between the start of a scan and its first step.
 fn returning(bed: &mut Bed, round: u64) {
     queue(bed, round);
     if round < WAITING * 2 {
@@ -320,8 +320,8 @@ fn returning(bed: &mut Bed, round: u64) {
             bed.remove(&first);
         }
         37 => {
-            // Many go, and nobody has looked since: the scan that began before one of them came back passes
-            // them all, and must not hide that one from later scans.
+            // Many keys are removed, with no read since. A scan that began before one of them returned passes
+            // them all, and must not hide that key from later scans.
             let gone: Vec<_> = bed.model.keys().take(TAKEN_TOGETHER).cloned().collect();
             gone.iter().for_each(|key| bed.remove(key));
             let mut early = bed.keyspace.iter().unwrap();

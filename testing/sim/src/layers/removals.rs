@@ -1,11 +1,11 @@
-//! A device that was filled to the last and is emptied by removals: every one is taken in the end, through
-//! reopenings, kills and power losses in the middle of making room, and then there is room for half as much
-//! again as at first, or more.
+//! A device is filled completely and emptied by removals: every removal is eventually accepted, despite
+//! reopens, kills and power losses while space is being freed. Then at least half as many records fit again
+//! as at first.
 //!
 //! **Invariants**
-//! - Keys are removed in a fixed order, so that what a power loss leaves is known but for how many of the
-//!   last ones are back.
-//! - Sizes come from the seed alone; what is required does not depend on them.
+//! - Keys are removed in a fixed order, so the content after a power loss is known except for the number of
+//!   removals at the end that were lost.
+//! - Sizes depend on the seed alone; requirements do not depend on them.
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -26,20 +26,20 @@ pub(crate) const NAME: &str = "removals";
 pub(crate) const UNIT: &str = "removals";
 
 const REMOVALS_SHORT: u64 = 150_000;
-/// Tries of one removal, each after everything that there is to be done.
+/// Attempts of one removal, each after all pending work.
 const TRIES: u32 = 3;
-/// Refusals in a row that end the filling, each after the background has come to rest.
+/// Consecutive refusals that end the filling, each after the background is idle.
 const REFUSALS: u32 = 3;
-/// The background of so small a store rests before.
+/// Maximum steps until the background of such a small store is idle.
 const STEPS_MAX: u32 = 10_000;
 /// Parts in which a device is emptied.
 const PARTS: u64 = 12;
 
-/// Devices that once refused removals for good, by the configuration and the seed that draws them: everything
-/// waited for one leaf, values of a page and a half took more than their bytes, a single removal was put on
-/// top at a time, a leaf had to become smaller at once, runs that several nodes refer to were written anew
-/// for one of them, what runs above a step have before its keys was not counted. And devices on which hardly
-/// anything fitted again, or records were lost.
+/// Devices that once refused removals permanently, by the configuration and the seed that draws them. Causes:
+/// everything waited for one leaf; values of a page and a half took more than their bytes; a single removal
+/// was stacked at a time; a leaf had to shrink at once; runs that several nodes refer to were rewritten for
+/// one of them; data of runs above a step before its keys was not counted. Also devices on which few records
+/// fitted again, or records were lost.
 const ONCE_STUCK: [(&str, u64); 10] = [
     ("turtle-narrow/crash", 79_085_898_966_925),
     ("turtle-small/crash", 76_190_611_018_714),
@@ -47,7 +47,7 @@ const ONCE_STUCK: [(&str, u64); 10] = [
     ("turtle-narrow/crash", 700_005),
     ("turtle/crash", 710_023),
     ("splinter-narrow/crash", 48_311_044_781_174),
-    // Took every removal, but then only 39 % of what had fitted.
+    // Accepted every removal, but then only 39 % of the first records fitted.
     ("turtle-small/crash", 2),
     ("leveled-small/crash", 1),
     ("leveled-small/crash", 21),
@@ -72,8 +72,7 @@ pub fn run(limits: &Limits) -> Outcome {
         })
     };
     if limits.amount == Amount::Short && limits.seed.is_none() {
-        // Fixed seeds alone: to find more devices that refuse removals still (decision 0032) is for longer
-        // runs.
+        // Fixed seeds only: finding more devices that refuse removals (decision 0032) is left to longer runs.
         let of_seed = |seed| configurations.iter().map(move |configuration| (configuration, seed));
         let run = |(configuration, seed): (&Configuration, u64)| empty(configuration, seed);
         let mut report = sweep(limits, (0..).flat_map(of_seed), Some(enough), run)?;
@@ -88,18 +87,18 @@ pub fn run(limits: &Limits) -> Outcome {
     search(limits, &configurations, enough, is_covered, empty)
 }
 
-/// A device with a store on it, and what the store must hold.
+/// A device with a store on it, and the store's expected content.
 struct Device {
-    /// Of what size.
+    /// Size of the device and the records.
     name: String,
     random: SplitMix,
     machine: Arc<MemEnv>,
     room_bytes: u64,
     opener: EngineOpener,
     value_bytes: u64,
-    /// Whether keys come in order.
+    /// Whether keys are inserted in order.
     is_ordered: bool,
-    /// The numbers of the records that are there.
+    /// Numbers of the records present.
     present: Range<u64>,
     report: LayerReport,
 }
@@ -116,7 +115,7 @@ impl Device {
         let room_bytes = (6 << 20) + random.below(12 << 20);
         let memory_bytes = (1 << 20) << random.below(3);
         let drawn_bytes = [30, 100, 500, 2_000, 6_000][usize_of(random.below(5))];
-        // A tree of leaves that hold one value each keeps too many of its nodes when it is emptied.
+        // A tree with one value per leaf keeps too many of its nodes when it is emptied.
         let value_bytes = drawn_bytes.min(run_bytes(configuration) / 8);
         let is_ordered = random.percent(30);
         let machine = MemEnv::new(seed);
@@ -140,7 +139,7 @@ impl Device {
         let mut open = self.open()?;
         let taken = self.fill(&open)?;
         if taken * self.value_bytes < self.room_bytes / 32 {
-            return Err(format!("only {taken} records fit in the first place: {:?}", open.0.stats()));
+            return Err(format!("only {taken} records fit at first: {:?}", open.0.stats()));
         }
         for part in 0..PARTS {
             let end = taken * (part + 1) / PARTS;
@@ -158,7 +157,7 @@ impl Device {
         open.0.check_invariants().map_err(|error| failed("structure", &error))?;
         let again = self.fill(&open)?;
         if again < taken / 2 {
-            return Err(format!("{taken} records were taken, then only {again}: {:?}", open.0.stats()));
+            return Err(format!("{taken} records fit at first, then only {again}: {:?}", open.0.stats()));
         }
         self.check(&open, self.present.clone())?;
         self.report.add("devices", 1);
@@ -186,7 +185,7 @@ impl Device {
         value
     }
 
-    /// Writes until nothing more is taken whatever the background does; how many records were.
+    /// Writes until every write is refused despite background work; returns the number of records written.
     fn fill(&mut self, (db, keyspace): &Open) -> Result<u64, String> {
         let (first, mut refused) = (self.present.end, 0);
         while refused < REFUSALS {
@@ -240,7 +239,7 @@ impl Device {
         self.open()
     }
 
-    /// What was handed to the system is there, nothing is closed.
+    /// Ends the process without closing; everything handed to the system remains.
     fn kill(&mut self, open: Open) -> Result<Open, String> {
         open.0.persist(Durability::Buffered).map_err(|error| failed("persist", &error))?;
         self.start_image(open, &CrashPolicy::KEEP_ALL);
@@ -250,7 +249,7 @@ impl Device {
         Ok(open)
     }
 
-    /// Removes up to `end` while the power goes off somewhere.
+    /// Removes up to `end`, with a power loss in between.
     fn lose_power_while_removing(&mut self, open: Open, end: u64) -> Result<Open, String> {
         open.0.persist(Durability::Sync).map_err(|error| failed("persist", &error))?;
         let durable = self.present.start;
@@ -275,7 +274,9 @@ impl Device {
         let first = open.1.iter().map_err(|error| failed("scan", &error))?.count();
         let start = self.present.end.saturating_sub(u64_of(first));
         if !(durable..=reached).contains(&start) {
-            return Err(format!("records from {start} on are there, {durable} to {reached} could be"));
+            return Err(format!(
+                "records from {start} on remain, expected a start from {durable} to {reached}"
+            ));
         }
         self.present.start = start;
         self.check(&open, self.present.clone())?;
@@ -284,14 +285,14 @@ impl Device {
 
     fn start_image(&mut self, open: Open, policy: &CrashPolicy) {
         let image = self.machine.crash_image(policy, self.random.next_u64());
-        // What was cut off a file before may be back, as on a device that had the room after all.
+        // Truncated data may be back, as on a device that had room after all.
         image.space_limit(Some(self.room_bytes.max(image.used_bytes())));
         self.machine = image;
-        // Closed only after its machine has crashed.
+        // Dropped only after its machine has crashed.
         drop(open);
     }
 
-    /// The store holds these records and no others.
+    /// Checks that the store holds exactly these records.
     fn check(&self, (_, keyspace): &Open, present: Range<u64>) -> Result<(), String> {
         let mut expected: Vec<(Vec<u8>, u64)> = present.map(|number| (self.key(number), number)).collect();
         expected.sort_unstable();
@@ -301,7 +302,7 @@ impl Device {
                 entry.and_then(testudo::Entry::into_pair).map_err(|error| failed("scan", &error))?;
             match left.next() {
                 Some((wanted, number)) if *wanted == *key && self.value(number) == *value => {}
-                other => return Err(format!("{key:?} is there instead of {:?}", other.map(|pair| pair.1))),
+                other => return Err(format!("{key:?} is present instead of {:?}", other.map(|pair| pair.1))),
             }
         }
         match left.next() {
@@ -311,7 +312,7 @@ impl Device {
     }
 }
 
-/// Lets the background work until it rests.
+/// Runs background work until it is idle.
 pub(crate) fn rest(db: &Db) -> Result<(), String> {
     for _ in 0..STEPS_MAX {
         match db.step() {
@@ -320,5 +321,5 @@ pub(crate) fn rest(db: &Db) -> Result<(), String> {
             _ => return Ok(()),
         }
     }
-    Err(format!("the background does not come to rest: {:?}", db.stats()))
+    Err(format!("the background does not become idle: {:?}", db.stats()))
 }

@@ -1,10 +1,10 @@
-//! A small script in which calls fail for want of something that is there again after a while: descriptors,
-//! memory, a larger limit of file sizes. Whichever call meets it, the store goes on by itself.
+//! A small script in which calls fail for a temporary lack of descriptors, memory, a larger file size limit
+//! or another resource. The store resumes by itself, regardless of the call.
 //!
 //! **Invariants**
-//! - Nobody opens the store anew: it must not have failed for good.
-//! - Syncs fail for good whatever the number says, and locks and threads are asked for at the opening only:
-//!   the other classes of calls are tried, each from each of its calls on.
+//! - The store is not reopened: it must not have failed permanently.
+//! - Syncs fail permanently whatever the error number, and locks and threads are requested only at the
+//!   opening. All other classes of calls are tried, starting at each of their calls.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "shortages";
 
 /// The script of the layer `nth`.
 const SCRIPT: &str = include_str!("scripts/nth.txt");
-/// What must succeed once nothing is lacking.
+/// Ops that must succeed once the shortage is over.
 const AFTERWARDS: &str = "\
 step 8
 create 3
@@ -39,9 +39,9 @@ insert 3 d 34:9000
 persist
 verify
 ";
-/// How many calls fail in a row: fewer than are made again at once, and more.
+/// Number of consecutive failures: fewer than the immediate retries, and more.
 const DURATIONS: [u64; 2] = [3, 25];
-/// Calls that may do nothing for a moment.
+/// Calls that may fail transiently.
 const CLASSES: [IoClass; 10] = [
     IoClass::Read,
     IoClass::Write,
@@ -54,13 +54,13 @@ const CLASSES: [IoClass; 10] = [
     IoClass::Allocate,
     IoClass::Metadata,
 ];
-/// In the short form one call of so many is tried, on so many configurations.
+/// Stride through the calls, and number of configurations, in the short form.
 const STRIDE_SHORT: u64 = 37;
 const CONFIGURATIONS_SHORT: usize = 3;
-/// Threads share the calls of a class in the long form: each tries every so many.
+/// Stride of each item's calls in the long form, where threads share the calls of a class.
 const PARTS_LONG: u64 = 4;
 
-/// The numbers that are tried: all in the long form.
+/// Error numbers to try: all in the long form.
 fn numbers(limits: &Limits) -> Vec<(i32, &'static str)> {
     let waits = TREATMENTS.iter().filter(|(_, _, treatment)| *treatment == Treatment::Wait);
     let numbers = waits.map(|(errno, name, _)| (errno.raw_os_error(), *name));
@@ -68,7 +68,7 @@ fn numbers(limits: &Limits) -> Vec<(i32, &'static str)> {
     numbers.filter(|(_, name)| !is_short || matches!(*name, "EMFILE" | "EFBIG")).collect()
 }
 
-/// Runs the script under the plan; the report, and whether a call failed.
+/// Runs the script under the plan; returns the report and whether a call failed.
 fn run_plan(opener: &dyn Opener, plan: &FaultPlan) -> Result<(Report, bool), Failure> {
     let script: Script = SCRIPT.parse().expect("a script");
     let afterwards: Script = AFTERWARDS.parse().expect("a script");
@@ -91,7 +91,7 @@ fn run_plan(opener: &dyn Opener, plan: &FaultPlan) -> Result<(Report, bool), Fai
     })
 }
 
-/// What is tried: calls of a class, from `first` on, one of `stride`.
+/// A work item: calls of a class, from `first` on, one in `stride`.
 #[derive(Clone, Copy)]
 struct Item<'a> {
     configuration: &'a Configuration,

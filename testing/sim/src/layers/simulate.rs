@@ -1,13 +1,13 @@
-//! The whole engine with its background work stepped, operations and faults mixed by a seed.
+//! The whole engine with its background work stepped; a seed mixes operations and faults.
 //!
-//! One run goes through reads, writes, flushes, jobs, drops, snapshots, reopens, kills and power losses, also
-//! during recovery and creation; meanwhile calls fail, the disk fills up, slows down, the clock jumps,
-//! somebody else tries to open the store. Now and then a copy of the store goes on alone with damage that no
-//! error tells: see `damage`.
+//! One run performs reads, writes, flushes, jobs, drops, snapshots, reopens, kills and power losses, also
+//! during recovery and creation. Meanwhile calls fail, the disk fills up and slows down, the clock jumps, and
+//! another owner tries to open the store. Occasionally a copy of the store continues alone with damage that
+//! no error reports: see `damage`.
 //!
 //! **Invariants**
-//! - One seed is one byte-identical run: its digest covers all I/O and its answers.
-//! - Errors count as answers only between the arming of a fault and the reopening after it.
+//! - Runs of one seed are byte-identical: the digest covers all I/O and answers.
+//! - Errors count as answers only between the arming of a fault and the reopen after it.
 //! - Invariants are checked after every operation, the content against the model after every open.
 
 mod damage;
@@ -41,20 +41,20 @@ pub(crate) const UNIT: &str = "ops";
 /// Operations of one run.
 const OP_COUNT: u64 = 1_200;
 const OPS_SHORT: u64 = 150_000;
-/// Fewer do not reach every phase.
+/// Minimum operations that reach every phase.
 const OPS_LEAST: u64 = 60_000;
 /// Chance of an event before each operation.
 const EVENT_PERCENT: u8 = 8;
-/// Calls that pass before a fault strikes, at most.
+/// Maximum calls before a fault strikes.
 const COUNTDOWN_MAX: u64 = 24;
-/// Operations that a trouble lasts, at most.
+/// Maximum operations of a disturbance.
 const TROUBLE_OPS_MAX: u64 = 40;
-/// The same where a fault waits for a call that comes seldom, as those on log segments do.
+/// The same for a fault that waits for a rare call, such as one on log segments.
 const PATIENT_OPS_MAX: u64 = 400;
 /// Lines of the trace that a failure shows.
 const TRACE_LINES: usize = 12;
 
-/// Where faults must have struck in the short form.
+/// Phases in which faults must have struck in the short form.
 const PHASES: [&str; 10] = [
     "creation",
     "recovery",
@@ -68,12 +68,12 @@ const PHASES: [&str; 10] = [
     "read",
 ];
 
-/// What a run was, in numbers.
+/// Result of a run, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What it did.
+    /// Counters of the run.
     pub report: LayerReport,
-    /// One number for all its I/O and answers.
+    /// Digest of all its I/O and answers.
     pub digest: u64,
 }
 
@@ -94,7 +94,7 @@ pub fn run(limits: &Limits) -> Outcome {
     )
 }
 
-/// Whether faults struck in every phase, and everything else happened often enough.
+/// Checks that faults struck in every phase, and that everything else happened often enough.
 fn is_covered(limits: &Limits, report: &LayerReport) -> std::result::Result<(), LayerFailure> {
     for phase in PHASES {
         let struck = counted(phase, usize::from(reached(report, phase) > 0));
@@ -110,7 +110,7 @@ fn reached(report: &LayerReport, phase: &str) -> u64 {
     report.counts.iter().filter(of_phase).map(|(_, count)| count).sum()
 }
 
-/// Opens the engine and tells the disk when it does.
+/// Opens the engine and notifies the disk of it.
 #[derive(Debug)]
 struct SimOpener {
     engine: EngineOpener,
@@ -130,7 +130,7 @@ impl Opener for SimOpener {
     }
 }
 
-/// Scripts that fit a seed: small records, or large ones against the least memory.
+/// Script profile of a seed: small records, or large ones with the minimum memory.
 fn profile(seed: u64) -> Profile {
     let weights = Weights { crash: 60, arm: 90, verify: 10, snapshot: 60, step: 1500, ..Weights::crashing() };
     let values = match seed % 3 {
@@ -140,7 +140,7 @@ fn profile(seed: u64) -> Profile {
     Profile { weights, values, key_count: 150, ..Profile::default() }
 }
 
-/// One run.
+/// Performs one run.
 pub fn run_seed(configuration: &Configuration, seed: u64) -> std::result::Result<Run, String> {
     let disk = Disk::new(false);
     let opener = SimOpener { engine: configuration.opener.clone(), disk: disk.clone() };
@@ -157,7 +157,7 @@ pub fn run_seed(configuration: &Configuration, seed: u64) -> std::result::Result
     simulation.perform(seed).map_err(|wrong| {
         let trace = simulation.disk.state().trace.clone();
         let start = trace.len().saturating_sub(TRACE_LINES);
-        format!("{wrong}\nthe last events:\n  {}", trace[start..].join("\n  "))
+        format!("{wrong}\nlast events:\n  {}", trace[start..].join("\n  "))
     })?;
     let mut report = simulation.report;
     report.merge(simulation.runner.report().into());
@@ -172,7 +172,7 @@ struct Simulation<'a> {
     runner: Runner<'a>,
     disk: Disk,
     random: SplitMix,
-    /// Operations until the present trouble is over.
+    /// Operations until the current disturbance is over.
     trouble: Option<u64>,
     report: LayerReport,
 }
@@ -181,7 +181,7 @@ impl Simulation<'_> {
     fn perform(&mut self, seed: u64) -> std::result::Result<(), String> {
         let profile = profile(seed);
         let mut generator = Generator::new(&profile, seed);
-        // Some runs begin with a fault or a power loss while the store is being created.
+        // Some runs begin with a fault or a power loss during creation of the store.
         match self.random.below(4) {
             0 => {
                 let fault = Fault::told(&mut self.random);
@@ -223,7 +223,7 @@ impl Simulation<'_> {
         self.runner.op(op)
     }
 
-    /// Something happens that no operation asked for.
+    /// Causes an event outside of the operations.
     fn event(&mut self, profile: &Profile) -> std::result::Result<(), String> {
         match self.random.below(10) {
             0..=3 if self.trouble.is_none() => {
@@ -273,7 +273,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The device is whole again; the store is opened anew, since it may have had to refuse writes for good.
+    /// Heals the device and reopens the store, which may have had to refuse writes permanently.
     fn end_trouble(&mut self) -> std::result::Result<(), String> {
         if self.trouble.take().is_none() {
             return Ok(());
@@ -298,7 +298,7 @@ impl Simulation<'_> {
         state.record("clock jump", "anywhere");
     }
 
-    /// Somebody else opens the directory: refused, before anything is written.
+    /// Opens the directory a second time: must be refused before any write.
     fn open_twice(&mut self) -> std::result::Result<(), String> {
         if !self.runner.is_open() || self.trouble.is_some() || self.runner.is_armed() {
             return Ok(());
@@ -314,7 +314,7 @@ impl Simulation<'_> {
         Ok(())
     }
 
-    /// A copy of the store goes on with damage, then this run goes on without it.
+    /// Lets a copy of the store continue with damage, then continues this run without it.
     fn damage_a_copy(&mut self, profile: &Profile) -> std::result::Result<(), String> {
         if !self.runner.is_open() || self.runner.is_armed() {
             return Ok(());

@@ -1,8 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! Snapshots show the same content for all their life, whatever happens to the store meanwhile.
+//! Snapshots show the same content throughout their lifetime, whatever happens to the store meanwhile.
 //!
 //! **Invariants**
-//! - The hash of a snapshot is taken when the snapshot is, and compared until it is dropped.
+//! - A snapshot is hashed when it is taken, and compared with that hash until it is dropped.
 
 use testudo_base::checksum::checksum64;
 use testudo_env::MemEnv;
@@ -25,7 +25,7 @@ pub(crate) const UNIT: &str = "ops";
 
 /// Operations of one script.
 const OP_COUNT: usize = 2_500;
-/// A script for each configuration.
+/// One script per configuration.
 const OPS_SHORT: u64 = 48_000;
 
 /// Many snapshots, read and compared often, between flushes and drops.
@@ -71,7 +71,7 @@ pub fn run(limits: &Limits) -> Outcome {
 /// Rounds of writes and snapshots of one hash test.
 const ROUNDS: u8 = 12;
 
-/// One number for all that a snapshot shows, read forward or backward.
+/// Hashes all content of a snapshot, read forward or backward.
 fn hash(snapshot: &testudo::Snapshot, keyspaces: &[testudo::Keyspace], backward: bool) -> u64 {
     let mut sum = 0_u64;
     for keyspace in keyspaces {
@@ -86,7 +86,7 @@ fn hash(snapshot: &testudo::Snapshot, keyspaces: &[testudo::Keyspace], backward:
     sum
 }
 
-/// Snapshots are held while their keyspaces are rewritten and dropped.
+/// Holds snapshots while their keyspaces are rewritten and dropped.
 fn hashes_are_stable(configuration: &Configuration, seed: u64) {
     let env = MemEnv::new(seed);
     let db = configuration.opener.open_db(env, DIRECTORY.as_ref()).unwrap();
@@ -137,7 +137,7 @@ fn hashes_are_stable(configuration: &Configuration, seed: u64) {
     db.close().unwrap();
 }
 
-/// Nothing but the snapshot is left of a keyspace.
+/// Only the snapshot still holds a keyspace.
 fn reads_on_after_its_keyspace_is_gone(configuration: &Configuration, seed: u64) {
     let env = MemEnv::new(seed);
     let db = configuration.opener.open_db(env, DIRECTORY.as_ref()).unwrap();

@@ -1,16 +1,15 @@
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
-//! One real store for a long time: rounds of reads and writes, each with another fault of the device, each
-//! ended by a close, an opening and a look at every key. Answers stay right, and memory, descriptors and
-//! space stay flat.
+//! One real store for a long time: rounds of reads and writes, each with another device fault, followed by a
+//! close, an open and a check of every key. Answers stay right, and memory, descriptors and space stay flat.
 //!
-//! Two writers own half of the keys each and know for each key which versions it may have. All trees are
-//! keyspaces of the same store. Between the rounds the process is measured; the last third must not lie above
-//! the middle one.
+//! Two writers own half of the keys each and track the allowed versions of each key. All trees are keyspaces
+//! of the same store. The process is measured between rounds; the last third must not exceed the middle
+//! third.
 //!
 //! **Invariants**
-//! - Without a fault in the round no error is excused.
-//! - Measuring happens while no writer runs, and a round before the first third is over judges nothing:
-//!   caches fill. Space is judged in runs of 30 rounds and more only.
+//! - In a round without a fault no error is tolerated.
+//! - Measurements are taken while no writer runs. Rounds of the first third are not judged, because caches
+//!   fill. Space is judged only in runs of at least 30 rounds.
 
 mod gauges;
 mod writer;
@@ -39,16 +38,16 @@ pub(crate) const UNIT: &str = "rounds";
 
 const ROUNDS_SHORT: u64 = 9;
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Operations of each writer in a round of a short run, and of a longer one.
+/// Operations per writer and round, in a short run and in a longer one.
 const OPS_PER_ROUND_SHORT: u64 = 2_500;
 const OPS_PER_ROUND: u64 = 6_000;
 const KEYS_PER_WRITER: u32 = 12_000;
 const WRITERS: u32 = 2;
-/// A keyspace that lives for one round.
+/// A keyspace that exists for one round.
 const SCRATCH: &str = "scratch";
 const SCRATCH_ENTRIES: u32 = 2_000;
 
-/// Faults by round; `None` is a round without any.
+/// Faults by round; `None` is a round without a fault.
 const FAULTS: [Option<(&str, IoClass, FaultError, bool)>; 9] = [
     None,
     Some(("a failed write", IoClass::Write, FaultError::Device, false)),
@@ -61,7 +60,7 @@ const FAULTS: [Option<(&str, IoClass, FaultError, bool)>; 9] = [
     Some(("no space ahead", IoClass::Allocate, FaultError::NoSpace, true)),
 ];
 
-/// The store and what is known about it.
+/// The store and its expected state.
 struct Soak {
     env: Arc<FaultyEnv>,
     opener: EngineOpener,
@@ -73,7 +72,7 @@ struct Soak {
     _guard: tempfile::TempDir,
 }
 
-/// The keyspaces that stay: one for each tree.
+/// The permanent keyspaces: one for each tree.
 fn configurations() -> Vec<Configuration> {
     let of_tree = |(tree, options)| Configuration {
         name: format!("{tree}/soak"),
@@ -141,7 +140,7 @@ impl Soak {
         (db, keyspaces)
     }
 
-    /// Writes every key once, so that what follows replaces and does not add.
+    /// Writes every key once, so that later writes replace and do not add.
     fn fill(&mut self, configurations: &[Configuration]) {
         let (db, keyspaces) = self.open(configurations);
         self.writers.iter_mut().for_each(|writer| writer.fill(&keyspaces).unwrap());
@@ -149,13 +148,13 @@ impl Soak {
         db.close().unwrap();
     }
 
-    /// Works under one fault, closes, opens, looks at everything and measures.
+    /// Works under one fault, closes, opens, checks everything and measures.
     fn round(&mut self, configurations: &[Configuration], number: u64) -> Sample {
         let fault = FAULTS[usize::try_from(number).unwrap() % FAULTS.len()];
         let (db, keyspaces) = self.open(configurations);
         if let Some((_, class, error, is_lasting)) = fault {
-            // Every round makes more reads, writes and syncs than these, however fast it goes: such faults
-            // are always met.
+            // Every round makes more reads, writes and syncs than these at any speed, so such faults always
+            // strike.
             let skip = self.random.below(match class {
                 IoClass::Read => 200,
                 IoClass::Write => 20,
@@ -189,7 +188,7 @@ impl Soak {
         self.check(configurations, number, is_clean, resident)
     }
 
-    /// The writers' work, and that of the keyspace that lives for this round only; the errors they met.
+    /// Runs the writers and the temporary keyspace of this round; returns the errors.
     fn work(&mut self, db: &Db, keyspaces: &[Keyspace]) -> Vec<testudo::Error> {
         let mut errors = Vec::new();
         let ops = self.ops_per_round;
@@ -212,7 +211,7 @@ impl Soak {
         errors
     }
 
-    /// Opens the store after the fault, looks at every key and measures.
+    /// Opens the store after the fault, checks every key and measures.
     fn check(
         &mut self,
         configurations: &[Configuration],
@@ -246,7 +245,7 @@ impl Soak {
     }
 }
 
-/// A keyspace that comes and goes must not leave anything behind.
+/// Creates and drops a keyspace, which must not leave anything behind.
 fn churn_keyspace(db: &Db) -> testudo::Result<()> {
     let keyspace = db.keyspace(SCRATCH, testudo::KeyspaceOptions::default)?;
     for number in 0..SCRATCH_ENTRIES {

@@ -6,14 +6,14 @@ use super::{Enough, counted, judge, require, search, sweep};
 use crate::{Amount, LayerReport, Limits};
 
 #[test]
-fn a_sweep_ends_when_there_is_enough() {
+fn a_sweep_ends_when_its_count_is_reached() {
     let enough = Some(Enough { unit: "items", count: 10 });
     let report = sweep(&Limits::default(), 0.., enough, |_: u64| Ok(counted("items", 3))).unwrap();
     assert_eq!(report.count("items"), 12);
 }
 
 #[test]
-fn what_a_sweep_counts_does_not_depend_on_the_threads() {
+fn sweep_counts_do_not_depend_on_the_number_of_threads() {
     let counts = |threads| {
         let limits = Limits { threads, ..Limits::default() };
         let enough = Some(Enough { unit: "items", count: 500 });
@@ -31,7 +31,7 @@ fn what_a_sweep_counts_does_not_depend_on_the_threads() {
 }
 
 #[test]
-fn coverage_is_asked_of_fixed_seeds_only_and_fresh_ones_are_told() {
+fn only_fixed_seeds_need_coverage_and_fresh_seeds_are_reported() {
     let configurations = crash_configurations();
     let rounds = u64::try_from(configurations.len()).unwrap();
     let (seen, asked) = (std::sync::Mutex::new(BTreeSet::new()), std::sync::Mutex::new(0));
@@ -58,7 +58,7 @@ fn a_sweep_ends_when_the_time_is_up() {
 }
 
 #[test]
-fn a_failure_ends_a_sweep_and_a_panic_is_one() {
+fn a_failure_or_a_panic_ends_a_sweep() {
     let run = |item: u64| {
         judge("none", None, Some(item), || {
             assert!(item != 5, "five");
@@ -71,7 +71,7 @@ fn a_failure_ends_a_sweep_and_a_panic_is_one() {
 }
 
 #[test]
-fn a_layer_that_reaches_too_little_fails() {
+fn a_layer_with_too_little_coverage_fails() {
     let least = [("items", 2)];
     assert!(require("none", &Limits::default(), &counted("items", 1), &least).is_err());
     assert!(require("none", &Limits::default(), &counted("items", 2), &least).is_ok());

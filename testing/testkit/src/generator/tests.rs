@@ -7,7 +7,7 @@ use crate::{
 };
 
 #[test]
-fn one_seed_gives_one_script() {
+fn equal_seeds_give_equal_scripts() {
     let profile = Profile::default();
     let script = |seed| Generator::new(&profile, seed).script(300).to_string();
     assert_eq!(script(1), script(1));
@@ -24,7 +24,7 @@ fn every_kind_of_op_occurs() {
 }
 
 #[test]
-fn keys_are_distinct_and_within_the_limit() {
+fn keys_are_distinct_and_within_the_length_limit() {
     for profile in [Profile::default(), Profile::bulky(), Profile::tall(), Profile::alike()] {
         let keys: BTreeSet<_> =
             (0..profile.key_count).map(|number| Generator::key_of(&profile, number).bytes()).collect();

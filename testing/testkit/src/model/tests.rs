@@ -31,7 +31,7 @@ fn every_prefix_from_the_durable_commit_on_is_allowed() {
 }
 
 #[test]
-fn lost_durable_commits_holes_and_half_batches_are_seen() {
+fn lost_durable_commits_holes_and_partial_batches_are_detected() {
     for found in [
         vec![],
         vec![put("a", "2")],
@@ -40,12 +40,12 @@ fn lost_durable_commits_holes_and_half_batches_are_seen() {
         vec![put("a", "1"), put("x", "1")],
     ] {
         let error = model().recover(&state(&found)).unwrap_err();
-        assert!(error.contains("no allowed prefix"), "{error}");
+        assert!(error.contains("not an allowed prefix"), "{error}");
     }
 }
 
 #[test]
-fn after_recovery_the_found_content_is_durable() {
+fn recovered_content_is_durable() {
     let mut model = model();
     let found = state(&[put("a", "1"), put("b", "1")]);
     assert_eq!(model.recover(&found), Ok(1));
@@ -62,7 +62,7 @@ fn a_sync_makes_every_earlier_commit_durable() {
 }
 
 #[test]
-fn a_failed_commit_may_be_there_or_not() {
+fn a_failed_commit_may_be_present_or_absent() {
     for with in [false, true] {
         let mut model = model();
         model.commit(vec![put("a", "2")], Outcome::Failed);
@@ -79,7 +79,7 @@ fn a_failed_commit_may_be_there_or_not() {
 }
 
 #[test]
-fn a_successful_write_ends_the_doubt_about_its_key() {
+fn a_successful_write_makes_its_key_certain() {
     let mut model = model();
     model.commit(vec![put("a", "2")], Outcome::Failed);
     model.commit(vec![put("a", "3")], Outcome::Buffered);
@@ -88,7 +88,7 @@ fn a_successful_write_ends_the_doubt_about_its_key() {
 }
 
 #[test]
-fn many_failed_commits_still_leave_the_durable_ones_checked() {
+fn durable_commits_are_checked_despite_many_failed_ones() {
     let mut model = model();
     model.sync();
     for number in 0..40 {

@@ -1,7 +1,7 @@
 use super::{Key, Value};
 
 #[test]
-fn keys_survive_their_text() {
+fn keys_round_trip_through_text() {
     let keys = [
         Key::of(""),
         Key::of("user/12_a-B"),
@@ -17,7 +17,7 @@ fn keys_survive_their_text() {
 }
 
 #[test]
-fn bad_keys_and_values_are_refused() {
+fn invalid_keys_and_values_are_rejected() {
     for text in ["", "+3", "a b", "%zz", "%0", "a+x", "a+1+ ", "%é"] {
         assert!(text.parse::<Key>().is_err(), "{text:?}");
     }

@@ -1,7 +1,7 @@
 //! Ops that read, and the comparison of their answers with the model.
 //!
 //! **Invariants**
-//! - Keys in doubt are checked against every value that they may have, or left out of both sides.
+//! - Doubtful keys are checked against every possible value, or excluded from both sides.
 
 use super::{Runner, TakenSnapshot, Wrong};
 use crate::{
@@ -51,7 +51,7 @@ impl Runner<'_> {
         }
         let mut raw = RawScan::of(scan);
         if self.model.has_doubts() {
-            // Doubtful keys are taken out of both sides, so that a limit would cut in different places.
+            // Doubtful keys are excluded from both sides, so a limit would cut at different places.
             raw.limit = usize::MAX;
             if matches!(raw.walk, RawWalk::Moves(_)) {
                 raw.walk = RawWalk::Forward;
@@ -63,7 +63,7 @@ impl Runner<'_> {
         };
         let mut expected = self.model.live().scan(keyspace, &raw);
         if self.model.has_doubts() {
-            // Without the order of a zigzag, which depends on how many keys there are.
+            // Ignore the order of a zigzag, which depends on the number of keys.
             found.retain(|(key, _)| !self.model.is_doubtful(keyspace, key));
             expected.retain(|(key, _)| !self.model.is_doubtful(keyspace, key));
             found.sort_unstable();
@@ -156,7 +156,7 @@ impl Runner<'_> {
     }
 }
 
-/// Says where two lists of pairs differ first.
+/// Describes the first difference of two lists of pairs.
 fn compare_pairs(expected: &[(&[u8], &[u8])], found: &[Pair]) -> Result<(), Wrong> {
     let same = |(expected, found): (&(&[u8], &[u8]), &Pair)| expected.0 == found.0 && expected.1 == found.1;
     let first = expected.iter().zip(found).position(|pair| !same(pair));

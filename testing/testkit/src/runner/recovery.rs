@@ -1,9 +1,9 @@
-//! Closing, dying, losing power, and what must be found afterwards.
+//! Closing, process ends, power losses, and the content required afterwards.
 //!
 //! **Invariants**
-//! - An open that succeeded has made what it shows durable: the model continues from there.
-//! - The store of a machine without power is dropped only after its power went off for good, so that its
-//!   drop cannot change what the image was taken from.
+//! - A successful open makes the content it shows durable: the model continues from there.
+//! - The store of a machine without power is dropped only after its power is permanently off, so that the
+//!   drop cannot change the source of the image.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Runner<'_> {
-    /// Takes the disk of the machine as a power loss leaves it, and opens the store there.
+    /// Takes the machine's disk as a power loss leaves it, and opens the store there.
     pub(super) fn recover_if_crashed(&mut self) -> Result<(), Wrong> {
         if !self.machine.is_crashed() || self.stays_dead {
             return Ok(());
@@ -29,7 +29,7 @@ impl Runner<'_> {
         self.crash(&crash)
     }
 
-    /// Fails if the store, which is open, can be opened once more.
+    /// Fails if the open store can be opened a second time.
     fn check_lock(&self) -> Result<(), Wrong> {
         let is_told = self.opener.is_exclusive() && self.faulty.is_none() && !self.machine.is_crashed();
         match is_told.then(|| self.opener.open(self.env())) {
@@ -48,7 +48,7 @@ impl Runner<'_> {
         let result = store.close();
         if self.excuse(result).map_err(|wrong| format!("close: {wrong}"))?.is_some() {
             self.model.sync();
-            // What cannot be merged is kept, and merged when its operator is there again.
+            // Operands without their operator are kept, and merged once the operator is available again.
             if self.report.reopens.is_multiple_of(2) {
                 let worked = self.opener.work_without_operators(self.env());
                 self.excuse(worked).map_err(|wrong| format!("without merge operators: {wrong}"))?;
@@ -58,7 +58,7 @@ impl Runner<'_> {
         self.settle()
     }
 
-    /// Closes the store and gives back the machine, and what the store held.
+    /// Closes the store; returns the machine and the content of the store.
     pub fn close(mut self) -> Result<(Arc<MemEnv>, Model), Wrong> {
         self.snapshots.clear();
         let store = self.store.take().expect("every op starts with an open store");
@@ -70,7 +70,7 @@ impl Runner<'_> {
     pub(super) fn kill(&mut self) -> Result<(), Wrong> {
         let image = self.machine.live_image();
         self.move_to(image);
-        // What was acknowledged survives the process.
+        // Acknowledged writes survive the process.
         self.model.sync();
         self.report.kills += 1;
         self.settle()
@@ -114,7 +114,7 @@ impl Runner<'_> {
         self.settle()
     }
 
-    /// Leaves the present machine for another one. What ran there dies without another I/O.
+    /// Switches to another machine. The store on the old one ends without further I/O.
     fn move_to(&mut self, machine: Arc<MemEnv>) {
         self.machine.crash_after(0);
         self.snapshots.clear();
@@ -126,7 +126,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The environment that the store is opened with.
+    /// Returns the environment that the store is opened with.
     pub fn env(&self) -> Arc<dyn Env> {
         match (&self.overlay, &self.faulty) {
             (Some(overlay), _) => overlay.over(&self.machine),
@@ -135,8 +135,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Opens the store on the present machine and checks what it holds. A device that fails or is full is
-    /// healed.
+    /// Opens the store on the current machine and checks its content. Heals a device that fails or is full.
     pub(super) fn settle(&mut self) -> Result<(), Wrong> {
         for attempt in 0.. {
             let opened = self.opener.open(self.env());
@@ -154,7 +153,7 @@ impl Runner<'_> {
                 self.ended = true;
                 return Ok(());
             }
-            assert!(attempt == 0, "a healthy device causes no error that is excused");
+            assert!(attempt == 0, "a healthy device must not cause a tolerated error");
             self.machine.space_limit(None);
             if let Some(overlay) = &self.overlay {
                 overlay.heal();
@@ -169,11 +168,11 @@ impl Runner<'_> {
     }
 
     fn adopt(&mut self, store: Box<dyn Store>) -> Result<(), Wrong> {
-        // What cannot be read now is opened once more, on a device that is healed if it was not.
+        // Retry a failed read by opening once more, on a healed device.
         if self.adopt_or_excuse(store)?.is_none() { self.settle() } else { Ok(()) }
     }
 
-    /// Compares what a freshly opened store holds with what it may hold, and goes on with it.
+    /// Compares the content of a freshly opened store with the allowed contents, and continues with it.
     fn adopt_or_excuse(&mut self, store: Box<dyn Store>) -> Result<Option<()>, Wrong> {
         let checked = store.check_invariants().and_then(|()| read_state(&*store));
         let Some(found) = self.excuse(checked)? else {
@@ -188,7 +187,7 @@ impl Runner<'_> {
     }
 }
 
-/// All content of a store.
+/// Reads all content of a store.
 pub fn read_state(store: &dyn Store) -> Answer<State> {
     let slots = store.keyspaces()?;
     let read = |slot| Ok((slot, store.scan(slot, &RawScan::all(RawWalk::Forward))?));

@@ -9,7 +9,7 @@ use crate::{
 
 const SEEDS: u64 = 12;
 
-/// Profile for the reference store: short scripts that crash often.
+/// Profile for the reference store: short scripts with frequent crashes.
 fn profile() -> Profile {
     Profile { key_count: 60, arm_operations_max: 12, nested_operations_max: 6, ..Profile::crashing() }
 }
@@ -33,7 +33,7 @@ fn a_sound_store_passes() {
 }
 
 #[test]
-fn every_planted_fault_is_seen() {
+fn every_planted_fault_is_detected() {
     for plant in Plant::ALL {
         let opener = LogStoreOpener { plant: Some(plant) };
         let seen = (0..SEEDS).any(|seed| run_script(&opener, seed, &script(seed)).is_err());
@@ -42,7 +42,7 @@ fn every_planted_fault_is_seen() {
 }
 
 #[test]
-fn a_small_script_shows_a_half_batch() {
+fn a_minimized_script_shows_a_partial_batch() {
     let script: Script = "
         create 0
         batch synced 0/a=1:10
@@ -54,11 +54,11 @@ fn a_small_script_shows_a_half_batch() {
     run_script(&LogStoreOpener::default(), 1, &script).unwrap();
     let failure = run_script(&LogStoreOpener { plant: Some(Plant::HalfBatch) }, 1, &script).unwrap_err();
     assert_eq!(failure.step, 3);
-    assert!(failure.message.contains("no allowed prefix"), "{failure}");
+    assert!(failure.message.contains("not an allowed prefix"), "{failure}");
 }
 
 #[test]
-fn failed_writes_leave_doubts_that_a_reopen_ends() {
+fn failed_writes_leave_doubts_that_a_reopen_resolves() {
     let script: Script = "
         create 0
         batch synced 0/a=1:10
@@ -89,7 +89,7 @@ fn failed_writes_leave_doubts_that_a_reopen_ends() {
 }
 
 #[test]
-fn scripts_on_keyspaces_that_do_not_exist_do_nothing() {
+fn scripts_on_missing_keyspaces_do_nothing() {
     let mut script = script(3);
     script.0.retain(|op| !op.to_string().starts_with("create"));
     run_script(&LogStoreOpener::default(), 3, &script).unwrap();

@@ -1,7 +1,7 @@
-//! Ops that change content, and what the model is told about them.
+//! Ops that change content, and how the model records them.
 //!
 //! **Invariants**
-//! - The model hears of every call that may have changed something: as a commit if it succeeded, as an
+//! - The model records every call that may have changed something: as a commit if it succeeded, as an
 //!   uncertain one if it failed.
 
 use testudo_base::ErrorKind;
@@ -97,7 +97,7 @@ impl Runner<'_> {
             key: write.key.into(),
             value: write.value.map(Into::into),
         };
-        // A batch of nothing promises nothing.
+        // An empty batch guarantees nothing.
         let outcome = if synced && !raw.is_empty() { Outcome::Synced } else { Outcome::Buffered };
         self.finish_write(raw.into_iter().map(delta).collect(), outcome, result)
     }
@@ -157,7 +157,7 @@ impl Runner<'_> {
         let result = self.store().compare_and_swap(keyspace, key, expected.as_deref(), value.as_deref());
         if !right {
             return match result {
-                Ok(()) => Err("it swapped although the value was another".into()),
+                Ok(()) => Err("it swapped although the value differed".into()),
                 Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
                 Err(error) => self.excuse(Err::<(), _>(error)).map(drop),
             };

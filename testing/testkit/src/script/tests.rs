@@ -40,7 +40,7 @@ verify
 ";
 
 #[test]
-fn every_op_survives_its_text() {
+fn every_op_round_trips_through_text() {
     let text = EVERY_OP.replace("(a..*]", "(a..*");
     let script: Script = text.parse().unwrap();
     assert_eq!(script.to_string(), text);
@@ -48,7 +48,7 @@ fn every_op_survives_its_text() {
 }
 
 #[test]
-fn generated_scripts_survive_their_text() {
+fn generated_scripts_round_trip_through_text() {
     for seed in 0..20 {
         let script = Generator::new(&Profile::default(), seed).script(500);
         assert_eq!(script.to_string().parse(), Ok(script));

@@ -6,7 +6,7 @@ fn script(count: u32) -> Script {
 }
 
 #[test]
-fn what_the_failure_needs_is_all_that_stays() {
+fn shrinking_keeps_only_ops_the_failure_needs() {
     let needed = script(500).0[3..6].to_vec();
     let small = shrink(&script(500), 1000, |shorter| needed.iter().all(|op| shorter.0.contains(op)));
     assert_eq!(small.0, needed);

@@ -57,7 +57,7 @@ fn empty_keyspaces_and_empty_values_count() {
 }
 
 #[test]
-fn scans_walk_as_they_say() {
+fn scans_walk_in_the_requested_order() {
     let state = abc();
     let all = Bound::Unbounded;
     assert_eq!(keys(&state, &range(all, all, RawWalk::Backward)), "e d c b a");
@@ -83,7 +83,7 @@ fn a_seek_stays_within_the_bounds() {
 }
 
 #[test]
-fn moves_of_both_ends_lie_in_what_the_last_seek_has_left() {
+fn moves_of_both_ends_stay_within_the_range_of_the_last_seek() {
     let state = abc();
     let all = Bound::Unbounded;
     let seek = |key: &str| RawMove::Seek(key.as_bytes().to_vec());
@@ -94,7 +94,7 @@ fn moves_of_both_ends_lie_in_what_the_last_seek_has_left() {
 }
 
 #[test]
-fn a_prefix_of_highest_bytes_has_no_upper_bound() {
+fn a_prefix_of_0xff_bytes_has_no_upper_bound() {
     let mut state = State::default();
     state.apply(&Delta::Create(0));
     for key in [&[255][..], &[255, 255], &[255, 255, 1], &[254]] {

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Backups: equal to a snapshot, incremental, whole or absent after any crash, and never a wrong store when
-//! damaged.
+//! Backups: equal to a snapshot, incremental, whole or absent after any crash; a damaged backup never
+//! restores a wrong store.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
@@ -35,7 +35,7 @@ fn findings(repository: &Repository) -> Vec<String> {
     report.findings.into_iter().map(|finding| finding.what).collect()
 }
 
-/// Removes a store, so that its directory can be filled again.
+/// Removes a store, so that its directory can be reused.
 fn remove(machine: &MemEnv, directory: &str) {
     for entry in machine.list_dir(Path::new(directory)).unwrap_or_default() {
         machine.remove_file(&Path::new(directory).join(entry.name)).unwrap();
@@ -43,8 +43,8 @@ fn remove(machine: &MemEnv, directory: &str) {
 }
 
 #[test]
-fn each_restored_backup_equals_its_snapshot_while_the_store_is_written() {
-    // Every seventh is every tree but two, in one shape after the other.
+fn restored_backups_equal_their_snapshots_under_concurrent_writes() {
+    // Every seventh configuration covers all trees but two, in alternating shapes.
     for Configuration { name, opener, .. } in some_of(configurations(), 7, 0) {
         let machine = MemEnv::new(3);
         let mut store = busy(&opener, machine.clone(), 3);
@@ -88,7 +88,7 @@ fn a_second_backup_copies_only_new_runs() {
     let run_bytes = first.new_bytes;
     let again = repository.create(&store.db).unwrap().info;
     assert_eq!((again.runs, again.new_runs, again.new_bytes), (first.runs, 0, 0));
-    // One small change: a run or two are written anew, the rest is shared.
+    // A small change rewrites one or two runs; the others are shared.
     store.keyspaces[0].insert("key00000", "changed").unwrap();
     store.db.flush().unwrap();
     let files = machine.all_files().len();
@@ -96,7 +96,7 @@ fn a_second_backup_copies_only_new_runs() {
     assert!(third.new_runs >= 1 && third.new_bytes < run_bytes / 2, "{third:?} after {first:?}");
     let added = machine.all_files().len() - files;
     assert_eq!(u64::try_from(added).unwrap(), third.new_runs + 1, "the runs and the backup's own file");
-    // What a reader finds on disk is what was said.
+    // The report matches the files on disk.
     let length = |path: &Path| machine.file_bytes(path).unwrap().len() as u64;
     let own: u64 =
         machine.all_files().iter().filter(|path| path.starts_with(REPOSITORY)).map(|path| length(path)).sum();
@@ -105,7 +105,7 @@ fn a_second_backup_copies_only_new_runs() {
 }
 
 #[test]
-fn several_stores_share_a_repository_and_deletion_keeps_what_others_need() {
+fn deleting_a_backup_keeps_runs_that_other_stores_share() {
     let Configuration { opener, .. } = configurations().remove(0);
     let machine = MemEnv::new(6);
     let mut store = busy(&opener, machine.clone(), 6);
@@ -135,7 +135,7 @@ fn several_stores_share_a_repository_and_deletion_keeps_what_others_need() {
 }
 
 #[test]
-fn a_directory_that_is_something_else_is_refused_and_untouched() {
+fn a_foreign_directory_is_refused_and_unchanged() {
     let Configuration { opener, .. } = configurations().remove(0);
     let machine = MemEnv::new(1);
     let store = busy(&opener, machine.clone(), 1);
@@ -153,7 +153,7 @@ fn a_directory_that_is_something_else_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_stopped_backup_is_none_and_its_runs_are_used_by_the_next() {
+fn the_next_backup_reuses_runs_of_a_cancelled_one() {
     let Configuration { opener, .. } = configurations().remove(0);
     let machine = MemEnv::new(1);
     let mut store = busy(&opener, machine.clone(), 1);
@@ -174,7 +174,7 @@ fn a_stopped_backup_is_none_and_its_runs_are_used_by_the_next() {
     assert_eq!(info.new_runs, info.runs - 2);
 }
 
-/// The steps that are cut short: two backups with work between them, then a restore.
+/// Interrupted steps: two backups with work between them, then a restore.
 fn steps(
     store: &mut BusyStore,
     repository: &Repository,
@@ -189,7 +189,7 @@ fn steps(
     restore(repository, Some(2)).map(drop)
 }
 
-/// Every backup that is listed is whole, and restores to what it should; a next backup works.
+/// Checks that every listed backup is whole and restores the right content, and that another backup works.
 fn judge_repository(
     opener: &EngineOpener,
     machine: &Arc<MemEnv>,
@@ -210,7 +210,7 @@ fn judge_repository(
             Vec::new()
         }
     };
-    assert!(ids.len() >= done, "{what}: an acknowledged backup is gone");
+    assert!(ids.len() >= done, "{what}: an acknowledged backup is missing");
     judge_copy(opener, machine, TARGET, expected.last().unwrap_or(&Contents::new()), what);
     for &id in &ids {
         remove(machine, TARGET);
@@ -226,8 +226,8 @@ fn judge_repository(
 }
 
 #[test]
-fn a_crash_at_any_operation_leaves_whole_backups_only() {
-    // The narrow tree has more runs, and so more operations; the other one is crashed at every other.
+fn a_crash_at_any_operation_leaves_only_whole_backups() {
+    // The narrow tree has more runs, and so more operations; the other one crashes at every second one.
     for (Configuration { name, opener, .. }, stride) in crash_configurations().into_iter().zip([7, 2]) {
         let mut crashes = 0;
         for after in (0..).step_by(stride) {
@@ -255,7 +255,7 @@ fn a_crash_at_any_operation_leaves_whole_backups_only() {
 }
 
 #[test]
-fn any_failing_call_leaves_whole_backups_only_and_a_sound_source() {
+fn any_failed_call_leaves_only_whole_backups_and_a_valid_source() {
     let Configuration { name, opener, .. } = crash_configurations().remove(1);
     for (error, first) in [(FaultError::Device, 0), (FaultError::NoSpace, 1)] {
         for skip in (first..).step_by(2) {
@@ -265,7 +265,7 @@ fn any_failing_call_leaves_whole_backups_only_and_a_sound_source() {
             store.work(300).unwrap();
             store.db.flush().unwrap();
             let mut expected = Vec::new();
-            // Only the calls on the repository and the target fail: the source has tests of its own.
+            // Only calls on the repository and the target fail: the source has its own tests.
             let plan = FaultPlan::once(skip, error).with_partial_writes();
             faulty.set_plan(Some(plan));
             let outcome = steps(&mut store, &repository(faulty.clone()), &mut expected);
@@ -284,7 +284,7 @@ fn any_failing_call_leaves_whole_backups_only_and_a_sound_source() {
     }
 }
 
-/// A small repository with two backups, of which the second has a tail.
+/// Creates a small repository with two backups, the second with a tail.
 fn small_repository() -> (EngineOpener, Arc<MemEnv>, Contents) {
     let Configuration { opener, .. } = crash_configurations().remove(1);
     let machine = MemEnv::new(2);
@@ -301,13 +301,13 @@ fn small_repository() -> (EngineOpener, Arc<MemEnv>, Contents) {
 }
 
 #[test]
-fn every_flipped_byte_is_found_and_never_restores_a_wrong_store() {
+fn every_flipped_byte_is_detected_and_never_restores_a_wrong_store() {
     let (opener, machine, expected) = small_repository();
     let (mut found, mut refused) = (0, 0);
     for path in machine.all_files().into_iter().filter(|path| path.starts_with(REPOSITORY)) {
         let length = machine.file_bytes(&path).unwrap().len();
         for offset in 0..length {
-            // Densely where the formats are, and every few bytes inside the pages.
+            // Every byte near the ends, where the formats are; a sample of the bytes inside pages.
             if offset > 400 && offset % 31 > 0 && offset + 400 < length {
                 continue;
             }
@@ -329,7 +329,7 @@ fn every_flipped_byte_is_found_and_never_restores_a_wrong_store() {
                     }
                     Err(_) => {
                         refused += 1;
-                        assert!(damaged.list_dir(Path::new(TARGET)).is_err(), "{what}: something is left");
+                        assert!(damaged.list_dir(Path::new(TARGET)).is_err(), "{what}: leftovers remain");
                     }
                 }
             }
@@ -340,7 +340,7 @@ fn every_flipped_byte_is_found_and_never_restores_a_wrong_store() {
 }
 
 #[test]
-fn every_missing_or_cut_file_is_found() {
+fn every_missing_or_truncated_file_is_detected() {
     let (_, machine, _) = small_repository();
     for path in machine.all_files().into_iter().filter(|path| path.starts_with(REPOSITORY)) {
         let length = machine.file_bytes(&path).unwrap().len() as u64;
@@ -357,7 +357,7 @@ fn every_missing_or_cut_file_is_found() {
         damaged.remove_file(&path).unwrap();
         let outcome = repository(damaged.clone()).verify(None);
         match outcome {
-            // A backup that is gone is a backup less; its files show that there was more.
+            // A missing backup file removes only that backup; its files show that it existed.
             Ok(report) if name.starts_with("backup-") => {
                 assert!(report.backups == 1 && report.is_valid(), "{name}");
             }
@@ -396,9 +396,5 @@ fn a_damaged_run_is_replaced_when_its_header_shows_it() {
     let info = repository.create(&store.db).unwrap().info;
     assert!(info.new_bytes > 0);
     assert_eq!(machine.file_bytes(&path).unwrap().len() as u64, used_before);
-    assert_eq!(
-        findings(&repository),
-        Vec::<String>::new(),
-        "the backup made it whole for the older ones too"
-    );
+    assert_eq!(findings(&repository), Vec::<String>::new(), "the backup repaired it for the older ones too");
 }

@@ -1,5 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Checkpoints: equal to a snapshot, whatever is written meanwhile; cut short anywhere they are no store.
+//! Checkpoints: equal to a snapshot despite concurrent writes; an interrupted one is not a store.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
@@ -20,8 +20,8 @@ fn busy(opener: &EngineOpener, env: Arc<dyn Env>, seed: u64) -> BusyStore {
 }
 
 #[test]
-fn a_checkpoint_equals_the_snapshot_while_the_store_is_written() {
-    // Every seventh is every tree but two, in one shape after the other.
+fn a_checkpoint_equals_its_snapshot_under_concurrent_writes() {
+    // Every seventh configuration covers all trees but two, in alternating shapes.
     for Configuration { name, opener, .. } in some_of(configurations(), 7, 3) {
         for seed in 1..=2 {
             let machine = MemEnv::new(seed);
@@ -44,7 +44,7 @@ fn a_checkpoint_equals_the_snapshot_while_the_store_is_written() {
             assert!(found == expected, "{name}, seed {seed}: the checkpoint differs from the snapshot");
             assert!(store.contents_at(&snapshot).unwrap() == expected);
             store.db.check_invariants().unwrap();
-            // The copy is a store of its own, and a checkpoint of a checkpoint is one too.
+            // The copy is an independent store, and so is a checkpoint of a checkpoint.
             let copy = opener.open_db(machine.clone(), Path::new(TARGET)).unwrap();
             copy.keyspace("alpha", || opener.options).unwrap().insert("one", "more").unwrap();
             copy.checkpoint("/second").unwrap();
@@ -65,7 +65,7 @@ fn a_checkpoint_of_an_empty_store_is_an_empty_store() {
 }
 
 #[test]
-fn a_target_in_use_is_refused_and_untouched() {
+fn a_target_in_use_is_refused_and_unchanged() {
     let Configuration { opener, .. } = crash_configurations().remove(0);
     let machine = MemEnv::new(1);
     let store = busy(&opener, machine.clone(), 1);
@@ -79,7 +79,7 @@ fn a_target_in_use_is_refused_and_untouched() {
 }
 
 #[test]
-fn a_checkpoint_that_is_stopped_leaves_nothing() {
+fn a_cancelled_checkpoint_leaves_nothing() {
     let Configuration { opener, .. } = crash_configurations().remove(0);
     let machine = MemEnv::new(1);
     let mut store = busy(&opener, machine.clone(), 1);
@@ -93,7 +93,7 @@ fn a_checkpoint_that_is_stopped_leaves_nothing() {
         });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
         assert_eq!(machine.all_files(), before);
-        assert!(machine.list_dir(Path::new(TARGET)).is_err(), "the directory is gone too");
+        assert!(machine.list_dir(Path::new(TARGET)).is_err(), "the directory must be removed too");
     }
     store.db.checkpoint(TARGET).unwrap();
 }
@@ -115,7 +115,7 @@ fn a_crash_at_any_operation_leaves_a_whole_checkpoint_or_none() {
                 let image = machine.crash_image(policy, after);
                 let what = format!("{name}, crash after {after}, policy {index}");
                 let is_whole = judge_copy(&opener, &image, TARGET, &expected, &what);
-                assert!(is_whole || outcome.is_err(), "{what}: an acknowledged checkpoint is gone");
+                assert!(is_whole || outcome.is_err(), "{what}: an acknowledged checkpoint is missing");
                 whole += usize::from(is_whole);
                 let source = opener.open_db(image.clone(), Path::new(SOURCE)).unwrap();
                 if !is_whole {
@@ -135,7 +135,7 @@ fn a_crash_at_any_operation_leaves_a_whole_checkpoint_or_none() {
 }
 
 #[test]
-fn any_failing_call_leaves_the_source_sound_and_nothing_that_looks_whole() {
+fn any_failed_call_leaves_a_valid_source_and_no_partial_checkpoint() {
     for Configuration { name, opener, .. } in crash_configurations().into_iter().take(1) {
         for error in [FaultError::Device, FaultError::NoSpace] {
             for skip in 0.. {
@@ -150,8 +150,8 @@ fn any_failing_call_leaves_the_source_sound_and_nothing_that_looks_whole() {
                 faulty.set_plan(None);
                 let what = format!("{name}, {error:?}, call {skip}");
                 let is_whole = judge_copy(&opener, &machine, TARGET, &expected, &what);
-                assert!(is_whole || outcome.is_err(), "{what}: says that it is whole");
-                store.work(50).unwrap_or_else(|error| panic!("{what}: the source suffered: {error}"));
+                assert!(is_whole || outcome.is_err(), "{what}: a partial checkpoint was acknowledged");
+                store.work(50).unwrap_or_else(|error| panic!("{what}: the source was harmed: {error}"));
                 store.db.check_invariants().unwrap();
                 if !struck {
                     outcome.unwrap();
@@ -164,7 +164,7 @@ fn any_failing_call_leaves_the_source_sound_and_nothing_that_looks_whole() {
 }
 
 #[test]
-fn a_damaged_page_of_the_source_is_named_and_nothing_is_left() {
+fn a_damaged_source_page_is_named_and_no_checkpoint_remains() {
     let Configuration { opener, .. } = crash_configurations().remove(0);
     let machine = MemEnv::new(1);
     let mut store = busy(&opener, machine.clone(), 1);

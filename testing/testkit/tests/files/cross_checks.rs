@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! The cross-checks between the files of a store, as its users meet them: a lost log segment, old files
-//! beside newer ones, two copies that have gone their own ways.
+//! Cross-checks between the files of a store, as users encounter them: a lost log segment, old files next to
+//! newer ones, two copies that diverged.
 
 use std::{path::Path, sync::Arc};
 
@@ -31,7 +31,8 @@ fn newest_segment(machine: &MemEnv) -> std::path::PathBuf {
     files.filter(|path| path.to_string_lossy().ends_with(".log")).max().unwrap()
 }
 
-/// Fails unless the store is refused, a repair finds why, and a salvage does not call itself complete.
+/// Fails unless the store is refused, a repair finds the reason, and a salvage does not report itself
+/// complete.
 fn assert_is_refused(machine: &Arc<MemEnv>, what: &str) {
     let error = open(&image(machine, 9)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
@@ -44,7 +45,7 @@ fn assert_is_refused(machine: &Arc<MemEnv>, what: &str) {
 }
 
 #[test]
-fn losing_the_newest_log_segment_of_a_killed_store_is_noticed() {
+fn losing_the_newest_log_segment_of_a_killed_store_is_detected() {
     let machine = MemEnv::new(1);
     let db = open(&machine).unwrap();
     (0..30).for_each(|number| put(&db, "k", &format!("a{number}"), "new"));
@@ -68,7 +69,7 @@ fn losing_the_newest_log_segment_of_a_killed_store_is_noticed() {
 }
 
 #[test]
-fn an_old_superblock_and_manifest_beside_a_newer_log_are_refused() {
+fn an_old_superblock_and_manifest_with_a_newer_log_are_refused() {
     let machine = MemEnv::new(1);
     let db = open(&machine).unwrap();
     put(&db, "first", "a", "1");
@@ -82,7 +83,7 @@ fn an_old_superblock_and_manifest_beside_a_newer_log_are_refused() {
     batch.insert(&first, "b", "2");
     batch.insert(&second, "c", "3");
     batch.durability(Durability::Sync).commit().unwrap();
-    // With and without what was never synced, the file `watermark` among it.
+    // With and without unsynced data, including the file `watermark`.
     for policy in [CrashPolicy::KEEP_ALL, CrashPolicy::LOSE_ALL] {
         let mixed = machine.crash_image(&policy, 2);
         old.iter().for_each(|(bytes, path)| mixed.replace(path, bytes).unwrap());
@@ -90,7 +91,7 @@ fn an_old_superblock_and_manifest_beside_a_newer_log_are_refused() {
     }
 }
 
-/// Two copies of a store that make the same changes with other values.
+/// Two copies of a store that make the same changes with different values.
 fn copies() -> [(Arc<MemEnv>, Contents); 2] {
     let common = MemEnv::new(1);
     let db = open(&common).unwrap();
@@ -110,7 +111,7 @@ fn copies() -> [(Arc<MemEnv>, Contents); 2] {
 }
 
 #[test]
-fn a_file_of_a_copy_that_has_gone_its_own_way_never_gives_its_values() {
+fn a_file_of_a_diverged_copy_never_yields_its_values() {
     let [(one, expected), (other, _)] = copies();
     for path in one.all_files() {
         let Ok(foreign) = other.file_bytes(&path) else { continue };
@@ -134,7 +135,7 @@ fn two_copies_of_a_store_can_use_one_repository() {
         |machine: &Arc<MemEnv>| Repository::at("/backups").env(Arc::clone(machine) as Arc<dyn Env>);
     let machine = image(&copies[0].0, 7);
     repository_on(&machine).create(&open(&machine).unwrap()).unwrap();
-    // The other copy comes to the machine of the first one, in its place.
+    // The other copy replaces the first one on its machine.
     for path in machine.all_files().into_iter().filter(|path| path.starts_with("/db")) {
         machine.remove_file(&path).unwrap();
     }

@@ -1,8 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Stores that earlier builds wrote are opened, read, checked and written to.
+//! Stores written by earlier builds are opened, read, checked and written to.
 //!
-//! The files are in `testing/fixtures`, whose README says which build made them of what. What they must hold
-//! is found by doing the same again with this build.
+//! The files are in `testing/fixtures`; its README states their builds and contents. The expected content
+//! comes from repeating the same steps with this build.
 
 use std::{io::Read, path::Path, sync::Arc};
 
@@ -21,7 +21,7 @@ fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())
 }
 
-/// Puts operands behind the value, with a dash before each.
+/// Adds an operator that appends operands to the value, with a dash before each.
 fn with_operator(builder: DbBuilder) -> DbBuilder {
     builder.merge_operator(Arc::new(MergeFunction::new(
         "dashes",
@@ -42,7 +42,7 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// Fills a new store: values, removals and operands in two trees and in the log, and operands that could not
-/// be merged when they came to their values.
+/// be merged when they reached their values.
 fn fill(machine: &Arc<MemEnv>) {
     let db = with_operator(builder(machine)).open().unwrap();
     let tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
@@ -91,7 +91,7 @@ fn fill(machine: &Arc<MemEnv>) {
     db.close().unwrap();
 }
 
-/// A machine with the files of a fixture.
+/// Unpacks the files of a fixture to a machine.
 fn unpack(packed: &[u8]) -> Arc<MemEnv> {
     let mut files = Vec::new();
     ruzstd::decoding::StreamingDecoder::new(packed).unwrap().read_to_end(&mut files).unwrap();
@@ -107,14 +107,14 @@ fn unpack(packed: &[u8]) -> Arc<MemEnv> {
     machine
 }
 
-/// What the store of [`fill`] holds when this build made it.
+/// Content of the store of [`fill`] when this build creates it.
 fn expected() -> Contents {
     let machine = MemEnv::new(1);
     fill(&machine);
     contents_of(&with_operator(builder(&machine)).open().unwrap()).unwrap()
 }
 
-/// Version and required features, as the newest superblock states them.
+/// Version and required features in the newest superblock.
 fn features(machine: &MemEnv) -> (u32, u64) {
     let bytes = machine.file_bytes("/db/superblock").unwrap();
     let slot = |slot: &[u8]| {
@@ -129,9 +129,9 @@ fn features(machine: &MemEnv) -> (u32, u64) {
 }
 
 #[test]
-fn a_store_from_before_kinds_had_bytes_is_read_as_it_is() {
+fn a_store_without_kind_bytes_is_read_unchanged() {
     let machine = unpack(BEFORE_KIND_BYTES);
-    assert_eq!(features(&machine), (2, 0), "the fixture is of a build before");
+    assert_eq!(features(&machine), (2, 0), "the fixture is from an earlier build");
     let before = machine.file_bytes("/db/data").unwrap();
     let db = with_operator(builder(&machine)).read_only().open().unwrap();
     assert!(contents_of(&db).unwrap() == expected());
@@ -140,14 +140,14 @@ fn a_store_from_before_kinds_had_bytes_is_read_as_it_is() {
     let options = RepairOptions { env: machine.clone(), dry_run: true, ..RepairOptions::new("/db") };
     assert_eq!(repair(&options, &mut unobserved()).unwrap().findings, []);
     assert!(machine.file_bytes("/db/data").unwrap() == before);
-    assert_eq!(features(&machine), (2, 0), "who only reads changes nothing");
+    assert_eq!(features(&machine), (2, 0), "a read-only open changes nothing");
 }
 
 #[test]
-fn a_store_from_before_kinds_had_bytes_goes_on_and_is_then_closed_to_earlier_builds() {
+fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     let machine = unpack(BEFORE_KIND_BYTES);
     let mut expected = expected();
-    // Without the operator, entries of earlier blocks come into new ones as they are.
+    // Without the operator, entries of earlier blocks are copied unchanged into new ones.
     let db = builder(&machine).open().unwrap();
     let turtle = db.open_keyspace("turtle").unwrap().unwrap();
     for number in 0..600 {
@@ -159,9 +159,9 @@ fn a_store_from_before_kinds_had_bytes_goes_on_and_is_then_closed_to_earlier_bui
     drop(turtle);
     db.settle().unwrap();
     db.close().unwrap();
-    // Bytes of kinds, values outside of runs, replaced pages, values in pieces or that go on, value logs,
+    // Kind bytes, values outside of runs, replaced pages, values in pieces, continued values, value logs,
     // footers with index and filter, transient segments of commits.
-    assert_eq!(features(&machine), (2, 255), "a build before would not know what a kind's byte is");
+    assert_eq!(features(&machine), (2, 255), "an earlier build cannot read kind bytes");
     let pairs = expected.get_mut("turtle").unwrap();
     pairs.extend((0..600).map(|number| ([key(number), b"/later".to_vec()].concat(), vec![b'l'; 60])));
     pairs.sort();

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Repair: puts right what follows from valid parts, in any crash; everything else is told and left alone.
+//! Repair: fixes what valid parts determine, despite any crash; reports everything else and leaves it
+//! unchanged.
 
 use std::{path::Path, sync::Arc};
 
@@ -20,7 +21,7 @@ fn open(machine: &Arc<MemEnv>) -> Db {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap()
 }
 
-/// A store with flushed records and a log, closed.
+/// Creates a closed store with flushed records and a log.
 fn store() -> (Arc<MemEnv>, Contents) {
     let machine = MemEnv::new(2);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
@@ -52,7 +53,7 @@ fn copy(machine: &MemEnv) -> Arc<MemEnv> {
     machine.crash_image(&CrashPolicy::KEEP_ALL, 1)
 }
 
-/// Dry run, repair, and a look at what came of it.
+/// Runs a dry run and a repair, and checks the result.
 #[track_caller]
 fn check_repaired(machine: &Arc<MemEnv>, expected: &Contents, what: &str) {
     let before = files(machine);
@@ -74,7 +75,7 @@ fn check_repaired(machine: &Arc<MemEnv>, expected: &Contents, what: &str) {
 }
 
 #[test]
-fn a_sound_store_is_not_touched() {
+fn a_valid_store_is_not_modified() {
     let (machine, _) = store();
     let before = files(&machine);
     assert_eq!(run(machine.clone(), false).unwrap().findings, []);
@@ -82,7 +83,7 @@ fn a_sound_store_is_not_touched() {
 }
 
 #[test]
-fn every_damage_to_the_superblock_is_put_right() {
+fn any_superblock_damage_is_repaired() {
     let (machine, expected) = store();
     let bytes = machine.file_bytes(SUPERBLOCK).unwrap();
     for slot in 0..2 {
@@ -120,7 +121,7 @@ fn leftovers_are_removed() {
 }
 
 #[test]
-fn what_needs_salvage_is_told_and_left_alone() {
+fn damage_that_needs_salvage_is_reported_and_unchanged() {
     let (machine, _) = store();
     let data = machine.file_bytes("/db/data").unwrap();
     let full = |page: &usize| data[page * PAGE..][..PAGE].iter().any(|&byte| byte != 0);
@@ -151,7 +152,7 @@ fn what_needs_salvage_is_told_and_left_alone() {
 }
 
 #[test]
-fn what_a_crash_leaves_is_no_damage() {
+fn crash_leftovers_are_not_damage() {
     let options = KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 });
     let opener = EngineOpener { options, memory_bytes: 1 << 20 };
     let mut images = 0;
@@ -176,7 +177,7 @@ fn what_a_crash_leaves_is_no_damage() {
 }
 
 #[test]
-fn a_repair_may_fail_or_be_cut_short_at_any_call_and_be_repeated() {
+fn a_repair_can_be_repeated_after_failing_at_any_call() {
     let (machine, expected) = store();
     machine.replace(SUPERBLOCK, &vec![7; 2 * PAGE]).unwrap();
     for call in 0..4000 {

@@ -1,6 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
-//! Salvage of damaged stores: what is not reported as lost is there with its right value, and nothing is made
-//! up.
+//! Salvage of damaged stores: records not reported as lost have their right value, and no record is invented.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +21,7 @@ use testudo_testkit::{
 const PAGE: usize = 4096;
 const NAMES: [&str; 3] = ["alpha", "beta", "emptied"];
 
-/// A store as it was left, what it must hold, and every value that was ever written.
+/// A store in its final state, its expected content, and every value ever written.
 struct Subject {
     machine: Arc<MemEnv>,
     expected: Contents,
@@ -30,7 +29,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// A store with trees of several levels, many removals, an emptied and a dropped keyspace, and a log.
+    /// Creates a store with multi-level trees, many removals, an emptied and a dropped keyspace, and a log.
     fn new(clean: bool, rounds: u64, log_commits: u64) -> Self {
         let machine = MemEnv::new(3);
         let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
@@ -46,7 +45,7 @@ impl Subject {
         };
         for round in 0..rounds {
             for name in NAMES {
-                // Beside one with its values inside, one with its values outside.
+                // One keyspace with its values inline, one with its values outside.
                 let placement = if name == "beta" { Placement::separate() } else { Placement::inline() };
                 let keyspace = db.keyspace(name, || options.placement(placement)).unwrap();
                 for _ in 0..40 {
@@ -100,7 +99,7 @@ impl Subject {
         paths.into_iter().filter(|path| path.to_str().unwrap().starts_with(&start)).collect()
     }
 
-    /// Salvages and checks that the source is as before and the target a valid store.
+    /// Salvages; checks that the source is unchanged and the target is a valid store.
     fn salvage(&self, machine: &Arc<MemEnv>, older_versions: bool) -> (SalvageReport, Contents) {
         let options = options(machine, older_versions);
         let before: Vec<_> =
@@ -116,7 +115,7 @@ impl Subject {
             let Some(name) = &keyspace.older_keyspace else { continue };
             let older = found.remove(name).unwrap();
             assert!(!older_versions && older.len() as u64 == keyspace.older_records);
-            // Each key is in a lost range, and has a value that it once had.
+            // Each key is in a lost range and has one of its earlier values.
             let is_lost = |key: &[u8]| keyspace.lost_ranges.iter().any(|range| range.contains(key));
             assert!(older.iter().all(|(key, _)| is_lost(key)) || !report.log.lost.is_empty(), "{name}");
             self.check_history(&Contents::from([(keyspace.name.clone(), older)]));
@@ -124,13 +123,13 @@ impl Subject {
         let written: u64 = report.keyspaces.iter().map(|keyspace| keyspace.records).sum();
         assert_eq!(written, found.values().map(|pairs| pairs.len() as u64).sum());
         if report.method == SalvageMethod::Scan {
-            // Without a manifest nothing says that a keyspace was dropped, as long as its pages are there.
+            // Without a manifest a dropped keyspace looks live while its pages exist.
             found.remove("dropped");
         }
         (report, found)
     }
 
-    /// Every record outside of the lost ranges has its right value; nothing else is there.
+    /// Checks that every record outside the lost ranges has its right value, and that no other record exists.
     #[track_caller]
     fn check_ranges(&self, report: &SalvageReport, found: &Contents, what: &str) {
         for (name, pairs) in &self.expected {
@@ -147,16 +146,16 @@ impl Subject {
                     }
                 }
             }
-            assert_eq!(found.len() + missing, pairs.len(), "{what}: {name} has records that were gone");
+            assert_eq!(found.len() + missing, pairs.len(), "{what}: {name} has removed records");
         }
         assert!(self.expected.keys().eq(found.keys()), "{what}: {:?}", found.keys());
     }
 
-    /// Nothing is there that was never written.
+    /// Checks that only written records are present.
     fn check_history(&self, found: &Contents) {
         for (name, pairs) in found {
             for pair in pairs {
-                // A keyspace that lost its name may be any of them.
+                // A keyspace that lost its name may match any of them.
                 let may_be = |of: &String| name == of || name.starts_with("recovered-");
                 let was_written = self.history.iter().any(|(of, pairs)| may_be(of) && pairs.contains(pair));
                 assert!(was_written, "{name} {:?} was never written", pair.0);
@@ -188,7 +187,7 @@ fn full_pages(machine: &MemEnv) -> Vec<usize> {
 }
 
 #[test]
-fn a_sound_store_is_salvaged_exactly() {
+fn a_valid_store_is_salvaged_exactly() {
     for clean in [true, false] {
         let subject = Subject::new(clean, 8, 60);
         let (report, found) = subject.salvage(&subject.copy(), false);
@@ -199,7 +198,7 @@ fn a_sound_store_is_salvaged_exactly() {
 }
 
 #[test]
-fn without_its_manifest_a_store_is_salvaged_exactly() {
+fn a_store_without_its_manifest_is_salvaged_exactly() {
     for clean in [true, false] {
         let subject = Subject::new(clean, 12, 60);
         let [path] = &subject.files("manifest-")[..] else { panic!("one manifest") };
@@ -220,7 +219,7 @@ fn without_its_manifest_a_store_is_salvaged_exactly() {
             let (report, found) = subject.salvage(&machine, false);
             assert_eq!(report.method, SalvageMethod::Scan, "{what}");
             assert!(!report.findings.is_empty() && !report.is_complete(), "{what}: {report:?}");
-            // An emptied keyspace without a manifest is known only as long as something of it is on disk.
+            // Without a manifest an emptied keyspace is known only while some of its data is on disk.
             subject.check_ranges(&report, &found, &what);
             assert!(found == subject.expected, "{what}: {report:?}");
         }
@@ -228,7 +227,7 @@ fn without_its_manifest_a_store_is_salvaged_exactly() {
 }
 
 #[test]
-fn without_its_superblock_a_store_is_salvaged_exactly() {
+fn a_store_without_its_superblock_is_salvaged_exactly() {
     for clean in [true, false] {
         let subject = Subject::new(clean, 8, 60);
         let path = Path::new("/db/superblock");
@@ -255,7 +254,7 @@ fn without_its_superblock_a_store_is_salvaged_exactly() {
 }
 
 #[test]
-fn a_lost_page_costs_no_more_than_the_range_that_is_reported() {
+fn a_lost_page_costs_at_most_the_reported_range() {
     let subject = Subject::new(true, 8, 20);
     let mut with_losses = 0;
     for page in full_pages(&subject.machine) {
@@ -265,7 +264,7 @@ fn a_lost_page_costs_no_more_than_the_range_that_is_reported() {
         assert_eq!(report.method, SalvageMethod::Manifest);
         subject.check_ranges(&report, &found, &format!("page {page}"));
         with_losses += u32::from(!report.is_complete());
-        // A block of several pages is named by its first one, from which they need not lie in one row.
+        // A multi-page block is named by its first page; its other pages need not follow it.
         let damaged = verified_places(&machine);
         for range in report.keyspaces.iter().flat_map(|keyspace| &keyspace.lost_ranges) {
             let place = format!("{} at offset {}", range.file, range.offset);
@@ -278,14 +277,14 @@ fn a_lost_page_costs_no_more_than_the_range_that_is_reported() {
     assert!(with_losses > 10, "{with_losses}");
 }
 
-/// What a check of the store itself finds; without the target.
+/// Findings of a verification of the store itself, without the target.
 fn verified_places(machine: &Arc<MemEnv>) -> Vec<String> {
     let db = Db::builder("/db").memory_bytes(1 << 20).env(remade(machine)).read_only().open().unwrap();
     let report = db.verify(VerifyLevel::Full).unwrap();
     report.findings.iter().map(ToString::to_string).collect()
 }
 
-/// The same machine without the target.
+/// Copies the machine without the target.
 fn remade(machine: &Arc<MemEnv>) -> Arc<MemEnv> {
     let copy = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
     for path in copy.all_files().into_iter().filter(|path| path.starts_with("/new")) {
@@ -295,7 +294,7 @@ fn remade(machine: &Arc<MemEnv>) -> Arc<MemEnv> {
 }
 
 #[test]
-fn a_cut_data_file_costs_no_more_than_the_ranges_that_are_reported() {
+fn a_truncated_data_file_costs_at_most_the_reported_ranges() {
     let subject = Subject::new(true, 8, 20);
     let length = subject.machine.file_bytes("/db/data").unwrap().len();
     for cut in (0..length).step_by(PAGE * 5 + 1000).chain([length - 1]) {
@@ -312,7 +311,7 @@ fn a_cut_data_file_costs_no_more_than_the_ranges_that_are_reported() {
 }
 
 #[test]
-fn damage_in_the_log_costs_the_commits_that_are_reported() {
+fn log_damage_costs_only_the_reported_commits() {
     let subject = Subject::new(true, 4, 200);
     let paths = subject.files("wal-");
     let mut with_losses = 0;
@@ -368,7 +367,7 @@ fn a_lost_page_without_a_manifest_is_reported_or_costs_nothing() {
 }
 
 #[test]
-fn everything_damaged_at_once_gives_back_only_what_was_written() {
+fn salvage_after_all_damage_yields_only_written_values() {
     let subject = Subject::new(false, 10, 100);
     let pages = full_pages(&subject.machine);
     let mut random = SplitMix::new(5);
@@ -396,7 +395,7 @@ fn everything_damaged_at_once_gives_back_only_what_was_written() {
 }
 
 #[test]
-fn targets_and_sources_that_cannot_be_are_refused_and_untouched() {
+fn invalid_targets_and_sources_are_refused_and_unchanged() {
     let subject = Subject::new(true, 1, 1);
     let machine = subject.copy();
     machine.create_dir(Path::new("/new")).unwrap();
@@ -415,7 +414,7 @@ fn targets_and_sources_that_cannot_be_are_refused_and_untouched() {
 }
 
 #[test]
-fn a_salvage_that_is_stopped_leaves_nothing() {
+fn a_cancelled_salvage_leaves_nothing() {
     let subject = Subject::new(true, 4, 20);
     for stop_at in 1..30 {
         let machine = subject.copy();
@@ -438,7 +437,8 @@ fn a_salvage_that_is_stopped_leaves_nothing() {
     }
 }
 
-/// A store in which keys were appended to over many flushes, and all values that each key ever had.
+/// Creates a store with keys appended to over many flushes; returns it with all values that each key ever
+/// had.
 fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
     let machine = MemEnv::new(4);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
@@ -464,7 +464,7 @@ fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
             let value = model.get(&key).cloned().unwrap_or_default();
             history.insert((key.into_bytes(), value.into_bytes()));
         }
-        // The last ones stay in the log.
+        // The last operands stay in the log.
         if round < 12 {
             db.flush().unwrap();
         }
@@ -477,7 +477,7 @@ fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
 }
 
 #[test]
-fn operands_are_salvaged_exactly_with_a_manifest_and_never_counted_twice_without() {
+fn operands_are_never_applied_twice_by_salvage() {
     let (machine, expected, history) = store_with_operands();
     for lose_manifest in [false, true] {
         let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
@@ -499,14 +499,14 @@ fn operands_are_salvaged_exactly_with_a_manifest_and_never_counted_twice_without
         assert_eq!(report.method, SalvageMethod::Scan);
         let current: BTreeSet<Pair> = expected["lists"].iter().cloned().collect();
         let right = found["lists"].iter().filter(|pair| current.contains(pair)).count();
-        assert_eq!(right, found["lists"].len(), "a value that is not the last one passes for it");
+        assert_eq!(right, found["lists"].len(), "an older value is presented as the latest");
         assert!(right > current.len() / 4, "{right} of {}", current.len());
-        // Nothing is left out: with operands alone left of a key, the newest of them are there.
+        // Nothing is omitted: where only operands of a key remain, the newest of them are present.
         let kept: BTreeSet<_> = found.values().flatten().map(|(key, _)| key).collect();
         let gone = current.iter().filter(|(key, _)| !kept.contains(key)).count();
         assert_eq!(gone, 0, "of {}", current.len());
         assert_eq!(report.keyspaces[0].older_records, found["lists.older"].len() as u64);
-        // Elsewhere there is what a key had at some time, or the end of it, with newer operands of the log on
+        // The other keyspace holds earlier values of a key, or their ends, with newer operands of the log on
         // top.
         for (key, value) in &found["lists.older"] {
             let was_end = |(of, value): &Pair, end: &[u8]| of == key && value.ends_with(end);
@@ -540,7 +540,7 @@ fn a_long_list_in_the_log_is_salvaged_as_its_value() {
 }
 
 #[test]
-fn operands_on_top_of_what_a_leaf_knows_to_be_gone_do_not_bring_it_back() {
+fn operands_do_not_resurrect_a_value_deleted_in_its_leaf() {
     let machine = MemEnv::new(4);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
     let tree = Tree::Splinter { leaf_bytes: 64 << 10, max_pivots: 4 };
@@ -551,7 +551,7 @@ fn operands_on_top_of_what_a_leaf_knows_to_be_gone_do_not_bring_it_back() {
     };
     fill(0..150, 1000);
     db.flush().unwrap();
-    // In one buffer: what goes down into a leaf soon, and something that stays.
+    // In one buffer: an entry that soon moves down to a leaf, and one that stays.
     lists.insert("key010", "gone").unwrap();
     lists.insert("key140", "stays").unwrap();
     db.flush().unwrap();

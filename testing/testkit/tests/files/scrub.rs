@@ -22,7 +22,7 @@ fn scrub(store: &BusyStore) -> ScrubReport {
     store.db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// Pages of the data file that some run of the store occupies or once occupied.
+/// Pages of the data file that a run of the store occupies or once occupied.
 fn live_pages(store: &BusyStore, machine: &MemEnv) -> Vec<usize> {
     store.db.settle().unwrap();
     let bytes = machine.file_bytes("/db/data").unwrap();
@@ -30,7 +30,7 @@ fn live_pages(store: &BusyStore, machine: &MemEnv) -> Vec<usize> {
 }
 
 #[test]
-fn a_sound_store_is_scrubbed_while_it_is_written() {
+fn a_valid_store_is_scrubbed_under_concurrent_writes() {
     for Configuration { name, opener, .. } in crash_configurations() {
         let machine = MemEnv::new(1);
         let mut store = busy(&opener, machine, 1);
@@ -49,7 +49,7 @@ fn a_sound_store_is_scrubbed_while_it_is_written() {
 }
 
 #[test]
-fn every_flipped_byte_of_a_live_page_is_found_and_named() {
+fn every_flipped_byte_of_a_live_page_is_located() {
     let opener = crash_configurations().remove(1).opener;
     let machine = MemEnv::new(2);
     let mut store = busy(&opener, machine.clone(), 2);
@@ -77,19 +77,19 @@ fn every_flipped_byte_of_a_live_page_is_found_and_named() {
             }
         }
     }
-    // What is on the other pages belongs to nobody any more.
+    // Other pages are no longer referenced.
     let per_page = u64::try_from((0..PAGE).step_by(61).count()).unwrap();
     assert_eq!(found, live / PAGE as u64 * per_page, "of {flips} flips");
     assert!(found > 0 && scrub(&store).findings.is_empty());
 }
 
 #[test]
-fn a_flipped_byte_of_manifest_superblock_or_sealed_log_is_found() {
+fn flipped_bytes_of_manifest_superblock_or_sealed_log_are_found() {
     let opener = crash_configurations().remove(1).opener;
     let machine = MemEnv::new(3);
     let mut store = busy(&opener, machine.clone(), 3);
     store.work(400).unwrap();
-    // Enough for several segments of the log, none of which can be released.
+    // Enough for several log segments, none of which can be released.
     store.keyspaces[2].insert("pins", "the log").unwrap();
     let mut number = 0;
     while machine.all_files().iter().filter(|path| path.to_string_lossy().contains("wal-")).count() < 3 {
@@ -157,7 +157,7 @@ fn resuming_covers_everything_once() {
 }
 
 #[test]
-fn a_scrub_keeps_its_pace() {
+fn a_scrub_keeps_its_rate() {
     let opener = crash_configurations().remove(1).opener;
     let machine = MemEnv::new(5);
     let mut store = busy(&opener, machine.clone(), 5);
@@ -173,7 +173,7 @@ fn a_scrub_keeps_its_pace() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_is_a_finding_of_its_own() {
+fn an_unreadable_page_is_its_own_finding() {
     let opener = crash_configurations().remove(1).opener;
     let machine = MemEnv::new(6);
     let faulty = FaultyEnv::new(machine.clone());
@@ -182,7 +182,7 @@ fn a_page_that_cannot_be_read_is_a_finding_of_its_own() {
     store.db.settle().unwrap();
     let valid = scrub(&store).bytes;
     for skip in 0..6 {
-        // The read of a stretch fails, and then that of its second page.
+        // The read of a stretch fails, then the read of its second page.
         let plan = FaultPlan::once(skip, FaultError::Device).of_class(IoClass::Read).on_path("/db/data");
         faulty.set_plan(Some(plan));
         let report = scrub(&store);
@@ -201,7 +201,7 @@ fn a_page_that_cannot_be_read_is_a_finding_of_its_own() {
 }
 
 #[test]
-fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
+fn a_full_verification_finds_damage_in_several_runs() {
     let opener = crash_configurations().remove(1).opener;
     let machine = MemEnv::new(7);
     let mut store = busy(&opener, machine.clone(), 7);
@@ -215,8 +215,7 @@ fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
     assert_eq!(store.db.verify(VerifyLevel::Full).unwrap().findings, []);
     let flip = |page| image.corrupt("/db/data", u64::try_from(page * PAGE + 45).unwrap(), 1).unwrap();
     let findings = || BTreeSet::from_iter(store.db.verify(VerifyLevel::Full).unwrap().findings);
-    // A block of several pages is looked at page by page once it is damaged, so one byte may be several
-    // findings.
+    // A damaged multi-page block is checked page by page, so one byte may cause several findings.
     let [of_first, of_last] = [first, last].map(|page| {
         flip(page);
         let found = findings();
@@ -231,7 +230,7 @@ fn a_full_verification_finds_the_damage_of_all_runs_at_once() {
 }
 
 #[test]
-fn what_a_power_loss_has_torn_beside_commits_is_no_damage() {
+fn writes_torn_by_power_loss_are_not_damage() {
     let opener = crash_configurations().remove(0).opener;
     for seed in 0..200 {
         let machine = MemEnv::new(seed);

@@ -1,11 +1,10 @@
-//! What is done to a store, and the list of all that is.
+//! The damages to a store, and the list of all of them.
 //!
 //! **Invariants**
-//! - A long run damages every byte where there is content; in other pages, which are all alike, one byte
-//!   each.
-//! - A short run does so in one page of each kind, and in the header of every page. Of all other bytes it
-//!   takes a sample, whose places move from page to page, so that it meets every field of a record that
-//!   many pages have.
+//! - A long run damages every byte of pages with content, and one byte of other pages, which are all alike.
+//! - A short run damages every byte of one page of each kind, and the header of every page. It samples all
+//!   other bytes; the offsets differ from page to page, so that the sample reaches every field of a record
+//!   that many pages have.
 //! - The sample is the same in every run.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
@@ -15,43 +14,43 @@ use testudo_env::{Env, MemEnv};
 
 use super::subject::Subject;
 
-/// Bits that are flipped in a byte: one low, one high and a low one together.
+/// Masks for flips of a byte: a low bit, and a high and a low bit together.
 const MASKS: &[u8] = &[0x01, 0x82];
-/// All bits, one by one: for long runs.
+/// All single bits: for long runs.
 const EVERY_BIT: &[u8] = &[1, 2, 4, 8, 16, 32, 64, 128];
-/// The longest header of a file or of a page.
+/// Maximum length of a file or page header.
 const HEADER_BYTES_MAX: usize = 128;
-/// In a page whose every byte is damaged a short run cuts the file at every so many bytes behind the header.
+/// Stride of truncations behind the header in a fully damaged page of a short run.
 const CUT_STRIDE: usize = 8;
-/// Where the header of a page of the data file has its kind and its number.
+/// Offsets of kind and page number in the header of a page of the data file.
 const PAGE_KIND_AT: usize = 8;
 const PAGE_NUMBER_AT: usize = 16;
-/// What stands in a file that should be empty.
+/// Content written to a file that should be empty.
 const GARBAGE: &[u8] = b"this file is empty in a valid store";
-/// What the place of a sampled byte moves on by from page to page.
+/// Step of the sampled byte's offset from page to page.
 const SECTOR_AND_ONE: usize = 513;
-/// Pages of one file that are put into each other's places, at most.
+/// Maximum pages of one file that are swapped with each other.
 const PAIRED_PAGES_MAX: usize = 40;
 
-/// One damage. Files are numbers of the subject's list.
+/// One damage. Files are indexes in the subject's list.
 #[derive(Clone, Debug)]
 pub(super) enum Damage {
     /// Bits of a byte flip.
     Flip { file: usize, offset: usize, mask: u8 },
-    /// The file ends early.
+    /// The file is truncated.
     Cut { file: usize, length: usize },
-    /// The file is gone.
+    /// The file is missing.
     Missing { file: usize },
-    /// A page has these bytes of another place or of an earlier time.
+    /// A page has bytes of another place or of an earlier time.
     Page { file: usize, page: usize, bytes: Arc<[u8]>, why: &'static str },
     /// Two pages have each other's bytes.
     Exchange { file: usize, pages: (usize, usize) },
-    /// The file has the content of another store's, or some where it should have none.
+    /// The file has the content of another store's, or content where it should be empty.
     Foreign { file: usize, bytes: Arc<[u8]> },
 }
 
 impl Damage {
-    /// Under which name it is counted.
+    /// Name under which it is counted.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Flip { .. } => "bytes flipped",
@@ -63,7 +62,7 @@ impl Damage {
         }
     }
 
-    /// Whether it is to bytes of the header of a file.
+    /// Whether it affects bytes of a file's header.
     pub(super) fn is_in_header(&self) -> bool {
         match self {
             Self::Flip { offset, .. } => *offset < HEADER_BYTES_MAX,
@@ -86,7 +85,7 @@ impl Damage {
         }
     }
 
-    /// Does it.
+    /// Applies the damage.
     pub(super) fn apply(&self, subject: &Subject, machine: &MemEnv) -> std::io::Result<()> {
         let path = |file: &usize| &subject.files[*file].path;
         match self {
@@ -108,11 +107,10 @@ impl Damage {
     }
 }
 
-/// What a page is: the name of its file without numbers and, in the data file, the number that its header
-/// has.
+/// Kind of a page: the name of its file without numbers and, in the data file, the kind number in its header.
 type Kind = (String, u8);
 
-/// Kinds of pages that a short run has damaged in every byte.
+/// Kinds of pages of which a short run has damaged every byte.
 #[derive(Default)]
 pub(super) struct Kinds(BTreeSet<Kind>);
 
@@ -122,7 +120,7 @@ fn kind_of(subject: &Subject, file: usize, page: usize) -> Kind {
     let is_letter = |letter: char| letter.is_ascii_alphabetic();
     let stem = name.split(|letter| !is_letter(letter)).next().unwrap_or_default().to_owned();
     let field = |at: usize, length: usize| stored.bytes.get(page * PAGE_SIZE + at..)?.get(..length);
-    // The pages of a block behind its first have no header.
+    // Only the first page of a block has a header.
     let is_first = field(PAGE_NUMBER_AT, 8) == Some(&u64_of(page).to_le_bytes());
     let number = field(PAGE_KIND_AT, 1).filter(|_| stem == "data" && is_first).map_or(0, |field| field[0]);
     (stem, number)
@@ -151,7 +149,7 @@ pub(super) fn sample_of_bytes_and_lengths(subject: &Subject, kinds: &mut Kinds) 
         }
         let is_whole = subject.is_killed() && kinds.0.insert(kind_of(subject, file, page));
         let stride = subject.stride();
-        // Since the stride is prime to the length of a page, each page is damaged at other places of it.
+        // The stride is coprime to the page size, so each page is damaged at different offsets.
         let is_sampled = |offset: usize| offset % stride == page % stride;
         let header = if subject.has_header(file, page) { HEADER_BYTES_MAX } else { 0 };
         for offset in place {
@@ -168,7 +166,7 @@ pub(super) fn sample_of_bytes_and_lengths(subject: &Subject, kinds: &mut Kinds) 
     all
 }
 
-/// The damaged files' pages, each with the place of its bytes.
+/// Pages of the damaged files, each with its byte range.
 fn pages_of(subject: &Subject) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
     let files = subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file));
     files.flat_map(|(file, stored)| {
@@ -178,7 +176,7 @@ fn pages_of(subject: &Subject) -> impl Iterator<Item = (usize, usize, Range<usiz
     })
 }
 
-/// One byte of a page, of each page another.
+/// One byte of a page, at a different offset for each page.
 fn one_of(page: usize, place: Range<usize>) -> Range<usize> {
     let offset = (place.start + page * SECTOR_AND_ONE % PAGE_SIZE).min(place.end - 1);
     offset..offset + 1
@@ -189,7 +187,7 @@ fn every_mask_and_cut(file: usize, offset: usize) -> impl Iterator<Item = Damage
     flips.chain([Damage::Cut { file, length: offset }])
 }
 
-/// Whole pages and files of a subject that are missing or in wrong places.
+/// Whole pages and files of a subject that are missing or misplaced.
 pub(super) fn pages_and_files(subject: &Subject) -> Vec<Damage> {
     let mut all = Vec::new();
     for (file, stored) in subject.files.iter().enumerate().filter(|(file, _)| subject.is_damaged(*file)) {
@@ -210,7 +208,7 @@ fn page_of(bytes: &[u8], page: usize) -> Option<Arc<[u8]>> {
     Some(bytes.get(page * PAGE_SIZE..(page + 1) * PAGE_SIZE)?.into())
 }
 
-/// Whether a page, perhaps a last one that is short, is other than zeros.
+/// Whether a page, possibly a short last one, has nonzero bytes.
 fn has_content(bytes: &[u8], page: usize) -> bool {
     bytes.chunks(PAGE_SIZE).nth(page).is_some_and(|page| page.iter().any(|&byte| byte != 0))
 }
@@ -219,7 +217,7 @@ fn pages_with_content(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len().div_ceil(PAGE_SIZE)).filter(|&page| has_content(bytes, page)).collect()
 }
 
-/// Every page with content in the place of every other one, and each two exchanged.
+/// Every page with content in the place of every other one, and each pair exchanged.
 fn pages_in_wrong_places(subject: &Subject, file: usize) -> Vec<Damage> {
     let bytes = &subject.files[file].bytes;
     let mut full = pages_with_content(bytes);
@@ -237,7 +235,7 @@ fn pages_in_wrong_places(subject: &Subject, file: usize) -> Vec<Damage> {
     all
 }
 
-/// Pages as they were before, as if they had never been written, and those of another store.
+/// Pages with their earlier content, pages that were never written, and pages of another store.
 fn other_pages(subject: &Subject, file: usize) -> Vec<Damage> {
     let stored = &subject.files[file];
     let mut all = Vec::new();
@@ -252,7 +250,7 @@ fn other_pages(subject: &Subject, file: usize) -> Vec<Damage> {
         foreign
             .filter_map(|(_, bytes)| page_of(bytes, page))
             .for_each(|page| put(page, "pages of another store"));
-        // The end of the log as it was before is what a power loss leaves.
+        // An earlier version of the end of the log is a valid result of a power loss.
         if !subject.is_log(file) {
             put(vec![0; PAGE_SIZE].into(), "pages never written");
             let earlier = subject.earlier.iter().filter(|(path, _)| *path == stored.path);

@@ -1,7 +1,7 @@
-//! The stores that are damaged, and how a damaged one is judged.
+//! The stores that are damaged, and the checks of a damaged one.
 //!
 //! **Invariants**
-//! - An error counts as an answer only if it names a file of the store; `Corruption` with its offset.
+//! - An error counts as an answer only if it names a file of the store; `Corruption` also its offset.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,36 +20,35 @@ use testudo_testkit::{
 
 use super::damage::Damage;
 
-/// A store with everything in it: flushed data of several ages, a dropped keyspace, a log with its tail.
+/// Script of a store with everything: flushed data of several ages, a dropped keyspace, a log with its tail.
 const SCRIPT: &str = include_str!("../scripts/corruption.txt");
 /// The state of the store that was closed cleanly.
 const CLOSED: &str = "closed";
-/// Distance of the bytes that a short run damages in the killed store, and in the others, whose files
-/// hold much the same.
+/// Distance of the bytes that a short run damages in the killed store, and in the others, whose files are
+/// nearly the same.
 const SAMPLE_STRIDE: usize = 23;
 const SAMPLE_STRIDE_OF_OTHERS: usize = 97;
 /// The state of the store that was killed.
 const KILLED: &str = "killed";
 /// The state of the store whose commits are in the log only.
 const UNFLUSHED: &str = "killed before a flush";
-/// The state of a store of one log segment, which alone proves what was synced since the superblock was
-/// written.
+/// The state of a store with one log segment, which alone proves the syncs since the superblock was written.
 const UNPROVEN: &str = "killed in its first segment, its watermark lost";
-/// What is written last in it: it proves what was synced before.
+/// Its last write, which proves the earlier syncs.
 const LAST_WRITE: &str = "\nbatch buffered 0/tail/5=24:100\nstep 3\n";
-/// I/O operations of a creation after which its mark is there and its superblock is not.
+/// Maximum I/O operations of a creation before its superblock exists.
 const CREATION_OPERATIONS_MAX: u64 = 200;
 
-/// A file and what it holds.
+/// A file and its content.
 pub(super) struct StoredFile {
     pub(super) path: PathBuf,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A store as it was left, and what it must hold.
+/// A store in its final state, and its expected content.
 pub(super) struct Subject {
     pub(super) configuration: String,
-    /// How it was left.
+    /// The way the store ended.
     pub(super) state: &'static str,
     pub(super) files: Vec<StoredFile>,
     /// Files at earlier times.
@@ -61,14 +60,14 @@ pub(super) struct Subject {
     model: Model,
 }
 
-/// The store of the script, closed cleanly, killed, killed with everything in the log only, killed early
-/// without its watermark, and one whose creation was cut short.
+/// The store of the script: closed cleanly, killed, killed with all data only in the log, killed early
+/// without its watermark, and killed during creation.
 pub(super) fn subjects(configuration: &Configuration) -> Result<Vec<Subject>, String> {
     let mut subjects = Vec::new();
     let unflushed = SCRIPT.replace("\nflush\n", "\n");
     for (state, script) in [(CLOSED, SCRIPT), (KILLED, SCRIPT), (UNFLUSHED, &unflushed)] {
         let (machine, model, earlier) = perform(configuration, script, 1, state == CLOSED)?;
-        // The same sizes, other values, another store id.
+        // The same sizes, different values, another store id.
         let (other, _, _) = perform(configuration, &script.replace(" 1:100", " 2:100"), 2, state == CLOSED)?;
         let mut subject = Subject::new(configuration, state, machine, model);
         subject.earlier = earlier;
@@ -100,7 +99,7 @@ fn perform(configuration: &Configuration, script: &str, seed: u64, clean: bool) 
     }
     let (machine, model) =
         if clean { runner.close()? } else { (Arc::clone(runner.machine()), runner.model().clone()) };
-    // As after a power loss, so that everything is durable and no lock is held.
+    // As after a power loss: everything is durable and no lock is held.
     Ok((machine.crash_image(&CrashPolicy::KEEP_ALL, 1), model, earlier))
 }
 
@@ -110,11 +109,11 @@ fn unproven(configuration: &Configuration, script: &str) -> Result<Subject, Stri
     let (machine, model, _) = perform(configuration, &format!("{first}{LAST_WRITE}"), 1, false)?;
     let files = machine.all_files();
     let watermark = files.iter().find(|path| path.ends_with("watermark")).ok_or("there is no watermark")?;
-    machine.remove_file(watermark).map_err(|error| format!("the watermark stays: {error}"))?;
+    machine.remove_file(watermark).map_err(|error| format!("the watermark cannot be removed: {error}"))?;
     Ok(Subject::new(configuration, UNPROVEN, machine, model))
 }
 
-/// The last moment at which the store is still being created.
+/// The last moment before creation of the store is complete.
 fn unfinished(configuration: &Configuration) -> Result<Subject, String> {
     let mut last = None;
     for after in 0..CREATION_OPERATIONS_MAX {
@@ -148,7 +147,7 @@ impl Subject {
         }
     }
 
-    /// Whether the bytes of this file are damaged. Without its watermark a store is damaged in its log only.
+    /// Whether this file is damaged. In a store without its watermark, only the log is.
     pub(super) fn is_damaged(&self, file: usize) -> bool {
         self.state != UNPROVEN || self.is_log(file)
     }
@@ -158,13 +157,13 @@ impl Subject {
         self.files[file].path.to_string_lossy().contains("wal-")
     }
 
-    /// Whether this is the store that was killed, which has everything in it.
+    /// Whether this is the killed store, which has all kinds of data.
     pub(super) fn is_killed(&self) -> bool {
         self.state == KILLED
     }
 
-    /// Whether a short run damages the first bytes of a page one by one: those of every file, and in the
-    /// killed store and in superblocks those of every page.
+    /// Whether a short run damages every header byte of a page: first pages of all files, and every page in
+    /// the killed store and in superblocks.
     pub(super) fn has_header(&self, file: usize, page: usize) -> bool {
         page == 0 || self.is_killed() || self.files[file].path.ends_with("superblock")
     }
@@ -177,7 +176,7 @@ impl Subject {
     /// Opens a damaged copy and reads everything: true if all answers were right, false if some were errors.
     pub(super) fn read_damaged(&self, damage: &Damage) -> Result<bool, String> {
         let copy = self.machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
-        damage.apply(self, &copy).map_err(|error| format!("the damage cannot be done: {error}"))?;
+        damage.apply(self, &copy).map_err(|error| format!("the damage cannot be applied: {error}"))?;
         let store = match self.opener.open(copy as Arc<dyn Env>) {
             Ok(store) => store,
             Err(error) => return named(&error).map(|()| false),
@@ -195,7 +194,7 @@ impl Subject {
         }
         complete &= self.read_keys(&*store)?;
         if !complete && store.verify().is_ok() {
-            return Err("reads fail, and the verification finds nothing".into());
+            return Err("reads fail, but the verification finds nothing".into());
         }
         Ok(complete)
     }
@@ -212,7 +211,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Whether every key that all allowed states agree on could be read.
+    /// Whether every key with the same value in all allowed states could be read.
     fn read_keys(&self, store: &dyn Store) -> Result<bool, String> {
         let mut complete = true;
         for slot in self.model.live().slots() {
@@ -237,7 +236,7 @@ impl Subject {
     }
 }
 
-/// Fails unless the error says which file is damaged, and where.
+/// Fails unless the error names the damaged file and the offset.
 fn named(error: &Error) -> Result<(), String> {
     const FILES: [&str; 5] = ["superblock", "manifest", "data", "wal", "LOCK"];
     let names_a_file = |text: &str| FILES.iter().any(|file| text.contains(file));

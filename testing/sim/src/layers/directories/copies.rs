@@ -1,4 +1,4 @@
-//! The directory into which a store is copied is moved meanwhile.
+//! The target directory of a copy is moved during the copy.
 
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
 
@@ -8,7 +8,7 @@ use testudo::{SalvageOptions, WorkDone, backup::Repository};
 
 use super::place::{Expected, Place};
 
-/// An observer that moves the directory `name` away once it has a file, and puts one of somebody else in its
+/// An observer that moves the directory `name` away once it has a file, and puts a foreign directory in its
 /// place.
 fn mover<'p>(place: &'p Place, name: &'p str) -> impl FnMut(WorkDone) -> ControlFlow<()> + 'p {
     let mut is_moved = false;
@@ -26,7 +26,11 @@ fn mover<'p>(place: &'p Place, name: &'p str) -> impl FnMut(WorkDone) -> Control
 
 fn check_others(place: &Place, name: &str) {
     let others = place.contents(name);
-    assert_eq!(others.into_values().collect::<Vec<_>>(), [b"not a store's"], "a directory of others");
+    assert_eq!(
+        others.into_values().collect::<Vec<_>>(),
+        [b"not a store's"],
+        "a foreign directory was changed"
+    );
 }
 
 pub(super) fn moved_checkpoint(place: &Place) {

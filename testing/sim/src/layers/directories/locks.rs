@@ -12,10 +12,10 @@ pub(super) fn second_owner_after_removal(place: &Place) {
     let mut first = place.open("db", Expected::default());
     first.write("first", 500);
     fs::remove_file(place.path("db").join("LOCK")).unwrap();
-    // The directory itself is locked, too.
+    // The directory itself is locked as well.
     let error = place.try_open("db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
-    assert!(!place.path("db").join("LOCK").exists(), "who is refused makes no file");
+    assert!(!place.path("db").join("LOCK").exists(), "a refused open creates no file");
     require_lost(first.try_write("too late", 500));
     require_lost(first.db.flush());
     require_lost(first.db.keyspace("too late", Default::default));
@@ -33,7 +33,7 @@ pub(super) fn replaced_lock(place: &Place) {
     replace_lock(place);
     require_lost(store.try_write("after", 1));
     let files = place.contents("db");
-    // Coming back is too late: someone may have been there.
+    // Moving it back is too late: another owner may have used it meanwhile.
     fs::rename(place.path("aside"), place.path("db").join("LOCK")).unwrap();
     require_lost(store.try_write("after", 1));
     assert_eq!(place.contents("db").len(), files.len());

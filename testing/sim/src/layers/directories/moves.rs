@@ -1,4 +1,4 @@
-//! The directory of a store is moved, linked to, removed, or shared with files of others.
+//! The directory of a store is moved, linked to, removed, or shared with foreign files.
 
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
 
@@ -59,7 +59,11 @@ pub(super) fn link_that_leads_elsewhere(place: &Place) {
     let expected = store.close();
     place.check("db", &expected);
     let others = place.contents("other");
-    assert_eq!(others.into_values().collect::<Vec<_>>(), [b"not a store's"], "a directory of others");
+    assert_eq!(
+        others.into_values().collect::<Vec<_>>(),
+        [b"not a store's"],
+        "a foreign directory was changed"
+    );
     fs::remove_file(&link).unwrap();
     symlink(place.path("nowhere"), &link).unwrap();
     assert_eq!(place.try_open("link").unwrap_err().kind(), ErrorKind::Invalid);
@@ -72,7 +76,7 @@ pub(super) fn removed_directory(place: &Place) {
     let error = require_lost(store.try_write("after", ROUND));
     assert!(error.to_string().contains(&place.path("db").display().to_string()), "{error}");
     store.close_without_lock();
-    assert!(!place.path("db").exists(), "a removed directory is not made anew");
+    assert!(!place.path("db").exists(), "a removed directory was created again");
 }
 
 pub(super) fn temporary_among_files_of_others(place: &Place) {
@@ -89,10 +93,10 @@ pub(super) fn temporary_among_files_of_others(place: &Place) {
     assert_eq!(fs::read(path.join("notes")).unwrap(), b"mine");
     fs::remove_dir_all(&path).unwrap();
     temporary().open().unwrap().close().unwrap();
-    assert!(!path.exists(), "nothing else was in it");
+    assert!(!path.exists(), "the temporary directory remains");
     let db = temporary().open().unwrap();
     let others = ["notes", "wal-notes.log", "manifest-old", "data.bak"];
     others.iter().for_each(|name| fs::write(path.join(name), "mine").unwrap());
     db.close().unwrap();
-    assert_eq!(place.contents("db").len(), others.len(), "files of others stay, and no others");
+    assert_eq!(place.contents("db").len(), others.len(), "only foreign files must remain");
 }

@@ -1,7 +1,7 @@
-//! A place for stores on the real file system, and what is known of a store there.
+//! A place for stores on the real file system, and the expected content of a store there.
 //!
 //! **Invariants**
-//! - Everything is below one temporary directory, which goes with the place.
+//! - Everything is below one temporary directory, which is removed with the place.
 
 #![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
 
@@ -15,13 +15,13 @@ use testudo::{Db, Durability, Error, ErrorKind, Keyspace, VerifyLevel};
 use testudo_env::{Env, RealEnv};
 use testudo_testkit::engine_store::EngineOpener;
 
-/// Where the stores are, and how they are opened.
+/// Location of the stores and their settings.
 pub(super) struct Place {
     opener: EngineOpener,
     guard: tempfile::TempDir,
 }
 
-/// An open store with one keyspace, and what it must hold.
+/// An open store with one keyspace, and its expected content.
 pub(super) struct Subject {
     pub(super) db: Db,
     keyspace: Keyspace,
@@ -30,7 +30,7 @@ pub(super) struct Subject {
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The records that were synced, and those that were only acknowledged before the store lost its lock.
+/// Records that were synced, and records that were only acknowledged before the store lost its lock.
 #[derive(Clone, Default)]
 pub(super) struct Expected {
     synced: Records,
@@ -43,7 +43,7 @@ impl Place {
         Ok(Self { opener, guard })
     }
 
-    /// The path of this name.
+    /// Path of a name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.guard.path().join(name)
     }
@@ -63,8 +63,7 @@ impl Place {
         self.opener.open_db(RealEnv::new(), &self.path(name))
     }
 
-    /// Opens the store at this path, checks that it is valid and holds `expected` and nothing else, and
-    /// closes it.
+    /// Opens the store at this path, checks that it is valid and holds exactly `expected`, and closes it.
     pub(super) fn check(&self, name: &str, expected: &Expected) {
         let subject = self.open(name, expected.clone());
         subject.check();
@@ -73,8 +72,8 @@ impl Place {
         subject.db.close().unwrap();
     }
 
-    /// The same as [`Place::contents`], once nothing changes any more: a write that was begun while the lock
-    /// was in its place may still end.
+    /// Same as [`Place::contents`], once nothing changes any more: a write that began while the lock was in
+    /// its place may still complete.
     pub(super) fn settled_contents(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut before = self.contents(name);
         loop {
@@ -87,7 +86,7 @@ impl Place {
         }
     }
 
-    /// All files below the directory with their bytes.
+    /// All files below the directory, with their bytes.
     pub(super) fn contents(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         files_below(&self.path(name))
             .into_iter()
@@ -107,7 +106,7 @@ impl Subject {
         self.try_write(what, count).unwrap();
     }
 
-    /// As [`Subject::write`]; nothing is expected of records that were not synced.
+    /// Same as [`Subject::write`]; records that were not synced are not expected.
     pub(super) fn try_write(&mut self, what: &str, count: u32) -> testudo::Result<()> {
         for (key, value) in (0..count).map(|n| record(what, n)) {
             self.keyspace.insert(&key, &value)?;
@@ -118,7 +117,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Checks that all expected records, and no others, are there.
+    /// Checks that exactly the expected records are present.
     pub(super) fn check(&self) {
         let found: Records = self
             .keyspace
@@ -140,13 +139,13 @@ impl Subject {
         self.expected.clone()
     }
 
-    /// Closes the store; what it must hold from now on.
+    /// Closes the store; returns its expected content.
     pub(super) fn close(self) -> Expected {
         self.db.close().unwrap();
         self.expected
     }
 
-    /// Closes a store that has lost its lock; the error says so.
+    /// Closes a store that has lost its lock; the error must say so.
     pub(super) fn close_without_lock(self) -> Expected {
         require_lost(self.db.close());
         self.expected
@@ -160,7 +159,7 @@ fn record(what: &str, n: u32) -> (Vec<u8>, Vec<u8>) {
 
 /// Panics unless the outcome is the error of an owner without a lock.
 pub(super) fn require_lost<T>(outcome: testudo::Result<T>) -> Error {
-    let Err(error) = outcome else { panic!("written without a lock") };
+    let Err(error) = outcome else { panic!("a write succeeded without a lock") };
     assert_eq!(error.kind(), ErrorKind::Poisoned, "{error}");
     assert!(error.to_string().contains("LOCK was removed or replaced"), "{error}");
     error

@@ -1,4 +1,4 @@
-//! What can happen to a file of a store.
+//! Damages of a store's file.
 
 use std::{
     ops::Range,
@@ -11,15 +11,16 @@ use testudo_env::{Env, MemEnv};
 
 use super::subject::Subject;
 
-/// What happens to one file.
+/// A damage of one file.
 #[derive(Clone, Debug)]
 pub(super) enum Damage {
     Lost(PathBuf),
     Zeroed(PathBuf, usize),
     Cut(PathBuf, usize),
-    /// Other bytes, with what they are.
+    /// Other bytes, with their description.
     Replaced(PathBuf, Arc<[u8]>, &'static str),
-    /// In a log segment the beginning of a page stands behind that of an earlier one too, where nothing was.
+    /// In a log segment the start of a page is also written to unused bytes behind the content of an earlier
+    /// page.
     Stray {
         path: PathBuf,
         from: Range<usize>,
@@ -35,12 +36,12 @@ impl Damage {
         }
     }
 
-    /// Whether nothing is lost by it: what the file held is all there.
+    /// Whether it loses nothing: the file's content is complete.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(self, Self::Stray { .. })
     }
 
-    /// Whether it is one to a segment of the log.
+    /// Whether it affects a log segment.
     pub(super) fn is_of_log(&self) -> bool {
         self.path().to_string_lossy().ends_with(".log")
     }
@@ -70,7 +71,7 @@ impl Damage {
     }
 }
 
-/// Everything that can happen to the files of a store, one damage each.
+/// All damages of the files of a store.
 pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
     let mut all = Vec::new();
     let of_no_interest = |path: &PathBuf| path.ends_with("LOCK") || path.ends_with("reserve");
@@ -93,13 +94,13 @@ pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
     all
 }
 
-/// Records begin at multiples of this.
+/// Alignment of records.
 const RECORD_ALIGNMENT: usize = 8;
-/// So many of the last pages with records get one, for what earlier ones hold may have been flushed.
+/// Number of last pages with records that get one: content of earlier pages may already be flushed.
 const STRAY_PAGES: usize = 4;
 
-/// What stands at the beginning of a page with content, put behind that of the page two before it: where
-/// commits are synced one by one, that is a record out of its order in the padding.
+/// Copies the start of a page with content behind the content of the page two before it. Where commits are
+/// synced one by one, this places a record out of order in the padding.
 fn stray(path: &Path, bytes: &[u8]) -> Vec<Damage> {
     let filled: Vec<usize> = bytes
         .chunks(PAGE_SIZE)

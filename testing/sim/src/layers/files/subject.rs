@@ -1,8 +1,8 @@
-//! Stores with their older selves and with copies that parted from them, and how a damaged one is judged.
+//! Stores with older versions and diverged copies of their files, and the checks of a damaged one.
 //!
 //! **Invariants**
-//! - Every commit is synced. A copy makes the same changes with other values, so that seqnos, run ids, names
-//!   and sizes of its files are the same.
+//! - Every commit is synced. A copy makes the same changes with different values, so its seqnos, run ids,
+//!   file names and file sizes are the same.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -22,34 +22,34 @@ const DIRECTORY: &str = "/db";
 const MEMORY_BYTES: u64 = 1 << 20;
 /// Synced commits after the last edit.
 const TAIL_COMMITS: u32 = 10;
-/// Every write is there, synced or not.
+/// Every write is present, synced or not.
 const KILLED: &str = "killed";
-/// What was not synced is not.
+/// Unsynced writes are lost.
 const LOST_POWER: &str = "after a power loss";
 
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A store as it was left, and what it must hold.
+/// A store in its final state, and its expected content.
 pub(super) struct Subject {
     pub(super) configuration: String,
-    /// How it was left.
+    /// The way the store ended.
     pub(super) state: &'static str,
     pub(super) files: Files,
     /// Files at other times and of another copy.
     pub(super) others: Vec<(&'static str, Files)>,
     machine: Arc<MemEnv>,
-    /// What it held when the superblock was written last, and after each commit since then.
+    /// Content when the superblock was last written, and after each commit since then.
     history: Vec<Contents>,
 }
 
-/// What became of a damaged store.
+/// Result of a damaged store.
 pub(super) struct Judged {
     /// Whether it opened and gave every answer.
     pub(super) is_right: bool,
     pub(super) is_salvaged_whole: bool,
 }
 
-/// How a store is left.
+/// The way a store ends.
 #[derive(Clone, Copy)]
 enum End {
     Closed,
@@ -63,8 +63,8 @@ struct Life {
     history: Vec<Contents>,
 }
 
-/// The store closed, killed, after a power loss, and one that was not opened since it was copied, while its
-/// copy was.
+/// The store closed, killed, after a power loss, and one not opened since it was copied, while its copy was
+/// opened.
 pub(super) fn subjects(configuration: &Configuration) -> std::result::Result<Vec<Subject>, String> {
     make_all(configuration).map_err(|error| error.to_string())
 }
@@ -98,7 +98,7 @@ fn open(machine: &Arc<MemEnv>) -> Result<Db> {
     Db::builder(DIRECTORY).memory_bytes(MEMORY_BYTES).env(Arc::clone(machine) as Arc<dyn Env>).open()
 }
 
-/// What both copies have.
+/// Creates the common content of both copies.
 fn begin(options: KeyspaceOptions) -> Result<Arc<MemEnv>> {
     let machine = MemEnv::new(1);
     let db = open(&machine)?;
@@ -115,7 +115,7 @@ fn begin(options: KeyspaceOptions) -> Result<Arc<MemEnv>> {
     Ok(machine.crash_image(&CrashPolicy::KEEP_ALL, 1))
 }
 
-/// What a copy does by itself; those with other seeds do the same with other values.
+/// Makes the changes of one copy; other seeds make the same changes with other values.
 fn live(common: &MemEnv, seed: u8, options: KeyspaceOptions, end: End) -> Result<Life> {
     let machine = common.crash_image(&CrashPolicy::KEEP_ALL, seed.into());
     let db = open(&machine)?;
@@ -169,7 +169,7 @@ impl Subject {
         Self { configuration, state, files, others, machine, history }
     }
 
-    /// Whether the last commits may be lost without anybody knowing.
+    /// Whether the last commits may be lost undetected.
     fn may_lose_tail(&self, case: &[Damage]) -> bool {
         match self.state {
             KILLED => case.len() > 1 && case.iter().any(|damage| damage.path().ends_with("watermark")),
@@ -178,8 +178,8 @@ impl Subject {
         }
     }
 
-    /// Whether nothing can be said of a case: after a power loss the log's length is what log and superblock
-    /// say.
+    /// Whether a case leaves no evidence: after a power loss only log and superblock determine the log's
+    /// length.
     pub(super) fn has_no_evidence(&self, case: &[Damage]) -> bool {
         let superblock = |damage: &Damage| damage.path().ends_with("superblock");
         self.state == LOST_POWER && case.iter().any(Damage::is_of_log) && case.iter().any(superblock)
@@ -190,7 +190,7 @@ impl Subject {
         let damaged = || -> std::result::Result<Arc<MemEnv>, String> {
             let copy = self.machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
             for damage in case {
-                damage.apply(&copy).map_err(|error| format!("the damage cannot be done: {error}"))?;
+                damage.apply(&copy).map_err(|error| format!("the damage cannot be applied: {error}"))?;
             }
             Ok(copy)
         };
@@ -205,7 +205,7 @@ impl Subject {
             &mut unobserved(),
         );
         if !is_right && repaired.is_ok_and(|report| report.findings.is_empty()) {
-            return Err("a repair finds nothing, and not everything can be read".into());
+            return Err("a repair finds nothing, but not everything can be read".into());
         }
         let is_salvaged_whole = self.salvage(&copy, case)?;
         if case.iter().all(Damage::is_harmless) && !(is_right && is_salvaged_whole) {
@@ -216,7 +216,7 @@ impl Subject {
         Ok(Judged { is_right, is_salvaged_whole })
     }
 
-    /// What may be there: everything that was synced, or as much of it as can be proven in this case.
+    /// Allowed contents: all synced writes, or the part of them that can be proven in this case.
     fn allowed(&self, case: &[Damage]) -> &[Contents] {
         let first = if self.may_lose_tail(case) { 0 } else { self.history.len() - 1 };
         &self.history[first..]
@@ -245,10 +245,10 @@ impl Subject {
             self.compare(&found, case)?;
             return Ok(true);
         }
-        // What can be read at all must be right.
+        // Everything that can be read must be right.
         for (name, pairs) in &self.history[self.history.len() - 1] {
             let keyspace = db.open_keyspace(name).map_err(|error| error.to_string())?;
-            let keyspace = keyspace.ok_or_else(|| format!("keyspace {name} is gone without an error"))?;
+            let keyspace = keyspace.ok_or_else(|| format!("keyspace {name} is missing without an error"))?;
             for (key, _) in pairs {
                 let Ok(found) = keyspace.get(key) else { continue };
                 if !self.allowed(case).iter().any(|state| value_in(state, name, key) == found.as_deref()) {
@@ -257,13 +257,13 @@ impl Subject {
             }
         }
         match db.verify(VerifyLevel::Full) {
-            Ok(report) if report.is_valid() => Err("reads fail, and the verification finds nothing".into()),
+            Ok(report) if report.is_valid() => Err("reads fail, but the verification finds nothing".into()),
             _ => Ok(false),
         }
     }
 
-    /// Whether a salvage says that everything is there, which then must be so. What it writes is whole in any
-    /// case.
+    /// Whether a salvage reports itself complete; then its content must be. The salvaged store must be valid
+    /// in any case.
     fn salvage(&self, machine: &Arc<MemEnv>, case: &[Damage]) -> std::result::Result<bool, String> {
         let env = Arc::clone(machine) as Arc<dyn Env>;
         let options =
@@ -278,7 +278,8 @@ impl Subject {
         }
         let found = contents_of(&db).map_err(|error| format!("a salvaged store cannot be read: {error}"))?;
         if report.is_complete() {
-            self.compare(&found, case).map_err(|wrong| format!("salvage calls itself complete: {wrong}"))?;
+            self.compare(&found, case)
+                .map_err(|wrong| format!("salvage reports itself complete: {wrong}"))?;
         }
         Ok(report.is_complete())
     }

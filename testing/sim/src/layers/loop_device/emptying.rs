@@ -1,10 +1,10 @@
-//! A real device that is filled to the last and then emptied by removals, with kills on the way: every
-//! removal is taken in the end, and then there is room for half as much again as at first, or more.
+//! A real device is filled completely and then emptied by removals, with kills in between: every removal is
+//! eventually accepted, and then at least half as many records fit again as at first.
 //!
 //! **Invariants**
-//! - A kill is an end of all writing: from one moment on every call of the process fails.
-//! - How often something is refused is not judged, only whether it goes on: the background has as long as it
-//!   needs.
+//! - A kill ends all writing: from one moment on every call of the process fails.
+//! - The number of refusals is not judged, only whether there is progress: background work may take as long
+//!   as it needs.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -16,17 +16,17 @@ use testudo_testkit::engine_store::EngineOpener;
 use super::{Device, close};
 use crate::{Amount, LayerReport, Limits, sweep::counted};
 
-/// How long a refusal may last while the background does nothing, and how many rounds and jobs it may take to
-/// make room: on a busy machine each can take long. A hang is all that this tells.
+/// Maximum time of a refusal without background work, and maximum rounds and jobs to free space. On a busy
+/// machine each can take long; this only detects a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORK_MAX: u64 = 2_000;
-/// A store that has refused writes for so long, through several looks of the background, is full.
+/// A store that refuses writes for this long, through several checks of the background, is full.
 const FULL_AFTER: Duration = Duration::from_secs(2);
-/// How often a refused call is tried again.
+/// Delay before a refused call is retried.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Parts in which a device is emptied; after each the store is closed, killed or flushed.
 const PARTS: u64 = 9;
-/// Parts of what was taken first that must be taken again.
+/// Divisor of the first fill: this part of its records must fit again.
 const AGAIN_PARTS: u64 = 2;
 
 /// A device, and the store on it.
@@ -39,8 +39,8 @@ pub(super) struct Emptying {
     budget_mib: u64,
 }
 
-/// What the limits select: the device whose name they say, `tree/size-budget` of any size; else one small
-/// device of each tree in the short form, those that are known to be difficult otherwise.
+/// The selected devices: the one named `tree/size-budget`, of any size. Otherwise one small device for each
+/// tree in the short form, and devices known to be difficult in the long form.
 pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     if let Some(name) = &limits.configuration {
         return Emptying::of_name(name).into_iter().collect();
@@ -56,7 +56,7 @@ pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     names.filter_map(|name| Emptying::of_name(&name)).collect()
 }
 
-/// A store whose process can be killed.
+/// A store with a process that can be killed.
 struct Running {
     faults: Arc<FaultyEnv>,
     db: Db,
@@ -68,7 +68,7 @@ fn failed(what: &str, error: &testudo::Error) -> String {
 }
 
 impl Emptying {
-    /// The device that a name says, if it is one of these.
+    /// Parses the device of a name, if it is one of these.
     fn of_name(name: &str) -> Option<Self> {
         let (tree, sizes) = name.split_once('/')?;
         let tree = tree.parse().ok()?;
@@ -91,13 +91,13 @@ impl Emptying {
         Ok(Running { faults, db, keyspace })
     }
 
-    /// Runs it on a device that is mounted.
+    /// Runs it on a mounted device.
     pub(super) fn run(&self, device: &Device) -> Result<LayerReport, String> {
         let directory = device.directory();
         let mut running = self.open(&directory)?;
         let taken = fill(&running, 0)?;
         if taken * u64_of(pair(0).1.len()) < self.image_bytes() / 8 {
-            return Err(format!("only {taken} records fit in the first place: {:?}", running.db.stats()));
+            return Err(format!("only {taken} records fit at first: {:?}", running.db.stats()));
         }
         for part in 0..PARTS {
             let (from, to) = (taken * part / PARTS, taken * (part + 1) / PARTS);
@@ -113,7 +113,7 @@ impl Emptying {
         }
         let again = fill(&running, taken)?;
         if again < taken / AGAIN_PARTS {
-            return Err(format!("{taken} records were taken, then only {again}: {:?}", running.db.stats()));
+            return Err(format!("{taken} records fit at first, then only {again}: {:?}", running.db.stats()));
         }
         check(&running, taken..taken + again)?;
         let found = running.db.verify(VerifyLevel::Full).map_err(|error| failed("verify", &error))?;
@@ -134,7 +134,7 @@ impl Emptying {
         self.open(device)
     }
 
-    /// The background may be in the middle of making room.
+    /// Ends the process; background work may be in the middle of freeing space.
     fn kill(&self, running: Running, device: &Path) -> Result<Running, String> {
         running.db.persist(Durability::Buffered).map_err(|error| failed("persist", &error))?;
         running.faults.set_plan(Some(FaultPlan::once(0, FaultError::Device).for_good()));
@@ -149,7 +149,7 @@ fn pair(number: u64) -> (Vec<u8>, Vec<u8>) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec(), value)
 }
 
-/// Writes until nothing more is taken for a while; how many records were.
+/// Writes until every write is refused for a while; returns the number of records written.
 fn fill(running: &Running, first: u64) -> Result<u64, String> {
     let clock = RealEnv::new();
     let mut number = first;
@@ -189,7 +189,7 @@ fn remove(running: &Running, number: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The store holds these records and no others.
+/// Checks that the store holds exactly these records.
 fn check(running: &Running, numbers: std::ops::Range<u64>) -> Result<(), String> {
     let mut expected: Vec<(Vec<u8>, u64)> = numbers.map(|number| (pair(number).0, number)).collect();
     expected.sort_unstable();
@@ -199,7 +199,7 @@ fn check(running: &Running, numbers: std::ops::Range<u64>) -> Result<(), String>
             entry.and_then(testudo::Entry::into_pair).map_err(|error| failed("scan", &error))?;
         let is_right = left.next().is_some_and(|(wanted, number)| wanted == *key && pair(number).1 == *value);
         if !is_right {
-            return Err("scan: a pair that should not be there, or not as it is".into());
+            return Err("scan: an unexpected or wrong pair".into());
         }
     }
     left.next().map_or(Ok(()), |(_, number)| Err(format!("scan: record {number} is missing")))

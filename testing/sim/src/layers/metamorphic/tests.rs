@@ -3,7 +3,7 @@ use testudo_testkit::Script;
 use super::compare;
 
 #[test]
-fn another_answer_is_seen_and_a_missing_one_is_not_judged() {
+fn a_different_answer_is_detected_and_a_missing_one_is_ignored() {
     let script: Script = "get 0 a\nget 0 b".parse().unwrap();
     let reference = [Some(1), Some(2), Some(3)];
     assert!(compare(&reference, &[Some(1), None, Some(3)], &script).is_ok());

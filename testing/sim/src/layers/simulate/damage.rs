@@ -1,10 +1,10 @@
-//! A copy of a simulated store lives on with damage that no error tells: flipped bits, files of another
-//! store, writes that were acknowledged and are lost or lie elsewhere. Answers stay right, or are errors that
-//! name the damage.
+//! A copy of a simulated store continues with damage that no error reports: flipped bits, files of another
+//! store, acknowledged writes that are lost or misdirected. Answers stay right, or are errors that name the
+//! damage.
 //!
 //! **Invariants**
-//! - What later records prove to have been durable is never lost silently; what nothing proves yet may be,
-//!   from the end of the order of commits only.
+//! - Writes that later records prove durable are never lost silently; writes without such proof may be, but
+//!   only from the end of the commit order.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -23,10 +23,10 @@ use crate::LayerReport;
 
 /// Operations with the damage.
 const OPS: usize = 30;
-/// Writes that pass before one is lost, at most.
+/// Maximum writes before one is lost.
 const COUNTDOWN_MAX: u64 = 20;
 
-/// Runs the copy; returns what it did and its digest.
+/// Runs the copy; returns its report and its digest.
 pub(super) fn run_damaged(
     configuration: &Configuration,
     original: &Runner<'_>,
@@ -60,17 +60,16 @@ struct Copy<'a> {
     runner: Runner<'a>,
     disk: Disk,
     random: SplitMix,
-    /// What was done to it.
+    /// The damage done to it.
     done: String,
 }
 
 impl Copy<'_> {
     fn live(&mut self, profile: &Profile) -> Result<(), String> {
-        // Opening states what is durable; the last record, itself unsynced, proves all synced ones before it.
-        // What comes after has nothing yet that proves it, and damage there looks like the tail that a power
-        // loss tears.
+        // Opening records what is durable; the last record, itself unsynced, proves all synced ones before
+        // it. Later records are not proven yet, and damage to them looks like a torn tail after a power loss.
         let tail = Op::Insert { keyspace: 0, key: Key::of("tail"), value: Value { seed: 1, length: 50 } };
-        // Keyspaces come and go by the manifest, beside the order of the log; so all are there before.
+        // The manifest creates keyspaces outside of the log's order, so all are created first.
         let creations = (0..profile.keyspace_count).map(|keyspace| Op::Create { keyspace });
         for op in creations.chain([Op::Reopen, Op::Persist]) {
             self.op(&op)?;
@@ -115,7 +114,7 @@ impl Copy<'_> {
         self.done = done;
     }
 
-    /// Flips bits of one byte that is not zero, or of any.
+    /// Flips bits of one byte: a nonzero one, or any.
     fn flip(&mut self) -> Result<(), String> {
         let machine = Arc::clone(self.runner.machine());
         let Some((path, bytes)) = self.pick_file(&machine) else { return Ok(()) };
@@ -129,7 +128,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Puts a file of another store in the place of one, while the store is closed.
+    /// Replaces a file by that of another store while the store is closed.
     fn swap_file(&mut self) -> Result<(), String> {
         let other = Runner::new(&self.configuration.opener, self.random.next_u64());
         let other = fill(other)?;
@@ -138,7 +137,7 @@ impl Copy<'_> {
         if let Some((path, _)) = self.pick_file(&machine)
             && let Ok(bytes) = other.file_bytes(&path)
         {
-            // The store is open, as it would be for somebody who restores a file under it.
+            // The store is open, as if a file was restored under it.
             machine.replace(&path, &bytes).map_err(|error| error.to_string())?;
             self.disk.state().record("foreign file", name_of(&path));
             self.say(format!("{} is another store's", path.display()));
@@ -161,7 +160,7 @@ impl Copy<'_> {
     }
 }
 
-/// A machine with another store that was written for a while.
+/// Returns a machine with another store after some writes.
 fn fill(mut runner: Runner<'_>) -> Result<Arc<MemEnv>, String> {
     let weights = Weights { crash: 0, arm: 0, kill: 0, ..Weights::crashing() };
     let profile = Profile { weights, ..Profile::crashing() };
@@ -170,7 +169,7 @@ fn fill(mut runner: Runner<'_>) -> Result<Arc<MemEnv>, String> {
     Ok(Arc::clone(runner.machine()))
 }
 
-/// The kind of a file, for the report.
+/// Kind of a file, for the report.
 fn name_of(path: &std::path::Path) -> &'static str {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     ["superblock", "manifest", "data", "wal"]

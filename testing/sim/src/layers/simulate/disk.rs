@@ -1,8 +1,9 @@
-//! The disk of a simulation: a machine in memory whose calls are digested, slowed down and made to fail.
+//! The disk of a simulation: an in-memory machine whose calls are digested, delayed and made to fail.
 //!
 //! **Invariants**
-//! - The digest covers every call, what it was given and what it answered, in order.
-//! - A fault strikes by its countdown; nothing here asks a clock or a random number of the real machine.
+//! - The digest covers every call with its arguments and its answer, in order.
+//! - A countdown determines when a fault strikes; nothing here uses a clock or randomness of the real
+//!   machine.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +22,13 @@ use testudo_testkit::Overlay;
 
 use super::fault::{Activity, Armed, Fault, phase};
 
-/// How long a call takes on a slow disk.
+/// Duration of a call on a slow disk.
 const SLOW_CALL: Duration = Duration::from_millis(20);
 const EIO: i32 = 5;
 const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 
-/// What all machines of one run share.
+/// State shared by all machines of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
@@ -37,7 +38,7 @@ pub(super) struct State {
     pub(super) digest: u64,
     pub(super) armed: Option<Armed>,
     pub(super) is_slow: bool,
-    /// By how much the wall clock is wrong, in seconds.
+    /// Error of the wall clock in seconds.
     pub(super) clock_error: i64,
     /// Faults that struck, by kind and phase.
     pub(super) strikes: BTreeMap<String, u64>,
@@ -73,8 +74,7 @@ impl State {
         self.digest = checksum64(&bytes, self.digest);
     }
 
-    /// The fault that strikes this call, if one does. Writes that go wrong are asked for once, before their
-    /// call.
+    /// Returns the fault that strikes this call, if any. Faulty writes are requested once, before their call.
     fn strike(&mut self, class: IoClass, path: &Path) -> Option<Fault> {
         self.has_store |= self.activity != Activity::Open;
         let armed = self.armed.as_mut().filter(|armed| armed.fits(class, path))?;
@@ -110,14 +110,14 @@ impl Overlay for Disk {
     }
 }
 
-/// A machine seen through the disk.
+/// A machine accessed through the disk.
 #[derive(Debug)]
 struct SimEnv {
     machine: Arc<MemEnv>,
     disk: Disk,
 }
 
-/// One call on its way.
+/// One call in progress.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     class: IoClass,
@@ -137,7 +137,7 @@ fn error(number: i32) -> io::Error {
 }
 
 impl SimEnv {
-    /// Makes a call: slows it down, fails it if a fault strikes, notes it with the hash of its answer.
+    /// Makes a call: delays it, fails it if a fault strikes, and records it with the hash of its answer.
     fn call<T>(
         &self,
         call: Call<'_>,
@@ -172,7 +172,7 @@ impl SimEnv {
 
     fn fail_sync<T>(&self, path: &Path, evicted: bool) -> io::Result<T> {
         let seed = self.disk.state().digest;
-        // A file without a name has nothing to lose that matters.
+        // A file without a name has no data worth losing.
         let _ = self.machine.fail_sync(path, &CrashPolicy::random(seed), evicted, seed);
         Err(error(EIO))
     }
@@ -276,7 +276,7 @@ impl SimFile {
         Call { class, path: &self.path, offset, length }
     }
 
-    /// Where a misdirected write lands: on the page before, or after.
+    /// Target of a misdirected write: the page before, or after.
     fn elsewhere(offset: u64) -> u64 {
         if offset >= PAGE_BYTES { offset - PAGE_BYTES } else { offset + PAGE_BYTES }
     }

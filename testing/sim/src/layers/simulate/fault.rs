@@ -1,14 +1,14 @@
 //! The faults that a simulation plants, and the phases of the engine in which they strike.
 //!
 //! **Invariants**
-//! - A fault is plain data; which call it strikes follows from its countdown alone.
+//! - A fault is plain data; its countdown alone determines the call that it strikes.
 
 use std::path::Path;
 
 use testudo_env::{IoClass, SplitMix};
 use testudo_testkit::op::Op;
 
-/// What the engine is doing, as far as the caller knows.
+/// Current activity of the engine, as the caller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Open,
@@ -20,7 +20,7 @@ pub(super) enum Activity {
 }
 
 impl Activity {
-    /// What an op asks of the engine.
+    /// Activity that an op causes in the engine.
     pub(super) fn of(op: &Op) -> Self {
         match op {
             Op::Get { .. }
@@ -38,7 +38,7 @@ impl Activity {
     }
 }
 
-/// The part of the engine that makes a call.
+/// Part of the engine that makes a call.
 pub(super) fn phase(activity: Activity, class: IoClass, path: &Path, has_store: bool) -> &'static str {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let creates = matches!(class, IoClass::Create | IoClass::Rename | IoClass::Remove | IoClass::SyncDir);
@@ -56,14 +56,14 @@ pub(super) fn phase(activity: Activity, class: IoClass, path: &Path, has_store: 
     }
 }
 
-/// Something that goes wrong at one call, or from one call on.
+/// A fault of one call, or of all calls from one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// EIO.
     Device(IoClass),
     /// EIO after half of a write.
     HalfWrite,
-    /// A sync fails and the kernel counts the lost pages as clean; `evicted`: reads see the old ones too.
+    /// A sync fails and the kernel counts the lost pages as clean; `evicted`: reads return the old ones too.
     LostSync { evicted: bool },
     /// ENOSPC of one call.
     NoSpace(IoClass),
@@ -76,7 +76,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// An error that the device tells.
+    /// Draws an error that the device reports.
     pub(super) fn told(random: &mut SplitMix) -> Self {
         const CLASSES: [IoClass; 8] = [
             IoClass::Write,
@@ -121,7 +121,7 @@ impl Fault {
         matches!(self, Self::HalfWrite | Self::LostWrite | Self::Misdirected)
     }
 
-    /// Whether it waits for files to come and go.
+    /// Whether it waits for rare calls that create or remove files.
     pub(super) fn strikes_rare_calls(self) -> bool {
         matches!(self, Self::Device(IoClass::Create | IoClass::Remove | IoClass::SetLen))
     }
@@ -137,23 +137,23 @@ impl Fault {
     }
 }
 
-/// Parts of file names; a fault strikes calls on one kind of file, or on all.
+/// Parts of file names: a fault strikes calls on one kind of file, or on all.
 const FILES: [&str; 8] = ["", "", "wal", "wal", "data", "data", "manifest", "superblock"];
 
 /// A fault that waits for its call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Armed {
     pub(super) fault: Fault,
-    /// What the file's name contains.
+    /// Substring of the file's path.
     pub(super) file: &'static str,
-    /// Fitting calls that pass before.
+    /// Number of matching calls before it.
     pub(super) countdown: u64,
-    /// Every fitting call from then on is struck.
+    /// Whether every matching call from then on is struck.
     pub(super) lasting: bool,
 }
 
 impl Armed {
-    /// The fault, waiting for one of the next fitting calls, at most `countdown_max` of them.
+    /// Arms the fault for one of the next matching calls, at most `countdown_max` of them.
     pub(super) fn random(fault: Fault, countdown_max: u64, random: &mut SplitMix) -> Self {
         let file = FILES[testudo_base::num::usize_of(random.below(8))];
         let countdown = random.below(match fault {
@@ -164,14 +164,14 @@ impl Armed {
         Self { fault, file, countdown, lasting: false }
     }
 
-    /// Whether the call is one of those that are counted.
+    /// Whether the call counts.
     pub(super) fn fits(&self, class: IoClass, path: &Path) -> bool {
         self.fault.fits(class) && path.to_string_lossy().contains(self.file)
     }
 
     pub(super) fn describe(&self) -> String {
         let Self { fault, file, countdown, lasting } = self;
-        let lasting = if *lasting { ", for good" } else { "" };
+        let lasting = if *lasting { ", permanently" } else { "" };
         format!("{} after {countdown} calls on files named *{file}*{lasting}", fault.name())
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 #[test]
-fn one_seed_is_one_run_to_the_byte() {
+fn runs_with_one_seed_are_byte_identical() {
     let outcome = sweep(&Limits::default(), crash_configurations(), None, |configuration| {
         for seed in [1, 2] {
             let [first, second] = [(); 2].map(|()| run_seed(&configuration, seed).unwrap());

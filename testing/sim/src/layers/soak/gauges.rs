@@ -1,41 +1,41 @@
-//! What the soak measures between rounds, and the verdict over all of them.
+//! Measurements of the soak between rounds, and the verdict over all of them.
 //!
 //! **Invariants**
-//! - Measurements are judged against earlier measurements of the same run, not against a machine.
+//! - Measurements are compared with earlier measurements of the same run, not with those of a machine.
 
 use std::fs;
 
 use crate::LayerReport;
 
-/// Rounds below which nothing is judged.
+/// Minimum rounds for any verdict.
 const ROUNDS_MIN: usize = 9;
-/// Rounds below which space is not judged: the tree has not yet been rewritten once.
+/// Minimum rounds for a verdict on space: before, the tree has not been rewritten once.
 const ROUNDS_MIN_FOR_SPACE: usize = 30;
-/// How much higher the last third may lie than the middle one, in percent.
+/// Maximum excess of the last third over the middle one, in percent.
 const GROWTH_PERCENT: u64 = 10;
-/// What memory and disk may grow by in any case: an arena, a log segment.
+/// Tolerated growth of memory and disk: an arena, a log segment.
 const GROWTH_BYTES: u64 = 8 << 20;
-/// Log segments that come and go.
+/// Tolerated growth of descriptors: log segments that are created and removed.
 const GROWTH_DESCRIPTORS: u64 = 4;
 
-/// The process and the store after a round.
+/// Measurements of the process and the store after a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     /// Resident memory.
     pub(super) resident_bytes: u64,
     /// Open descriptors.
     pub(super) descriptors: u64,
-    /// What the store takes on the device.
+    /// Space of the store on the device.
     pub(super) disk_bytes: u64,
-    /// Keys and values that are there.
+    /// Live keys and values.
     pub(super) live_bytes: u64,
 }
 
-/// All rounds.
+/// Samples of all rounds.
 pub(super) struct Gauges(pub(super) Vec<Sample>);
 
 impl Gauges {
-    /// The extremes for the report, or what was not flat.
+    /// Returns the maxima for the report, or the measurement that was not flat.
     pub(super) fn judge(&self) -> Result<LayerReport, String> {
         let samples = &self.0;
         let mut report = LayerReport::default();
@@ -66,7 +66,7 @@ impl Gauges {
     }
 }
 
-/// Resident memory of this process; 0 where the system does not tell.
+/// Resident memory of this process; 0 where the system does not report it.
 pub(super) fn resident_bytes() -> u64 {
     let Ok(text) = fs::read_to_string("/proc/self/status") else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -74,7 +74,7 @@ pub(super) fn resident_bytes() -> u64 {
     kib.map_or(0, |kib| kib << 10)
 }
 
-/// Open descriptors of this process; 0 where the system does not tell.
+/// Open descriptors of this process; 0 where the system does not report them.
 pub(super) fn descriptors() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(0, |entries| testudo_base::num::u64_of(entries.count()))
 }

@@ -1,25 +1,25 @@
-//! A thread of the soak: writes and reads keys of its own, and knows which versions each may have.
+//! A thread of the soak: writes and reads its own keys, and tracks the allowed versions of each.
 //!
 //! **Invariants**
-//! - A key's version on the device is at least the last one that was synced and at most the last one tried.
+//! - A key's version on the device is at least the last synced one and at most the last attempted one.
 //! - Every `GONE_EVERY`-th version of a key is its removal.
 
 use testudo::{Db, Durability, Error, Keyspace, Result};
 use testudo_env::SplitMix;
 
-/// Each so-manieth version is a removal; version 0 is one too.
+/// Interval of versions that are removals; version 0 is one too.
 const GONE_EVERY: u32 = 7;
-/// Errors after which the thread gives up for the round.
+/// Errors after which the thread stops for the round.
 const ERRORS_MAX: usize = 20;
 
-/// What is known about a key.
+/// Versions of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// On the device for sure.
+    /// Certainly on the device.
     synced: u32,
     /// Acknowledged.
     acknowledged: u32,
-    /// Tried; above `acknowledged` after an error.
+    /// Attempted; above `acknowledged` after an error.
     attempted: u32,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Writer {
     random: SplitMix,
 }
 
-/// Whether a version of a key is its absence.
+/// Whether a version of a key is a removal.
 fn is_removal(version: u32) -> bool {
     version.is_multiple_of(GONE_EVERY)
 }
 
-/// The value of a version: key and version, then bytes that follow from both.
+/// Value of a version: key and version, then bytes that depend on both.
 fn value_of(key: u32, version: u32) -> Vec<u8> {
     let mut random = SplitMix::new(u64::from(key) << 32 | u64::from(version));
     let length = if random.percent(1) { 6_000 } else { 20 + random.below(500) };
@@ -51,7 +51,7 @@ fn value_of(key: u32, version: u32) -> Vec<u8> {
     value
 }
 
-/// The version that a value is of.
+/// Version of a value.
 fn version_of(key: u32, value: &[u8]) -> u32 {
     let version = u32::from_be_bytes(value[4..8].try_into().unwrap());
     assert!(value == value_of(key, version), "key {key}: a value that was never written");
@@ -68,10 +68,10 @@ impl Writer {
         u32::try_from(self.known.len()).unwrap()
     }
 
-    /// The key of a number, and its keyspace.
+    /// Returns the keyspace and the bytes of a key number.
     fn place<'a>(&self, keyspaces: &'a [Keyspace], key: u32) -> (&'a Keyspace, [u8; 8]) {
         let keyspace = &keyspaces[usize::try_from(key % self.keyspaces).unwrap()];
-        // Spread over the key range, with neighbours of both writers.
+        // Spread over the key range, with neighbors of both writers.
         let spread = u64::from(key * self.writers + self.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (keyspace, spread.to_be_bytes())
     }
@@ -85,7 +85,7 @@ impl Writer {
         (0..self.key_count()).try_for_each(|key| self.write(keyspaces, key))
     }
 
-    /// Does `ops` operations; gives the errors that were met, after too many of which it stops.
+    /// Does `ops` operations; returns their errors, and stops after too many.
     pub(super) fn work(&mut self, db: &Db, keyspaces: &[Keyspace], ops: u64) -> Vec<Error> {
         let mut errors = Vec::new();
         for _ in 0..ops {
@@ -137,7 +137,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads a few neighbours: keys increase, each value is one that its key once had.
+    /// Reads a few neighbors: keys increase, and each value is one that its key once had.
     fn scan(&mut self, keyspaces: &[Keyspace], key: u32) -> Result<()> {
         let (keyspace, from) = self.place(keyspaces, key);
         let mut previous: Option<Vec<u8>> = None;
@@ -151,12 +151,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Looks at all keys of a store that was opened again, and goes on from what is there; bytes of keys and
+    /// Checks all keys of a reopened store and continues from its content; returns the bytes of keys and
     /// values.
     pub(super) fn check(&mut self, keyspaces: &[Keyspace], is_clean: bool) -> u64 {
         let mut live_bytes = 0;
         let mut keys: Vec<u32> = (0..self.key_count()).collect();
-        // In the order of the store: neighbours are read together.
+        // In the order of the store, so that neighbors are read together.
         keys.sort_unstable_by_key(|key| (key % self.keyspaces, self.place(keyspaces, *key).1));
         for key in keys {
             let (keyspace, bytes) = self.place(keyspaces, key);
@@ -172,12 +172,12 @@ impl Writer {
     }
 }
 
-/// The version that was found; panics unless it is one from `least` to `most`.
+/// Returns the version found; panics unless it is in `least..=most`.
 fn judge(key: u32, found: Option<&[u8]>, least: u32, most: u32) -> u32 {
     let Some(value) = found else {
         let version = (least..=most).rev().find(|version| is_removal(*version));
         return version
-            .unwrap_or_else(|| panic!("key {key} is gone; it has a version from {least} to {most}"));
+            .unwrap_or_else(|| panic!("key {key} is missing; its version must be from {least} to {most}"));
     };
     let version = version_of(key, value);
     assert!((least..=most).contains(&version), "key {key} has version {version}, not {least} to {most}");

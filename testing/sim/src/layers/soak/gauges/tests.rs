@@ -1,4 +1,4 @@
-//! The verdict sees growth, and nothing else.
+//! The verdict detects growth, and nothing else.
 
 use super::*;
 
@@ -10,14 +10,14 @@ const STEADY: Sample =
     Sample { resident_bytes: 50 << 20, descriptors: 12, disk_bytes: 70 << 20, live_bytes: 50 << 20 };
 
 #[test]
-fn flat_figures_pass_and_warming_up_is_no_growth() {
+fn flat_figures_pass_and_warm_up_is_not_growth() {
     let warm = |round: u64| Sample { resident_bytes: (20 << 20) + (round.min(9) * (3 << 20)), ..STEADY };
     assert!(samples(|_| STEADY).judge().is_ok());
     assert!(samples(warm).judge().is_ok());
 }
 
 #[test]
-fn a_leak_of_memory_descriptors_or_space_is_seen() {
+fn leaks_of_memory_descriptors_or_space_are_detected() {
     let memory = |round| Sample { resident_bytes: (50 << 20) + round * (2 << 20), ..STEADY };
     let descriptors = |round| Sample { descriptors: 12 + round, ..STEADY };
     let space = |round| Sample { disk_bytes: (70 << 20) + round * (2 << 20), ..STEADY };
