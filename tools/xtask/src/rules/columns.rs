@@ -10,7 +10,8 @@ use crate::{Finding, checkout::sources::Source};
 
 const MAX_COLUMNS: usize = 110;
 /// Folders whose code is wrapped.
-const WRAPPED_CODE: [&str; 5] = ["substrate/", "trees/", "engine/", "testing/", "tools/"];
+const WRAPPED_CODE: [&str; 7] =
+    ["substrate/", "trees/", "engine/", "maintenance/", "testudo/", "testing/", "tools/"];
 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let is_wrapped_code =

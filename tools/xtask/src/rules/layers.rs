@@ -38,8 +38,15 @@ const TREE: &[&str] = &[
     "testudo-contract",
     "testudo-sequence",
 ];
-/// Folders that the engine may not use.
-const ABOVE_ENGINE: [&str; 2] = ["testing/", "tools/"];
+/// Crates of the engine from the lowest to the highest; each may use those before it.
+const ENGINE: [&str; 6] = [
+    "testudo-options",
+    "testudo-store",
+    "testudo-flush",
+    "testudo-write",
+    "testudo-recovery",
+    "testudo-db",
+];
 
 /// Package of the workspace.
 struct Package<'a> {
@@ -93,7 +100,8 @@ fn substrate_row(name: &str) -> Option<&'static [&'static str]> {
 fn has_place(package: &Package<'_>) -> bool {
     match folder(package) {
         "substrate" => substrate_row(package.name).is_some(),
-        "trees" | "engine" | "testing" | "tools" | "bindings" => true,
+        "engine" => ENGINE.contains(&package.name),
+        "trees" | "maintenance" | "testudo" | "testing" | "tools" | "bindings" => true,
         _ => false,
     }
 }
@@ -104,9 +112,18 @@ fn may_use(package: &Package<'_>, used: &Package<'_>) -> bool {
         "trees" if package.name == "testudo-contract" => CONTRACT.contains(&used.name),
         "trees" if package.name == "testudo-sequence" => SEQUENCE.contains(&used.name),
         "trees" => TREE.contains(&used.name),
-        "engine" => !ABOVE_ENGINE.iter().any(|above| used.source.path.starts_with(above)),
+        "engine" if folder(used) == "engine" => is_before(used.name, package.name),
+        "engine" => matches!(folder(used), "substrate" | "trees"),
+        "maintenance" => matches!(folder(used), "substrate" | "trees" | "engine"),
+        "testudo" => !matches!(folder(used), "testing" | "tools"),
         _ => true,
     }
+}
+
+/// Whether `lower` comes before `name` among the crates of the engine.
+fn is_before(lower: &str, name: &str) -> bool {
+    let place = |name: &str| ENGINE.iter().position(|crate_name| *crate_name == name);
+    place(lower) < place(name)
 }
 
 fn rule_of(package: &Package<'_>) -> &'static str {

@@ -1,8 +1,7 @@
 //! Forbids import cycles between modules of the store, including indirect ones.
 //!
 //! A module and its submodules count as one: they may use each other. A re-export counts as its original
-//! module, so that a path through `lib.rs` leads to the definition. Tests are exempt, and imports of the
-//! public crate's handles are not followed.
+//! module, so that a path through `lib.rs` leads to the definition. Tests are exempt.
 //!
 //! **Invariants**
 //! - Only paths that begin at the crate, at the module, or above it are followed; other crates are checked by
@@ -19,9 +18,7 @@ use crate::{
 };
 
 /// Folders whose crates must be free of cycles.
-const FOLDERS: [&str; 3] = ["substrate/", "trees/", "engine/"];
-/// Folder whose modules may import each other and everything else: public handles return each other.
-const HANDLES: (&str, &str) = ("engine", "handles");
+const FOLDERS: [&str; 4] = ["substrate/", "trees/", "engine/", "maintenance/"];
 /// Maximum length of a chain of re-exports.
 const EXPORTS_MAX: usize = 5;
 
@@ -36,7 +33,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
             crates.entry(root).or_default().push((module, source));
         }
     }
-    crates.into_iter().flat_map(|(root, modules)| circles_in(root, &modules)).collect()
+    crates.into_iter().flat_map(|(_, modules)| circles_in(&modules)).collect()
 }
 
 /// Crate folder and module path of a file; `None` for tests and files outside `src`.
@@ -51,9 +48,8 @@ fn module_of(path: &str) -> Option<(&str, ModulePath)> {
     (!is_test).then_some((root, module))
 }
 
-fn circles_in(root: &str, modules: &[(ModulePath, &Source)]) -> Vec<Finding> {
-    let mut graph = Graph::new(modules);
-    graph.edges.retain(|module, _| !is_handle(root, module));
+fn circles_in(modules: &[(ModulePath, &Source)]) -> Vec<Finding> {
+    let graph = Graph::new(modules);
     let mut findings = Vec::new();
     for (module, source) in modules {
         let Some(targets) = graph.edges.get(module) else { continue };
@@ -64,10 +60,6 @@ fn circles_in(root: &str, modules: &[(ModulePath, &Source)]) -> Vec<Finding> {
         }
     }
     findings
-}
-
-fn is_handle(root: &str, module: &[String]) -> bool {
-    root == HANDLES.0 && module.first().is_some_and(|first| first == HANDLES.1)
 }
 
 /// Import graph of the modules.

@@ -21,7 +21,7 @@ const UNSAFE_FILES: [(&str, &str); 14] = [
     ("substrate/base/src/large_slice.rs", "anonymous mappings of the system as slices"),
     ("substrate/base/src/prefetch.rs", "instructions that load cache lines ahead"),
     ("substrate/wal/src/append/buffer.rs", "writers copy into disjoint parts of one buffer at once"),
-    ("engine/tests/fork/child.rs", "forks; tests only"),
+    ("testudo/tests/fork/child.rs", "forks; tests only"),
     ("testing/fuzz/src/counting_allocator.rs", "an allocator is an unsafe trait; tests only"),
     ("tools/bench-rivals/src/lmdb.rs", "a mapped file is unsafe to open; benchmarks of other stores only"),
     ("tools/bench-rivals/src/rocksdb/library.rs", "RocksDB's C interface; as above"),

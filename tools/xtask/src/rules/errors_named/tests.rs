@@ -8,14 +8,14 @@ fn messages(path: &str, text: &str) -> Vec<String> {
 #[test]
 fn fallible_method_documents_its_errors() {
     let text = "impl Db {\n    /// Opens.\n    pub fn open(path: &Path) -> Result<Self> {\n    }\n}\n";
-    let found = messages("engine/src/handles/db.rs", text);
+    let found = messages("engine/db/src/handles/db.rs", text);
     let expected =
-        "engine/src/handles/db.rs:3: `open` returns a Result: its comment must name the possible `Errors:`";
+        "engine/db/src/handles/db.rs:3: `open` returns a Result: its comment must name the possible `Errors:`";
     assert_eq!(found, [expected]);
-    assert_eq!(messages("engine/src/lib.rs", &text.replace("    /// Opens.\n", "")).len(), 1);
+    assert_eq!(messages("engine/db/src/lib.rs", &text.replace("    /// Opens.\n", "")).len(), 1);
     for comment in ["/// Errors: `Closed`.", "/// Opens.\n    ///\n    /// Errors: `Io`.\n    #[must_use]"] {
         let text = text.replace("/// Opens.", comment);
-        assert!(messages("engine/src/handles/db.rs", &text).is_empty(), "{text}");
+        assert!(messages("engine/db/src/handles/db.rs", &text).is_empty(), "{text}");
     }
 }
 
@@ -26,7 +26,7 @@ fn multi_line_declarations_are_parsed() {
         "pub const fn a<F: Fn(&[u8]) -> u64>(f: F) -> Option<Result<u64, String>>\nwhere\n    F: Copy,\n{\n",
         "pub fn a(f: impl Fn() -> bool) -> Result<()> { f() }\n",
     ] {
-        assert_eq!(messages("engine/src/read.rs", declaration).len(), 1, "{declaration}");
+        assert_eq!(messages("engine/db/src/read.rs", declaration).len(), 1, "{declaration}");
     }
 }
 
@@ -41,7 +41,7 @@ fn infallible_and_private_functions_are_exempt() {
         "// pub fn a() -> Result<()> {\n",
         "pub type Result<T> = std::result::Result<T, Error>;\n",
     ] {
-        assert!(messages("engine/src/read.rs", declaration).is_empty(), "{declaration}");
+        assert!(messages("engine/db/src/read.rs", declaration).is_empty(), "{declaration}");
     }
     assert!(messages("substrate/wal/src/wal.rs", "pub fn a() -> Result<()> {\n").is_empty());
 }
@@ -53,5 +53,5 @@ fn methods_of_public_traits_are_public() {
     let found = messages("substrate/base/src/merge_operator.rs", text);
     assert_eq!(found.len(), 1);
     assert!(found[0].contains(":2: `a` returns a Result"), "{}", found[0]);
-    assert!(messages("engine/src/read.rs", &text.replace("pub trait", "trait")).is_empty());
+    assert!(messages("engine/db/src/read.rs", &text.replace("pub trait", "trait")).is_empty());
 }

@@ -14,7 +14,10 @@ fn findings(extra: &[Source]) -> Vec<String> {
         package("substrate/wal", "testudo-wal", "[dependencies]\ntestudo-env.workspace = true\n"),
         package("trees/contract", "testudo-contract", ""),
         package("trees/betree", "testudo-betree", "[dependencies]\ntestudo-contract.workspace = true\n"),
-        package("engine", "testudo", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package("engine/store", "testudo-store", "[dependencies]\ntestudo-betree.workspace = true\n"),
+        package("engine/flush", "testudo-flush", "[dependencies]\ntestudo-store.workspace = true\n"),
+        package("maintenance/repair", "testudo-repair", "[dependencies]\ntestudo-flush.workspace = true\n"),
+        package("testudo", "testudo", "[dependencies]\ntestudo-repair.workspace = true\n"),
         package("tools/bench", "testudo-bench", "[dependencies]\ntestudo-base = { path = \"x\" }\n"),
     ];
     sources.retain(|source| extra.iter().all(|other| other.path != source.path));
@@ -41,7 +44,10 @@ fn upward_and_sideways_dependencies_are_found() {
             "testudo-lsm",
             "[target.'cfg(unix)'.dependencies]\ntestudo-wal.workspace = true\n",
         ),
-        package("engine", "testudo", "[dependencies]\ntestudo-bench.workspace = true\n"),
+        package("engine/store", "testudo-store", "[dependencies]\ntestudo-flush.workspace = true\n"),
+        package("engine/store", "testudo-store", "[dependencies]\ntestudo-repair.workspace = true\n"),
+        package("maintenance/backup", "testudo-backup", "[dependencies]\ntestudo-repair.workspace = true\n"),
+        package("testudo", "testudo", "[dependencies]\ntestudo-bench.workspace = true\n"),
     ];
     for case in cases {
         let found = findings(std::slice::from_ref(&case));

@@ -46,18 +46,3 @@ fn submodules_and_tests_may_use_their_module() {
     ]);
     assert!(found.is_empty(), "{found:?}");
 }
-
-#[test]
-fn handles_may_import_each_other_but_other_cycles_are_found() {
-    let sources = |third: &str| {
-        [
-            Source::new("engine/src/lib.rs", "mod handles;\nmod store;\nmod flush;\n"),
-            Source::new("engine/src/handles/db.rs", "use crate::{handles::keyspace, store};\n"),
-            Source::new("engine/src/handles/keyspace.rs", "use crate::handles::db;\n"),
-            Source::new("engine/src/store.rs", "use crate::flush;\n"),
-            Source::new("engine/src/flush.rs", third),
-        ]
-    };
-    assert!(check(&sources("use crate::handles::db;\n")).is_empty());
-    assert_eq!(check(&sources("use crate::store::Store;\n")).len(), 2);
-}
