@@ -3,7 +3,7 @@
 //! them, and with perfect ones.
 //!
 //! **Invariants**
-//! - The layout and the forecasts are the tree's own; pages are counted, not written.
+//! - Layout and forecasts are those of `trees/inplace`, which no store uses; pages are only counted.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! §5.4.2): for sets of keys, by the goal of a page and by what a line may miss.
 //!
 //! **Invariants**
-//! - The layout is the tree's own; no store is written.
+//! - The layout is that of `trees/inplace`, which no tree of a store uses; no store is written.
 
 use serde::Serialize;
 use testudo::Result;
