@@ -2,7 +2,7 @@
 //! their recorded order, and pages start empty; without forecasts, with forecasts, and with perfect ones.
 //!
 //! **Invariants**
-//! - The layout and the forecasts are the tree's own; pages are counted, not written.
+//! - Layout and forecasts are those of `trees/inplace`, which no store uses; pages are only counted.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! for key sets, by page goal and by the error bound of a line.
 //!
 //! **Invariants**
-//! - The layout is the tree's own; no store is written.
+//! - The layout is that of `trees/inplace`, which no tree of a store uses; no store is written.
 
 use serde::Serialize;
 use testudo::Result;
