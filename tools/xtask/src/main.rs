@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("tidy", [])) => tidy(&root),
+        Some(("codemap", [])) => exit_code(xtask::write_code_map(&root)),
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
         Some(("planted", [only])) if only == "environment" => planted_environment(&root),
         Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | schedules [--long | SCENARIO …] | planted [list | \
+                "usage: cargo run -p xtask -- tidy | codemap | schedules [--long | SCENARIO …] | planted [list | \
                  environment | absent PROGRAM | \
                  [--without-control] [BUG …]] | instructions [--update] | costs [TARGET …]"
             );

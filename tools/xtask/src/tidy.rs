@@ -6,8 +6,8 @@ use crate::{
     Finding,
     checkout::sources::read_sources,
     rules::{
-        columns, documents, errors_named, file_rules, format_lock, layers, module_circles, text_rules,
-        untested,
+        code_map, columns, documents, errors_named, file_rules, format_lock, language, layers,
+        module_circles, text_rules, untested,
     },
 };
 
@@ -26,8 +26,18 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
         findings.extend(file_rules::check(source));
         findings.extend(text_rules::check(source));
         findings.extend(columns::check(source));
+        findings.extend(language::check(source));
         findings.extend(errors_named::check(source));
     }
     findings.sort();
     Ok(findings)
+}
+
+/// Writes the code map of the checkout at `root`. Returns `true`.
+///
+/// Errors: a file cannot be read or written.
+pub fn write_code_map(root: &Path) -> io::Result<bool> {
+    let text = code_map::code_map(&read_sources(root)?);
+    std::fs::write(root.join(code_map::CODE_MAP), text)?;
+    Ok(true)
 }

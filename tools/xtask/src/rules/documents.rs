@@ -1,15 +1,15 @@
-//! Rules that keep the documents accurate: named files exist, the code map lists all files of its crates,
-//! dependencies have a reason, decisions are in their index, the glossary is sorted.
+//! Rules that keep the documents accurate: named files exist, the code map is up to date, dependencies have a
+//! reason, decisions are in their index, the glossary is sorted.
 
 use crate::{
     Finding,
     checkout::{manifest::settings, sources::Source},
+    rules::code_map::{self, CODE_MAP},
 };
 
 /// Documents whose `file.rs` names must exist in the checkout.
 const MAPS: [&str; 6] =
     ["ARCHITECTURE.md", "CONTRIBUTING.md", CODE_MAP, "docs/FORMAT.md", "docs/TESTING.md", "docs/papers.md"];
-const CODE_MAP: &str = "docs/CODEMAP.md";
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 const DECISIONS: &str = "docs/decisions/";
 const DECISION_INDEX: &str = "docs/decisions/README.md";
@@ -24,27 +24,10 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
         }
     }
     findings.extend(unlisted_decisions(sources));
-    findings.extend(sources.iter().filter(|map| map.path == CODE_MAP).flat_map(|map| unnamed(map, sources)));
+    findings.extend(code_map::check(sources));
     match sources.iter().find(|source| source.path == GLOSSARY) {
         Some(glossary) => findings.extend(unsorted_words(glossary)),
         None => findings.push(Finding::new(GLOSSARY, 1, "is missing")),
-    }
-    findings
-}
-
-/// Files of the crates with a heading in the code map (`## FOLDER: …`) that are not listed under it. Test
-/// files are exempt.
-fn unnamed(map: &Source, sources: &[Source]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for section in map.text.split("\n## ").skip(1) {
-        let folder = section.split_once(": ").map_or("", |(folder, _)| folder);
-        for source in sources.iter().filter(|source| source.is_rust() && !source.path.contains("tests")) {
-            let within = source.path.strip_prefix(folder).and_then(|rest| rest.strip_prefix("/src/"));
-            let Some(name) = within.filter(|_| !folder.is_empty()) else { continue };
-            if !section.contains(&format!("- `{name}`")) {
-                findings.push(Finding::new(&source.path, 1, format!("is not in {CODE_MAP}")));
-            }
-        }
     }
     findings
 }

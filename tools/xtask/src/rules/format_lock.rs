@@ -63,7 +63,9 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
 }
 
 fn is_format_file(source: &Source) -> bool {
-    let in_store = ["substrate/", "trees/", "engine/", "maintenance/"].iter().any(|folder| source.path.starts_with(folder));
+    let in_store = ["substrate/", "trees/", "engine/", "maintenance/"]
+        .iter()
+        .any(|folder| source.path.starts_with(folder));
     let is_named = source.path.ends_with("_format.rs") || OTHER_FORMAT_FILES.contains(&source.path.as_str());
     in_store && is_named
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Crates of the substrate, with the workspace crates that each may use.
-const SUBSTRATE: [(&str, &[&str]); 9] = [
+pub(crate) const SUBSTRATE: [(&str, &[&str]); 9] = [
     ("testudo-base", &[]),
     ("testudo-env", &["testudo-base"]),
     ("testudo-storage", &["testudo-base", "testudo-env"]),
@@ -39,14 +39,8 @@ const TREE: &[&str] = &[
     "testudo-sequence",
 ];
 /// Crates of the engine from the lowest to the highest; each may use those before it.
-const ENGINE: [&str; 6] = [
-    "testudo-options",
-    "testudo-store",
-    "testudo-flush",
-    "testudo-write",
-    "testudo-recovery",
-    "testudo-db",
-];
+pub(crate) const ENGINE: [&str; 6] =
+    ["testudo-options", "testudo-store", "testudo-flush", "testudo-write", "testudo-recovery", "testudo-db"];
 
 /// Package of the workspace.
 struct Package<'a> {
@@ -130,7 +124,9 @@ fn rule_of(package: &Package<'_>) -> &'static str {
     match folder(package) {
         "substrate" => "the substrate uses only lower layers and no trees",
         "trees" => "a tree uses the substrate and the contract, no other tree, no log, no engine",
-        _ => "the engine uses neither tools nor tests",
+        "engine" => "a crate of the engine uses the substrate, trees, and lower crates of the engine",
+        "maintenance" => "maintenance uses the engine and lower layers, and no other crate of maintenance",
+        _ => "the public crate uses neither tools nor tests",
     }
 }
 

@@ -29,7 +29,8 @@ fn long_files_need_a_reason() {
     assert!(found[0].starts_with("engine/db/src/handles/db.rs:601: 601 lines"));
     assert_eq!(messages("engine/db/src/handles/db.rs", &format!("//! X.\n//! Length: \n{body}")).len(), 1);
     assert!(
-        messages("engine/db/src/handles/db.rs", &format!("//! X.\n//! Length: one table.\n{body}")).is_empty()
+        messages("engine/db/src/handles/db.rs", &format!("//! X.\n//! Length: one table.\n{body}"))
+            .is_empty()
     );
 }
 
