@@ -25,8 +25,8 @@ use testudo_env::Thread;
 use testudo_flush::{
     govern::{govern_memory::govern_memory, govern_values::govern_values},
     jobs::{run_job, step_job},
-    log_release::shorten_log,
     seal::seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
+    shorten_log::shorten_log,
     space::{
         give_back::{give_back_all_space, give_back_space},
         hold_space::{fit_to_device, lock_and_hold_space},

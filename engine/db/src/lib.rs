@@ -12,7 +12,7 @@
 mod background;
 mod check;
 mod copy;
-mod handles;
+mod db;
 pub mod maintenance;
 mod status;
 
@@ -20,19 +20,19 @@ pub use check::findings::Finding;
 pub use check::scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
 pub use check::verify::{VerifyLevel, VerifyReport};
 pub use copy::checkpoint::CheckpointReport;
-pub use handles::batch::Batch;
-pub use handles::builder::DbBuilder;
-pub use handles::db::Db;
-pub use handles::entry::{BaseWithOperands, Entry};
-pub use handles::inspect::{LoggedOperation, inspect_commit};
-pub use handles::iter::Iter;
-pub use handles::key_range::KeyRange;
-pub use handles::keyspace::Keyspace;
-pub use handles::memory::Memory;
-pub use handles::read_view::ReadView;
-pub use handles::snapshot::{Snapshot, SnapshotKeyspace};
-pub use handles::stats::{DbStats, KeyspaceStats};
-pub use handles::value_reader::ValueReader;
+pub use db::Db;
+pub use db::batch::Batch;
+pub use db::builder::DbBuilder;
+pub use db::entry::{BaseWithOperands, Entry};
+pub use db::inspect::{LoggedOperation, inspect_commit};
+pub use db::iter::Iter;
+pub use db::key_range::KeyRange;
+pub use db::keyspace::Keyspace;
+pub use db::memory::Memory;
+pub use db::read_view::ReadView;
+pub use db::snapshot::{Snapshot, SnapshotKeyspace};
+pub use db::stats::{DbStats, KeyspaceStats};
+pub use db::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 
 #[cfg(test)]

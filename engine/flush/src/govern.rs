@@ -3,3 +3,4 @@
 pub mod govern_memory;
 pub mod govern_values;
 pub mod keyspace_settings;
+pub mod moving_price;

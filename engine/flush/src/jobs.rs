@@ -12,7 +12,7 @@ use testudo_base::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_contract::{Job, Prepared, Tree, TreeEdit};
-use testudo_options::families::options_on_arrival;
+use testudo_options::stored_tree::options_on_arrival;
 use testudo_storage::Change;
 use testudo_store::{
     Store,
@@ -25,10 +25,7 @@ use testudo_store::{
 };
 
 use crate::{
-    round::{
-        commit_flush::{commit_edit, count_dropped},
-        flush_sealed::poison_unless_full,
-    },
+    manifest_edit::{commit_edit, count_dropped, poison_unless_full},
     space::{
         give_back::{give_back_all_space, give_back_what_failed},
         hold_space::{hold_space, with_held_space},

@@ -10,10 +10,13 @@
 
 #![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
 
+pub mod at_close;
 pub mod govern;
 pub mod jobs;
 pub mod log_release;
+pub mod manifest_edit;
 pub mod round;
 pub mod seal;
 pub mod settle;
+pub mod shorten_log;
 pub mod space;

@@ -5,7 +5,7 @@ use std::fmt;
 use testudo_base::{Error, Result};
 use testudo_values::Placement;
 
-use crate::{families, tree::Tree, tree_preset::TreePreset};
+use crate::tree::{Tree, TreePreset, families};
 
 /// Longest name of a merge operator.
 const OPERATOR_NAME_BYTES_MAX: usize = 32;

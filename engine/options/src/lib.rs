@@ -4,23 +4,21 @@
 //! Users see [`Tree`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
 //!
 //! **Invariants**
-//! - Only [`families`] names a tree family, and depends on its crate.
+//! - Only [`families`] and [`stored_tree`] name a tree family, and call its crate.
 //! - Only `options_format.rs` knows the bytes of stored options.
 
 mod durability;
-pub mod families;
 mod keyspace_options;
 mod options_format;
 pub mod passage;
 mod settings;
 mod stored_options;
+pub mod stored_tree;
 mod tree;
-mod tree_preset;
 
 pub use durability::Durability;
 pub use keyspace_options::{IntoKeyspaceOptions, KeyspaceOptions, validate};
 pub use options_format::Unreadable;
 pub use settings::Settings;
 pub use stored_options::StoredOptions;
-pub use tree::Tree;
-pub use tree_preset::TreePreset;
+pub use tree::{Tree, TreePreset, families};

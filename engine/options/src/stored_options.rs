@@ -10,11 +10,9 @@ use testudo_base::Result;
 use testudo_values::{LargeValues, Placement};
 
 use crate::{
-    families,
     keyspace_options::{self, KeyspaceOptions},
     passage::Passage,
-    tree::Tree,
-    tree_preset::TreePreset,
+    tree::{Tree, TreePreset, families},
 };
 
 /// Chosen options, the present place of large values, and whether the keyspace moves between trees.

@@ -5,10 +5,11 @@ use std::{fmt, str::FromStr};
 use testudo_base::{Error, Result, num::u64_of};
 use testudo_values::Placement;
 
-use crate::{
-    families,
-    tree_preset::{TreePreset, find_by_name},
-};
+pub mod families;
+mod preset;
+
+pub use self::preset::TreePreset;
+use self::preset::find_by_name;
 
 /// The tree that a keyspace stores its data in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

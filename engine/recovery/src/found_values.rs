@@ -12,7 +12,8 @@ use testudo_base::{
 };
 use testudo_env::File;
 use testudo_flush::{
-    round::{commit_flush::commit_edit, flush_sealed::flush_sealed},
+    manifest_edit::commit_edit,
+    round::flush_sealed::flush_sealed,
     seal::{begin_value_log::has_found_value_logs, seal_buffers::seal_all},
     space::hold_space::lock_and_hold_space,
 };

@@ -3,11 +3,10 @@
 use testudo_base::{Error, KeyspaceId, Result, sync::Arc};
 use testudo_options::{
     StoredOptions,
-    families::{CATALOGUE, stored_tree},
+    stored_tree::{CATALOGUE, stored_tree},
 };
 use testudo_store::{
     Store,
-    keyspace::KeyspaceCore,
     memory::metadata::{fit_caches, note_tree},
 };
 
@@ -25,7 +24,7 @@ pub fn load_keyspaces(store: &Store) -> Result<()> {
         let tree = stored_tree(&store.data, &options, id, objects);
         let tree = tree.map_err(|error| error.in_keyspace(&record.name))?;
         note_tree(store, &*tree);
-        let core = KeyspaceCore::new(store, id, &record.name, options, tree);
+        let core = store.new_keyspace(id, &record.name, options, tree);
         if catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core)).is_some() {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
         }

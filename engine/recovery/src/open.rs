@@ -19,7 +19,7 @@ use std::path::Path;
 
 use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
 use testudo_env::{DirLock, Env, LockCheckedEnv, OpenMode, OpenOptions};
-use testudo_options::{Settings, families::check_known};
+use testudo_options::{Settings, stored_tree::check_known};
 use testudo_storage::{Manifest, SUPERBLOCK_FILE};
 use testudo_store::{
     Store,

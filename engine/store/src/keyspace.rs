@@ -26,7 +26,6 @@ use testudo_records::KeyspaceRecords;
 use testudo_values::{Placement, ValueLog, ValueLogRecord};
 
 use crate::{
-    Store,
     background::{drop_totals::DropTotals, idle::Idle},
     gaps::Gaps,
     memory::budget::OwnShare,
@@ -175,7 +174,7 @@ pub struct View {
     /// The settings that the tree goes by, which many keyspaces have in common.
     pub options: Arc<StoredOptions>,
     /// The same for those who hold it.
-    held: OnceLock<Arc<HeldView>>,
+    pub held: OnceLock<Arc<HeldView>>,
 }
 
 impl View {
@@ -246,6 +245,8 @@ pub struct KeyspaceCore {
     pub drops: DropTotals,
     /// Where scans need not look; made for the first scan.
     gaps: OnceLock<Arc<Gaps>>,
+    /// Bytes of the gaps of all keyspaces of the store.
+    gap_bytes: Arc<AtomicU64>,
     /// Since when nothing has come in. For the background alone.
     pub idle: Mutex<Idle>,
     /// A look for background jobs is worth while.
@@ -262,8 +263,8 @@ pub struct KeyspaceCore {
 
 impl KeyspaceCore {
     /// Its gaps, for a scan.
-    pub fn gaps(&self, store: &Store) -> Arc<Gaps> {
-        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&store.gap_bytes))))
+    pub fn gaps(&self) -> Arc<Gaps> {
+        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&self.gap_bytes))))
     }
 
     /// Its gaps, if it has any.
@@ -272,25 +273,15 @@ impl KeyspaceCore {
         self.gaps.get().map(|gaps| &**gaps).filter(|gaps| !gaps.is_empty())
     }
 
-    /// A keyspace of `store` that was just opened or created.
+    /// A keyspace that was just opened or created.
     pub fn new(
-        store: &Store,
         id: KeyspaceId,
-        name: &str,
-        options: StoredOptions,
-        tree: Arc<dyn Tree>,
+        name: Arc<str>,
+        view: View,
+        gap_bytes: &Arc<AtomicU64>,
+        now: Duration,
     ) -> Arc<Self> {
-        let name: Arc<str> = Arc::from(name);
-        let full_merge = store.full_merge(&name, &options);
-        let view = View {
-            active: WriteBuffer::new(store.new_table(&full_merge), options.placement_in_force(), None),
-            sealed: Vec::new(),
-            tree,
-            records: store.new_records(id),
-            full_merge: Arc::clone(&full_merge),
-            options: store.shared_options(options),
-            held: OnceLock::new(),
-        };
+        let full_merge = Arc::clone(&view.full_merge);
         Arc::new(Self {
             id,
             write_share: OwnShare::default(),
@@ -304,7 +295,8 @@ impl KeyspaceCore {
             name,
             drops: DropTotals::default(),
             gaps: OnceLock::new(),
-            idle: Mutex::new(Idle::from(store.background_time())),
+            gap_bytes: Arc::clone(gap_bytes),
+            idle: Mutex::new(Idle::from(now)),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),
             was_overtaken: false.into(),

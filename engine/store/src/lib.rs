@@ -11,6 +11,7 @@
 
 pub mod background;
 pub mod begin_writing;
+pub mod catalogue;
 pub mod commits;
 pub mod directory;
 pub mod gaps;
@@ -28,4 +29,4 @@ mod store;
 pub mod values;
 pub mod warm_restart;
 
-pub use store::{Catalogue, Counters, Store, StoreParts};
+pub use store::{Counters, Store, StoreParts};

@@ -5,4 +5,5 @@ pub mod governor;
 pub mod iterator_memory;
 pub mod log_bounds;
 pub mod metadata;
+pub mod rebalance;
 pub mod shares;

@@ -8,7 +8,7 @@
 //!   snapshot.
 //! - `flush_lock` is held by whoever flushes, installs a job, or changes the catalogue: one at a time.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
@@ -21,7 +21,7 @@ use testudo_base::{
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
-use testudo_contract::{Progress, RunIds, Work};
+use testudo_contract::{Progress, RunIds, Tree, Work};
 use testudo_env::Env;
 use testudo_memtable::Memtable;
 use testudo_options::{Durability, StoredOptions};
@@ -36,44 +36,22 @@ use crate::{
         stages::Stages,
     },
     begin_writing::Beginning,
+    catalogue::Catalogue,
     commits::{backpressure::Backpressure, buffered_keyspaces::BufferedKeyspaces, commit_order::CommitOrder},
     health::Health,
-    keyspace::KeyspaceCore,
+    keyspace::{KeyspaceCore, View, WriteBuffer},
     log::Log,
-    memory::{budget::Budget, iterator_memory::IteratorMemory, log_bounds::bound_buffers},
+    memory::{budget::Budget, iterator_memory::IteratorMemory},
     merging::Merging,
     publisher::Publisher,
     snapshots::open_snapshots::Snapshots,
     space::{nearly_full::NearlyFull, space_guard::SpaceGuard},
-    values::{
-        pieces::{PIECES_KEYSPACE, Pieces},
-        value_logs::ValueLogs,
-    },
+    values::{pieces::Pieces, value_logs::ValueLogs},
     warm_restart::WarmRestart,
 };
 
 /// Steps without a flush after which a keyspace is idle in stepped execution, which has no clock.
 const IDLE_STEPS: u32 = 8;
-
-/// The keyspaces by name and by id.
-#[derive(Debug, Default)]
-pub struct Catalogue {
-    pub by_name: BTreeMap<Arc<str>, Arc<KeyspaceCore>>,
-    pub by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
-}
-
-impl Catalogue {
-    /// The keyspace of a user that has this name.
-    pub fn of_users(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
-        self.by_name.get(name).filter(|_| name != PIECES_KEYSPACE)
-    }
-
-    /// Names of all keyspaces of users, sorted.
-    pub fn names_of_users(&self) -> Vec<String> {
-        let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
-        names.filter(|name| name != PIECES_KEYSPACE).collect()
-    }
-}
 
 /// Counts of what users and the background did.
 #[derive(Debug, Default)]
@@ -253,6 +231,29 @@ impl Store {
         Work { executor, ..self.work(keyspace, Arc::clone(progress)) }
     }
 
+    /// A keyspace that was just opened or created, without write buffers.
+    pub fn new_keyspace(
+        &self,
+        id: KeyspaceId,
+        name: &str,
+        options: StoredOptions,
+        tree: Arc<dyn Tree>,
+    ) -> Arc<KeyspaceCore> {
+        let name: Arc<str> = Arc::from(name);
+        let full_merge = self.full_merge(&name, &options);
+        let table = self.new_table(&full_merge);
+        let view = View {
+            active: WriteBuffer::new(table, options.placement_in_force(), None),
+            sealed: Vec::new(),
+            tree,
+            records: self.new_records(id),
+            full_merge,
+            options: self.shared_options(options),
+            held: OnceLock::new(),
+        };
+        KeyspaceCore::new(id, name, view, &self.gap_bytes, self.background_time())
+    }
+
     /// These settings, in memory that a keyspace before may have, too.
     pub fn shared_options(&self, options: StoredOptions) -> Arc<StoredOptions> {
         let mut last = self.last_options.lock();
@@ -322,17 +323,6 @@ impl Store {
         self.health.fail(error);
         self.backpressure.flush_ended(&*self.env);
         self.background.wake_all();
-    }
-
-    /// Makes everything follow the budget.
-    pub fn rebalance_memory(&self) {
-        let _rebalancing = self.memory.rebalancing();
-        let shares = self.memory.shares();
-        self.merging.oversized_keys.set_value_bytes_max(self.memory.max_value_bytes());
-        self.arena_pool.set_limit(shares.chunks());
-        self.data.set_cache_bytes(shares.page_cache());
-        bound_buffers(self);
-        self.background.wake();
     }
 
     pub fn has_failed(&self) -> bool {

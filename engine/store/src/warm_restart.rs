@@ -17,11 +17,7 @@ use testudo_base::sync::{
     },
 };
 
-use crate::{
-    Store,
-    directory::HOT_SET_FILE,
-    warm_restart::{hot_set_reader::HotSetReader, restore_state::RestoreState},
-};
+use crate::warm_restart::{hot_set_reader::HotSetReader, restore_state::RestoreState};
 
 /// What an open store knows of its warm restart.
 #[derive(Debug)]
@@ -116,12 +112,5 @@ impl Written {
     /// How much was taken in since `earlier`, in pages and records.
     pub fn since(&self, earlier: &Self) -> u64 {
         self.page_reads - earlier.page_reads + (self.inserted - earlier.inserted)
-    }
-}
-
-/// Removes the file, to free its space on a device that is nearly full.
-pub fn remove_hot_set(store: &Store) {
-    if store.env.remove_file(&store.directory.join(HOT_SET_FILE)).is_ok() {
-        store.warm.file_bytes.store(0, Relaxed);
     }
 }

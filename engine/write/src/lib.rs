@@ -8,6 +8,7 @@
 pub mod admission;
 pub mod chosen_buffers;
 pub mod commit;
+pub mod known_pieces;
 pub mod logged_values;
 pub mod long_merges;
 pub mod read_modify_write;

@@ -31,7 +31,7 @@ use testudo_store::{
     read::read_pieces::get_locked,
 };
 
-use crate::write_pieces::is_upon_pieces;
+use crate::known_pieces::is_upon_pieces;
 
 /// What a batch has done to one key so far.
 #[derive(Default)]

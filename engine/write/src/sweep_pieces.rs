@@ -7,38 +7,24 @@
 //! - The head goes last: what was begun is ended by the next sweep.
 //! - One sweep at a time.
 
-use testudo_base::{
-    Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, num::u64_of, planted, sync::Arc,
-};
+use testudo_base::{Kind, Result, num::u64_of, planted, sync::Arc};
 use testudo_options::Durability;
-use testudo_run::ScanLimits;
 use testudo_store::{
     Store,
     commits::batch_format::Operation,
     keyspace::KeyspaceCore,
-    read::{look_up, scan_sources::sources_of_newest},
+    read::look_up,
     values::{
         names_beside::may_be_beside,
-        pieces::KnownPieces,
-        pieces_format::{
-            PiecesHead, head_key, heads_end, is_piece_of, piece_key, value_of_head, value_of_piece,
-        },
+        pieces_format::{PiecesHead, head_key, piece_key},
     },
 };
 
 use crate::{
     commit::{Limits, commit_many},
+    known_pieces::{REMOVED_TOGETHER, read_heads, read_piece_keys},
     update_scope::check_outside_updates,
 };
-
-/// Heads that are read before any of them is looked into.
-const HEADS_TOGETHER: usize = 64;
-/// Pieces that are removed by one commit.
-const REMOVED_TOGETHER: usize = 256;
-
-fn damaged(Damage(why): Damage) -> Error {
-    Error::new(ErrorKind::Corruption, format!("the head of a value in pieces: {why}"))
-}
 
 /// Removes all values in pieces to which nothing refers; whether there was one.
 pub fn sweep_pieces(store: &Store) -> Result<bool> {
@@ -122,78 +108,4 @@ fn remove_all(store: &Store, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Re
         .map(|key| Operation { keyspace: pieces.id, kind: Kind::Tombstone, key, value: &[] })
         .collect();
     commit_many(store, std::slice::from_ref(pieces), &operations, Durability::Buffered, Limits::None)
-}
-
-/// Some heads, in the order of their numbers, from the one of `from` on.
-pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
-    let Some(view) = store.pieces.view() else { return Ok(Vec::new()) };
-    store.read(|| {
-        let limits = ScanLimits { entries: None, end: Some(Arc::from(heads_end())) };
-        let mut cursor = sources_of_newest(&view, &limits);
-        let mut heads = Vec::new();
-        cursor.seek(&head_key(from))?;
-        while let Some(entry) = cursor.entry() {
-            let Some(value) = value_of_head(entry.key) else { break };
-            match entry.kind {
-                Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
-                Kind::Reference => {
-                    // It may be removed meanwhile.
-                    if let Some(bytes) = look_up::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
-                        heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
-                    }
-                }
-                _ => {}
-            }
-            if heads.len() == HEADS_TOGETHER {
-                break;
-            }
-            cursor.next()?;
-        }
-        Ok(heads)
-    })
-}
-
-/// The keys of some pieces of a value, from a key on.
-fn read_piece_keys(store: &Store, pieces: &KeyspaceCore, value: u64, from: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let view = pieces.view.load_full();
-    store.read(|| {
-        let mut cursor = sources_of_newest(&view, &ScanLimits::default());
-        let mut keys = Vec::new();
-        cursor.seek(from)?;
-        while let Some(entry) = cursor.entry().filter(|entry| is_piece_of(value, entry.key)) {
-            if entry.kind != Kind::Tombstone {
-                keys.push(entry.key.to_vec());
-            }
-            if keys.len() == REMOVED_TOGETHER {
-                break;
-            }
-            cursor.next()?;
-        }
-        Ok(keys)
-    })
-}
-
-/// Reads all heads for what is to be known of them.
-pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
-    let mut known = KnownPieces { next: 1, owners: std::collections::BTreeSet::new() };
-    loop {
-        let heads = read_heads(store, known.next)?;
-        let Some((last, _)) = heads.last() else { break };
-        known.next = last + 1;
-        known.owners.extend(heads.iter().map(|(_, head)| head.keyspace.clone()));
-    }
-    // A salvaged store may have pieces without a head. They must not become part of another value.
-    let last = read_last_piece(store)?.map_or(0, |value| value + 1);
-    known.next = known.next.max(last);
-    Ok(known)
-}
-
-/// The greatest number of a value of which there is a piece.
-fn read_last_piece(store: &Store) -> Result<Option<u64>> {
-    let Some(view) = store.pieces.view() else { return Ok(None) };
-    store.read(|| {
-        let mut cursor = sources_of_newest(&view, &ScanLimits::default());
-        cursor.seek_last()?;
-        Ok(cursor.entry().and_then(|entry| value_of_piece(entry.key)))
-    })
 }

@@ -20,8 +20,7 @@ use testudo_store::{
     read::look_up,
     space::space_guard::Intent,
     values::{
-        names_beside::may_be_beside,
-        pieces::{KnownPieces, UnderwayPieces},
+        pieces::UnderwayPieces,
         pieces_format::{PIECE_BYTES, PiecesHead, head_key, piece_count, piece_key, piece_len},
     },
 };
@@ -29,7 +28,8 @@ use testudo_store::{
 use crate::{
     admission::{admit, await_names, await_own_share, check_limits},
     commit::{commit_one, write_and_record},
-    sweep_pieces::{read_known_pieces, reclaim_pieces},
+    known_pieces::with_known_pieces,
+    sweep_pieces::reclaim_pieces,
     update_scope::check_outside_updates,
 };
 
@@ -157,27 +157,6 @@ pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value
     let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
     write_and_record(store, pieces, operations, bytes, Durability::Buffered)?;
     Ok(())
-}
-
-/// Whether operands of `key` would come upon a value in pieces. REQUIRES: its stripe is locked.
-pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
-    if store.pieces.keyspace().is_none() {
-        return Ok(false);
-    }
-    let may_be = |owner: &String| **owner == *keyspace.name || may_be_beside(&keyspace.name, owner);
-    if !with_known_pieces(store, |known| known.owners.iter().any(may_be))? {
-        return Ok(false);
-    }
-    Ok(store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))?.is_some())
-}
-
-/// What is known of all values in pieces, which the first who asks reads.
-fn with_known_pieces<R>(store: &Store, act: impl FnOnce(&mut KnownPieces) -> R) -> Result<R> {
-    let mut known = store.pieces.known.lock();
-    if known.is_none() {
-        *known = Some(read_known_pieces(store)?);
-    }
-    Ok(act(known.as_mut().expect("it was read")))
 }
 
 /// Checks what is to be known before a value is read from a reader.

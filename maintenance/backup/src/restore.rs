@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use testudo_base::{Error, Result, Seqno};
-use testudo_options::families::check_known;
+use testudo_options::stored_tree::check_known;
 use testudo_recovery::new_store::NewStore;
 use testudo_store::long_work::{Meter, Observer};
 

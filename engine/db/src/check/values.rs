@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId, ValueReference, codec::Damage, sync::Arc};
 use testudo_contract::{Part, PartUse, RunUse};
-use testudo_options::families::stored_layout;
+use testudo_options::stored_tree::stored_layout;
 use testudo_run::{BoundedCursor, ReadAhead, Run, RunCursor};
 use testudo_store::{Store, keyspace::KeyspaceCore};
 use testudo_values::{DeadValues, Segment, SegmentSet};

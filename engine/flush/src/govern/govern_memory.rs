@@ -7,7 +7,10 @@ use testudo_base::{chunks::Division, num::u64_of};
 use testudo_memtable::Memtable;
 use testudo_store::{
     Store,
-    memory::governor::{Counted, Writing},
+    memory::{
+        governor::{Counted, Writing},
+        rebalance::rebalance_memory,
+    },
 };
 
 /// What the governor decides by.
@@ -26,7 +29,7 @@ pub fn govern_memory(store: &Store) {
     let ghost_bytes = Division::ghost_bytes(store.arena_pool.limit_bytes());
     let counted = counted_for_governor(store);
     if store.memory.govern(counted, ghost_bytes, || cost_of_writing(store)) {
-        store.rebalance_memory();
+        rebalance_memory(store);
     }
 }
 

@@ -12,41 +12,15 @@ use testudo_contract::Tree;
 use testudo_store::{Store, keyspace::KeyspaceCore};
 use testudo_values::LargeValues;
 
-use crate::govern::keyspace_settings::set_large_values;
+use crate::govern::{
+    keyspace_settings::set_large_values,
+    moving_price::{bytes_of_runs, price_of_moving},
+};
 
-/// What a small keyspace must have paid at least before its values move.
-const LEAST_PRICE: u64 = 1 << 20;
-/// Values that are longer than this on average stay outside: scans read pages for them one way or the other,
-/// and a piece of the tree would become too large by them.
-const LONG_BYTES: u64 = 4 << 10;
 /// Values that stayed outside are worth a second way through the keyspace if their cost is such a part of it.
 const STRAY_PARTS: u64 = 16;
 /// None move where the device would have less than this left of what is free.
 const FREE_PARTS: u64 = 4;
-
-/// By how much the present way must have cost more than the other one before the values move; `None` if they
-/// do not.
-pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
-    let price = match present {
-        LargeValues::Outside => {
-            let staying = tree.value_segments()?.staying();
-            if staying.values == 0 || staying.bytes / staying.values > LONG_BYTES {
-                return None;
-            }
-            staying.cost + 2 * bytes_of_runs(tree)
-        }
-        // Going outside costs nothing by itself. But to come back from there would, as much as all of it
-        // has to be read and written.
-        LargeValues::WithKeys => 2 * tree.stats().stored_bytes,
-    };
-    Some(price.max(LEAST_PRICE))
-}
-
-/// Bytes of a tree without the values outside it.
-fn bytes_of_runs(tree: &dyn Tree) -> u64 {
-    let outside = tree.value_segments().map_or(0, |segments| segments.totals().device_bytes);
-    tree.stats().stored_bytes.saturating_sub(outside)
-}
 
 /// Moves the values of keyspaces for which that has become worth it.
 ///

@@ -8,13 +8,14 @@ use std::time::Duration;
 use testudo_base::{Error, ObjectId, Result, planted, sync::Arc};
 use testudo_options::{
     StoredOptions, Tree, TreePreset,
-    families::{Objects, is_of_family, next_tree, rewritten_tree, stored_tree},
+    families::is_of_family,
+    stored_tree::{Objects, next_tree, rewritten_tree, stored_tree},
 };
 use testudo_storage::Change;
 use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
 use testudo_values::{LargeValues, Placement, ValueCosts};
 
-use crate::{govern::govern_values::price_of_moving, jobs::run_job_of, round::commit_flush::commit_edit};
+use crate::{govern::moving_price::price_of_moving, jobs::run_job_of, manifest_edit::commit_edit};
 
 /// Changes of less than such a part of what it costs to move are not written down.
 const PARTS_OF_PRICE: u64 = 64;

@@ -11,7 +11,7 @@ use testudo_base::{
     },
 };
 use testudo_contract::{Task, Updates as _, Work};
-use testudo_options::families::with_placement;
+use testudo_options::stored_tree::with_placement;
 use testudo_store::{
     Store,
     background::drop_totals::Dropped,
@@ -20,9 +20,9 @@ use testudo_store::{
 };
 use testudo_values::LoggedValues;
 
-use crate::round::{
-    commit_flush::{Flushed, references_of},
-    updates::MemtableUpdates,
+use crate::{
+    manifest_edit::references_of,
+    round::{flushed::Flushed, updates::MemtableUpdates},
 };
 
 /// A sealed buffer and its keyspace.

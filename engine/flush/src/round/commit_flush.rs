@@ -6,27 +6,25 @@
 //! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
 
 use testudo_base::{
-    ExtentSpan, Result, Seqno, planted,
+    Result, Seqno, planted,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use testudo_contract::TreeEdit;
 use testudo_records::KeyspaceRecords;
 use testudo_storage::Change;
 use testudo_store::{
     Store,
-    background::{
-        drop_totals::Dropped,
-        stages::{Stage, StageClock},
-    },
-    keyspace::{KeyspaceCore, WriteBuffer},
+    background::stages::{Stage, StageClock},
+    keyspace::WriteBuffer,
     memory::metadata::{fit_caches, note_tree},
 };
 
 use crate::{
     log_release::release_log,
+    manifest_edit::{commit_edit, count_dropped},
+    round::flushed::Flushed,
     seal::{
         begin_value_log::{
             begin_value_logs, forget_released_value_logs, keep_value_log, released_value_logs,
@@ -34,16 +32,6 @@ use crate::{
         seal_buffers::recount_buffers,
     },
 };
-
-/// A buffer, its keyspace, and the tree that it has become part of.
-pub struct Flushed {
-    pub keyspace: Arc<KeyspaceCore>,
-    pub buffer: Arc<WriteBuffer>,
-    /// `None` if the buffer turned out to be empty.
-    pub edit: Option<TreeEdit>,
-    /// What died in the buffer and on the way into the tree.
-    pub dropped: Dropped,
-}
 
 /// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
 pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
@@ -132,27 +120,4 @@ fn publish_flushed(
     store.snapshots.holdings.await_relief(&retired);
     recount_buffers(store);
     retired
-}
-
-/// Counts what has died in what was just published.
-pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
-    keyspace.drops.add(dropped);
-    store.counters.drops.add(dropped);
-}
-
-/// Commits an edit and applies its reference changes.
-pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
-    store.beginning.begin()?;
-    store.manifest.commit(edit)?;
-    store.data.extents().apply_durable(references_of(edit));
-    store.nearly_full.note_edit();
-    Ok(())
-}
-
-/// What an edit changes about references to extents.
-pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
-    edit.iter().filter_map(|change| match change {
-        Change::References(span, delta) => Some((*span, *delta)),
-        _ => None,
-    })
 }

@@ -16,7 +16,7 @@
 //! - A failure before an edit is committed changes nothing of its buffers; a failed commit poisons the store.
 
 use testudo_base::{
-    Error, ErrorKind, Result, planted,
+    Result, planted,
     sync::{Arc, atomic::Ordering::Relaxed, scaled},
 };
 use testudo_contract::Progress;
@@ -29,6 +29,7 @@ use testudo_store::{
 use crate::{
     govern::govern_memory::govern_memory,
     jobs::catch_up,
+    manifest_edit::{is_full, poison_unless_full},
     round::{
         apply::{Placement, Waiting, apply_all},
         commit_flush::commit_flushed,
@@ -44,10 +45,6 @@ use crate::{
 /// Keyspaces that are flushed with one edit. For each of them the new nodes, the edit and its encoding take
 /// a few KiB until it is durable.
 const GROUP_KEYSPACES: usize = scaled(512, 2);
-
-fn is_full(error: &Error) -> bool {
-    error.kind() == ErrorKind::OutOfSpace
-}
 
 /// Frees write memory in stepped execution: seals, and flushes what is sealed.
 pub fn flush_for_memory(store: &Store) -> Result<()> {
@@ -209,12 +206,4 @@ fn flush_waiting(store: &Store, waiting: Vec<Waiting>, parts: &[Part], placement
     clock.end(Stage::Apply);
     let flushed = applied.inspect_err(|error| poison_unless_full(store, error))?;
     commit_flushed(store, flushed, &mut clock).inspect_err(|error| store.poison(error))
-}
-
-/// What finds no space before anything was committed is tried again; whatever else fails stops writers
-/// for good.
-pub fn poison_unless_full(store: &Store, error: &Error) {
-    if !is_full(error) {
-        store.poison(error);
-    }
 }

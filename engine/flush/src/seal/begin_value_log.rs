@@ -8,7 +8,7 @@
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_contract::Tree;
-use testudo_options::{StoredOptions, families::with_placement};
+use testudo_options::{StoredOptions, stored_tree::with_placement};
 use testudo_run::RunOrigin;
 use testudo_separated::{put_value_log, release_value_log};
 use testudo_storage::Change;
@@ -18,7 +18,7 @@ use testudo_store::{
 };
 use testudo_values::{ValueLog, ValueLogRecord};
 
-use crate::round::commit_flush::{Flushed, commit_edit};
+use crate::{manifest_edit::commit_edit, round::flushed::Flushed};
 
 /// A buffer gets a value log if the one before got this part of all write memory in values for it, within
 /// bounds …

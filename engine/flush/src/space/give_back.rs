@@ -7,12 +7,11 @@
 use testudo_base::{Error, Result};
 use testudo_store::Store;
 
-use crate::{govern::keyspace_settings::keep_value_costs, seal::begin_value_log::give_up_unused_value_logs};
+use crate::seal::begin_value_log::give_up_unused_value_logs;
 
 /// Free space that stays is one byte in so many of the data file: what is written next needs space again …
 const FREE_PART: u64 = 32;
-/// … and if nothing is written for now.
-const FREE_PART_CLOSED: u64 = 64;
+
 /// So many bytes may stay anyway.
 const FREE_BYTES: u64 = 1 << 20;
 
@@ -34,20 +33,13 @@ pub fn give_back_space(store: &Store) -> Result<()> {
 }
 
 /// Gives all free space back if it is more than one byte in `part` of the file.
-fn give_back_beyond(store: &Store, part: u64) -> Result<()> {
+pub fn give_back_beyond(store: &Store, part: u64) -> Result<()> {
     let stats = store.data.space_stats();
     let space_bytes = stats.file_bytes - stats.hole_bytes;
     if stats.free_bytes > (space_bytes / part).max(FREE_BYTES) {
         give_back_all_space(store)?;
     }
     Ok(())
-}
-
-/// The same, down to less, for a store that is about to be closed.
-pub fn give_back_at_close(store: &Store) -> Result<()> {
-    give_up_unused_value_logs(store, true)?;
-    give_back_beyond(store, FREE_PART_CLOSED)?;
-    keep_value_costs(store)
 }
 
 /// Gives all free space back to the file system, unless the store has failed: pages of an edit that

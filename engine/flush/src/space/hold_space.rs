@@ -21,15 +21,16 @@ use testudo_base::{
 use testudo_contract::Tree;
 use testudo_store::{
     Store,
+    directory::HOT_SET_FILE,
     memory::{
         log_bounds::{bound_buffers, bound_log, segment_bytes},
+        rebalance::rebalance_memory,
         shares::MemoryShares,
     },
     space::{
         nearly_full::{Bounds, Metadata, most_within, write_buffers_max},
         space_guard::kept_back_of,
     },
-    warm_restart::remove_hot_set,
 };
 
 use crate::log_release::stored_bytes;
@@ -154,7 +155,7 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
     let stored_bytes = stored_bytes(store);
     let capacity = free_bytes.saturating_add(stored_bytes);
     if store.memory.set_write_buffers_max(write_buffers_max(capacity)) {
-        store.rebalance_memory();
+        rebalance_memory(store);
     }
     let shares = store.memory.shares();
     let is_plenty = free_bytes >= shares.plenty_bytes();
@@ -167,12 +168,6 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
     let wanted =
         if is_large { part } else { part.max(Needs::of(store, free_bytes).kept_back_bytes(&shares)) };
     store.space.fit(wanted)
-}
-
-/// The same for a store that is about to be closed, if anything was written: others may have filled the
-/// device when it is opened again.
-pub fn fit_at_close(store: &Store) -> Result<()> {
-    if store.has_failed() || !store.beginning.has_begun() { Ok(()) } else { fit_to_device(store) }
 }
 
 /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
@@ -276,4 +271,11 @@ pub fn with_held_space<R>(store: &Store, rest_bytes: u64, act: impl FnOnce() -> 
         store.data.lower_kept_bytes(rest_bytes);
     }
     act()
+}
+
+/// Removes the file, to free its space on a device that is nearly full.
+pub fn remove_hot_set(store: &Store) {
+    if store.env.remove_file(&store.directory.join(HOT_SET_FILE)).is_ok() {
+        store.warm.file_bytes.store(0, Relaxed);
+    }
 }

@@ -10,30 +10,32 @@
 
 use std::{collections::BTreeMap, io, time::Duration};
 
-use super::newest_opening;
 use testudo_base::{
     KeyspaceId, LargeVec, PAGE_BYTES, Seqno,
     num::u64_of,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_env::{Env, File, OpenMode, OpenOptions};
-use testudo_flush::{log_release::stored_bytes, space::hold_space::may_be_nearly_full};
+use testudo_flush::{
+    log_release::stored_bytes,
+    space::hold_space::{may_be_nearly_full, remove_hot_set},
+};
 use testudo_records::KeyspaceRecords;
 use testudo_storage::Keeping;
 use testudo_store::{
     Store,
     directory::{HOT_SET_FILE, NEW_HOT_SET_FILE},
-    warm_restart::remove_hot_set,
-};
-
-use crate::warm::{plain_keyspaces, restore::end_restoring};
-use testudo_store::warm_restart::{
-    WarmRestart, Written,
-    hot_set_format::{
-        BlockKind, FILE_BYTES_MAX, HEADER_BYTES, HotSetHeader, PAYLOAD_BYTES, encode_block, encode_pages,
-        encode_states, put_record,
+    warm_restart::{
+        WarmRestart, Written,
+        hot_set_format::{
+            BlockKind, FILE_BYTES_MAX, HEADER_BYTES, HotSetHeader, PAYLOAD_BYTES, encode_block, encode_pages,
+            encode_states, put_record,
+        },
     },
 };
+
+use super::newest_opening;
+use crate::warm::{plain_keyspaces, restore::end_restoring};
 
 /// Writing ends after so long, with what is written by then.
 const TIME_MAX: Duration = Duration::from_millis(500);

@@ -15,6 +15,7 @@ use testudo_contract::Tree;
 use crate::{
     Store,
     keyspace::{KeyspaceCore, View, WriteBuffer},
+    memory::rebalance::rebalance_memory,
 };
 
 /// A keyspace without its tree: itself, names, entries of catalogue and manifest.
@@ -76,6 +77,6 @@ pub fn fit_caches(store: &Store) {
     let log_buffers = log_buffers + store.value_logs.memory_bytes() + outside_bytes(store);
     let metadata = metadata_bytes(store) + flush_bytes(store) + store.iterators.bytes();
     if store.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
-        store.rebalance_memory();
+        rebalance_memory(store);
     }
 }

@@ -19,7 +19,7 @@ use testudo_base::{
 use testudo_memtable::Memtable;
 
 use crate::{
-    Catalogue,
+    catalogue::Catalogue,
     keyspace::WriteBuffer,
     snapshots::{held_buffer::HeldBuffer, held_view::HeldView},
 };

@@ -5,7 +5,7 @@
 
 use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno};
 use testudo_env::{OpenMode, OpenOptions};
-use testudo_options::{StoredOptions, families::stored_tree};
+use testudo_options::{StoredOptions, stored_tree::stored_tree};
 use testudo_recovery::{
     found_values::FoundValues,
     replay::{check_commit, flushed_of},

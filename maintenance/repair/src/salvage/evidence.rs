@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use testudo_base::{Error, ErrorKind, Result, Seqno, StoreId, sync::Arc};
 use testudo_env::{Env, File, OpenMode, OpenOptions};
-use testudo_options::families::check_known;
+use testudo_options::stored_tree::check_known;
 use testudo_storage::{
     DATA_FILE, ManifestSurvey, SUPERBLOCK_FILE, Superblock, Watermark, check_superblock, list_manifests,
     manifest_file_name, read_watermark, survey_manifest, survey_superblock,

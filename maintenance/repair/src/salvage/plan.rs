@@ -12,7 +12,7 @@ use testudo_base::{ExtentSpan, KeyspaceId, PAGE_BYTES, Result, RunId, Seqno, cod
 use testudo_contract::PartUse;
 use testudo_options::{
     StoredOptions,
-    families::{Objects, stored_layout},
+    stored_tree::{Objects, stored_layout},
 };
 use testudo_run::{KeyBounds, KeyEnds, ReplacedPages, RunRecord, RunRef, Writing};
 use testudo_storage::manifest_file_name;

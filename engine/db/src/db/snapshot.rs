@@ -12,143 +12,26 @@
 
 use std::{
     mem,
-    sync::{Arc, Weak},
+    sync::Arc,
 };
 
-use testudo_base::{Error, Result, Seqno, ValueReference, planted};
+use testudo_base::{Error, Result, planted};
 use testudo_store::{
-    Store,
-    gaps::Gaps,
-    keyspace::KeyspaceCore,
     read::{
-        look_up::{self, Found, ManyFound},
-        read_pieces::{read_piece, read_whole},
+        look_up::{self},
         slice::Slice,
     },
-    snapshots::{held_view::HeldView, held_views::Views},
+    snapshots::held_views::Views,
 };
 
 use crate::{
     Db, Iter, KeyRange, Keyspace,
-    handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
+    db::{
+        key_range::bounds_of_prefix,
+        pinned::{Pinned, Registered},
+        value_reader::ValueReader,
+    },
 };
-
-/// A registered seqno; its drop releases it.
-#[derive(Debug)]
-struct Registered {
-    open: Arc<Open>,
-    seqno: Seqno,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        if !self.open.store.is_forked() {
-            self.open.store.snapshots.release(self.seqno);
-        }
-    }
-}
-
-/// One keyspace at one seqno.
-#[derive(Debug)]
-pub(crate) struct Pinned {
-    // Dropped before the registration that protects it.
-    pub(crate) view: Arc<HeldView>,
-    /// The keyspace of values in pieces, if there is one.
-    pieces: Option<Arc<HeldView>>,
-    pub(crate) seqno: Seqno,
-    /// Its name.
-    pub(crate) keyspace: Arc<str>,
-    pub(crate) gaps: Arc<Gaps>,
-    /// It has write buffers, which nobody holds who holds a moment.
-    pub(crate) core: Weak<KeyspaceCore>,
-    registered: Arc<Registered>,
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if self.store().is_forked() {
-            mem::forget((Arc::clone(&self.view), self.pieces.clone()));
-        }
-    }
-}
-
-impl Pinned {
-    /// Pins the present state of one keyspace.
-    ///
-    /// Errors: `Closed`.
-    pub(crate) fn now(keyspace: &Keyspace) -> Result<Arc<Self>> {
-        let store = keyspace.db.store();
-        store.check_open()?;
-        let commit = store.commits.lock();
-        let seqno = store.last_seqno();
-        store.snapshots.register(seqno);
-        let (view, pieces) = (keyspace.core.view.load().held(), store.pieces.held_view());
-        drop(commit);
-        let registered = Registered { open: Arc::clone(&keyspace.db.open), seqno };
-        store.commits.in_flight.wait_for(seqno);
-        let (name, gaps) = (Arc::clone(&keyspace.core.name), keyspace.core.gaps(store));
-        let (core, registered) = (Arc::downgrade(&keyspace.core), Arc::new(registered));
-        Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
-    }
-
-    /// The store that it is of.
-    pub(crate) fn store(&self) -> &Store {
-        &self.registered.open.store
-    }
-
-    /// Reads something of it.
-    pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.store().read_of(&self.keyspace, read)
-    }
-
-    /// What `key` has.
-    fn find(&self, key: &[u8]) -> Result<Found> {
-        let later = u64::from(planted!("snapshot-sees-later-commit"));
-        look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
-    }
-
-    /// The value of `key`.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.read(|| match self.find(key)? {
-            Found::Whole(value) => Ok(value),
-            Found::InPieces(reference) => self.read_whole(&reference).map(Some),
-        })
-    }
-
-    /// The whole value that a reference leads to.
-    pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
-        let limit = self.store().memory.max_value_bytes();
-        read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
-    }
-
-    /// A piece of the value that a reference leads to.
-    pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
-        self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
-    }
-
-    /// A reader of the value of `key`.
-    pub(crate) fn get_reader(self: &Arc<Self>, key: &[u8]) -> Result<Option<ValueReader>> {
-        Ok(match self.read(|| self.find(key))? {
-            Found::Whole(value) => value.map(ValueReader::of_whole),
-            Found::InPieces(reference) => Some(ValueReader::in_pieces(self, reference)),
-        })
-    }
-
-    /// The values of `keys`.
-    pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
-        let ManyFound { mut answers, in_pieces } = found;
-        for index in in_pieces {
-            answers[index] = self.get(keys[index].as_ref())?;
-        }
-        Ok(answers)
-    }
-
-    /// What keeps that store open.
-    pub(crate) fn open(&self) -> &Arc<Open> {
-        &self.registered.open
-    }
-}
 
 /// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every
 /// other handle.
@@ -211,7 +94,7 @@ impl Snapshot {
             pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
             keyspace: Arc::clone(&keyspace.core.name),
-            gaps: keyspace.core.gaps(keyspace.db.store()),
+            gaps: keyspace.core.gaps(),
             core: Arc::downgrade(&keyspace.core),
             registered: Arc::clone(&self.registered),
         };
@@ -278,7 +161,7 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
     pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        self.0.get_reader(key.as_ref())
+        ValueReader::of_key(&self.0, key.as_ref())
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).

@@ -16,12 +16,12 @@ use testudo_store::{
     read::scan_sources::{Sources, sources_at},
 };
 
-use crate::handles::{
+use crate::db::{
     dead_run::{DeadRun, Led},
     entry::Entry,
     outlying_value::OutlyingScan,
+    pinned::Pinned,
     scan_front::{Front, Watch, owned_alone},
-    snapshot::Pinned,
 };
 
 /// An iterator over entries in key order, from both ends.

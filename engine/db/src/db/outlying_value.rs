@@ -31,7 +31,7 @@ use testudo_store::read::{
 };
 use testudo_values::{LargeValues, SegmentSet, ValueCosts};
 
-use crate::handles::{db::Open, snapshot::Pinned};
+use crate::db::{Open, pinned::Pinned};
 
 /// Bytes of values that are read together at most …
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;

@@ -1,7 +1,7 @@
 //! Statistics of a store and of a keyspace, as plain data.
 
 use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
-use testudo_flush::govern::govern_values::price_of_moving;
+use testudo_flush::govern::moving_price::price_of_moving;
 use testudo_options::families::is_of_family;
 use testudo_store::{
     Store, background::stages::Stage, keyspace::KeyspaceCore, memory::metadata::metadata_bytes,

@@ -14,7 +14,10 @@ use testudo_base::{Result, sync::Arc};
 use testudo_flush::govern::govern_memory::counted_for_governor;
 use testudo_store::{
     Store,
-    memory::shares::{MemoryShares, Share},
+    memory::{
+        rebalance::rebalance_memory,
+        shares::{MemoryShares, Share},
+    },
 };
 
 use crate::{Db, Keyspace};
@@ -51,7 +54,7 @@ impl Memory {
         self.store.health.check_process()?;
         MemoryShares::check_total(bytes)?;
         self.store.memory.set_total(bytes);
-        self.store.rebalance_memory();
+        rebalance_memory(&self.store);
         Ok(())
     }
 
@@ -68,7 +71,7 @@ impl Memory {
     pub fn set_write_share(&self, share: f64) -> Result<()> {
         self.store.health.check_process()?;
         self.store.memory.set_write_share(Share::of(share)?);
-        self.store.rebalance_memory();
+        rebalance_memory(&self.store);
         Ok(())
     }
 }

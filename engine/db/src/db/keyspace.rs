@@ -28,7 +28,7 @@ use testudo_write::{
 
 use crate::{
     Db, Iter, KeyRange, KeyspaceStats,
-    handles::{key_range::bounds_of_prefix, snapshot::Pinned, value_reader::ValueReader},
+    db::{key_range::bounds_of_prefix, pinned::Pinned, value_reader::ValueReader},
 };
 
 impl Db {
@@ -357,7 +357,7 @@ impl Keyspace {
         let find = || look_up::get(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(_) => Pinned::now(self)?.get(key.as_ref()),
+            Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key.as_ref()),
         }
     }
 
@@ -365,7 +365,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
     pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        Pinned::now(self)?.get_reader(key.as_ref())
+        ValueReader::of_key(&Pinned::now(&self.db.open, &self.core)?, key.as_ref())
     }
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
@@ -434,7 +434,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::range`](crate::ReadView::range).
     pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(self)?, range.into_bounds()))
+        Ok(Iter::new(Pinned::now(&self.db.open, &self.core)?, range.into_bounds()))
     }
 
     /// As [`ReadView::prefix`](crate::ReadView::prefix).
@@ -455,7 +455,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(self)?, bounds_of_prefix(prefix.as_ref())))
+        Ok(Iter::new(Pinned::now(&self.db.open, &self.core)?, bounds_of_prefix(prefix.as_ref())))
     }
 
     /// As [`ReadView::iter`](crate::ReadView::iter).

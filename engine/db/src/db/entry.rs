@@ -13,9 +13,9 @@ use testudo_store::read::slice::Slice;
 
 use crate::{
     ValueReader,
-    handles::{
+    db::{
         outlying_value::{OutlyingValue, Told},
-        snapshot::Pinned,
+        pinned::Pinned,
     },
 };
 

@@ -11,7 +11,7 @@ use testudo_options::Durability;
 use testudo_store::{commits::batch_format::Operation, keyspace::KeyspaceCore};
 use testudo_write::commit::{Limits, commit_many};
 
-use crate::{Db, Keyspace, handles::db::foreign_handle};
+use crate::{Db, Keyspace, db::foreign_handle};
 
 /// What each write of a batch counts beside its key and its value.
 const WRITE_BYTES: usize = 32;

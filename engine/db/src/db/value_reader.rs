@@ -14,11 +14,11 @@ use testudo_base::{
     num::{u64_of, usize_of},
 };
 use testudo_store::{
-    read::slice::Slice,
+    read::{look_up::Found, slice::Slice},
     values::pieces_format::{PIECE_BYTES, piece_at},
 };
 
-use crate::handles::snapshot::Pinned;
+use crate::db::pinned::Pinned;
 
 /// Reads a value, from any place on. A value in pieces is read as it is asked for; the store stays open, and
 /// keeps the value, for as long as there is the reader.
@@ -48,6 +48,14 @@ impl ValueReader {
     pub(crate) fn in_pieces(pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
         let source = Source::Pieces { pinned: Arc::clone(pinned), reference, piece: None };
         Self { source, length: u64::from(reference.length), position: 0 }
+    }
+
+    /// Reads the value of `key`, if there is one.
+    pub(crate) fn of_key(pinned: &Arc<Pinned>, key: &[u8]) -> Result<Option<Self>> {
+        Ok(match pinned.read(|| pinned.find(key))? {
+            Found::Whole(value) => value.map(Self::of_whole),
+            Found::InPieces(reference) => Some(Self::in_pieces(pinned, reference)),
+        })
     }
 
     /// Bytes of the value.

@@ -21,7 +21,7 @@ use testudo_store::{
     read::scan_sources::Sources,
 };
 
-use crate::handles::snapshot::Pinned;
+use crate::db::pinned::Pinned;
 
 /// Minimum cost, in steps, of a dead run that is recorded as a gap.
 const REMEMBERED_STEPS: usize = scaled(16, 1);

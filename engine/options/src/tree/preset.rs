@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use testudo_base::{Error, Result};
 use testudo_values::Placement;
 
-use crate::tree::Tree;
+use super::Tree;
 
 /// A [`Tree`], with where values are put if that is part of the design: what `KeyspaceOptions::tree` and
 /// `Keyspace::set_tree` take. A tree alone leaves values where they are put.
@@ -16,7 +16,7 @@ pub struct TreePreset {
 }
 
 impl TreePreset {
-    pub(crate) fn placed(tree: Tree, placement: Placement) -> Self {
+    pub(super) fn placed(tree: Tree, placement: Placement) -> Self {
         Self { tree, placement: Some(placement) }
     }
 
@@ -70,7 +70,7 @@ impl FromStr for TreePreset {
 /// What of `known` has this name.
 ///
 /// Errors: `Invalid`, which says what there is.
-pub(crate) fn find_by_name<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T> {
+pub(super) fn find_by_name<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T> {
     known.iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
         Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))

@@ -29,11 +29,11 @@ use testudo_store::{
 };
 use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
 
-use crate::handles::{
+use crate::db::{
     dead_run::{DeadRun, Led},
     entry::Entry,
     outlying_value::{AHEAD_BYTES, OutlyingScan, TakingAhead, Unmerged, refers},
-    snapshot::Pinned,
+    pinned::Pinned,
 };
 
 /// Values are counted so many together.

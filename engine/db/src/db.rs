@@ -7,6 +7,23 @@
 //!   waited for, no file written or removed, and nothing freed that a thread of the parent may have left
 //!   halfway.
 
+pub(crate) mod batch;
+pub(crate) mod builder;
+pub(crate) mod dead_run;
+pub(crate) mod entry;
+pub(crate) mod inspect;
+pub(crate) mod iter;
+pub(crate) mod key_range;
+pub(crate) mod keyspace;
+pub(crate) mod memory;
+pub(crate) mod outlying_value;
+pub(crate) mod pinned;
+pub(crate) mod read_view;
+pub(crate) mod scan_front;
+pub(crate) mod snapshot;
+pub(crate) mod stats;
+pub(crate) mod value_reader;
+
 use std::{collections::BTreeSet, mem, path::Path};
 
 use testudo_base::{
@@ -18,22 +35,20 @@ use testudo_base::{
 use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
 use testudo_flush::{
+    at_close::{fit_at_close, give_back_at_close},
     govern::keyspace_settings::commit_catalogue,
-    log_release::renew_log,
     round::spill::retire_buffers,
     seal::{
         begin_value_log::{give_up_unused_value_logs, prepare_value_logs, without_value_logs},
         seal_buffers::{recount_buffers, seal_all},
     },
     settle::{flush_all_sealed, settle_trees},
-    space::{
-        give_back::{give_back_all_space, give_back_at_close},
-        hold_space::fit_at_close,
-        reclaim::reclaim_round,
-    },
+    shorten_log::renew_log,
+    space::{give_back::give_back_all_space, reclaim::reclaim_round},
 };
 use testudo_options::{
-    Durability, IntoKeyspaceOptions, KeyspaceOptions, Settings, StoredOptions, families::empty_tree, validate,
+    Durability, IntoKeyspaceOptions, KeyspaceOptions, Settings, StoredOptions, stored_tree::empty_tree,
+    validate,
 };
 use testudo_recovery::{
     open::{self, Opened},
@@ -41,7 +56,7 @@ use testudo_recovery::{
 };
 use testudo_storage::Change;
 use testudo_store::{
-    Store, background::executor::Pool, directory, keyspace::KeyspaceCore, memory::metadata::fit_caches,
+    Store, background::executor::Pool, directory, memory::metadata::fit_caches,
     space::space_guard::Intent, values::pieces::check_keyspace_name,
 };
 use testudo_write::sweep_pieces::try_sweep_pieces;
@@ -336,7 +351,7 @@ impl Db {
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
         commit_catalogue(store, &edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
-            KeyspaceCore::new(store, id, name, options, empty_tree(&store.data, &options, id))
+            store.new_keyspace(id, name, options, empty_tree(&store.data, &options, id))
         };
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();

@@ -1,0 +1,40 @@
+//! Edits of the manifest by background work, and the end of work that failed.
+
+use testudo_base::{Error, ErrorKind, ExtentSpan, Result};
+use testudo_storage::Change;
+use testudo_store::{Store, background::drop_totals::Dropped, keyspace::KeyspaceCore};
+
+/// Counts what has died in what was just published.
+pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
+    keyspace.drops.add(dropped);
+    store.counters.drops.add(dropped);
+}
+
+/// Commits an edit and applies its reference changes.
+pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
+    store.beginning.begin()?;
+    store.manifest.commit(edit)?;
+    store.data.extents().apply_durable(references_of(edit));
+    store.nearly_full.note_edit();
+    Ok(())
+}
+
+/// What an edit changes about references to extents.
+pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
+    edit.iter().filter_map(|change| match change {
+        Change::References(span, delta) => Some((*span, *delta)),
+        _ => None,
+    })
+}
+
+/// What finds no space before anything was committed is tried again; whatever else fails stops writers
+/// for good.
+pub fn poison_unless_full(store: &Store, error: &Error) {
+    if !is_full(error) {
+        store.poison(error);
+    }
+}
+
+pub fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::OutOfSpace
+}

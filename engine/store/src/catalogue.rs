@@ -1,0 +1,27 @@
+//! Keyspaces of an open store by name and by id.
+
+use std::collections::BTreeMap;
+
+use testudo_base::{KeyspaceId, sync::Arc};
+
+use crate::{keyspace::KeyspaceCore, values::pieces::PIECES_KEYSPACE};
+
+/// The keyspaces by name and by id.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    pub by_name: BTreeMap<Arc<str>, Arc<KeyspaceCore>>,
+    pub by_id: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+}
+
+impl Catalogue {
+    /// The keyspace of a user that has this name.
+    pub fn of_users(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
+        self.by_name.get(name).filter(|_| name != PIECES_KEYSPACE)
+    }
+
+    /// Names of all keyspaces of users, sorted.
+    pub fn names_of_users(&self) -> Vec<String> {
+        let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
+        names.filter(|name| name != PIECES_KEYSPACE).collect()
+    }
+}
