@@ -57,17 +57,17 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "unproven-values-believed",
         "recovery trusts values that are only in caches",
-        &["engine/tests/store/value_logs.rs"],
+        &["testudo/tests/store/value_logs.rs"],
     ),
     bug(
         "replay-trusts-references",
         "recovery accepts a commit whose value is missing",
-        &["engine/tests/store/value_logs.rs"],
+        &["testudo/tests/store/value_logs.rs"],
     ),
     bug(
         "values-synced-after-record",
         "a record is durable before its value",
-        &["engine/tests/store/value_logs.rs"],
+        &["testudo/tests/store/value_logs.rs"],
     ),
     bug(
         "failed-data-sync-forgotten",
@@ -100,7 +100,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "newer-tree-overlooked",
         "a store with an unknown tree is written to before it is refused",
-        &["engine/src/open/tree_families/tests.rs"],
+        &["testudo/tests/store/newer_families.rs"],
     ),
     bug(
         "range-moved-twice",
@@ -110,7 +110,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "border-edit-without-data",
         "the edit that moves the border does not add the piece to the other tree",
-        &["crash", "engine/tests/store/moving.rs"],
+        &["crash", "testudo/tests/store/moving.rs"],
     ),
     bug("part-left-out", "checks and copies miss one run", &["model"]),
     // Salvage.
@@ -144,12 +144,12 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "failed-flush-forgotten",
         "a flush without space under the tree's rules is only retried",
-        &["engine/tests/store/full_device.rs"],
+        &["testudo/tests/store/full_device.rs"],
     ),
     bug(
         "device-space-not-left",
         "free space of the data file is not released for log and manifest",
-        &["engine/tests/store/full_device.rs"],
+        &["testudo/tests/store/full_device.rs"],
     ),
     bug("rest-of-share-forgotten", "reclaiming one leaf loses entries pending for the next", &["removals"]),
     bug(
@@ -271,7 +271,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "rest-not-flushed",
         "removals stay in the write buffer of an idle store, so their space is not freed",
-        &["engine/tests/store/resting.rs"],
+        &["testudo/tests/store/resting.rs"],
     ),
     bug(
         "long-block-kept-unverified",
@@ -281,12 +281,12 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "continuation-replaced",
         "a page with the end of a value is replaced",
-        &["engine/tests/store/treeline.rs"],
+        &["testudo/tests/store/treeline.rs"],
     ),
     bug(
         "backup-misses-updated-page",
         "a backup treats a run as present although pages were replaced since",
-        &["engine/tests/store/treeline.rs"],
+        &["testudo/tests/store/treeline.rs"],
     ),
     // Value segments.
     bug(
@@ -297,48 +297,48 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "values-ahead-shifted",
         "entries of a scan show the values of their neighbors",
-        &["engine/tests/store/outlying_scans.rs"],
+        &["testudo/tests/store/outlying_scans.rs"],
     ),
     bug(
         "values-that-come-back-shifted",
         "values that return to their keys are those of neighboring keys",
-        &["engine/tests/store/moving_values.rs"],
+        &["testudo/tests/store/moving_values.rs"],
     ),
     bug(
         "moved-thresholds-forgotten",
         "adjusted thresholds of a placement are not persisted",
-        &["engine/tests/store/moving_values.rs"],
+        &["testudo/tests/store/moving_values.rs"],
     ),
     bug(
         "first-piece-again",
         "each piece of a value in pieces is read as its first one",
-        &["engine/tests/store/values_in_pieces.rs"],
+        &["testudo/tests/store/values_in_pieces.rs"],
     ),
     bug(
         "last-piece-not-written",
         "the last piece of a value is not written",
-        &["engine/src/write/write_pieces/tests.rs"],
+        &["engine/db/src/tests/write_pieces.rs"],
     ),
     bug(
         "referred-pieces-removed",
         "a sweep removes values in pieces that keys still refer to",
-        &["engine/src/write/write_pieces/tests.rs"],
+        &["engine/db/src/tests/write_pieces.rs"],
     ),
     bug(
         "salvaged-pieces-unchecked",
         "a salvage writes entries whose values in pieces are incomplete",
-        &["engine/tests/store/pieces_salvage.rs"],
+        &["testudo/tests/store/pieces_salvage.rs"],
     ),
     bug(
         "operands-upon-pieces",
         "operands are accepted for values that cannot be merged",
-        &["engine/tests/store/values_in_pieces.rs"],
+        &["testudo/tests/store/values_in_pieces.rs"],
     ),
     bug("drops-of-job-lost", "values that a job drops stay live", &["trees/separated/src/tree/tests.rs"]),
     bug(
         "drops-of-piece-lost",
         "values dropped while their keyspace moves stay live",
-        &["engine/tests/store/moving.rs"],
+        &["testudo/tests/store/moving.rs"],
     ),
     bug(
         "value-that-came-back-lives-on",
@@ -365,7 +365,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "parent-name-not-durable",
         "the name of a directory above a new store is not durable",
-        &["engine/tests/store/parents.rs"],
+        &["testudo/tests/store/parents.rs"],
     ),
     bug("names-by-path", "files are opened by path after the store was moved", &["directories"]),
     bug(
@@ -386,15 +386,15 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "directory-not-locked",
         "a store without its lock file is written while another process reads it",
-        &["engine/tests/store/without_lock_file.rs"],
+        &["testudo/tests/store/without_lock_file.rs"],
     ),
     // Forks.
-    bug("fork-unnoticed", "a forked child uses the store of its parent", &["engine/tests/fork.rs"]),
-    bug("child-unlocks", "a forked child releases its parent's lock", &["engine/tests/fork.rs"]),
+    bug("fork-unnoticed", "a forked child uses the store of its parent", &["testudo/tests/fork.rs"]),
+    bug("child-unlocks", "a forked child releases its parent's lock", &["testudo/tests/fork.rs"]),
     bug(
         "forked-child-closes",
         "the last handle of a forked child closes the store",
-        &["engine/tests/fork.rs", "engine/tests/store/forked.rs"],
+        &["testudo/tests/fork.rs", "testudo/tests/store/forked.rs"],
     ),
     // Openings.
     bug("tail-not-replayed", "acknowledged writes of a killed process are not recovered", &["model"]),
@@ -428,11 +428,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("log-never-renewed", "log segments pile up with the openings of a store", &["openings"]),
     bug("manifest-never-shortened", "closing leaves a long manifest for the next opening", &["openings"]),
     // Next to a writer.
-    bug("status-not-published", "a writer publishes no statistics", &["engine/src/status/tests.rs"]),
+    bug("status-not-published", "a writer publishes no statistics", &["engine/db/src/status/tests.rs"]),
     bug(
         "status-of-others-believed",
         "statistics of another process or store are shown",
-        &["engine/src/status/tests.rs"],
+        &["engine/db/src/status/tests.rs"],
     ),
     // The command line.
     bug(
@@ -470,7 +470,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "entry-grows-unread",
         "operands accumulate unread beyond the longest entry",
-        &["engine/src/write/long_merges/tests.rs"],
+        &["engine/db/src/tests/long_merges.rs"],
     ),
     bug("refused-value-written", "values refused by the merge operator are written", &["model"]),
     bug("refused-operand-written", "operands refused by the merge operator are written", &["model"]),
@@ -501,7 +501,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "jobs-never-awaited",
         "flushes continue although jobs are far behind",
-        &["engine/tests/store/catching_up.rs"],
+        &["testudo/tests/store/catching_up.rs"],
     ),
     bug("job-installed-on-changed-state", "a job overwrites changes of a concurrent flush", &["model"]),
     bug(
@@ -553,7 +553,7 @@ pub(crate) const BUGS: &[Bug] = &[
         "one job flushes all pivots with many tombstones",
         &["trees/betree/src/tree/tests/tombstones.rs"],
     ),
-    bug("settled-only-at-rest", "settling ends only without writers", &["engine/src/flush/settle/tests.rs"]),
+    bug("settled-only-at-rest", "settling ends only without writers", &["engine/db/src/tests/settle.rs"]),
     bug("gap-never-remembered", "each scan passes all tombstones one by one", &["queues"]),
     bug("gap-outlives-a-write", "scans seek past entries written into a gap", &["queues"]),
     bug("gap-known-unchecked", "a gap is recorded despite writes since its scan began", &["queues"]),
@@ -614,7 +614,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "write-memory-never-moves",
         "the governor's decisions do not change write memory",
-        &["engine/tests/store/memory.rs"],
+        &["testudo/tests/store/memory.rs"],
     ),
     bug("pages-kept-from-writers", "pages count as released but keep their memory", &["bounds"]),
     bug("metadata-not-made-room-for", "caches ignore the memory of keyspaces and trees", &["bounds"]),
@@ -627,7 +627,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "spilled-pages-salvaged",
         "a salvage treats spilled write buffers as records",
-        &["engine/tests/store/holders.rs"],
+        &["testudo/tests/store/holders.rs"],
     ),
     bug("holes-of-the-log-read", "a salvage reads the holes of the log page by page", &["bounds"]),
     bug("reader-holds-the-whole-log", "a reader's memtables take all of the log", &["bounds"]),

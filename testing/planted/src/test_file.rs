@@ -2,7 +2,7 @@
 //! only the crate itself can make small.
 //!
 //! The catalogue lists them by path: `tools/cli/tests/verbs/formats.rs` is the module `formats` of the test
-//! target `verbs`; `engine/src/write/long_merges/tests.rs` is a module of unit tests, and so is
+//! target `verbs`; `engine/db/src/tests/long_merges.rs` is a module of unit tests, and so is
 //! `trees/betree/src/tree/tests/reclaiming.rs`.
 //!
 //! **Invariants**

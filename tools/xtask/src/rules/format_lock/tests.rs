@@ -32,10 +32,10 @@ fn comments_and_layout_do_not_count() {
 
 #[test]
 fn lines_for_other_files_and_a_missing_document_are_found() {
-    let document = format!("- `{PATH}` {}\n- `engine/src/handles/db.rs` 0123456789abcdef\n", hash_of(CODE));
+    let document = format!("- `{PATH}` {}\n- `engine/db/src/db.rs` 0123456789abcdef\n", hash_of(CODE));
     assert_eq!(
         findings(&document, CODE),
-        ["docs/FORMAT.md:2: `engine/src/handles/db.rs` is not a file with format code"]
+        ["docs/FORMAT.md:2: `engine/db/src/db.rs` is not a file with format code"]
     );
     assert_eq!(check(&[]).len(), 1);
 }

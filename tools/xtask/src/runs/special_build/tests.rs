@@ -15,8 +15,8 @@ fn test_programs_are_found_in_cargo_messages() {
         )
     };
     let all = [
-        message("/checkout/engine/src/lib.rs", false, "null"),
-        message("/checkout/engine/src/lib.rs", true, r#""/target/debug/deps/testudo-1""#),
+        message("/checkout/testudo/src/lib.rs", false, "null"),
+        message("/checkout/testudo/src/lib.rs", true, r#""/target/debug/deps/testudo-1""#),
         message("/checkout/tools/cli/src/main.rs", false, r#""/target/debug/testudo""#),
         message("/checkout/tools/cli/tests/verbs.rs", true, r#""/target/debug/deps/verbs-1""#),
         message("/elsewhere/src/lib.rs", true, r#""/target/debug/deps/other-1""#),
