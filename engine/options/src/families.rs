@@ -129,8 +129,8 @@ pub fn validate(tree: Tree) -> Result<()> {
     }
 }
 
-/// The tree of a keyspace in `present` that was set to `wanted` of the same family. Sizes stay: new ones
-/// would rewrite most of it. `None` for another family, which cannot read these objects.
+/// The tree of a keyspace in `present` that was set to `wanted` of the same family. Sizes do not change: new
+/// ones would rewrite most of the tree. `None` for another family, which cannot read these objects.
 fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
@@ -175,8 +175,8 @@ pub fn next_tree(
     };
     let Some(back) = within_family(left, wanted) else {
         let message = format!(
-            "a keyspace on its way from a {left} tree to a {tree} tree cannot go to a {wanted} tree before \
-             it has arrived or gone back"
+            "a keyspace that moves from a {left} tree to a {tree} tree cannot move to a {wanted} tree before \
+             that move has finished or is reversed"
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
@@ -185,8 +185,8 @@ pub fn next_tree(
     Ok((options, Some(course.turned().put(id))))
 }
 
-/// Returns the options and the change with which a keyspace is rewritten as a whole: a move from one tree to
-/// another of the same kind.
+/// Returns the options and the change that rewrite a keyspace as a whole: a move from one tree to another of
+/// the same kind.
 ///
 /// Errors: `Corruption` if the objects contradict each other.
 pub fn rewritten_tree(
@@ -203,7 +203,7 @@ pub fn rewritten_tree(
     Ok((options, Some(Course::beginning(slot).put(id))))
 }
 
-/// The options of a keyspace whose move has just ended, if `tree`, its next state, has no border any more.
+/// The options of a keyspace whose move has just ended, if `tree`, its next state, no longer has a border.
 pub fn options_on_arrival(options: &StoredOptions, tree: &dyn TreeState) -> Option<StoredOptions> {
     options.moving_from().filter(|_| !tree.is_moving()).map(|_| options.with_passage(Passage::Ended))
 }
@@ -212,7 +212,7 @@ fn damaged_objects(id: KeyspaceId, Damage(why): Damage) -> Error {
     Error::corruption(CATALOGUE, 0, format!("keyspace {id}: {why}"))
 }
 
-/// Refuses a catalogue with options that a newer version wrote. Damage is reported where they are read.
+/// Rejects a catalogue with options that a newer version wrote. Damage is reported where they are read.
 ///
 /// Errors: `Unsupported`.
 pub fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<()> {
@@ -233,7 +233,7 @@ pub fn empty_tree(data: &Arc<DataFile>, options: &StoredOptions, id: KeyspaceId)
     with_placement(tree, options, 0)
 }
 
-/// Separates the values of a tree from its runs if that pays once it has `more_bytes` more.
+/// Separates the values of a tree from its runs if that pays once the tree has grown by `more_bytes`.
 pub fn with_placement(
     tree: Arc<dyn TreeState>,
     options: &StoredOptions,
@@ -263,7 +263,7 @@ pub fn stored_tree(
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
 }
 
-/// The same without the values outside its runs.
+/// Same without the values outside its runs.
 fn tree_of_runs(
     data: &Arc<DataFile>,
     options: &StoredOptions,
@@ -314,7 +314,7 @@ fn separation_of(options: &StoredOptions) -> testudo_separated::Settings {
     }
 }
 
-/// The parts to which the objects of a keyspace refer, each with its key range; reads none. For salvage.
+/// The parts that the objects of a keyspace refer to, each with its key range; reads no part. For salvage.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
@@ -324,7 +324,7 @@ pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::
     Ok(layout)
 }
 
-/// The same without the values outside its runs.
+/// Same without the values outside its runs.
 fn layout_of_runs(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
     let at_rest = |tree: Tree, objects| match Settings::from(tree) {
         Settings::BeTree(_) => testudo_betree::read_layout(objects),

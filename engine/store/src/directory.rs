@@ -64,7 +64,7 @@ pub fn anchor_or_make(env: &Arc<dyn Env>, directory: &Path) -> Result<(Arc<dyn E
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => false,
         outcome => outcome.map(|()| true).map_err(|e| io(directory, e))?,
     };
-    let gone = || Error::invalid(format!("{} is a link that leads nowhere", directory.display()));
+    let gone = || Error::invalid(format!("{} is a dangling link", directory.display()));
     Ok((anchor(env, directory)?.ok_or_else(gone)?, is_made))
 }
 
@@ -222,7 +222,7 @@ pub fn try_lock(
         }
     }
     let path = directory.join(LOCK_FILE);
-    let message = format!("{} is removed again and again", path.display());
+    let message = format!("{} keeps being removed", path.display());
     Err(std::io::Error::other(Error::new(ErrorKind::Locked, message)))
 }
 
