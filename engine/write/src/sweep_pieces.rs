@@ -1,11 +1,11 @@
-//! Takes values in pieces away to which nothing refers any more (decision 0050).
+//! Removes unreferenced values in pieces (decision 0050).
 //!
-//! The key of each head is looked up: if its newest entry does not refer to the value, nothing does, and its
-//! pieces are removed, by commits as any others. Snapshots and readers that were there before see them still.
+//! The key of each head is looked up. If its newest entry does not refer to the value, nothing does, and its
+//! pieces are removed by ordinary commits. Existing snapshots and readers still see them.
 //!
 //! **Invariants**
-//! - The head goes last: what was begun is ended by the next sweep.
-//! - One sweep at a time.
+//! - The head is removed last: the next sweep completes an interrupted removal.
+//! - There is one sweep at a time.
 
 use testudo_base::{
     Cursor, Error, ErrorKind, Kind, Result, Seqno, codec::Damage, num::u64_of, planted, sync::Arc,
@@ -31,19 +31,19 @@ use crate::{
     update_scope::check_outside_updates,
 };
 
-/// Heads that are read before any of them is looked into.
+/// Heads read before any of them is checked.
 const HEADS_TOGETHER: usize = 64;
-/// Pieces that are removed by one commit.
+/// Pieces removed by one commit.
 const REMOVED_TOGETHER: usize = 256;
 
 fn damaged(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("the head of a value in pieces: {why}"))
 }
 
-/// Removes all values in pieces to which nothing refers; whether there was one.
+/// Removes all unreferenced values in pieces; returns whether there was one.
 pub fn sweep_pieces(store: &Store) -> Result<bool> {
     let Some(pieces) = store.pieces.keyspace() else { return Ok(false) };
-    // It would wait for the key that is being updated.
+    // The sweep would wait for the stripe of the key being updated.
     check_outside_updates(store)?;
     let Some(_sweeping) = store.pieces.begin_sweep() else { return Ok(false) };
     let (mut from, mut has_removed, mut seen) = (0, false, 0);
@@ -55,18 +55,18 @@ pub fn sweep_pieces(store: &Store) -> Result<bool> {
         };
         (from, seen) = (last + 1, seen + u64_of(heads.len()));
         for (value, head) in &heads {
-            // One that cannot be looked into stays.
+            // A value that cannot be checked is kept.
             has_removed |= reclaim_pieces(store, pieces, *value, head).unwrap_or(false);
         }
     }
 }
 
-/// The same for whoever has something else to do. What is not removed is left to the next sweep.
+/// Same as [`sweep_pieces`], ignoring errors: the next sweep removes the rest.
 pub fn try_sweep_pieces(store: &Store) -> bool {
     store.pieces.is_sweep_due() && store.log.wal.is_some() && sweep_pieces(store).unwrap_or(false)
 }
 
-/// Removes a value in pieces if it is not being written and nothing refers to it; whether that was so.
+/// Removes a value in pieces if it is not being written and is unreferenced; returns whether that was so.
 pub fn reclaim_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
@@ -89,8 +89,8 @@ pub fn reclaim_pieces(
     Ok(true)
 }
 
-/// Whether the key of the value refers to it. Where a salvage has put older versions of the keyspace
-/// beside it, theirs may.
+/// Whether the key of the value refers to it. Salvage may have stored older versions of the keyspace under
+/// derived names; theirs count too.
 fn is_referred_to(store: &Store, value: u64, head: &PiecesHead) -> Result<bool> {
     let mut keyspaces: Vec<Arc<KeyspaceCore>> = Vec::new();
     {
@@ -124,7 +124,7 @@ fn remove_all(store: &Store, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Re
     commit_many(store, std::slice::from_ref(pieces), &operations, Durability::Buffered, Limits::None)
 }
 
-/// Some heads, in the order of their numbers, from the one of `from` on.
+/// Reads some heads in order of their numbers, beginning at `from`.
 pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
     let Some(view) = store.pieces.view() else { return Ok(Vec::new()) };
     store.read(|| {
@@ -137,7 +137,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
             match entry.kind {
                 Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                 Kind::Reference => {
-                    // It may be removed meanwhile.
+                    // It may be removed concurrently.
                     if let Some(bytes) = look_up::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
                         heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
                     }
@@ -153,7 +153,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
     })
 }
 
-/// The keys of some pieces of a value, from a key on.
+/// Reads the keys of some pieces of a value, beginning at `from`.
 fn read_piece_keys(store: &Store, pieces: &KeyspaceCore, value: u64, from: &[u8]) -> Result<Vec<Vec<u8>>> {
     let view = pieces.view.load_full();
     store.read(|| {
@@ -173,7 +173,7 @@ fn read_piece_keys(store: &Store, pieces: &KeyspaceCore, value: u64, from: &[u8]
     })
 }
 
-/// Reads all heads for what is to be known of them.
+/// Reads all heads to initialize [`KnownPieces`].
 pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
     let mut known = KnownPieces { next: 1, owners: std::collections::BTreeSet::new() };
     loop {
@@ -188,7 +188,7 @@ pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
     Ok(known)
 }
 
-/// The greatest number of a value of which there is a piece.
+/// The greatest number of a value with a piece.
 fn read_last_piece(store: &Store) -> Result<Option<u64>> {
     let Some(view) = store.pieces.view() else { return Ok(None) };
     store.read(|| {
