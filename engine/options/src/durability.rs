@@ -1,6 +1,6 @@
 //! Durability levels of a commit.
 
-/// When a write is acknowledged.
+/// The point at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// In the operating system: it survives the end of the process, however that ends, and is synced within a

@@ -1,7 +1,7 @@
 //! The tree families. No other file of the engine names one or calls its crate.
 //!
-//! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs to which
-//! these refer. Users choose a [`Tree`]; `options_format.rs` encodes it.
+//! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs that these
+//! refer to. Users choose a [`Tree`]; `options_format.rs` encodes it.
 //!
 //! **Invariants**
 //! - Objects are read by the family of the keyspace's options, never by another. While a keyspace moves, the
@@ -247,7 +247,7 @@ pub fn with_placement(
     if is_small { tree } else { SeparatedTree::empty(tree, separation_of(options)) }
 }
 
-/// The tree of a keyspace as its objects describe it.
+/// The tree of a keyspace, opened from its objects.
 pub fn stored_tree(
     data: &Arc<DataFile>,
     options: &StoredOptions,

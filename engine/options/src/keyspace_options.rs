@@ -7,7 +7,7 @@ use testudo_values::Placement;
 
 use crate::{families, tree::Tree, tree_preset::TreePreset};
 
-/// Longest name of a merge operator.
+/// Maximum length of the name of a merge operator.
 const OPERATOR_NAME_BYTES_MAX: usize = 32;
 
 /// The name of a merge operator.

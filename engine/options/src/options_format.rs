@@ -206,7 +206,7 @@ impl StoredOptions {
                 }
                 (tree, operator)
             }
-            0 => return Err(Damage("no tree has this number").into()),
+            0 => return Err(Damage("tree number 0 is invalid").into()),
             _ => return Err(Unreadable::Newer("an unknown tree")),
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;

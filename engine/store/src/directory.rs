@@ -98,7 +98,7 @@ fn parent_of(directory: &Path) -> Option<&Path> {
 pub fn make(env: &Arc<dyn Env>, directory: &Path) -> Result<Arc<dyn Env>> {
     env.create_dir(directory).map_err(|error| match error.kind() {
         IoErrorKind::AlreadyExists => {
-            Error::invalid(format!("a temporary store makes its directory: {} exists", directory.display()))
+            Error::invalid(format!("a temporary store creates its directory: {} exists", directory.display()))
         }
         _ => io(directory, error),
     })?;

@@ -252,7 +252,7 @@ pub struct KeyspaceCore {
     pub idle: Mutex<Idle>,
     /// A search for background jobs may find one.
     jobs_may_exist: AtomicBool,
-    /// The same for jobs of an idle tree.
+    /// The same for jobs that run only in an idle tree.
     idle_jobs_may_exist: AtomicBool,
     /// The last job could not be installed: the tree had changed.
     was_overtaken: AtomicBool,

@@ -230,7 +230,7 @@ fn write(
         }
     });
     let inserted = buffers.insert(first, operations, keep_from, !is_synced(store, durability));
-    // Before snapshots can see it.
+    // Must precede visibility to snapshots.
     end_gaps(keyspaces, operations);
     logged.into_iter().for_each(|logged| logged.note(first));
     drop(underway);

@@ -26,7 +26,7 @@ use crate::{
 enum Changed {
     /// There was no value, and there is none now.
     Nothing,
-    /// With the new value.
+    /// Seqno of the commit, and the new value.
     Written(Seqno, Option<Vec<u8>>),
     /// A commit of this many bytes must be admitted first.
     NotAdmitted(usize),

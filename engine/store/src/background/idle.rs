@@ -72,9 +72,9 @@ impl Idle {
 /// Limits the rate of postponed work while other keyspaces are written.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    /// When the last piece ended.
+    /// End of the last piece.
     ended: Duration,
-    /// How long it took.
+    /// Duration of the last piece.
     took: Duration,
 }
 

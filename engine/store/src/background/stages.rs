@@ -22,7 +22,7 @@ pub enum Stage {
     Data,
     /// The manifest edit is written and synced.
     Edit,
-    /// Readers see the new trees; the log is released.
+    /// The new trees are published; the log is released.
     Publish,
 }
 

@@ -1,12 +1,12 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a
-//! value in pieces or in a value log, 5 reference to a value in pieces with operands) · keyspace varint ·
-//! key length varint · key · but for a tombstone: value length varint · value. The n-th operation has the
-//! n-th seqno of the commit.
+//! A sequence of operations: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a value in
+//! pieces or in a value log, 5 reference to a value in pieces with operands) · keyspace varint · key length
+//! varint · key · except for a tombstone: value length varint · value. The n-th operation has the n-th
+//! seqno of the commit.
 //!
 //! **Invariants**
-//! - [`operation_bytes`] is exactly what [`encode_operation`] writes.
+//! - [`operation_bytes`] is exactly the length that [`encode_operation`] writes.
 //! - Entries with operands are passed on only if they decode.
 
 use testudo_base::{
@@ -84,7 +84,7 @@ pub fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
-            Kind::Referred => return Err(Damage("a value of a segment in the log").into()),
+            Kind::Referred => return Err(Damage("an entry of a value segment in the log").into()),
             Kind::Value | Kind::Operands | Kind::Unmerged | Kind::Reference | Kind::UnmergedReference => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?

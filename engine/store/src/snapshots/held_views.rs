@@ -3,12 +3,10 @@
 //! Views are grouped by keyspace id, and a snapshot shares the unchanged groups of the previous one. A held
 //! view also keeps write buffers that were flushed since, because a tree has only the newest version of a
 //! key. If those use too much memory, they are spilled once for all their holders
-//! (`flush/src/round/spill.rs`).
+//! (`engine/flush/src/round/spill.rs`).
 //!
 //! **Invariants**
 //! - A held view never changes, nor do the contents of its buffers at the seqno of a holder.
-//! **Invariants**
-//! - A held view never changes; what its buffers show at the seqno of a holder does neither.
 
 use testudo_base::{
     KeyspaceId, Seqno,

@@ -2,14 +2,14 @@
 //!
 //! The reserve guarantees that everything already promised can be written: log buffers, manifest edits, the
 //! close. From the first piece that it releases until it is whole again, only removals are accepted. Once
-//! half of it is used, removals are refused here too. Before one fails, `flush/src/space/reclaim.rs` reclaims
-//! space for it, so it is refused only if nothing more can be reclaimed. Refused writers, and the background
-//! while idle, check whether the device has space again.
+//! half of it is used, removals are refused here too. Before one fails, `engine/flush/src/space/reclaim.rs`
+//! reclaims space for it, so it is refused only if nothing more can be reclaimed. Refused writers, and the
+//! background while idle, check whether the device has space again.
 //!
 //! The reserve is a fraction of the stored bytes, so that a small store is small on the device. If the device
 //! does not have plenty of space, the reserve covers what flushing and reclaiming need once other users have
 //! taken the rest. As soon as the device is nearly full, most of it is handed over to them
-//! (`flush/src/space/hold_space.rs`).
+//! (`engine/flush/src/space/hold_space.rs`).
 //!
 //! **Invariants**
 //! - A write is refused before any part of it is done.
@@ -39,9 +39,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Kind of a commit, for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// It writes at least one value.
+    /// The commit writes at least one value.
     Write,
-    /// It only removes.
+    /// The commit only removes.
     Remove,
 }
 

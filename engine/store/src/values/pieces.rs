@@ -41,7 +41,7 @@ pub fn check_keyspace_name(name: &str) -> Result<()> {
         return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
     }
     if name == PIECES_KEYSPACE {
-        return Err(Error::invalid("the store keeps values in a keyspace of this name"));
+        return Err(Error::invalid("this keyspace name is reserved for the store"));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! them there, and how recovery restores them into a commit.
 //!
 //! ```text
-//! one after the other: number of the operation u32, length u32, value
+//! for each value: number of the operation u32, length u32, value
 //! ```
 //!
 //! **Invariants**

@@ -14,7 +14,7 @@
 //! the file + offset of the block + kind · 2^56 · payload of at most 1 MiB. Kinds and payloads, all
 //! numbers varints:
 //!
-//! - 1, states: keyspace · flushed seqno, for each keyspace of which there are records; the first block
+//! - 1, states: keyspace · flushed seqno, for each keyspace with records; the first block
 //! - 2, pages: keeping (0 structure, 1 main set, 2 probation), then runs: id · page count · for each page,
 //!   ascending, its distance from the one before
 //! - 3, records: keyspace · priority · key bytes · value bytes · key · value, for each record
@@ -199,7 +199,7 @@ pub fn decode_pages(payload: &[u8]) -> Result<Vec<HotPage>, Damage> {
         let count = reader.varint()?;
         let mut page = 0_u64;
         for _ in 0..count {
-            page = page.checked_add(reader.varint()?).ok_or(Damage("a page is too far"))?;
+            page = page.checked_add(reader.varint()?).ok_or(Damage("a page number overflows"))?;
             pages.push(HotPage { page, generation, keeping });
         }
     }
