@@ -7,10 +7,10 @@
 //!     values outside, and a cost difference of 0;
 //!   - 129 u8: the same below 0.02;
 //!   - 128 u8 · length of the placement u16 · large ratio f64 · prefix bytes u32 · small ratio f64,
-//!     unless it is 0 · levels with medium values in place u32, unless it is 1. If the levels are written, so is a
-//!     small ratio of 0. If the thresholds move, levels are sized by whole pairs or medium values are
-//!     logged, both are written, followed by the flags u8. If the thresholds move, the persisted cost
-//!     difference of the place of large values follows, u64.
+//!     unless it is 0 · levels with medium values in place u32, unless it is 1. If the levels are
+//!     written, so is a small ratio of 0. If the thresholds move, levels are sized by whole pairs or medium
+//!     values are logged, both are written, followed by the flags u8. If the thresholds move, the persisted
+//!     cost difference of the place of large values follows, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
 //! - A keyspace that moves between two trees (4), or has moved: the settings are the options of both trees,
