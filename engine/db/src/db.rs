@@ -56,8 +56,8 @@ use testudo_recovery::{
 };
 use testudo_storage::Change;
 use testudo_store::{
-    Store, background::executor::Pool, directory, memory::metadata::fit_caches,
-    space::space_guard::Intent, values::pieces::check_keyspace_name,
+    Store, background::executor::Pool, directory, memory::metadata::fit_caches, space::space_guard::Intent,
+    values::pieces::check_keyspace_name,
 };
 use testudo_write::sweep_pieces::try_sweep_pieces;
 

@@ -7,14 +7,14 @@ use testudo_values::Placement;
 
 use crate::tree::{Tree, TreePreset, families};
 
-/// Longest name of a merge operator.
+/// Maximum length of the name of a merge operator.
 const OPERATOR_NAME_BYTES_MAX: usize = 32;
 
 /// The name of a merge operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct OperatorName {
     bytes: [u8; OPERATOR_NAME_BYTES_MAX],
-    /// Greater than [`OPERATOR_NAME_BYTES_MAX`] for a name that is too long, of which `bytes` has the start.
+    /// Greater than [`OPERATOR_NAME_BYTES_MAX`] for a name that is too long, whose start is in `bytes`.
     length: u8,
 }
 
@@ -26,7 +26,7 @@ impl OperatorName {
         Self { bytes, length: u8::try_from(name.len()).unwrap_or(u8::MAX) }
     }
 
-    /// The name; empty for one that is not valid.
+    /// The name; empty for an invalid one.
     fn as_str(&self) -> &str {
         self.bytes
             .get(..usize::from(self.length))
@@ -81,10 +81,10 @@ impl KeyspaceOptions {
         Self { tree: preset.tree(), placement: preset.placement().unwrap_or(self.placement), ..self }
     }
 
-    /// Lets `Keyspace::merge` change values by the operator of this name: a built-in one, listed with its
-    /// encoding in [`MergeOperators`](testudo_base::merge_operator::MergeOperators), or one that was
-    /// registered with `DbBuilder::merge_operator`. From then on the operator checks all that is written,
-    /// operands and whole values. Default: none.
+    /// Lets `Keyspace::merge` change values with the operator of this name: a built-in one, listed with its
+    /// encoding in [`MergeOperators`](testudo_base::merge_operator::MergeOperators), or one registered with
+    /// `DbBuilder::merge_operator`. From then on the operator checks all that is written, operands and whole
+    /// values. Default: none.
     #[must_use]
     pub fn merge_operator(mut self, name: &str) -> Self {
         self.merge_operator = Some(OperatorName::new(name));

@@ -1,5 +1,5 @@
-//! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families that
-//! they select.
+//! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families
+//! that they select.
 //!
 //! Users see [`Tree`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
 //!

@@ -1,24 +1,26 @@
 //! Bytes of a keyspace's options in the catalogue. Only this file knows them; docs/FORMAT.md repeats them.
 //!
-//! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · most pivots u64 · if there is a merge
-//!   operator, its name (UTF-8), up to the end.
-//! - Before a tree, unless all values are with their keys: 130 u8 where large pairs are those below a 128th
-//!   with a prefix of 12 bytes, by a threshold that moves, their values outside, and nothing was paid for
-//!   that; 129 u8 for the same below 0.02; or 128 u8 · length of the placement u16 · large ratio f64 ·
-//!   prefix bytes u32 · small ratio f64, unless it is 0 · levels with medium values in place u32, unless it
-//!   is 1; then the small ratio stands before it even if it is 0. If any of the flags below is needed: both
-//!   of these and behind them the flags, u8; and if the thresholds move, what the place of values of large
-//!   pairs has cost more than the other one, u64.
+//! - turtle (1) and splinter (2): tree u8 · leaf bytes u64 · maximum pivots u64 · name of the merge
+//!   operator (UTF-8), if any, to the end.
+//! - Before a tree, unless all values are with their keys, one of three forms of the placement:
+//!   - 130 u8: large pairs are those below a 128th with a prefix of 12 bytes, with a moving threshold, their
+//!     values outside, and a cost difference of 0;
+//!   - 129 u8: the same below 0.02;
+//!   - 128 u8 · length of the placement u16 · large ratio f64 · prefix bytes u32 · small ratio f64,
+//!     unless it is 0 · levels with medium values in place u32, unless it is 1. If the levels are
+//!     written, so is a small ratio of 0. If the thresholds move, levels are sized by whole pairs or medium
+//!     values are logged, both are written, followed by the flags u8. If the thresholds move, the persisted
+//!     cost difference of the place of large values follows, u64.
 //! - Every other tree: tree u8 · length of its settings u16 · settings · length of the merge operator's
 //!   name u16, 0 without one · name (UTF-8).
-//! - Of a keyspace that moves between two trees (4), or has moved: the settings are the options of both,
-//!   without a merge operator, each with its length u16 before it: those of the tree that it leaves, empty if
-//!   it has arrived, and those of the other.
+//! - A keyspace that moves between two trees (4), or has moved: the settings are the options of both trees,
+//!   without a merge operator, each preceded by its length u16: those of the source, empty if the move has
+//!   ended, then those of the target.
 //!
 //! **Invariants**
-//! - Bytes of a newer version are told from damaged ones: a tree that is not known, settings that are longer
-//!   than those that are known, and anything behind the name.
-//! - What decodes is within its limits.
+//! - Bytes of a newer version are distinguished from damaged ones: an unknown tree, settings longer than the
+//!   known ones, and anything after the name.
+//! - Decoded options are within their limits.
 
 use testudo_base::{
     Error, ErrorKind, KeyspaceId,
@@ -37,11 +39,11 @@ const LEVELED: u8 = 3;
 const MOVING: u8 = 4;
 const LSBM: u8 = 5;
 const TREELINE: u8 = 6;
-/// A placement comes first, then a tree.
+/// A placement precedes the tree.
 const PLACED: u8 = 128;
-/// The one of [`large_below_two_percent`], as keyspaces begin with it.
+/// Initial state of a keyspace with [`large_below_two_percent`].
 const LARGE_BELOW_2_PERCENT: u8 = 129;
-/// The one of [`Placement::large`], as keyspaces begin with it.
+/// Initial state of a keyspace with [`Placement::large`].
 const LARGE: u8 = 130;
 
 /// Why the options of a keyspace cannot be read.
@@ -49,7 +51,7 @@ const LARGE: u8 = 130;
 pub enum Unreadable {
     /// No version writes such bytes.
     Damaged(Damage),
-    /// Valid as far as can be seen, but a later version wrote them.
+    /// Valid as far as this version can tell, but written by a later one.
     Newer(&'static str),
 }
 
@@ -60,7 +62,7 @@ impl From<Damage> for Unreadable {
 }
 
 impl Unreadable {
-    /// The error of a reader of `file`.
+    /// The error for a reader of `file`.
     pub fn into_error(self, file: &str, keyspace: KeyspaceId) -> Error {
         match self {
             Self::Damaged(Damage(why)) => Error::corruption(file, 0, format!("keyspace {keyspace}: {why}")),
@@ -72,13 +74,13 @@ impl Unreadable {
     }
 }
 
-/// What [`Placement::large`] once was.
+/// [`Placement::large`] of earlier versions.
 fn large_below_two_percent() -> Placement {
     Placement::large().with_large_ratio(0.02).expect("a ratio")
 }
 
 impl StoredOptions {
-    /// Bytes for the catalogue.
+    /// Encodes the options for the catalogue.
     pub fn encode(&self) -> Vec<u8> {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
@@ -187,7 +189,7 @@ impl StoredOptions {
                 };
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {
-                    return Err(Unreadable::Newer("settings that are not known here"));
+                    return Err(Unreadable::Newer("unknown settings"));
                 }
                 (tree, operator)
             }
@@ -200,12 +202,12 @@ impl StoredOptions {
                 let tree = tree_at_rest(short(&mut settings)?)?;
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {
-                    return Err(Unreadable::Newer("settings that are not known here"));
+                    return Err(Unreadable::Newer("unknown settings"));
                 }
                 (tree, operator)
             }
-            0 => return Err(Damage("no tree has this number").into()),
-            _ => return Err(Unreadable::Newer("a tree that is not known here")),
+            0 => return Err(Damage("tree number 0 is invalid").into()),
+            _ => return Err(Unreadable::Newer("an unknown tree")),
         };
         let name = std::str::from_utf8(operator).map_err(|_| Damage("a name is not UTF-8"))?;
         let chosen = KeyspaceOptions::default().tree(tree).placement(placement);
@@ -219,11 +221,11 @@ impl StoredOptions {
 
 /// Values of large pairs are with their keys.
 const WITH_KEYS: u8 = 1;
-/// Levels are sized by pairs …
+/// Levels are sized by whole pairs …
 const SIZES_OF_PAIRS: u8 = 2;
-/// … the thresholds do not move, which they do otherwise …
+/// … the thresholds are fixed; without this flag they move …
 const FIXED: u8 = 4;
-/// … and commits write the values of medium pairs once, rather than those of large ones.
+/// … and commits write the values of medium pairs once, instead of those of large pairs.
 const LOGS_MEDIUM: u8 = 8;
 
 fn has_flags(placement: Placement) -> bool {
@@ -239,7 +241,7 @@ fn encode_flags(placement: Placement, are_with_keys: bool) -> u8 {
 }
 
 fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Unreadable> {
-    let newer = || Unreadable::Newer("a placement of values that is not known here");
+    let newer = || Unreadable::Newer("an unknown placement of values");
     let excess_of = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).map_err(|_| newer());
     let mut reader = Reader::new(settings);
     let (large_ratio, prefix_bytes) = (f64::from_bits(reader.u64()?), reader.u32()?);
@@ -271,19 +273,19 @@ fn decode_placement(settings: &[u8]) -> Result<(Placement, LargeValues, u64), Un
     Ok((placement, large_values.unwrap_or_default(), value_excess))
 }
 
-/// One of the trees of a keyspace that moves.
+/// Decodes one of the trees of a moving keyspace.
 fn tree_at_rest(bytes: &[u8]) -> Result<Tree, Unreadable> {
     if let Some(&(MOVING | PLACED | LARGE)) = bytes.first() {
-        return Err(Damage("a keyspace moves between trees that move, or have a placement").into());
+        return Err(Damage("a tree of a moving keyspace moves itself, or has a placement").into());
     }
     let options = StoredOptions::decode(bytes)?;
     match options.merge_operator_name() {
         None => Ok(options.chosen_tree()),
-        Some(_) => Err(Damage("a tree that is moved has a merge operator").into()),
+        Some(_) => Err(Damage("a tree of a moving keyspace has a merge operator").into()),
     }
 }
 
-/// Bytes with their length before them.
+/// Writes bytes preceded by their length.
 fn put_short(out: &mut Vec<u8>, bytes: &[u8]) {
     codec::put_u16(out, u16_of(bytes.len()));
     out.extend_from_slice(bytes);
@@ -294,7 +296,7 @@ fn short<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Damage> {
     reader.take(usize::from(length))
 }
 
-/// A setting that is written with more bytes than it has.
+/// A setting that is encoded wider than its type.
 fn narrow(value: u64) -> Result<u32, Damage> {
     u32::try_from(value).map_err(|_| Damage("a setting of a tree is too large"))
 }

@@ -30,7 +30,7 @@ impl Passage {
                 let (leaf_bytes, max_pivots) = sizes(leaf_bytes, max_pivots);
                 PackedTree::Splinter { leaf_bytes, max_pivots }
             }
-            // A tree that is moved out neither retains runs nor updates pages.
+            // The source of a move neither retains runs nor updates pages.
             Tree::Leveled { run_bytes, growth_factor, level1_flushes }
             | Tree::Lsbm { run_bytes, growth_factor, level1_flushes, .. }
             | Tree::Treeline { run_bytes, growth_factor, level1_flushes } => PackedTree::Leveled {
@@ -42,7 +42,8 @@ impl Passage {
     }
 }
 
-/// A [`Tree`] with settings within their limits, in a few bytes: there may be thousands of keyspaces.
+/// A [`Tree`] with settings within their limits, packed into a few bytes: there may be thousands of
+/// keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftTree(PackedTree);
 

@@ -29,7 +29,7 @@ pub struct Settings {
     pub create: bool,
     /// Removes the store when it is closed.
     pub temporary: bool,
-    /// Creates a store that is marked as unfinished before it has any file, in place of an unfinished one.
+    /// Creates a store that is marked as unfinished before any file exists, replacing an unfinished one.
     pub unfinished: bool,
     /// Keeps a list of hot pages and records for the next opening.
     pub warm_restart: bool,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub warm_merges: bool,
     /// Replaced runs that Bε-trees retain, in hundredths of the bytes of the tree.
     pub retained_percent: u32,
-    /// Caches records, not only pages.
+    /// Caches records in addition to pages.
     pub record_cache: bool,
     /// Keeps small runs in extents of their own.
     pub small_runs_apart: bool,

@@ -1,8 +1,8 @@
 //! Trees of keyspaces by their stored options: opened, created, moved, described. With `tree/families.rs`, the
 //! only file of the engine that names a tree family or calls its crate.
 //!
-//! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs to which
-//! these refer. Users choose a [`Tree`]; `options_format.rs` encodes it.
+//! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs that these
+//! refer to. Users choose a [`Tree`]; `options_format.rs` encodes it.
 //!
 //! **Invariants**
 //! - Objects are read by the family of the keyspace's options, never by another. While a keyspace moves, the
@@ -60,8 +60,8 @@ pub fn next_tree(
     };
     let Some(back) = within_family(left, wanted) else {
         let message = format!(
-            "a keyspace on its way from a {left} tree to a {tree} tree cannot go to a {wanted} tree before \
-             it has arrived or gone back"
+            "a keyspace that moves from a {left} tree to a {tree} tree cannot move to a {wanted} tree before \
+             that move has finished or is reversed"
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
@@ -70,8 +70,8 @@ pub fn next_tree(
     Ok((options, Some(course.turned().put(id))))
 }
 
-/// Returns the options and the change with which a keyspace is rewritten as a whole: a move from one tree to
-/// another of the same kind.
+/// Returns the options and the change that rewrite a keyspace as a whole: a move from one tree to another of
+/// the same kind.
 ///
 /// Errors: `Corruption` if the objects contradict each other.
 pub fn rewritten_tree(
@@ -88,7 +88,7 @@ pub fn rewritten_tree(
     Ok((options, Some(Course::beginning(slot).put(id))))
 }
 
-/// The options of a keyspace whose move has just ended, if `tree`, its next state, has no border any more.
+/// The options of a keyspace whose move has just ended, if `tree`, its next state, no longer has a border.
 pub fn options_on_arrival(options: &StoredOptions, tree: &dyn TreeState) -> Option<StoredOptions> {
     options.moving_from().filter(|_| !tree.is_moving()).map(|_| options.with_passage(Passage::Ended))
 }
@@ -97,7 +97,7 @@ fn damaged_objects(id: KeyspaceId, Damage(why): Damage) -> Error {
     Error::corruption(CATALOGUE, 0, format!("keyspace {id}: {why}"))
 }
 
-/// Refuses a catalogue with options that a newer version wrote. Damage is reported where they are read.
+/// Rejects a catalogue with options that a newer version wrote. Damage is reported where they are read.
 ///
 /// Errors: `Unsupported`.
 pub fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<()> {
@@ -118,7 +118,7 @@ pub fn empty_tree(data: &Arc<DataFile>, options: &StoredOptions, id: KeyspaceId)
     with_placement(tree, options, 0)
 }
 
-/// Separates the values of a tree from its runs if that pays once it has `more_bytes` more.
+/// Separates the values of a tree from its runs if that pays once the tree has grown by `more_bytes`.
 pub fn with_placement(
     tree: Arc<dyn TreeState>,
     options: &StoredOptions,
@@ -132,7 +132,7 @@ pub fn with_placement(
     if is_small { tree } else { SeparatedTree::empty(tree, separation_of(options)) }
 }
 
-/// The tree of a keyspace as its objects describe it.
+/// The tree of a keyspace, opened from its objects.
 pub fn stored_tree(
     data: &Arc<DataFile>,
     options: &StoredOptions,
@@ -148,7 +148,7 @@ pub fn stored_tree(
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
 }
 
-/// The same without the values outside its runs.
+/// Same without the values outside its runs.
 fn tree_of_runs(
     data: &Arc<DataFile>,
     options: &StoredOptions,
@@ -199,7 +199,7 @@ fn separation_of(options: &StoredOptions) -> testudo_separated::Settings {
     }
 }
 
-/// The parts to which the objects of a keyspace refer, each with its key range; reads none. For salvage.
+/// The parts that the objects of a keyspace refer to, each with its key range; reads no part. For salvage.
 ///
 /// Errors: [`Damage`] if the objects contradict each other.
 pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
@@ -209,7 +209,7 @@ pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::
     Ok(layout)
 }
 
-/// The same without the values outside its runs.
+/// Same without the values outside its runs.
 fn layout_of_runs(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
     let at_rest = |tree: Tree, objects| match Settings::from(tree) {
         Settings::BeTree(_) => testudo_betree::read_layout(objects),

@@ -19,47 +19,47 @@ pub enum Tree {
     Turtle {
         /// Bytes of a full leaf and of a buffered run.
         leaf_bytes: u64,
-        /// Most children of a node.
+        /// Maximum children of a node.
         max_pivots: usize,
     },
-    /// The STBε-tree of SplinterDB: fewer bytes are written, more sources are asked by reads; that is made
-    /// up for while the keyspace is idle.
+    /// The STBε-tree of SplinterDB: writes fewer bytes, but reads probe more sources; the tree compacts
+    /// while the keyspace is idle.
     Splinter {
         /// Bytes of a full leaf and of a buffered run.
         leaf_bytes: u64,
-        /// Most children of a node.
+        /// Maximum children of a node.
         max_pivots: usize,
     },
     /// The leveled LSM-tree: levels of sorted runs, each several times as large as the one above it. Scans
-    /// meet few sources, and keys that arrive in order are written once.
+    /// merge few sources, and keys that arrive in order are written once.
     Leveled {
         /// Bytes of a full run.
         run_bytes: u64,
-        /// How many times as large as the one above it a level may be.
+        /// Maximum size of a level, as a multiple of the one above it.
         growth_factor: u32,
-        /// Flushes that the first level takes before it is emptied.
+        /// Flushes that the first level accepts before it is emptied.
         level1_flushes: u32,
     },
-    /// The LSbM-tree: a leveled tree in which what merges have replaced stays readable for as long as queries
-    /// find it in memory.
+    /// The LSbM-tree: a leveled tree that keeps merged runs readable as long as queries find them in the
+    /// cache.
     Lsbm {
         /// Bytes of a full run.
         run_bytes: u64,
-        /// How many times as large as the one above it a level may be.
+        /// Maximum size of a level, as a multiple of the one above it.
         growth_factor: u32,
-        /// Flushes that the first level takes before it is emptied.
+        /// Flushes that the first level accepts before it is emptied.
         level1_flushes: u32,
-        /// Most that may be retained, in hundredths of the keyspace's bytes; 1 to 100.
+        /// Maximum retained, in hundredths of the keyspace's bytes; 1 to 100.
         retained_percent: u32,
     },
-    /// TreeLine: pages that are updated in place, under levels that take what comes faster than that. What
-    /// changes near each other costs the pages that it is on, and a key lies on one page.
+    /// TreeLine: pages updated in place, below levels that absorb writes arriving faster than that. Adjacent
+    /// changes share page writes, and a key is on one page.
     Treeline {
-        /// Bytes of a full run, of which pages are updated.
+        /// Bytes of a full run, whose pages are updated.
         run_bytes: u64,
-        /// How many times as large as the one above it a level may be.
+        /// Maximum size of a level, as a multiple of the one above it.
         growth_factor: u32,
-        /// Flushes that the first level takes before it is emptied.
+        /// Flushes that the first level accepts before it is emptied.
         level1_flushes: u32,
     },
 }
@@ -90,7 +90,7 @@ impl Tree {
         families::treeline()
     }
 
-    /// Parallax: [`Tree::leveled`], and values put by their sizes with thresholds that move by themselves
+    /// Parallax: [`Tree::leveled`] with values placed by size, by thresholds that adjust themselves
     /// ([`Placement::automatic`]).
     pub fn parallax() -> TreePreset {
         TreePreset::placed(Self::leveled(), Placement::automatic())
@@ -128,7 +128,7 @@ impl Tree {
         }
     }
 
-    /// Bytes of a full run, the piece in which data is merged; of a turtle or splinter tree, of a leaf.
+    /// Bytes of a full run, the unit of merging; for a turtle or splinter tree, of a leaf.
     pub fn run_bytes(&self) -> u64 {
         match *self {
             Self::Turtle { leaf_bytes, .. } | Self::Splinter { leaf_bytes, .. } => leaf_bytes,

@@ -1,4 +1,7 @@
-//! TODO
+//! State of background work: executors, idle detection, drop totals and timings of stages.
+//!
+//! **Invariants**
+//! - Nothing here starts a flush or a job; the crates above do.
 
 pub mod background_work;
 pub mod drop_totals;

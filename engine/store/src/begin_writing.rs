@@ -1,7 +1,7 @@
-//! The edit with which an opening for writing begins, when it writes something.
+//! The first manifest edit of an opening for writing, made when it first writes something.
 //!
 //! **Invariants**
-//! - An opening that writes nothing makes no edit and leaves superblock, manifest and log as they were.
+//! - An opening that writes nothing makes no edit and leaves superblock, manifest and log unchanged.
 //! - The edit is durable before the first page of a run, the first log segment, and any other edit.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use testudo_contract::RunIds;
 use testudo_env::Env;
 use testudo_storage::{Change, DataFile, Manifest};
 
-/// Whether an opening has begun to write, and what it takes to begin.
+/// Whether an opening has begun to write, and the inputs of its first edit.
 #[derive(Debug)]
 pub struct Beginning {
     env: Arc<dyn Env>,
@@ -43,9 +43,9 @@ impl Beginning {
         Self { env, directory, manifest, data, run_ids, has_begun: false.into(), beginning: Mutex::new(()) }
     }
 
-    /// Makes the edit, once: it states the incarnation, and steps over the run ids that a crash may have used
-    /// without the manifest knowing. A reader keeps it to itself. REQUIRES: of a writer, everything that is
-    /// read at opening has been found valid.
+    /// Makes the edit once: it states the incarnation, and skips run ids that a crash may have used without
+    /// the manifest recording them. A reader makes no edit. REQUIRES: for a writer, everything read at
+    /// opening has been validated.
     pub fn begin(&self) -> Result<()> {
         if self.has_begun() { Ok(()) } else { self.make_edit() }
     }

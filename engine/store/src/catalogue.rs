@@ -14,12 +14,12 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The keyspace of a user that has this name.
+    /// The user keyspace of this name.
     pub fn of_users(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
         self.by_name.get(name).filter(|_| name != PIECES_KEYSPACE)
     }
 
-    /// Names of all keyspaces of users, sorted.
+    /// Names of all user keyspaces, sorted.
     pub fn names_of_users(&self) -> Vec<String> {
         let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
         names.filter(|name| name != PIECES_KEYSPACE).collect()

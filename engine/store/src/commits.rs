@@ -1,4 +1,7 @@
-//! TODO
+//! State of commits: their order, write stripes, commits in flight, payload format and back-pressure.
+//!
+//! **Invariants**
+//! - Stripes are locked before the commit lock, and seqnos are assigned under the commit lock.
 
 pub mod backpressure;
 pub mod batch_format;

@@ -1,14 +1,15 @@
-//! The directory of a store: how it is entered and locked, which files in it are the store's, how they go.
+//! The directory of a store: how it is entered and locked, which files in it belong to the store, and how
+//! they are removed.
 //!
-//! Whoever makes, opens, copies, repairs or salvages a store enters its directory once ([`Env::anchor`]) and
-//! reaches all files through that, so that a directory that is moved stays this one, and another one at its
-//! old path is never touched (decision 0031).
+//! Creating, opening, copying, repairing or salvaging a store enters its directory once ([`Env::anchor`]) and
+//! reaches all files through that anchor. So a directory that is moved stays the same one, and another
+//! directory at the old path is never touched (decision 0031).
 //!
 //! **Invariants**
-//! - Nothing is written in a directory before its lock is held, and nothing once it was lost.
-//! - An owner holds the file `LOCK` and the directory itself, a reader one of them: the directory only where
-//!   there is no such file.
-//! - Files that no store makes are never removed.
+//! - Nothing is written in a directory before its lock is held, nor after it is lost.
+//! - An owner locks both the file `LOCK` and the directory. A reader locks one of them: the directory only if
+//!   the file does not exist.
+//! - Files that no store creates are never removed.
 
 use std::{io::ErrorKind as IoErrorKind, path::Path};
 
@@ -16,30 +17,30 @@ use testudo_base::{Error, ErrorKind, Result, planted, sync::Arc};
 use testudo_env::{DirLock, EntryType, Env, LockHolder, OwnerState};
 use testudo_storage::{DATA_FILE, SUPERBLOCK_FILE, WATERMARK_FILE};
 
-/// Locked for as long as the store is open; an owner's process id stands in it.
+/// Locked while the store is open; holds the process id of the owner.
 pub const LOCK_FILE: &str = "LOCK";
-/// There while a store is being created.
+/// Exists while a store is being created.
 pub const CREATING_FILE: &str = "CREATING";
-/// There while a checkpoint or a restore fills the directory; such a directory is no store.
+/// Exists while a checkpoint or a restore fills the directory; such a directory is not a store.
 pub const UNFINISHED_FILE: &str = "UNFINISHED";
-/// Keeps room for what must still be written when the device is full.
+/// Reserves space for writes that must succeed when the device is full.
 pub const RESERVE_FILE: &str = "reserve";
-/// Statistics for humans who look at the store while it is in use; nothing depends on it.
+/// Statistics for humans, readable while the store is in use; nothing depends on the file.
 pub const STATUS_FILE: &str = "status";
-/// What the caches held, for the next opening; nothing depends on it.
+/// Contents of the caches, for the next opening; nothing depends on the file.
 pub const HOT_SET_FILE: &str = "hot-set";
-/// There while that is being written.
+/// Exists while the hot set is being written.
 pub const NEW_HOT_SET_FILE: &str = "hot-set.new";
-/// How often a lock is tried whose file is removed by those who held it before.
+/// Attempts to take a lock whose file previous holders keep removing.
 const LOCK_TRIES: u32 = 16;
 
 pub fn io(what: &Path, error: std::io::Error) -> Error {
     Error::io(what.display().to_string(), error)
 }
 
-/// The environment that holds `directory` open; `None` if there is no such directory.
+/// The environment that holds `directory` open; `None` if the directory does not exist.
 ///
-/// Errors: `Invalid` if it is something else.
+/// Errors: `Invalid` if it is not a directory.
 pub fn anchor(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Arc<dyn Env>>> {
     match env.anchor(directory) {
         Ok(anchored) => Ok(Some(anchored)),
@@ -51,33 +52,33 @@ pub fn anchor(env: &Arc<dyn Env>, directory: &Path) -> Result<Option<Arc<dyn Env
     }
 }
 
-/// As [`anchor`], making the directory, and those above it, if there are none; says whether it made the
-/// directory. The names of those above are durable, its own is not yet ([`sync_own_name`]).
+/// Same as [`anchor`], but creates the directory and its missing parents; also returns whether it created the
+/// directory. The names of the parents are durable, its own is not yet ([`sync_own_name`]).
 pub fn anchor_or_make(env: &Arc<dyn Env>, directory: &Path) -> Result<(Arc<dyn Env>, bool)> {
     if let Some(anchored) = anchor(env, directory)? {
         return Ok((anchored, false));
     }
     make_parents(&**env, directory)?;
     let is_made = match env.create_dir(directory) {
-        // Somebody else was faster.
+        // Another process created it first.
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => false,
         outcome => outcome.map(|()| true).map_err(|e| io(directory, e))?,
     };
-    let gone = || Error::invalid(format!("{} is a link that leads nowhere", directory.display()));
+    let gone = || Error::invalid(format!("{} is a dangling link", directory.display()));
     Ok((anchor(env, directory)?.ok_or_else(gone)?, is_made))
 }
 
-/// Makes the directories above `directory` that do not exist, each with a durable name.
+/// Creates the missing parents of `directory`, each with a durable name.
 fn make_parents(env: &dyn Env, directory: &Path) -> Result<()> {
     let Some(parent) = parent_of(directory) else { return Ok(()) };
     match env.anchor(parent) {
         Err(error) if error.kind() == IoErrorKind::NotFound => {}
-        // What else is wrong with it, who makes something in it is told.
+        // Any other error is reported when something is created in it.
         _ => return Ok(()),
     }
     make_parents(env, parent)?;
     match env.create_dir(parent) {
-        // Somebody else was faster, and may not have come as far as to make the name durable.
+        // Another process created it first, and may not have made the name durable yet.
         Err(error) if error.kind() == IoErrorKind::AlreadyExists => {}
         outcome => outcome.map_err(|e| io(parent, e))?,
     }
@@ -88,16 +89,16 @@ fn make_parents(env: &dyn Env, directory: &Path) -> Result<()> {
     env.sync_dir(above).map_err(|e| io(above, e))
 }
 
-/// `None` where the path names nothing above: then that is the working directory, or the root.
+/// `None` if the path has no named parent: the parent is then the working directory or the root.
 fn parent_of(directory: &Path) -> Option<&Path> {
     directory.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
-/// Makes a directory that must not exist, and holds it open.
+/// Creates a directory that must not exist, and holds it open.
 pub fn make(env: &Arc<dyn Env>, directory: &Path) -> Result<Arc<dyn Env>> {
     env.create_dir(directory).map_err(|error| match error.kind() {
         IoErrorKind::AlreadyExists => {
-            Error::invalid(format!("a temporary store makes its directory: {} exists", directory.display()))
+            Error::invalid(format!("a temporary store creates its directory: {} exists", directory.display()))
         }
         _ => io(directory, error),
     })?;
@@ -111,7 +112,7 @@ pub fn sync_own_name(env: &dyn Env, directory: &Path) -> Result<()> {
     env.sync_dir(&parent).map_err(|e| io(&parent, e))
 }
 
-/// The names in a directory; `None` if there is none.
+/// The names in a directory; `None` if it does not exist.
 pub fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
     match env.list_dir(directory) {
         Ok(entries) => {
@@ -131,7 +132,7 @@ pub fn list(env: &dyn Env, directory: &Path) -> Result<Option<Vec<String>>> {
     }
 }
 
-/// Whether a store makes files of this name.
+/// Whether a store creates files of this name.
 pub fn is_store_file(name: &str) -> bool {
     let is_numbered = |prefix: &str, suffix: &str| {
         let digits = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
@@ -148,14 +149,14 @@ pub fn is_store_file(name: &str) -> bool {
         || is_numbered("log-tail-", "")
 }
 
-/// Whether a new store may take the place of what is in a directory: nothing, or one that was not finished.
+/// Whether a new store may replace the contents of a directory: nothing, or an unfinished store.
 pub fn makes_way(names: &[String]) -> bool {
     let is_unfinished = names.iter().any(|name| name == UNFINISHED_FILE);
     let is_empty = names.iter().all(|name| name == LOCK_FILE);
     is_empty || (is_unfinished && names.iter().all(|name| is_store_file(name)))
 }
 
-/// Refuses a directory in which no new store may be made.
+/// Rejects a directory in which no new store may be created.
 ///
 /// Errors: `Invalid`.
 pub fn check_makes_way(directory: &Path, names: &[String]) -> Result<()> {
@@ -166,12 +167,12 @@ pub fn check_makes_way(directory: &Path, names: &[String]) -> Result<()> {
     Err(Error::invalid(format!("{directory} is not empty: a new store needs a directory of its own")))
 }
 
-/// The locks of an owner: of the file, which names it, and of the directory, for which readers of a directory
-/// without that file ask.
+/// The locks of an owner: of the file, which names the owner, and of the directory, which readers lock if the
+/// file does not exist.
 #[derive(Debug)]
 struct OwnerLock {
     file: Box<dyn DirLock>,
-    /// `None` where the file system locks no directories.
+    /// `None` if the file system cannot lock directories.
     directory: Option<Box<dyn DirLock>>,
 }
 
@@ -186,11 +187,11 @@ impl DirLock for OwnerLock {
     }
 }
 
-/// Locks a directory by the file `LOCK` in it. A directory without that file, as on a medium for reading, is
-/// locked by itself, if `create` does not allow to make it: readers never make anything.
+/// Locks a directory through the file `LOCK` in it. If that file does not exist, as on read-only media, and
+/// `create` is not set, a reader locks the directory itself: readers never create anything.
 ///
-/// Errors: `Locked` if somebody else holds it in a way that excludes this one; `Io`, also for an owner
-/// without `create` where there is no such file.
+/// Errors: `Locked` if a conflicting lock is held; `Io`, also for an owner without `create` if the file does
+/// not exist.
 pub fn lock(env: &dyn Env, directory: &Path, create: bool, exclusive: bool) -> Result<Arc<dyn DirLock>> {
     let is_exclusive = exclusive && !planted!("second-open-not-locked");
     let path = directory.join(LOCK_FILE);
@@ -200,7 +201,7 @@ pub fn lock(env: &dyn Env, directory: &Path, create: bool, exclusive: bool) -> R
     })
 }
 
-/// As [`lock`], with the errors of the system: `WouldBlock` if somebody else holds it.
+/// Same as [`lock`], with errors of the system: `WouldBlock` if a conflicting lock is held.
 pub fn try_lock(
     env: &dyn Env,
     directory: &Path,
@@ -213,7 +214,7 @@ pub fn try_lock(
         } else {
             lock_as_reader(env, directory, create)?
         };
-        // Whoever held it before may have removed the file between its opening and its locking, or made one.
+        // A previous holder may have removed the file between opening and locking, or created one.
         if let Some(lock) = taken
             && lock.is_in_place()?
         {
@@ -221,11 +222,11 @@ pub fn try_lock(
         }
     }
     let path = directory.join(LOCK_FILE);
-    let message = format!("{} is removed again and again", path.display());
+    let message = format!("{} keeps being removed", path.display());
     Err(std::io::Error::other(Error::new(ErrorKind::Locked, message)))
 }
 
-/// The directory first: where it is refused no file is made.
+/// Locks the directory first: if that fails, no file is created.
 fn lock_as_owner(env: &dyn Env, directory: &Path, create: bool) -> std::io::Result<Arc<dyn DirLock>> {
     let of_directory = match env.lock_dir(directory, true) {
         _ if planted!("directory-not-locked") => None,
@@ -236,7 +237,7 @@ fn lock_as_owner(env: &dyn Env, directory: &Path, create: bool) -> std::io::Resu
     Ok(Arc::new(OwnerLock { file, directory: of_directory }))
 }
 
-/// `None` if an owner has just made the file.
+/// Returns `None` if an owner has just created the file.
 fn lock_as_reader(
     env: &dyn Env,
     directory: &Path,
@@ -267,7 +268,7 @@ fn locked(env: &dyn Env, directory: &Path, path: &Path) -> Error {
     Error::new(ErrorKind::Locked, format!("{} is open {holder}", directory.display()))
 }
 
-/// What is said of an owner.
+/// Describes an owner in an error text.
 fn owned_by(process: u32, state: OwnerState) -> String {
     match state {
         OwnerState::Here => format!("for writing by this process already (process {process})"),
@@ -283,8 +284,8 @@ fn owned_by(process: u32, state: OwnerState) -> String {
     }
 }
 
-/// Removes the files of a store and the directory, unless it holds anything else. REQUIRES: `env` is that of
-/// the lock's owner.
+/// Removes the files of a store, and the directory if nothing else is in it. REQUIRES: `env` is that of the
+/// lock's owner.
 pub fn remove_store(env: &dyn Env, directory: &Path) {
     let names = list(env, directory).ok().flatten().unwrap_or_default();
     let is_own = |name: &String| is_store_file(name) || planted!("temporary-removes-all");
@@ -292,7 +293,7 @@ pub fn remove_store(env: &dyn Env, directory: &Path) {
     if own.any(|name| env.remove_file(&directory.join(name)).is_err()) {
         return;
     }
-    // From here on there is no lock, and nothing that it guards.
+    // From here on, neither the lock nor anything it guards exists.
     if let Ok(env) = env.anchor(directory) {
         let _ = env.remove_file(&directory.join(LOCK_FILE));
         let _ = env.remove_dir(directory);

@@ -1,16 +1,16 @@
 //! Gaps of a keyspace: ranges of keys in which scans have found nothing but tombstones.
 //!
-//! A scan that has passed many tombstones leaves a gap behind, and later scans seek past it. So the front of
-//! a queue costs the same however much was removed before it (decision 0060). A gap is a statement about keys
-//! and seqnos, not about runs: flushes and compactions do not touch it.
+//! A scan that has passed many tombstones leaves a gap behind, and later scans seek past it. So reading the
+//! front of a queue costs the same however much was removed before it (decision 0060). A gap is a statement
+//! about keys and seqnos, not about runs: flushes and compactions do not affect it.
 //!
 //! **Invariants**
-//! - A known gap holds no live entry at its `since`, nor at any later seqno up to which no write into it was
-//!   acknowledged: a commit that writes anything but a tombstone ends the gaps at its keys before snapshots
+//! - A known gap holds no live entry at its `since`, nor at any later seqno up to which no write to it was
+//!   acknowledged: a commit that writes anything but a tombstone cuts the gaps at its keys before snapshots
 //!   can see it.
-//! - Known gaps are disjoint. Of two that touch, each may be larger or both one; they stay two while a live
-//!   snapshot lies between their seqnos, which can use the older one only.
-//! - A proposed gap is used by no scan; writes cut it as they cut known ones.
+//! - Known gaps are disjoint. Two adjacent gaps are joined unless a live snapshot lies between their seqnos:
+//!   it can use the older one only.
+//! - No scan uses a proposed gap; writes cut it as they cut known ones.
 //! - Lock order: the list, then the list of snapshots.
 
 use std::{
@@ -29,12 +29,12 @@ use testudo_base::{
     },
 };
 
-/// A gap may be divided by so many parts between two cuts.
+/// Number of parts between two cuts that a gap may be divided into.
 const PARTS_KEPT: usize = 8;
-/// What a gap takes beside its keys: nodes of the map, allocations.
+/// Bytes of a gap in addition to its keys: map nodes, allocations.
 const GAP_BYTES: u64 = 128;
 
-/// A range of keys: from `low` on, and below `high` if there is one.
+/// A range of keys: `low` inclusive, `high` exclusive if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub low: Vec<u8>,
@@ -50,7 +50,7 @@ impl Stretch {
         *self.low <= *key && self.high.as_deref().is_none_or(|high| key < high)
     }
 
-    /// Leaves what lies below `key`.
+    /// Truncates the range at `key`, exclusive.
     fn cut(&mut self, key: &[u8]) {
         if self.holds(key) {
             self.high = Some(key.to_vec());
@@ -58,31 +58,31 @@ impl Stretch {
     }
 }
 
-/// Where a scan goes on behind a gap.
+/// Where a scan continues after a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// At this key; backwards: below it.
+    /// At this key, inclusive; backwards: below it.
     Key(Vec<u8>),
-    /// Nothing is left.
+    /// There are no further keys.
     End,
 }
 
-/// A gap, but for its low.
+/// A gap without its lower bound.
 #[derive(Debug)]
 struct Gap {
     high: Option<Box<[u8]>>,
     since: Seqno,
-    /// Its low, or its high, is where a write has cut it.
+    /// A write has cut the gap at its lower bound, or its upper bound.
     has_cut_low: bool,
     has_cut_high: bool,
     /// A scan has used it since the last cut.
     is_used_since: AtomicBool,
-    /// A scan has used it since the hand of the clock came by.
+    /// A scan has used it since the clock hand last passed.
     is_used: AtomicBool,
 }
 
 impl Gap {
-    /// Whether it holds `key`, which is not below its low.
+    /// Whether `key`, which is not below the lower bound, is in the gap.
     fn reaches_beyond(&self, key: &[u8]) -> bool {
         self.high.as_deref().is_none_or(|high| key < high)
     }
@@ -97,7 +97,7 @@ impl Gap {
     }
 }
 
-/// What a scan has found, until it is known that no write came in between.
+/// Ranges that a scan has found, until it is certain that no concurrent write hit them.
 #[derive(Debug)]
 struct Proposed {
     number: u64,
@@ -111,50 +111,50 @@ struct List {
     /// Number of the next proposal.
     next_number: u64,
     bytes: u64,
-    /// Gaps of all keyspaces together may take so many.
+    /// Maximum bytes of the gaps of all keyspaces.
     limit_bytes: u64,
-    /// The hand of the clock has passed the gaps up to here.
+    /// Position of the clock hand: the last gap it has passed.
     hand: Box<[u8]>,
 }
 
 /// The gaps of a keyspace.
 #[derive(Debug)]
 pub struct Gaps {
-    /// Those that are known or proposed: whoever writes where there are none looks at nothing else.
+    /// Number of known and proposed gaps: a write with none skips the list.
     count: AtomicUsize,
     list: RwLock<List>,
     /// Bytes of the gaps of all keyspaces.
     total_bytes: Arc<AtomicU64>,
 }
 
-/// What was proposed; see [`Gaps::propose`].
+/// A proposed set of ranges; see [`Gaps::propose`].
 #[derive(Debug)]
 pub struct Proposal(u64);
 
-/// How gaps are taken in.
+/// Terms under which gaps are accepted.
 pub struct Terms<'a> {
     /// The seqno of the scan that found them.
     pub since: Seqno,
-    /// Whether no snapshot lies in this range of seqnos, the end excluded.
+    /// Whether no snapshot lies in this range of seqnos, end exclusive.
     pub is_free: &'a dyn Fn(Seqno, Seqno) -> bool,
-    /// Gaps of all keyspaces together may take so many bytes.
+    /// Maximum bytes of the gaps of all keyspaces.
     pub limit_bytes: u64,
 }
 
 impl Gaps {
-    /// None; `total_bytes` counts the bytes of all keyspaces.
+    /// Creates an empty set; `total_bytes` counts the bytes of all keyspaces.
     pub fn new(total_bytes: &Arc<AtomicU64>) -> Self {
         Self { count: 0.into(), list: RwLock::default(), total_bytes: Arc::clone(total_bytes) }
     }
 
-    /// Whether there are none. The lock of a memtable's leaf orders this after a proposal that has looked at
-    /// the leaf before the write did.
+    /// Whether there are none. The lock of a memtable leaf orders this check after a proposal that read the
+    /// leaf before the write did.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count.load(Relaxed) == 0
     }
 
-    /// Where a scan at `at` goes on that would come to `key`, if that is in a gap.
+    /// Where a scan at `at` that reaches `key` continues, if `key` is in a gap.
     pub fn end_of(&self, key: &[u8], at: Seqno) -> Option<Edge> {
         if self.is_empty() {
             return None;
@@ -173,8 +173,8 @@ impl Gaps {
         }
     }
 
-    /// Where a scan at `at` goes on that would come to the keys right below `key`, or to the last ones, if
-    /// these are in a gap.
+    /// Where a backward scan at `at` continues that reaches the keys just below `key`, or the last keys, if
+    /// those are in a gap.
     pub fn begin_of(&self, key: Option<&[u8]>, at: Seqno) -> Option<Edge> {
         if self.is_empty() {
             return None;
@@ -199,8 +199,8 @@ impl Gaps {
         }
     }
 
-    /// A commit has put an entry of `key` that is no tombstone into its buffer. REQUIRES: the commit still
-    /// counts as under way.
+    /// Cuts the gaps at `key`, for which a commit has inserted an entry other than a tombstone. REQUIRES: the
+    /// commit still counts as in flight.
     #[inline]
     pub fn end_at(&self, key: &[u8]) {
         if !self.is_empty() && !planted!("gap-outlives-a-write") {
@@ -217,8 +217,8 @@ impl Gaps {
         }
     }
 
-    /// Ranges that a scan has found without a live entry. They become known once it is certain that nothing
-    /// was written into them since: whoever looks for such writes does it after this call.
+    /// Proposes ranges in which a scan has found no live entry. They become known once it is certain that
+    /// nothing was written to them since: the caller checks for such writes after this call.
     pub fn propose(&self, stretches: Vec<Stretch>) -> Proposal {
         let mut list = self.list.write();
         let number = list.next_number;
@@ -235,7 +235,7 @@ impl Gaps {
         self.count.store(list.count(), Relaxed);
     }
 
-    /// What is proposed is known, but for what lies from these keys on, which were written since.
+    /// Makes a proposal known, truncating each range at the first of the keys `written` since.
     pub fn confirm(&self, proposal: &Proposal, written: &[Vec<u8>], terms: &Terms<'_>) {
         let mut list = self.list.write();
         for mut stretch in list.take(proposal) {
@@ -261,7 +261,7 @@ impl List {
         self.known.len() + self.proposed.len()
     }
 
-    /// The known gap that holds `key`.
+    /// The known gap that contains `key`.
     fn gap_of(&self, key: &[u8]) -> Option<(&[u8], &Gap)> {
         let (low, gap) = self.known.range::<[u8], _>((Unbounded, Included(key))).next_back()?;
         gap.reaches_beyond(key).then_some((&**low, gap))
@@ -293,9 +293,9 @@ impl List {
         Some(gap)
     }
 
-    /// Takes `key` out of all gaps. A part between two cuts is not kept, unless a scan has used it since the
-    /// first of them: where a removed range is written again in order, such parts would be many and hold
-    /// nothing. If one holds tombstones, the next scan finds out.
+    /// Removes `key` from all gaps. A part between two cuts is dropped unless a scan has used it since the
+    /// first of them: when a removed range is rewritten in order, such parts would be numerous and empty. If
+    /// one contains tombstones, the next scan finds it again.
     fn cut(&mut self, key: &[u8], total: &AtomicU64) {
         let stretches = self.proposed.iter_mut().flat_map(|proposed| &mut proposed.stretches);
         stretches.for_each(|stretch| stretch.cut(key));
@@ -327,8 +327,8 @@ impl List {
         self.evict(total, &[&low, &behind]);
     }
 
-    /// Forgets parts between two cuts that `stretch` covers, where these are many. They would divide it if a
-    /// snapshot keeps them apart, and of what a stack leaves behind there is one for each key.
+    /// Drops parts between two cuts that `stretch` covers, if there are many. They would divide it if a
+    /// snapshot keeps them apart, and a stack leaves one part for each key.
     fn forget_parts(&mut self, stretch: &Stretch, since: Seqno, total: &AtomicU64) {
         let is_covered = |gap: &Gap| match (&gap.high, &stretch.high) {
             (_, None) => true,
@@ -345,7 +345,7 @@ impl List {
         }
     }
 
-    /// Adds what of `stretch` is in no gap.
+    /// Adds the parts of `stretch` that are in no gap.
     fn insert(&mut self, stretch: &Stretch, terms: &Terms<'_>, total: &AtomicU64) {
         self.forget_parts(stretch, terms.since, total);
         let high: Option<Box<[u8]>> = stretch.high.as_deref().map(Into::into);
@@ -379,7 +379,7 @@ impl List {
         }
     }
 
-    /// Makes the gap at `low` and those that touch it one, as far as no snapshot can use only one of them.
+    /// Joins the gap at `low` with adjacent ones, unless a snapshot could use only one of them.
     fn join_around(&mut self, low: &[u8], terms: &Terms<'_>, total: &AtomicU64) {
         let mut low: Box<[u8]> = low.into();
         while let Some(high) = self.known.get(&low).and_then(|gap| gap.high.clone()) {
@@ -398,8 +398,8 @@ impl List {
         }
     }
 
-    /// Makes the gaps at `low` and `middle`, which touch, one; `false` if there are not two, or they have to
-    /// stay apart.
+    /// Joins the adjacent gaps at `low` and `middle`; returns `false` if one does not exist or they must stay
+    /// apart.
     fn join(&mut self, low: &[u8], middle: &[u8], terms: &Terms<'_>, total: &AtomicU64) -> bool {
         let since = |low| self.known.get(low).map(|gap: &Gap| gap.since);
         let (Some(one), Some(other)) = (since(low), since(middle)) else { return false };
@@ -420,8 +420,8 @@ impl List {
         true
     }
 
-    /// Forgets gaps that no scan has used for long, until those of all keyspaces take no more than they may.
-    /// Those that begin at `spared` stay.
+    /// Evicts gaps that no scan has used recently, until those of all keyspaces fit the limit. Gaps that
+    /// begin at `spared` are kept.
     fn evict(&mut self, total: &AtomicU64, spared: &[&[u8]]) {
         while total.load(Relaxed) > self.limit_bytes && self.known.len() > spared.len() {
             let behind = self.known.range::<[u8], _>((Excluded(&*self.hand), Unbounded)).next();
@@ -438,7 +438,7 @@ impl List {
     }
 }
 
-/// The least key beyond `key`.
+/// The smallest key greater than `key`.
 pub fn successor(key: &[u8]) -> Vec<u8> {
     let mut successor = Vec::with_capacity(key.len() + 1);
     successor.extend_from_slice(key);

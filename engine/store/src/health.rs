@@ -1,9 +1,9 @@
-//! Whether an open store can still be used: closed, failed for good, stalled for want of space, or inherited
-//! over a fork.
+//! Whether an open store can still be used: closed, failed permanently, stalled for lack of space, or
+//! inherited through a fork.
 //!
 //! **Invariants**
 //! - A store that was closed or has failed stays so; the first failure is kept.
-//! - In a forked child every check fails with `Closed`, before it takes any lock: its holder may be a thread
+//! - In a forked child every check fails with `Closed` before it takes any lock: the holder may be a thread
 //!   that the child does not have.
 
 use testudo_base::{
@@ -18,20 +18,20 @@ use testudo_base::{
 };
 use testudo_env::Process;
 
-/// The state of a store beside its contents.
+/// The state of a store apart from its contents.
 #[derive(Debug)]
 pub struct Health {
-    /// The one that opened the store.
+    /// The process that opened the store.
     process: Process,
     is_closing: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    /// Why flushing cannot go on for now.
+    /// The reason why flushing is stalled.
     stall: Mutex<Option<Error>>,
 }
 
 impl Health {
-    /// Of a store that was just opened by `process`.
+    /// The health of a store that was just opened by `process`.
     pub fn new(process: Process) -> Self {
         Self {
             process,
@@ -42,8 +42,8 @@ impl Health {
         }
     }
 
-    /// Whether this is a child that was forked from the process that opened the store. It does nothing with
-    /// it, and forgets what it would have to give up: locks, threads and files are those of the owner.
+    /// Whether this process is a child forked from the one that opened the store. A child does not use the
+    /// store, and leaks instead of releasing: locks, threads and files belong to the owner.
     #[inline]
     pub fn is_forked(&self) -> bool {
         !self.process.is_current()
@@ -55,7 +55,7 @@ impl Health {
         self.process.check()
     }
 
-    /// Neither reads nor writes begin from now on.
+    /// Rejects reads and writes from now on.
     pub fn begin_closing(&self) {
         self.is_closing.store(true, Release);
     }
@@ -64,7 +64,7 @@ impl Health {
         self.is_closing.load(Acquire)
     }
 
-    /// Fails if the store was closed: its pages may belong to whoever opened it next.
+    /// Fails if the store was closed: its pages may belong to the next opening.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         if self.is_closing.load(Relaxed) && !planted!("closed-store-still-read") {
@@ -73,17 +73,18 @@ impl Health {
         self.check_process()
     }
 
-    /// `Closed` if the store is, else `error`.
+    /// Returns `Closed` if the store is closed, else `error`.
     #[cold]
     pub fn closed_or(&self, error: Error) -> Error {
-        // The lock is released after the flag was set: who sees pages of the next writer sees the flag.
+        // The lock is released after the flag is set: a reader that sees pages of the next writer sees the
+        // flag.
         if self.is_closing() {
             return closed();
         }
         self.check_process().err().unwrap_or(error)
     }
 
-    /// Fails if the store must not be written to any more.
+    /// Fails if the store no longer accepts writes.
     #[inline]
     pub fn check_writable(&self) -> Result<()> {
         self.check_process()?;
@@ -111,12 +112,12 @@ impl Health {
         self.has_failed.load(Acquire)
     }
 
-    /// Flushing cannot go on for now, or goes on again.
+    /// Sets the reason why flushing is stalled, or clears it.
     pub fn set_stall(&self, stall: Option<Error>) {
         *self.stall.lock() = stall;
     }
 
-    /// Fails with the reason if flushing cannot go on for now.
+    /// Fails with the reason if flushing is stalled.
     pub fn check_not_stalled(&self) -> Result<()> {
         self.stall.lock().clone().map_or(Ok(()), Err)
     }

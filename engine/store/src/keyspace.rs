@@ -1,4 +1,4 @@
-//! What readers of a keyspace see: its write buffers and its tree, swapped whole.
+//! The state of a keyspace that readers see: its write buffers and its tree, replaced as a whole.
 //!
 //! **Invariants**
 //! - Buffers are newest first; everything in the tree is older than everything in the buffers.
@@ -32,25 +32,25 @@ use crate::{
     snapshots::{held_buffer::HeldBuffer, held_view::HeldView},
 };
 
-/// A memtable and when it was first written.
+/// A memtable with the seqnos of its first and last commits.
 #[derive(Debug)]
 pub struct WriteBuffer {
     pub table: Arc<Memtable>,
-    /// Seqno of the first commit that chose this buffer; 0 while there is none.
+    /// Seqno of the first commit that chose this buffer; 0 before that.
     first_seqno: AtomicU64,
-    /// The last seqno that may be in it, once it is sealed.
+    /// The last seqno that the buffer may hold, once it is sealed.
     sealed_at: AtomicU64,
-    /// Bytes of the longest value or list of operands that a commit has put into it.
+    /// Bytes of the longest value or list of operands that a commit has inserted.
     longest_value_bytes: AtomicUsize,
-    /// For those who hold it beyond its flush.
+    /// Shared with holders that outlive the flush of the buffer.
     held: OnceLock<Arc<HeldBuffer>>,
-    /// Which values go to value logs.
+    /// Decides which values go to value logs.
     placement: Placement,
-    /// Bytes of such values that commits have put into it.
+    /// Bytes of inserted values that qualify for a value log.
     loggable_bytes: AtomicU64,
-    /// Where commits write them, if not into the log.
+    /// The value log to which commits write such values, if not to the WAL.
     value_log: Option<Arc<ValueLog>>,
-    /// They do so no more, and none has.
+    /// The value log was taken away; no commit has appended to it.
     has_given_up_log: AtomicBool,
 }
 
@@ -69,7 +69,7 @@ impl WriteBuffer {
         })
     }
 
-    /// A commit has put a value into it.
+    /// Records that a commit has inserted a pair.
     #[inline]
     pub fn record_loggable(&self, key: &[u8], value: &[u8]) {
         if !self.placement.is_inline() && self.goes_to_value_log(key, value) {
@@ -77,32 +77,33 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether a pair is one whose value commits may write once.
+    /// Whether the pair's value qualifies for a value log, so that it is written only once.
     pub fn goes_to_value_log(&self, key: &[u8], value: &[u8]) -> bool {
         self.placement.goes_to_value_log(key.len(), value.len())
     }
 
-    /// Whether values in its value log are to come back to their keys.
+    /// Whether values in the value log later move back to their keys.
     pub fn logs_transient(&self) -> bool {
         self.placement.logs_medium()
     }
 
-    /// Bytes of values that commits have put into it, and may write once.
+    /// Bytes of inserted values that qualify for a value log.
     pub fn loggable_bytes(&self) -> u64 {
         self.loggable_bytes.load(Relaxed)
     }
 
-    /// Where commits write such values, if not into the log.
+    /// The value log to which commits write such values, if not to the WAL.
     pub fn value_log(&self) -> Option<&Arc<ValueLog>> {
         self.value_log.as_ref().filter(|_| !self.has_given_up_log.load(Acquire))
     }
 
-    /// Whether it takes commits, and its value log has taken what it has space for.
+    /// Whether the buffer is unsealed and its value log is full.
     pub fn has_full_log(&self) -> bool {
         self.sealed_at() == Seqno(0) && self.value_log().is_some_and(|log| log.is_full())
     }
 
-    /// Takes its value log from it, if no commit has appended to that. REQUIRES: the commit lock is held.
+    /// Takes the value log away and returns it, if no commit has appended to it. REQUIRES: the commit lock is
+    /// held.
     pub fn give_up_unused_log(&self) -> Option<Arc<ValueLog>> {
         let unused = self.value_log().filter(|log| log.is_unused()).cloned();
         if unused.is_some() {
@@ -111,7 +112,7 @@ impl WriteBuffer {
         unused
     }
 
-    /// A commit has put a value of so many bytes into it, or operands that have become part of such an entry.
+    /// Records that a commit has inserted a value of `bytes`, or operands that became part of such an entry.
     #[inline]
     pub fn record_value(&self, bytes: usize) {
         if bytes > self.longest_value_bytes.load(Relaxed) {
@@ -119,13 +120,14 @@ impl WriteBuffer {
         }
     }
 
-    /// No entry that was written since the store was opened is longer. Exact for a key whose stripe is
-    /// locked.
+    /// Upper bound of the length of entries written since the store was opened. Exact for a key whose stripe
+    /// is locked.
     pub fn longest_value_bytes(&self) -> usize {
         self.longest_value_bytes.load(Relaxed)
     }
 
-    /// A commit will write into it; whether it is the first one. REQUIRES: the commit lock is held.
+    /// Records that a commit will write to the buffer; returns whether it is the first. REQUIRES: the commit
+    /// lock.
     #[inline]
     pub fn record_commit(&self, first: Seqno) -> bool {
         let is_first = self.first_seqno.load(Relaxed) == 0;
@@ -135,22 +137,22 @@ impl WriteBuffer {
         is_first
     }
 
-    /// The first commit that chose it, if any did.
+    /// Seqno of the first commit that chose the buffer, if any.
     pub fn first_commit(&self) -> Option<Seqno> {
         Some(Seqno(self.first_seqno.load(Acquire))).filter(|seqno| seqno.0 > 0)
     }
 
-    /// Nothing after `seqno` is or will be in it. REQUIRES: the commit lock is held.
+    /// Seals the buffer: it never holds a seqno above `seqno`. REQUIRES: the commit lock is held.
     pub fn seal(&self, seqno: Seqno) {
         self.sealed_at.store(seqno.0, Release);
     }
 
-    /// What those hold who hold it beyond its flush.
+    /// The buffer as shared with holders that outlive its flush.
     pub fn held(&self) -> &Arc<HeldBuffer> {
         self.held.get_or_init(|| Arc::new(HeldBuffer::new(&self.table)))
     }
 
-    /// Whether somebody else does.
+    /// Whether such a holder exists.
     pub fn is_held(&self) -> bool {
         self.held.get().is_some_and(|held| Arc::strong_count(held) > 1)
     }
@@ -171,14 +173,14 @@ pub struct View {
     pub records: KeyspaceRecords,
     /// How operands become values.
     pub full_merge: Arc<FullMerge>,
-    /// The settings that the tree goes by, which many keyspaces have in common.
+    /// The settings in force for the tree, shared by many keyspaces.
     pub options: Arc<StoredOptions>,
-    /// The same for those who hold it.
+    /// This view as shared with its holders.
     pub held: OnceLock<Arc<HeldView>>,
 }
 
 impl View {
-    /// The same for those who hold it beyond the moment at which it is replaced.
+    /// This view for holders that outlive its replacement.
     pub fn held(&self) -> Arc<HeldView> {
         let held = self.held.get_or_init(|| {
             Arc::new(HeldView {
@@ -198,7 +200,7 @@ impl View {
     }
 }
 
-/// Where lies what commits to a keyspace look at, one behind the other.
+/// Addresses that a commit to a keyspace dereferences one after the other.
 #[derive(Debug, Default)]
 pub struct WriteHint {
     view: AddressHint,
@@ -207,7 +209,7 @@ pub struct WriteHint {
 }
 
 impl WriteHint {
-    /// A commit has written into the active buffer of `view`.
+    /// Records that a commit has written to the active buffer of `view`.
     #[inline]
     pub fn note(&self, view: &View) {
         self.view.note(ptr::from_ref(view).cast());
@@ -215,7 +217,7 @@ impl WriteHint {
         self.memtable.note(&view.active.table);
     }
 
-    /// Starts loading it all.
+    /// Prefetches all of them.
     #[inline]
     pub fn prefetch(&self) {
         self.view.prefetch::<{ size_of::<View>().div_ceil(LINE_BYTES) }>();
@@ -224,8 +226,8 @@ impl WriteHint {
     }
 }
 
-/// A keyspace of an open store. What commits look at stands first, side by side, for among thousands of
-/// keyspaces one is in no cache.
+/// A keyspace of an open store. Fields that commits use come first and adjacent: among thousands of
+/// keyspaces, most are in no CPU cache.
 #[derive(Debug)]
 #[repr(C)]
 pub struct KeyspaceCore {
@@ -233,31 +235,31 @@ pub struct KeyspaceCore {
     pub write_share: OwnShare,
     pub view: ArcSwap<View>,
     pub write_hint: WriteHint,
-    /// Its [`FullMerge`] has an operator.
+    /// The [`FullMerge`] has an operator.
     has_operator: bool,
     dropped: AtomicBool,
-    /// Something was written since the background looked last.
+    /// Written since the last background check.
     was_written: AtomicBool,
-    /// Its active buffer must be sealed before much more is written to it.
+    /// The active buffer must be sealed before much more is written to it.
     pub must_seal: AtomicBool,
     pub full_merge: Arc<FullMerge>,
     pub name: Arc<str>,
     pub drops: DropTotals,
-    /// Where scans need not look; made for the first scan.
+    /// Ranges that scans skip; created by the first scan.
     gaps: OnceLock<Arc<Gaps>>,
     /// Bytes of the gaps of all keyspaces of the store.
     gap_bytes: Arc<AtomicU64>,
     /// Since when nothing has come in. For the background alone.
     pub idle: Mutex<Idle>,
-    /// A look for background jobs is worth while.
+    /// A search for background jobs may find one.
     jobs_may_exist: AtomicBool,
-    /// The same for jobs of an idle tree.
+    /// The same for jobs that run only in an idle tree.
     idle_jobs_may_exist: AtomicBool,
-    /// The job before could not be installed: the tree had changed.
+    /// The last job could not be installed: the tree had changed.
     was_overtaken: AtomicBool,
-    /// For the buffer that comes next.
+    /// Value log for the next buffer.
     pub spare_value_log: Mutex<Option<Arc<ValueLog>>>,
-    /// What the opening found, until nothing of it waits to be flushed.
+    /// Value logs found at opening, kept until all their values are flushed.
     pub found_value_logs: Mutex<Vec<ValueLogRecord>>,
 }
 
@@ -267,7 +269,7 @@ impl KeyspaceCore {
         Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&self.gap_bytes))))
     }
 
-    /// Its gaps, if it has any.
+    /// Returns the gaps of the keyspace, if it has any.
     #[inline]
     pub fn known_gaps(&self) -> Option<&Gaps> {
         self.gaps.get().map(|gaps| &**gaps).filter(|gaps| !gaps.is_empty())
@@ -305,19 +307,19 @@ impl KeyspaceCore {
         })
     }
 
-    /// How operands become values, if there is a merge operator.
+    /// The full merge, if the keyspace has a merge operator.
     #[inline]
     pub fn merging(&self) -> Option<&FullMerge> {
         self.has_operator.then_some(&*self.full_merge)
     }
 
-    /// As [`FullMerge::check_value`].
+    /// Same as [`FullMerge::check_value`].
     #[inline]
     pub fn check_value(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.merging().map_or(Ok(()), |full_merge| full_merge.check_value(key, value))
     }
 
-    /// The value logs that the durable state has of it. REQUIRES: `flush_lock` and the commit lock are held.
+    /// The value logs that the durable state refers to. REQUIRES: `flush_lock` and the commit lock are held.
     pub fn value_logs(&self) -> Vec<ValueLogRecord> {
         let view = self.view.load();
         let of_buffers = view.buffers().filter_map(|buffer| buffer.value_log());
@@ -327,7 +329,7 @@ impl KeyspaceCore {
         records
     }
 
-    /// Holds the space of its value logs no more. REQUIRES: no durable state refers to it any more.
+    /// Releases the space of the value logs. REQUIRES: no durable state refers to it any more.
     pub fn give_up_value_logs(&self) {
         let spare = self.spare_value_log.lock().take();
         let view = self.view.load();
@@ -343,7 +345,8 @@ impl KeyspaceCore {
         self.dropped.store(true, Release);
     }
 
-    /// A commit chose its buffer. Whoever writes all the time changes nothing that others read.
+    /// Records that a commit chose this keyspace's buffer. Stores only on change, to keep the cache line
+    /// shared.
     #[inline]
     pub fn record_write(&self) {
         if !self.was_written.load(Relaxed) {
@@ -351,7 +354,7 @@ impl KeyspaceCore {
         }
     }
 
-    /// Takes over whether something was written.
+    /// Consumes the written flag: a write interrupts idleness.
     pub fn check_for_writes(&self, now: Duration) {
         if self.was_written.load(Relaxed) {
             self.was_written.store(false, Relaxed);
@@ -359,20 +362,21 @@ impl KeyspaceCore {
         }
     }
 
-    /// The tree has changed, so that it may have jobs.
+    /// Records that the tree has changed, so that it may have jobs.
     pub fn expect_jobs(&self) {
         self.jobs_may_exist.store(true, Release);
         self.idle_jobs_may_exist.store(true, Release);
     }
 
-    /// Whether a look for jobs is worth while. After that they have to be expected anew.
+    /// Whether a search for jobs may find one; clears the flags until [`KeyspaceCore::expect_jobs`] sets
+    /// them.
     pub fn take_expected_jobs(&self, is_idle: bool) -> bool {
         let expected = self.jobs_may_exist.swap(false, AcqRel);
         let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
         expected || expected_if_idle
     }
 
-    /// Whether a job was installed, or the tree had changed too much for it.
+    /// Records whether the last job was installed, or discarded because the tree had changed.
     pub fn note_installed(&self, is_installed: bool) {
         self.was_overtaken.store(!is_installed, Relaxed);
     }
@@ -381,7 +385,7 @@ impl KeyspaceCore {
         self.was_overtaken.load(Relaxed)
     }
 
-    /// Makes `table` the active buffer and the active one a sealed one that ends at `seqno`.
+    /// Seals the active buffer at `seqno` and makes `table` the new active one.
     /// REQUIRES: the commit lock is held.
     pub fn seal_active(&self, seqno: Seqno, table: Memtable) {
         let view = self.view.load();
@@ -402,7 +406,7 @@ impl KeyspaceCore {
     }
 
     /// Publishes the same tree with other settings. REQUIRES: `flush_lock` and the commit lock are held, so
-    /// that tree and active buffer stay the same.
+    /// that the tree and the active buffer do not change.
     pub fn publish_options(&self, tree: Arc<dyn Tree>, options: StoredOptions) {
         let view = self.view.load();
         let (active, sealed, records) = (Arc::clone(&view.active), view.sealed.clone(), view.records.clone());
@@ -411,9 +415,9 @@ impl KeyspaceCore {
         self.view.store(Arc::new(View { active, sealed, tree, records, full_merge, options, held }));
     }
 
-    /// Publishes a tree that `flushed` (the oldest sealed buffer, if any) is part of.
-    /// `records` are those of that tree; `None` if it answers as the one before.
-    /// REQUIRES: the commit lock is held, so that the active buffer stays the same.
+    /// Publishes a tree that contains `flushed`, the oldest sealed buffer, if any.
+    /// `records` are the cached records of that tree; `None` if its answers are those of the previous tree.
+    /// REQUIRES: the commit lock is held, so that the active buffer does not change.
     pub fn publish(
         &self,
         tree: Arc<dyn Tree>,

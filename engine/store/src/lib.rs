@@ -1,10 +1,11 @@
-//! State of an open store: keyspaces and their views, the memory budget, space of the device, snapshots, and reads.
+//! State of an open store: keyspaces and their views, the memory budget, space of the device, snapshots, and
+//! reads.
 //!
-//! The crates above act on it: `flush` moves write buffers into trees, `write` commits, `recovery` opens, `db` has
-//! the handles that users hold.
+//! The crates above act on it: `flush` moves write buffers into trees, `write` commits, `recovery` opens,
+//! `db` has the handles of users.
 //!
 //! **Invariants**
-//! - State is changed here or by functions of one subject above; nothing here calls upwards.
+//! - Only this crate and the crates above it change the state; nothing here calls upwards.
 //! - Readers of a keyspace see one view, which is replaced as a whole.
 
 #![expect(missing_docs, reason = "internal state, whose fields are named for their content")]

@@ -1,4 +1,4 @@
-//! The log of an open store, and how far its commits go.
+//! The log of an open store, and the last seqno of its commits.
 
 use testudo_base::{
     Error, ErrorKind, Result, Seqno,
@@ -9,7 +9,7 @@ use testudo_base::{
 };
 use testudo_wal::Wal;
 
-/// Whoever could shorten the log is told each time that it has grown by so much.
+/// Growth of the log after which the background, which could shorten it, is notified.
 const GROWTH_BYTES: u64 = 1 << 20;
 
 /// The log side of a store.
@@ -17,38 +17,40 @@ const GROWTH_BYTES: u64 = 1 << 20;
 pub struct Log {
     /// `None` in a store that is open for reading only.
     pub wal: Option<Arc<Wal>>,
-    /// How far recovery has come; what a read-only store shows.
+    /// The last seqno that recovery has reached; the visible state of a read-only store.
     recovered_seqno: AtomicU64,
     /// Recovery has ended.
     is_recovered: AtomicBool,
-    /// Bytes of log when somebody was told last, or when it was found shorter.
+    /// Bytes of the log at the last notification, or when it was found shorter.
     told_bytes: AtomicU64,
 }
 
 impl Log {
-    /// The log. `Unsupported` in a store that is open for reading only.
+    /// The WAL.
+    ///
+    /// Errors: `Unsupported` in a store that is open for reading only.
     pub fn wal(&self) -> Result<&Arc<Wal>> {
         self.wal
             .as_ref()
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the store is open for reading only"))
     }
 
-    /// Recovery has come to `seqno`.
+    /// Records that recovery has reached `seqno`.
     pub fn record_recovered(&self, seqno: Seqno) {
         self.recovered_seqno.store(seqno.0, Relaxed);
     }
 
-    /// Recovery has read all of the log.
+    /// Records that recovery has read the whole log.
     pub fn end_recovery(&self) {
         self.is_recovered.store(true, Relaxed);
     }
 
-    /// Recovery has taken everything up to here from the log, if it has come to its end.
+    /// The last seqno that recovery applied, if it has finished.
     pub fn recovered_until(&self) -> Option<Seqno> {
         self.is_recovered.load(Relaxed).then(|| Seqno(self.recovered_seqno.load(Relaxed)))
     }
 
-    /// Whether the log has grown so much that whoever could shorten it is to be told.
+    /// Whether the log has grown enough for the background to be notified.
     pub fn has_grown(&self) -> bool {
         let Some(wal) = &self.wal else { return false };
         let (bytes, told) = (wal.live_bytes(), self.told_bytes.load(Relaxed));

@@ -1,4 +1,4 @@
-//! How long pieces of work tell how far they are, and how they are stopped.
+//! Progress reports and cancellation of long operations.
 //!
 //! **Invariants**
 //! - An observer is called on the thread that does the work, with no lock of the store held.
@@ -8,28 +8,28 @@ use std::ops::ControlFlow;
 use testudo_base::{Error, ErrorKind, Result};
 use testudo_env::Process;
 
-/// How far a long piece of work has come.
+/// Progress of a long operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     /// Bytes done.
     pub done_bytes: u64,
-    /// Bytes in all, as far as is known.
+    /// Total bytes, as far as known.
     pub total_bytes: u64,
 }
 
-/// Is told now and then how far the work is; its `Break` ends the work with [`ErrorKind::Cancelled`].
+/// Called periodically with the progress; its `Break` ends the work with [`ErrorKind::Cancelled`].
 pub type Observer<'a> = dyn FnMut(WorkDone) -> ControlFlow<()> + 'a;
 
-/// An observer for work that nobody watches.
+/// An observer that ignores progress.
 pub fn unobserved() -> impl FnMut(WorkDone) -> ControlFlow<()> {
     |_| ControlFlow::Continue(())
 }
 
-/// Counts bytes on behalf of an observer.
+/// Counts bytes for an observer.
 pub struct Meter<'a, 'o> {
     observer: &'a mut Observer<'o>,
     done: WorkDone,
-    /// The one that does the work: an observer may fork.
+    /// The process that does the work: an observer may fork.
     process: Process,
 }
 
@@ -38,12 +38,12 @@ impl<'a, 'o> Meter<'a, 'o> {
         Self { observer, done: WorkDone { done_bytes: 0, total_bytes }, process: Process::current() }
     }
 
-    /// There is this much more to do.
+    /// Adds `bytes` to the total.
     pub fn expect_more(&mut self, bytes: u64) {
         self.done.total_bytes += bytes;
     }
 
-    /// This much more is done.
+    /// Adds `bytes` to those done and calls the observer.
     pub fn advance(&mut self, bytes: u64) -> Result<()> {
         self.done.done_bytes += bytes;
         let told = (self.observer)(self.done);

@@ -1,4 +1,8 @@
-//! TODO
+//! The memory budget: its shares, the governor that moves them, and memory of the log, metadata and
+//! iterators.
+//!
+//! **Invariants**
+//! - The shares never exceed the budget in total.
 
 pub mod budget;
 pub mod governor;

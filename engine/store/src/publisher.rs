@@ -1,11 +1,11 @@
-//! What the writing process knows of its status file.
+//! State that the writing process keeps about its status file.
 
 use std::time::Duration;
 
 use testudo_base::sync::{Arc, Mutex, MutexGuard};
 use testudo_env::File;
 
-/// What the writing process knows of its status file.
+/// State that the writing process keeps about its status file.
 #[derive(Debug, Default)]
 pub struct Publisher(Mutex<Option<Published>>);
 
@@ -13,10 +13,9 @@ pub struct Publisher(Mutex<Option<Published>>);
 pub struct Published {
     pub file: Arc<dyn File>,
     pub process: u32,
-    /// Checksum of the statistics as they were written last, with the time 0: to see whether anything
-    /// changed.
+    /// Checksum of the statistics last written, with time 0: used to detect changes.
     pub last: Option<u64>,
-    /// The next look at the statistics is not before this.
+    /// Earliest time of the next check of the statistics.
     pub next: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The open store: what all handles and background threads share.
+//! The open store: state shared by all handles and background threads.
 //!
 //! **Lock order**: stripes, `flush_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
 //! log, manifest and data file.
@@ -6,7 +6,7 @@
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
 //!   snapshot.
-//! - `flush_lock` is held by whoever flushes, installs a job, or changes the catalogue: one at a time.
+//! - `flush_lock` is held to flush, to install a job and to change the catalogue: one at a time.
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -58,20 +58,20 @@ const IDLE_STEPS: u32 = 8;
 pub struct Counters {
     pub user_bytes: StripedCount,
     pub user_writes: StripedCount,
-    /// Tombstones that iterators have passed.
+    /// Tombstones that iterators have skipped.
     pub tombstones_passed: StripedCount,
     pub flushes: AtomicU64,
-    /// Reads and writes until the last round of flushing.
+    /// Reads and writes until the last flush round.
     pub reads_flushed: AtomicU64,
     pub writes_flushed: AtomicU64,
     pub jobs: AtomicU64,
     pub jobs_overtaken: AtomicU64,
-    /// Of all keyspaces, those included that were dropped.
+    /// Totals of all keyspaces, including dropped ones.
     pub drops: DropTotals,
     pub stages: Stages,
 }
 
-/// Everything that an open store consists of.
+/// State of an open store.
 #[derive(Debug)]
 pub struct Store {
     pub env: Arc<dyn Env>,
@@ -94,12 +94,12 @@ pub struct Store {
     pub commits: CommitOrder,
     pub flush_lock: Mutex<()>,
     pub value_logs: Arc<ValueLogs>,
-    /// A tree with values outside was seen since the opening.
+    /// Whether a tree with values outside it was seen since the opening.
     pub has_values_outside: AtomicBool,
     pub catalogue: RwLock<Catalogue>,
-    /// Those of the catalogue that have something in write buffers.
+    /// Keyspaces of the catalogue with entries in write buffers.
     pub buffered: BufferedKeyspaces,
-    /// Settings of the keyspace that was opened last: the next one may have the same.
+    /// Settings of the keyspace that was opened last, shared with the next one if equal.
     last_options: Mutex<Arc<StoredOptions>>,
     pub pieces: Pieces,
     pub snapshots: Snapshots,
@@ -109,12 +109,12 @@ pub struct Store {
     pub gap_bytes: Arc<AtomicU64>,
     pub counters: CachePadded<Counters>,
     pub health: Health,
-    /// What other processes are told.
+    /// State of the status file that other processes read.
     pub publisher: Publisher,
     pub warm: WarmRestart,
 }
 
-/// What opening hands over to make a store.
+/// Inputs of [`Store::new`], made by opening.
 pub struct StoreParts {
     pub env: Arc<dyn Env>,
     pub directory: PathBuf,
@@ -185,22 +185,24 @@ impl Store {
         }
     }
 
-    /// An empty memtable for a keyspace that merges operands like this.
+    /// Creates an empty memtable that merges operands with `full_merge`.
     pub fn new_table(&self, full_merge: &Arc<FullMerge>) -> Memtable {
         Memtable::with_full_merge(Arc::clone(&self.arena_pool), Arc::clone(full_merge))
     }
 
-    /// How a keyspace of this name with these options merges operands.
+    /// The full merge of a keyspace with this name and these options.
     pub fn full_merge(&self, keyspace: &Arc<str>, options: &StoredOptions) -> Arc<FullMerge> {
         self.merging.full_merge(keyspace, options)
     }
 
-    /// The cached records of a keyspace that was just opened or created.
+    /// Creates the cached records of a keyspace that was just opened or created.
     pub fn new_records(&self, keyspace: KeyspaceId) -> KeyspaceRecords {
         KeyspaceRecords::new(&self.records, keyspace)
     }
 
-    /// The log. `Unsupported` in a store that is open for reading only.
+    /// The WAL.
+    ///
+    /// Errors: `Unsupported` in a store that is open for reading only.
     pub fn wal(&self) -> Result<&Arc<Wal>> {
         self.log.wal()
     }
@@ -210,7 +212,7 @@ impl Store {
         self.log.last_seqno()
     }
 
-    /// What a tree works with.
+    /// The context in which a tree of `keyspace` works.
     pub fn work(&self, keyspace: &KeyspaceCore, progress: Arc<Progress>) -> Work {
         Work {
             data: Arc::clone(&self.data),
@@ -225,7 +227,7 @@ impl Store {
         }
     }
 
-    /// What a tree does a job with.
+    /// The context in which a tree of `keyspace` runs a job.
     pub fn job_work(&self, keyspace: &KeyspaceCore, progress: &Arc<Progress>) -> Work {
         let executor = Arc::clone(&self.background.job_executor);
         Work { executor, ..self.work(keyspace, Arc::clone(progress)) }
@@ -268,20 +270,20 @@ impl Store {
         self.catalogue.read().by_id.values().cloned().collect()
     }
 
-    /// Whether this is a child that was forked from the process that opened the store.
+    /// Whether this process is a child forked from the one that opened the store.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.health.is_forked()
     }
 
-    /// Fails if the store was closed: its pages may belong to whoever opened it next.
+    /// Fails if the store was closed: its pages may belong to the next opening.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         self.health.check_open()
     }
 
-    /// Runs a read of a user. One that fails while the store is being closed says only that: what it came
-    /// across may be another writer's.
+    /// Runs a read of a user. A read that fails while the store is being closed reports `Closed`: it may have
+    /// seen pages of another writer.
     ///
     /// Errors: `Closed`, and those of `read`.
     #[inline]
@@ -290,32 +292,32 @@ impl Store {
         read().map_err(|error| self.closed_or(error))
     }
 
-    /// The same for a read of the keyspace of this name, which damage then names.
+    /// Same for a read of the keyspace of this name; damage errors name it.
     pub fn read_of<R>(&self, keyspace: &str, read: impl FnOnce() -> Result<R>) -> Result<R> {
         self.read(read).map_err(|error| error.in_keyspace(keyspace))
     }
 
-    /// The same for a read whose answer may tell of damage: it is none if the store was closed meanwhile.
+    /// Same for a read whose result may report damage: fails if the store was closed while it ran.
     pub fn read_throughout<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
         let answer = self.read(read)?;
         self.check_open()?;
         Ok(answer)
     }
 
-    /// `Closed` if the store is, else `error`.
+    /// Returns `Closed` if the store is closed, else `error`.
     #[cold]
     pub fn closed_or(&self, error: Error) -> Error {
         self.health.closed_or(error)
     }
 
-    /// Fails if the store must not be written to any more.
+    /// Fails if the store no longer accepts writes.
     #[inline]
     pub fn check_writable(&self) -> Result<()> {
         self.health.check_writable()
     }
 
-    /// Stops all further writes; the first failure is kept. A transient one stops nothing: whatever met it
-    /// has done nothing, and is tried again.
+    /// Stops all further writes; the first failure is kept. A transient error does not stop writes: the
+    /// failed operation had no effect and is retried.
     pub fn poison(&self, error: &Error) {
         if error.is_transient() {
             return;

@@ -1,7 +1,7 @@
-//! What an open store knows of its warm restart.
+//! Warm restart: state of restoring and writing the hot set, which lists the contents of the caches.
 //!
 //! **Invariants**
-//! - Who was woken once never sleeps again: the store is being closed.
+//! - Once woken, the warm thread never waits again: the store is being closed.
 
 pub mod hot_set_format;
 pub mod hot_set_reader;
@@ -19,20 +19,20 @@ use testudo_base::sync::{
 
 use crate::warm_restart::{hot_set_reader::HotSetReader, restore_state::RestoreState};
 
-/// What an open store knows of its warm restart.
+/// Warm-restart state of an open store.
 #[derive(Debug)]
 pub struct WarmRestart {
     pub is_on: bool,
-    /// What is yet to be read; taken before the locks of caches and pool.
+    /// The unread rest of the hot set; locked before the caches and the pool.
     pub reader: Mutex<Option<HotSetReader>>,
     state: AtomicU64,
-    /// Bytes read of the file.
+    /// Bytes read of the file `hot-set`.
     pub file_bytes_read: AtomicU64,
-    /// Bytes of pages read because of it.
+    /// Bytes of pages read to restore the hot set.
     pub page_bytes_read: AtomicU64,
-    /// Bytes written to it, or to what was to become it.
+    /// Bytes written to the file, including to its temporary predecessor.
     pub bytes_written: AtomicU64,
-    /// Length of the file `hot-set`, 0 if there is none.
+    /// Length of the file `hot-set`, 0 if it does not exist.
     pub file_bytes: AtomicU64,
     pub written: Mutex<Written>,
     is_woken: Mutex<bool>,
@@ -67,7 +67,7 @@ impl WarmRestart {
         self.state.store(state.code(), Release);
     }
 
-    /// Bytes read of the file, and of the pages that it names.
+    /// Bytes read of the file, and of the pages that it lists.
     pub fn bytes_read(&self) -> u64 {
         self.file_bytes_read() + self.page_bytes_read.load(Relaxed)
     }
@@ -80,18 +80,18 @@ impl WarmRestart {
         self.bytes_written.load(Relaxed)
     }
 
-    /// Length of the file that says what was hot.
+    /// Length of the file `hot-set`.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes.load(Relaxed)
     }
 
-    /// Wakes the warm thread, for good.
+    /// Wakes the warm thread, permanently.
     pub fn wake(&self) {
         *self.is_woken.lock() = true;
         self.woken.notify_all();
     }
 
-    /// Waits so long, unless it is woken.
+    /// Waits for `time`, unless woken.
     pub fn wait(&self, time: Duration) {
         let mut is_woken = self.is_woken.lock();
         if !*is_woken {
@@ -100,7 +100,7 @@ impl WarmRestart {
     }
 }
 
-/// What the caches took in until the file was written last.
+/// Counters of the caches when the file was last written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub page_reads: u64,
@@ -109,7 +109,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// How much was taken in since `earlier`, in pages and records.
+    /// Pages and records that the caches accepted since `earlier`.
     pub fn since(&self, earlier: &Self) -> u64 {
         self.page_reads - earlier.page_reads + (self.inserted - earlier.inserted)
     }

@@ -1,4 +1,5 @@
-//! What a commit waits for before it begins: space on the device, memory of the store, its keyspace's share.
+//! Conditions that a commit waits for before it begins: space on the device, write memory, its keyspace's
+//! share.
 //!
 //! **Invariants**
 //! - No lock is held while a commit waits here.
@@ -15,7 +16,7 @@ use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
 
 use crate::update_scope::check_outside_updates;
 
-/// Longest wait for a flush before the state is looked at again.
+/// Maximum wait for a flush before the state is checked again.
 const MEMORY_RECHECK: Duration = Duration::from_millis(50);
 
 /// Checks the limits of one operation.
@@ -36,13 +37,13 @@ pub fn check_limits(store: &Store, key: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether what a commit writes has to be admitted by its size, because the device is full or nearly so.
+/// Whether commits must be admitted by size, because the device is full or nearly full.
 #[inline]
 pub fn is_space_short(store: &Store) -> bool {
     store.space.is_short() || store.nearly_full.is_on()
 }
 
-/// Lets a commit of `bytes` begin, after a delay if the running flush is behind.
+/// Admits a commit of `bytes`, after a delay if the running flush is behind.
 pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
     store.check_writable()?;
     check_outside_updates(store)?;
@@ -54,19 +55,19 @@ pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
         match step_towards_memory(store) {
             Ok(true) => break,
             Ok(false) => store.check_writable()?,
-            // What is removed makes the space for which flushes wait; the log has some left, or the
-            // commit would have been refused above.
+            // Removals free the space that flushes wait for. The log has some left, or the commit would have
+            // been refused above.
             Err(error) if error.kind() == ErrorKind::OutOfSpace && intent == Intent::Remove => {
                 if store.backpressure.has_memory_for_removals(store.backpressure.write_buffers()) {
                     break;
                 }
-                // Whatever the last flush found out: there may be space again, or some to be won.
+                // Regardless of the last flush: there may be space again, or reclaimable space.
                 seal_if_full(store);
                 match flush_or_reclaim(store) {
                     Ok(true) => {}
                     outcome if outcome.is_ok() || is_full(&outcome) => {
-                        // Write buffers are small on such a device, for what fits is to fit on top of
-                        // the trees; `admit_nearly_full` knows how much that is.
+                        // Write buffers are small on such a device, because they must fit on top of the
+                        // trees; `admit_nearly_full` has the limit.
                         let most = store.memory.shares().write_buffers;
                         if store.backpressure.has_memory_for_removals(most) {
                             break;
@@ -82,7 +83,7 @@ pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
     store.wal()?.begin()
 }
 
-/// Takes a step towards free memory in the write buffers; says whether a commit may begin at once. Fails
+/// Takes a step towards free memory in the write buffers; returns whether a commit may begin at once. Fails
 /// with the reason why nothing flushes.
 fn step_towards_memory(store: &Store) -> Result<bool> {
     if store.background.is_stepped {
@@ -97,15 +98,15 @@ fn step_towards_memory(store: &Store) -> Result<bool> {
         if !store.backpressure.is_over_bound() {
             return Ok(true);
         }
-        // Nothing flushes although no write memory is left: the background is about to begin, or cannot.
+        // Nothing flushes although write memory is exhausted: the background is about to begin, or cannot.
         store.health.check_not_stalled()?;
         store.env.sleep(Duration::from_millis(1));
     }
     Ok(false)
 }
 
-/// Waits until the active buffer of a keyspace has names for memory again: until the buffer that is
-/// sealed is in the tree, and this one is sealed.
+/// Waits while the arena ids of the keyspace's active buffer are nearly exhausted: until the sealed buffer is
+/// in the tree, and this one is sealed.
 #[inline]
 pub fn await_names(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     if keyspace.must_seal.load(Relaxed) { await_sealing(store, keyspace) } else { Ok(()) }
@@ -130,9 +131,9 @@ fn await_sealing(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     }
 }
 
-/// Delays the writer of a keyspace that is beyond its own share although a buffer of it is on its way
-/// into the tree: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of
-/// others, and those would be flushed.
+/// Delays the writer of a keyspace that exceeds its own share while a buffer of it is being flushed: until a
+/// flush ends, or for a moment. Otherwise its buffer would grow into the memory of other keyspaces, which
+/// would then be flushed.
 pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore) {
     let Some(share) = keyspace.write_share.get().filter(|_| !store.background.is_stepped) else { return };
     let distance = store.memory.shares().flush_distance_of(share);

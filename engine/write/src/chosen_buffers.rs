@@ -1,4 +1,4 @@
-//! The write buffers that a commit writes into.
+//! The write buffers that a commit writes to.
 //!
 //! **Invariants**
 //! - They are chosen in the section that assigns the commit's seqnos.
@@ -13,12 +13,12 @@ use testudo_store::{
 
 /// The buffers of a commit, one for each of its keyspaces.
 pub enum ChosenBuffers<V> {
-    /// Whoever keeps the view keeps its active buffer, without a counter that all writers would change.
+    /// The view pins its active buffer, without a reference count that all writers would change.
     One(V),
     Many(Vec<(KeyspaceId, Arc<WriteBuffer>)>),
 }
 
-/// What a commit has put into its buffers.
+/// Amount that a commit has inserted into its buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inserted {
     /// Bytes of keys and values.
@@ -44,8 +44,8 @@ pub fn choose_buffers(
 }
 
 impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
-    /// Inserts the operations, of which the first has the seqno `first`. Versions at or before `keep_from`,
-    /// the newest snapshot, are kept. `is_buffered`: its large values may go to value logs.
+    /// Inserts the operations; the first has seqno `first`. Versions at or before `keep_from`, the newest
+    /// snapshot, are kept. `is_buffered`: large values may go to value logs.
     #[inline]
     pub fn insert(
         &self,
@@ -69,7 +69,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
         inserted
     }
 
-    /// The buffer of a keyspace. REQUIRES: it is one of the commit's.
+    /// The buffer of a keyspace. REQUIRES: the keyspace is one of the commit's.
     #[inline]
     pub fn of(&self, keyspace: KeyspaceId) -> &WriteBuffer {
         match self {
@@ -81,7 +81,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
         }
     }
 
-    /// Visits every buffer with the place of its keyspace among those of the commit.
+    /// Visits every buffer with the index of its keyspace among those of the commit.
     #[inline]
     pub fn each(&self, mut visit: impl FnMut(usize, &WriteBuffer)) {
         match self {
@@ -93,7 +93,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
     }
 }
 
-/// The view whose active buffer a commit writes into.
+/// The view whose active buffer a commit writes to.
 fn choose_view(keyspace: &KeyspaceCore) -> Result<impl Deref<Target = Arc<View>> + use<>> {
     if keyspace.is_dropped() {
         return Err(Error::invalid(format!("the keyspace {:?} was dropped", keyspace.name)));

@@ -1,7 +1,7 @@
-//! The sequence of a commit, which is the same for one operation, a batch and a read-modify-write:
+//! The sequence of a commit, common to single operations, batches and read-modify-writes:
 //!
 //! `admission -> stripes -> large values -> seqno and log space -> log bytes -> memtable -> visible`
-//! `-> durable if asked for`
+//! `-> durable if requested`
 //!
 //! Everything is copied outside the commit lock. A commit is visible to plain reads operation by operation,
 //! and to snapshots all at once.
@@ -9,7 +9,7 @@
 //! **Invariants**
 //! - A commit's buffers are chosen in the section that assigns its seqnos, so that a sealed buffer holds
 //!   exactly the commits up to the seqno where it was sealed.
-//! - Writes to one key are serialised by its stripe: a later seqno never reaches the memtable before an
+//! - Writes to one key are serialized by its stripe: a later seqno never reaches the memtable before an
 //!   earlier one.
 
 use std::mem;
@@ -36,28 +36,28 @@ use crate::{
     long_merges::{may_merge_long, merge_long, record_long},
 };
 
-/// Which entries a commit may hold.
+/// Limits on the entries of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limits {
-    /// Those that the memory budget allows users.
+    /// Limits that the memory budget sets for users.
     OfUsers,
-    /// Any: what comes from another store must not be lost because it was made under a larger budget.
+    /// No limits: entries of another store must not be lost because it had a larger budget.
     None,
 }
 
-/// What is known of a commit before it begins.
+/// Properties of a commit known before it begins.
 #[derive(Debug)]
 pub struct CommitTerms<'a> {
-    /// Those that it may write to.
+    /// The keyspaces that it may write to.
     pub keyspaces: &'a [Arc<KeyspaceCore>],
-    /// About how long it is in the log.
+    /// Approximate length in the log.
     pub bytes: usize,
     pub intent: Intent,
     pub durability: Durability,
 }
 
-/// Runs a commit: waits until it is admitted, lets `write` do it under the stripes that `lock` takes, and
-/// makes it durable. `write` says the commit's last seqno, or `None` if there is nothing to be written.
+/// Runs a commit: waits until it is admitted, calls `write` under the stripes that `lock` takes, and makes it
+/// durable. `write` returns the commit's last seqno, or `None` if there is nothing to write.
 pub fn commit<Locked>(
     store: &Store,
     terms: &CommitTerms<'_>,
@@ -109,7 +109,7 @@ pub fn commit_one(
     })
 }
 
-/// Commits several operations at once; `keyspaces` are those that they name.
+/// Commits several operations at once; `keyspaces` are those of the operations.
 pub fn commit_many(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -139,7 +139,7 @@ pub fn commit_many(
     })
 }
 
-/// As [`write_and_record`], but that operands which would make too long an entry are merged first.
+/// Same as [`write_and_record`], but first merges operands that would make an entry too long.
 fn write_merged(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -159,7 +159,7 @@ fn write_merged(
     write_and_record(store, keyspaces, &whole, bytes, durability)
 }
 
-/// As [`write`]; whole values that may get operands are noted.
+/// Same as [`write`], and records whole values that may get operands.
 pub fn write_and_record(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -175,8 +175,8 @@ pub fn write_and_record(
     Ok(last)
 }
 
-/// Writes operations of `bytes` to the log and the memtables; returns the last seqno. `keyspaces` are
-/// those that the operations name. REQUIRES: the stripes of their keys are locked.
+/// Writes operations of `bytes` to the log and the memtables; returns the last seqno. `keyspaces` are those
+/// of the operations. REQUIRES: the stripes of their keys are locked.
 fn write(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -184,20 +184,21 @@ fn write(
     bytes: usize,
     durability: Durability,
 ) -> Result<Seqno> {
-    debug_assert_eq!(operations.iter().map(operation_bytes).sum::<usize>(), bytes, "of their encoding");
+    debug_assert_eq!(operations.iter().map(operation_bytes).sum::<usize>(), bytes, "encoded length");
     let wal = store.wal()?;
-    // Among many keyspaces a view is in no cache; others must not wait for that.
+    // Touches the views outside the lock: among many keyspaces they are in no cache, and others must not
+    // wait.
     keyspaces.iter().for_each(|keyspace| _ = keyspace.view.load().active.first_commit());
     let mut logged = log_values(store, keyspaces, operations, durability)?;
     let early = if planted!("buffer-chosen-early") { Some(choose_buffers(keyspaces)?) } else { None };
     let mut commit = store.commits.lock();
-    // Whoever closes the store waits for the commits that got here before, and for no others.
+    // Closing the store waits for the commits that got here before, and for no others.
     if !planted!("late-commit-at-close") {
         store.check_writable()?;
     }
     let mut buffers = early.map_or_else(|| choose_buffers(keyspaces), Ok)?;
     while logged.as_ref().is_some_and(|logged| !logged.are_of(&buffers)) {
-        // A buffer was sealed since; its value log takes no more.
+        // A buffer was sealed since; its value log accepts no more.
         drop(commit);
         logged = log_values(store, keyspaces, operations, durability)?;
         commit = store.commits.lock();
@@ -229,7 +230,7 @@ fn write(
         }
     });
     let inserted = buffers.insert(first, operations, keep_from, !is_synced(store, durability));
-    // Before snapshots can see it.
+    // Must precede visibility to snapshots.
     end_gaps(keyspaces, operations);
     logged.into_iter().for_each(|logged| logged.note(first));
     drop(underway);
@@ -265,8 +266,8 @@ fn check_own_share(store: &Store, keyspace: &KeyspaceCore, buffer: &WriteBuffer)
     }
 }
 
-/// Seals `buffer` if it is running out of names for its memory. If another one of its keyspace is sealed
-/// already, later commits wait for that ([`await_names`]).
+/// Seals `buffer` if its arena ids are nearly exhausted. If another buffer of its keyspace is sealed already,
+/// later commits wait for that ([`await_names`]).
 fn check_names(store: &Store, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
     if buffer.table.must_seal() && buffer.sealed_at() == Seqno(0) {
         seal_one(store, keyspace);
@@ -274,7 +275,7 @@ fn check_names(store: &Store, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
     }
 }
 
-/// Makes a commit as durable as it or the store asks for; it survives the end of the process at least.
+/// Makes a commit as durable as it or the store requires; at least, it survives the end of the process.
 fn after_commit(store: &Store, seqno: Seqno, durability: Durability) -> Result<()> {
     if is_synced(store, durability) {
         if planted!("acknowledged-before-sync") {
@@ -282,7 +283,7 @@ fn after_commit(store: &Store, seqno: Seqno, durability: Durability) -> Result<(
         }
         let synced = store.wal()?.sync_to(seqno);
         synced.map_err(|error| error.lasting("written, but not durable yet"))?;
-        // Each synced commit has a page of the log: it may outgrow the store between two looks.
+        // Each synced commit has a page of the log: the log may outgrow the store between two checks.
         if store.log.has_grown() {
             store.background.wake();
         }
@@ -291,7 +292,7 @@ fn after_commit(store: &Store, seqno: Seqno, durability: Durability) -> Result<(
     store.wal()?.keep(seqno)
 }
 
-/// Scans have to look where these operations have put something.
+/// Cuts the gaps in which these operations have inserted entries, so that scans visit them.
 #[inline]
 fn end_gaps(keyspaces: &[Arc<KeyspaceCore>], operations: &[Operation<'_>]) {
     if keyspaces.iter().all(|keyspace| keyspace.known_gaps().is_none()) {

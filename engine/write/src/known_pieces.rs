@@ -18,17 +18,17 @@ use testudo_store::{
     },
 };
 
-/// Pieces that are removed by one commit.
+/// Pieces removed by one commit.
 pub const REMOVED_TOGETHER: usize = 256;
 
-/// Heads that are read before any of them is looked into.
+/// Heads read before any of them is checked.
 const HEADS_TOGETHER: usize = 64;
 
 pub fn damaged(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("the head of a value in pieces: {why}"))
 }
 
-/// Whether operands of `key` would come upon a value in pieces. REQUIRES: its stripe is locked.
+/// Whether operands of `key` would be on top of a value in pieces. REQUIRES: its stripe is locked.
 pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
     if store.pieces.keyspace().is_none() {
         return Ok(false);
@@ -40,7 +40,7 @@ pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Res
     Ok(store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))?.is_some())
 }
 
-/// What is known of all values in pieces, which the first who asks reads.
+/// Calls `act` with the state of all values in pieces, reading it on the first call.
 pub fn with_known_pieces<R>(store: &Store, act: impl FnOnce(&mut KnownPieces) -> R) -> Result<R> {
     let mut known = store.pieces.known.lock();
     if known.is_none() {
@@ -49,7 +49,7 @@ pub fn with_known_pieces<R>(store: &Store, act: impl FnOnce(&mut KnownPieces) ->
     Ok(act(known.as_mut().expect("it was read")))
 }
 
-/// Reads all heads for what is to be known of them.
+/// Reads all heads to initialize [`KnownPieces`].
 pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
     let mut known = KnownPieces { next: 1, owners: BTreeSet::new() };
     loop {
@@ -64,7 +64,7 @@ pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
     Ok(known)
 }
 
-/// Some heads, in the order of their numbers, from the one of `from` on.
+/// Reads some heads in order of their numbers, beginning at `from`.
 pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
     let Some(view) = store.pieces.view() else { return Ok(Vec::new()) };
     store.read(|| {
@@ -77,7 +77,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
             match entry.kind {
                 Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                 Kind::Reference => {
-                    // It may be removed meanwhile.
+                    // It may be removed concurrently.
                     if let Some(bytes) = look_up::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
                         heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
                     }
@@ -93,7 +93,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
     })
 }
 
-/// The greatest number of a value of which there is a piece.
+/// The greatest number of a value with a piece.
 pub fn read_last_piece(store: &Store) -> Result<Option<u64>> {
     let Some(view) = store.pieces.view() else { return Ok(None) };
     store.read(|| {

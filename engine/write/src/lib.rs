@@ -1,4 +1,4 @@
-//! Commits: from the call to the log and the memtable, and all that may delay them.
+//! Commits: from the call to the log and the memtable, with everything that may delay them.
 //!
 //! **Invariants**
 //! - A commit gets its seqno, its place in the log and its memtables in one critical section.

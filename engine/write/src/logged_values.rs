@@ -1,8 +1,8 @@
-//! Values of a commit that go to value logs instead of the log: large ones, or medium ones (decision 0052).
+//! Values of a commit that go to value logs instead of the WAL: large ones, or medium ones (decision 0052).
 //!
 //! **Invariants**
-//! - A value is in the value log of the buffer that gets its write: else it is appended again.
-//! - A commit that waits for the device has its values in the log: one sync, not two.
+//! - A value is in the value log of the buffer that receives its entry; otherwise it is appended again.
+//! - A synced commit has its values in the WAL: one sync, not two.
 
 use std::ops::Deref;
 
@@ -23,13 +23,13 @@ use testudo_values::ValueLog;
 
 use crate::chosen_buffers::ChosenBuffers;
 
-/// A value that was appended.
+/// An appended value.
 struct Logged {
-    /// Which of the operations has it.
+    /// Index of the operation.
     index: usize,
     keyspace: KeyspaceId,
     reference: ValueReference,
-    /// Its encoding.
+    /// The encoded reference.
     bytes: Vec<u8>,
     log: Arc<ValueLog>,
 }
@@ -47,7 +47,7 @@ pub fn is_synced(store: &Store, durability: Durability) -> bool {
     durability == Durability::Sync || store.default_durability == Durability::Sync
 }
 
-/// Appends those values of a commit to the value logs of the active buffers; `None` if none was.
+/// Appends qualifying values of a commit to the value logs of the active buffers; `None` if there are none.
 ///
 /// Errors: `Io`, which also poisons the store.
 pub fn log_values(
@@ -87,20 +87,20 @@ pub fn log_values(
 }
 
 impl LoggedOfCommit {
-    /// Bytes of the values as the tail of the log keeps them.
+    /// Bytes of the values as kept in the tail of the log.
     pub fn kept_bytes(&self) -> usize {
         let value_bytes = |logged: &Logged| usize_of(u64::from(logged.reference.length));
         self.values.iter().map(|logged| kept_value_bytes(value_bytes(logged))).sum()
     }
 
-    /// Writes the values as the tail of the log keeps them.
+    /// Writes the values as kept in the tail of the log.
     pub fn encode_values(&self, operations: &[Operation<'_>], mut out: &mut [u8]) {
         for logged in &self.values {
             out = encode_kept_value(out, logged.index, operations[logged.index].value);
         }
     }
 
-    /// By how much the commit is shorter in the log.
+    /// Bytes by which the commit is shorter in the log.
     pub fn saved_bytes(&self) -> usize {
         self.saved_bytes
     }
@@ -113,7 +113,7 @@ impl LoggedOfCommit {
         })
     }
 
-    /// Writes the operations as the log has them.
+    /// Writes the operations as stored in the log.
     pub fn encode(&self, operations: &[Operation<'_>], mut out: &mut [u8]) {
         let mut values = self.values.iter().peekable();
         for (index, operation) in operations.iter().enumerate() {
@@ -127,7 +127,8 @@ impl LoggedOfCommit {
         }
     }
 
-    /// The commit, of which the first operation has this seqno, is in its buffers. REQUIRES: it is under way.
+    /// Records the values after the commit, whose first seqno is `first`, is in its buffers. REQUIRES: it is
+    /// still in flight.
     pub fn note(self, first: Seqno) {
         for Logged { index, reference, log, .. } in self.values {
             log.note(Seqno(first.0 + u64_of(index)), reference);

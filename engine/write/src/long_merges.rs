@@ -1,19 +1,19 @@
-//! Operands that would make too long a value: found out before they are written, where that can be known.
+//! Operands that would make a value too long: detected before they are written, if possible.
 //!
-//! An operand is written without reading. But what write buffers and the batch itself hold of its key is at
-//! hand. If that is a whole value with operands, and becomes longer than a value may be; if it is operands
-//! alone, and they become longer than half of that; or if somebody found before that the key has a long value
-//! ([`OversizedKeys`](testudo_base::oversized_keys::OversizedKeys)): then the operand is merged at once with
-//! what the key has. What comes out is written as a value, or refused.
+//! An operand is written without reading. But the contents of write buffers and the batch itself for its key
+//! are at hand. The operand is merged at once with the key's present value in three cases: a whole value with
+//! operands becomes longer than the limit of a value; operands alone become longer than half of that; or the
+//! key is known to have a long value ([`OversizedKeys`](testudo_base::oversized_keys::OversizedKeys)). The
+//! result is written as a value, or refused.
 //!
 //! **Invariants**
-//! - No entry of a write buffer grows beyond the longest value by operands, but while the log is replayed.
-//! - Only on top of a value that was written before the store was opened, and read by nobody since, operands
-//!   can make one that is longer, by half at most.
-//! - What a key has in operands, with what they change, never becomes longer than an entry can be: where the
-//!   runs that may hold it are that large together, the next operand is merged by reading.
-//! - What is accepted is never lost: a value that turns out too long later is kept, read and moved as any
-//!   other.
+//! - Operands never make an entry of a write buffer longer than the longest value, except during log replay.
+//! - Operands can exceed the limit, by half at most, only on top of a value that was written before the store
+//!   was opened and not read since.
+//! - The operands of a key, with the value below them, never exceed the limit of an entry: if the runs that
+//!   may have them are that large in total, the next operand is merged by reading.
+//! - Accepted writes are never lost: a value that later turns out to be too long is kept, read and moved like
+//!   any other.
 
 use std::collections::HashMap;
 
@@ -33,20 +33,20 @@ use testudo_store::{
 
 use crate::known_pieces::is_upon_pieces;
 
-/// What a batch has done to one key so far.
+/// Effect of a batch on one key so far.
 #[derive(Default)]
 struct Pending<'a> {
-    /// What its operands change; `None`: what the store has.
+    /// The base of the operands; `None` for the stored one.
     base: Option<(Kind, Vec<u8>)>,
     /// Lists of operands on top of it, oldest first.
     operands: Vec<&'a [u8]>,
     bytes: usize,
 }
 
-/// Whether `more` bytes of operands may make too long an entry of `key`, or come upon a value in pieces.
+/// Whether `more` bytes of operands may make an entry of `key` too long, or are on top of a value in pieces.
 /// REQUIRES: its stripe is locked.
 pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
-    // Who cannot tell reads the key, and is told why.
+    // On an error, merging reads the key and reports the reason.
     if is_upon_pieces(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
         return true;
     }
@@ -72,14 +72,14 @@ pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: 
     is_noted || bytes > max / 2 || may_pass_limit(store, &view, key, bytes)
 }
 
-/// Whether `key` may have more, with so many bytes of operands in write buffers, than an entry of a tree
-/// can hold. No flush must ever come to that, however often the store was closed in between.
+/// Whether `key`, with `buffered` bytes of operands in write buffers, may exceed the limit of a tree entry.
+/// No flush may ever reach it, however often the store was closed in between.
 fn may_pass_limit(store: &Store, view: &View, key: &[u8], buffered: usize) -> bool {
     let left = store.merging.oversized_keys.unread_bytes_max().saturating_sub(u64_of(buffered));
     view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
 }
 
-/// Notes a value that was written whole, so that operands on top of it are counted with it later.
+/// Records the length of a value that was written whole, so that later operands are added to it.
 #[inline]
 pub fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
     if operation.kind == Kind::Value
@@ -89,10 +89,11 @@ pub fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
     }
 }
 
-/// The values to be written in place of operands that have to be merged at once, each with its place
-/// among the operations. REQUIRES: the stripes of their keys are locked.
+/// The values to write in place of operands that must be merged at once, each with the index of its
+/// operation.
+/// REQUIRES: the stripes of their keys are locked.
 ///
-/// Errors: `Invalid` for a value that is too long, and what a read of the key or its operator says.
+/// Errors: `Invalid` for a value that is too long, and those of reading the key and of its operator.
 pub fn merge_long(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -130,7 +131,7 @@ pub fn merge_long(
     Ok(merged)
 }
 
-/// The value of `key` after the operands that are pending.
+/// The value of `key` after the pending operands.
 fn merge_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8], pending: &Pending<'_>) -> Result<Vec<u8>> {
     let (kind, base) = match &pending.base {
         Some((kind, base)) => (*kind, base.clone()),

@@ -1,10 +1,10 @@
-//! Read-modify-writes: a commit of what a function makes of the present value of a key.
+//! Read-modify-writes: commits of a function of the present value of a key.
 //!
 //! **Invariants**
 //! - The stripe of the key is locked from the read to the write.
-//! - On a full or nearly full device a value is admitted by its size, as that of an insert is. The size is
-//!   known only when the function has run, under the lock, where nobody waits: so the lock is released, the
-//!   commit admitted by that size, and the function called anew.
+//! - On a full or nearly full device a value is admitted by its size, like that of an insert. The size is
+//!   known only after the function has run, under the lock, where waiting is not allowed. So the lock is
+//!   released, the commit is admitted by that size, and the function is called again.
 
 use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
 use testudo_options::Durability;
@@ -22,17 +22,17 @@ use crate::{
     update_scope::UpdateScope,
 };
 
-/// What came of a call of the function.
+/// Result of a call of the function.
 enum Changed {
-    /// There was no value, and there is to be none.
+    /// There was no value, and there is none now.
     Nothing,
-    /// With the new value.
+    /// Seqno of the commit, and the new value.
     Written(Seqno, Option<Vec<u8>>),
-    /// A commit of so many bytes has to be admitted first.
+    /// A commit of this many bytes must be admitted first.
     NotAdmitted(usize),
 }
 
-/// Commits what `change` makes of the present value, which nobody else changes meanwhile; the new value.
+/// Commits the result of `change` on the present value, atomically for the key; returns the new value.
 pub fn modify(
     store: &Store,
     keyspace: &Arc<KeyspaceCore>,
@@ -57,7 +57,7 @@ pub fn modify(
         match outcome {
             Changed::Nothing => return Ok(None),
             Changed::Written(_, new) => {
-                // The delay that it did not have before.
+                // The delay that was not applied before.
                 let more = new.as_ref().map_or(0, Vec::len).saturating_sub(bytes);
                 store.backpressure.admit(&*store.env, u64_of(more));
                 return Ok(new);
@@ -67,7 +67,7 @@ pub fn modify(
     }
 }
 
-/// Writes what `change` makes of the present value, unless a commit of these terms may not.
+/// Writes the result of `change` on the present value, unless the admitted terms do not cover it.
 fn write_changed(
     store: &Store,
     admitted: &CommitTerms<'_>,
@@ -80,7 +80,7 @@ fn write_changed(
         let _scope = UpdateScope::enter(store, &keyspace.name, key);
         change(old.as_deref())
     };
-    // It may have forked: the child goes on here, without the threads that hold other locks.
+    // It may have forked: the child continues here, without the threads that hold other locks.
     store.health.check_process()?;
     let new = new?;
     let kind = match (&old, &new) {

@@ -1,11 +1,11 @@
-//! Takes values in pieces away to which nothing refers any more (decision 0050).
+//! Removes unreferenced values in pieces (decision 0050).
 //!
-//! The key of each head is looked up: if its newest entry does not refer to the value, nothing does, and its
-//! pieces are removed, by commits as any others. Snapshots and readers that were there before see them still.
+//! The key of each head is looked up. If its newest entry does not refer to the value, nothing does, and its
+//! pieces are removed by ordinary commits. Existing snapshots and readers still see them.
 //!
 //! **Invariants**
-//! - The head goes last: what was begun is ended by the next sweep.
-//! - One sweep at a time.
+//! - The head is removed last: the next sweep completes an interrupted removal.
+//! - There is one sweep at a time.
 
 use testudo_base::{Kind, Result, num::u64_of, planted, sync::Arc};
 use testudo_options::Durability;
@@ -29,7 +29,7 @@ use crate::{
 /// Removes all values in pieces to which nothing refers; whether there was one.
 pub fn sweep_pieces(store: &Store) -> Result<bool> {
     let Some(pieces) = store.pieces.keyspace() else { return Ok(false) };
-    // It would wait for the key that is being updated.
+    // The sweep would wait for the stripe of the key being updated.
     check_outside_updates(store)?;
     let Some(_sweeping) = store.pieces.begin_sweep() else { return Ok(false) };
     let (mut from, mut has_removed, mut seen) = (0, false, 0);
@@ -41,18 +41,18 @@ pub fn sweep_pieces(store: &Store) -> Result<bool> {
         };
         (from, seen) = (last + 1, seen + u64_of(heads.len()));
         for (value, head) in &heads {
-            // One that cannot be looked into stays.
+            // A value that cannot be checked is kept.
             has_removed |= reclaim_pieces(store, pieces, *value, head).unwrap_or(false);
         }
     }
 }
 
-/// The same for whoever has something else to do. What is not removed is left to the next sweep.
+/// Same as [`sweep_pieces`], ignoring errors: the next sweep removes the rest.
 pub fn try_sweep_pieces(store: &Store) -> bool {
     store.pieces.is_sweep_due() && store.log.wal.is_some() && sweep_pieces(store).unwrap_or(false)
 }
 
-/// Removes a value in pieces if it is not being written and nothing refers to it; whether that was so.
+/// Removes a value in pieces if it is not being written and is unreferenced; returns whether that was so.
 pub fn reclaim_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
@@ -75,8 +75,8 @@ pub fn reclaim_pieces(
     Ok(true)
 }
 
-/// Whether the key of the value refers to it. Where a salvage has put older versions of the keyspace
-/// beside it, theirs may.
+/// Whether the key of the value refers to it. Salvage may have stored older versions of the keyspace under
+/// derived names; theirs count too.
 fn is_referred_to(store: &Store, value: u64, head: &PiecesHead) -> Result<bool> {
     let mut keyspaces: Vec<Arc<KeyspaceCore>> = Vec::new();
     {

@@ -1,13 +1,12 @@
-//! Which stores this thread is changing a key of by a function of the user, so that the function cannot write
-//! to them.
+//! Stores in which this thread is updating a key with a function of the user, so that the function cannot
+//! write to them.
 //!
-//! The key's stripe is locked while the function runs. A write of the same thread to that stripe would wait
-//! for itself; one to another stripe would break the order in which stripes are locked, and could wait for a
-//! thread that waits for this one. So every write to the store is refused, whatever its key.
+//! The key's stripe is locked while the function runs. A write of the same thread to that stripe would
+//! deadlock. A write to another stripe would break the lock order of stripes, and could deadlock with another
+//! thread. So every write to the store is refused, whatever its key.
 //!
 //! **Invariants**
-//! - What is noted is the present state of the thread's stack: a scope ends when its value is dropped, also
-//!   by a panic.
+//! - The list mirrors the thread's stack: a scope ends when its value is dropped, also by a panic.
 
 use std::{cell::RefCell, marker::PhantomData};
 
@@ -15,7 +14,7 @@ use testudo_base::{Error, Result, planted, sync::Arc};
 use testudo_store::Store;
 
 struct Noted {
-    /// Where the store lies; it lives as long as the scope.
+    /// Address of the store, which outlives the scope.
     store: usize,
     keyspace: Arc<str>,
     key: Vec<u8>,
@@ -25,13 +24,13 @@ testudo_base::sync::thread_local! {
     static SCOPES: RefCell<Vec<Noted>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The time in which a function of the user runs under the stripe of a key. Of one thread: it cannot be sent.
+/// Scope in which a function of the user runs under the stripe of a key. Bound to its thread: not `Send`.
 pub struct UpdateScope<'s> {
     _store: PhantomData<(&'s Store, *const ())>,
 }
 
 impl<'s> UpdateScope<'s> {
-    /// Begins one. REQUIRES: the stripe of `key` is locked by this thread.
+    /// Begins a scope. REQUIRES: the stripe of `key` is locked by this thread.
     pub fn enter(store: &'s Store, keyspace: &Arc<str>, key: &[u8]) -> Self {
         let noted = Noted { store: address(store), keyspace: Arc::clone(keyspace), key: key.to_vec() };
         SCOPES.with(|scopes| scopes.borrow_mut().push(noted));
@@ -49,7 +48,7 @@ fn address(store: &Store) -> usize {
     std::ptr::from_ref(store).addr()
 }
 
-/// Fails in a function that changes a key of this store.
+/// Fails if called inside a function that updates a key of this store.
 #[inline]
 pub fn check_outside_updates(store: &Store) -> Result<()> {
     SCOPES.with(|scopes| {

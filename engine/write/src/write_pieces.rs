@@ -1,12 +1,12 @@
-//! Writing values in pieces (decision 0050).
+//! Writes values in pieces (decision 0050).
 //!
 //! `head -> pieces, one commit each -> the entry that refers to them`
 //!
-//! The reader is read between commits, under no lock. What was written of a value that does not come to its
-//! end is taken away again, at once or by a sweep (`flush/sweep_pieces.rs`).
+//! The reader is read between commits, without a lock. The pieces of an incomplete value are removed, at once
+//! or by a sweep (`sweep_pieces.rs`).
 //!
 //! **Invariants**
-//! - Memory for one piece, beside what write buffers take.
+//! - Memory is bounded by one piece, in addition to write buffers.
 //! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
 
 use std::{io::Read, mem};
@@ -33,19 +33,20 @@ use crate::{
     update_scope::check_outside_updates,
 };
 
-/// Fills `bytes` from the reader; `start` of them, and `length` in all, say where it ended too early.
+/// Fills `bytes` from the reader. `start` and `length`, the offset and the total, appear in the error for an
+/// early end.
 pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         match reader.read(&mut bytes[filled..]) {
             Ok(0) => {
                 let given = start + u64_of(filled);
-                let message = format!("the reader has given {given} bytes of a value of {length}");
+                let message = format!("the reader ended after {given} bytes of a value of {length}");
                 return Err(Error::invalid(message));
             }
             Ok(read) if read <= bytes.len() - filled => filled += read,
             Ok(_) => {
-                return Err(Error::invalid("the reader says that it has given more than it was asked for"));
+                return Err(Error::invalid("the reader claims to have read more than the buffer holds"));
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::io("the reader of a value", error)),
@@ -54,7 +55,7 @@ pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u
     Ok(())
 }
 
-/// Checks that the reader has nothing left after `length` bytes.
+/// Checks that the reader ends after `length` bytes.
 pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
     loop {
         match reader.read(&mut [0]) {
@@ -70,7 +71,7 @@ pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
     }
 }
 
-/// Sets a key to a value that is read from `reader`. `pieces`: the keyspace of pieces.
+/// Sets a key to a value read from `reader`. `pieces`: the keyspace of pieces.
 pub fn insert_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
@@ -83,7 +84,7 @@ pub fn insert_pieces(
     let value = underway.value;
     let mut before = None;
     let outcome = write_pieces(store, pieces, &underway, length, reader).and_then(|()| {
-        // Whatever is there is overwritten, whether or not it can be read.
+        // The present value is overwritten, whether or not it can be read.
         before = store
             .read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))
             .unwrap_or_default();
@@ -98,7 +99,7 @@ pub fn insert_pieces(
         return Err(error);
     }
     drop(underway);
-    // What cannot be taken away now is left to a sweep.
+    // Pieces that cannot be removed now are left to a sweep.
     let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.pieces()) };
     if let Some(gone) = gone {
         let _ = reclaim_pieces(store, pieces, gone, &head);
@@ -107,7 +108,7 @@ pub fn insert_pieces(
     outcome
 }
 
-/// Commits the head of a value, which gets its number.
+/// Commits the head of a value and assigns its number.
 fn begin_pieces<'a>(
     store: &'a Store,
     pieces: &Arc<KeyspaceCore>,
@@ -145,7 +146,7 @@ fn write_pieces(
     check_ended(reader, u64::from(length))
 }
 
-/// Commits an entry of the keyspace of pieces. It is not made durable: what comes after it is.
+/// Commits an entry of the keyspace of pieces, without making it durable: a later commit does that.
 pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value: &[u8]) -> Result<()> {
     check_limits(store, key, value)?;
     let operation = Operation { keyspace: pieces.id, kind: Kind::Value, key, value };

@@ -10,10 +10,7 @@
 //!   buffers yet.
 //! - Before it is handed out, every commit up to its seqno has reached the memtables.
 
-use std::{
-    mem,
-    sync::Arc,
-};
+use std::{mem, sync::Arc};
 
 use testudo_base::{Error, Result, planted};
 use testudo_store::{

@@ -73,7 +73,7 @@ fn golden() -> Vec<(StoredOptions, &'static [u8])> {
 }
 
 #[test]
-fn options_have_the_bytes_that_they_always_had() {
+fn encoding_of_options_is_stable() {
     for (options, bytes) in golden() {
         assert_eq!(options.encode(), bytes);
         assert_eq!(StoredOptions::decode(bytes), Ok(options));
@@ -81,7 +81,7 @@ fn options_have_the_bytes_that_they_always_had() {
 }
 
 #[test]
-fn every_preset_is_read_back() {
+fn every_preset_round_trips() {
     for (name, tree) in Tree::presets() {
         for options in [StoredOptions::default(), StoredOptions::default().merge_operator("append")] {
             for placement in
@@ -97,7 +97,7 @@ fn every_preset_is_read_back() {
 }
 
 #[test]
-fn levels_with_medium_values_in_place_are_kept() {
+fn in_place_levels_round_trip() {
     for placement in [Placement::inline(), Placement::hybrid(), Placement::separate()] {
         let placement = placement.with_in_place_levels(2).unwrap();
         let options = StoredOptions::default().placement(placement);
@@ -111,7 +111,7 @@ fn levels_with_medium_values_in_place_are_kept() {
 }
 
 #[test]
-fn what_a_placement_may_have_is_kept() {
+fn all_placement_flags_round_trip() {
     for choice in 0..16 {
         let has = |flag: u32| choice & flag != 0;
         let placement = Placement::hybrid().with_in_place_levels(1 + u32::from(has(1))).unwrap();
@@ -122,7 +122,7 @@ fn what_a_placement_may_have_is_kept() {
 }
 
 #[test]
-fn a_cut_of_any_length_is_damage_or_other_options() {
+fn truncated_options_are_damaged_or_decode_differently() {
     for (_, tree) in Tree::presets() {
         let options = StoredOptions::default().tree(tree).merge_operator("append");
         let options = options.placement(Placement::hybrid());
@@ -137,10 +137,10 @@ fn a_cut_of_any_length_is_damage_or_other_options() {
 }
 
 #[test]
-fn what_a_newer_version_wrote_is_told_from_damage() {
+fn newer_options_are_distinguished_from_damage() {
     for tag in (7..=u8::MAX).filter(|tag| ![PLACED, LARGE, LARGE_BELOW_2_PERCENT].contains(tag)) {
         let Err(Unreadable::Newer(what)) = StoredOptions::decode(&[tag, 0, 0, 0]) else {
-            panic!("tree {tag} is not known");
+            panic!("tree {tag} is unknown");
         };
         let error = Unreadable::Newer(what).into_error("manifest", KeyspaceId(7));
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -173,7 +173,7 @@ fn settings_out_of_bounds_are_damage() {
 }
 
 #[test]
-fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
+fn options_of_moving_and_moved_keyspaces_round_trip() {
     for (tree, passage) in [
         (Tree::leveled(), Passage::from_tree(Tree::turtle())),
         (Tree::splinter(), Passage::from_tree(Tree::leveled())),
@@ -187,9 +187,9 @@ fn options_of_keyspaces_that_move_or_have_moved_are_kept() {
     }
 }
 
-/// A version after this one may move to trees that are not known here.
+/// A later version may move keyspaces to unknown trees.
 #[test]
-fn moves_that_are_not_known_are_newer_and_impossible_ones_are_damage() {
+fn unknown_moves_are_newer_and_impossible_ones_are_damage() {
     let known = StoredOptions::default().placement(Placement::inline()).encode();
     let moving = |left: &[u8], tree: &[u8], more: &[u8]| {
         let mut settings = Vec::new();

@@ -111,8 +111,8 @@ pub fn validate(tree: Tree) -> Result<()> {
     }
 }
 
-/// The tree of a keyspace in `present` that was set to `wanted` of the same family. Sizes stay: new ones
-/// would rewrite most of it. `None` for another family, which cannot read these objects.
+/// The tree of a keyspace in `present` that was set to `wanted` of the same family. Sizes do not change: new
+/// ones would rewrite most of the tree. `None` for another family, which cannot read these objects.
 pub fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {

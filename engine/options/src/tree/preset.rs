@@ -1,4 +1,4 @@
-//! What a keyspace can be told to become: a tree, and where values are put if its design says that as well.
+//! Presets of a keyspace: a tree, and the placement of values if it is part of the design.
 
 use std::{fmt, str::FromStr};
 
@@ -7,8 +7,8 @@ use testudo_values::Placement;
 
 use super::Tree;
 
-/// A [`Tree`], with where values are put if that is part of the design: what `KeyspaceOptions::tree` and
-/// `Keyspace::set_tree` take. A tree alone leaves values where they are put.
+/// A [`Tree`], with a placement of values if that is part of the design: the argument of
+/// `KeyspaceOptions::tree` and `Keyspace::set_tree`. A tree alone does not change the placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreePreset {
     tree: Tree,
@@ -31,12 +31,12 @@ impl TreePreset {
         self.tree
     }
 
-    /// Where values are put, if the preset says it.
+    /// The placement of values, if it is part of the preset.
     pub fn placement(&self) -> Option<Placement> {
         self.placement
     }
 
-    /// The same with other [`Tree::run_bytes`].
+    /// The same preset with other [`Tree::run_bytes`].
     #[must_use]
     pub fn with_run_bytes(self, bytes: u64) -> Self {
         Self { tree: self.tree.with_run_bytes(bytes), ..self }
@@ -50,7 +50,7 @@ impl From<Tree> for TreePreset {
 }
 
 impl fmt::Display for TreePreset {
-    /// Its name, or that of its tree.
+    /// Writes the name of the preset, or of its tree.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Self::all().iter().find(|(_, preset)| preset == self) {
             Some((name, _)) => f.write_str(name),
@@ -67,12 +67,12 @@ impl FromStr for TreePreset {
     }
 }
 
-/// What of `known` has this name.
+/// Finds the entry of `known` with this name.
 ///
-/// Errors: `Invalid`, which says what there is.
+/// Errors: `Invalid`, with the known names.
 pub(super) fn find_by_name<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T> {
     known.iter().find(|(preset, _)| *preset == name).map(|(_, preset)| *preset).ok_or_else(|| {
         let names: Vec<_> = known.iter().map(|(preset, _)| *preset).collect();
-        Error::invalid(format!("there is no tree called {name:?}; there are: {}", names.join(", ")))
+        Error::invalid(format!("there is no tree called {name:?}; known trees: {}", names.join(", ")))
     })
 }

@@ -1,4 +1,4 @@
-//! By whom, and when, work in the background is done.
+//! Executors, wakeups and jobs of background work.
 //!
 //! **Invariants**
 //! - A job refers to the list of jobs, never the other way round: a store that is dropped between the two
@@ -14,14 +14,14 @@ use testudo_contract::{Executor, Prepared, Progress};
 
 use crate::{background::executor::Executors, keyspace::KeyspaceCore};
 
-/// The means of background work.
+/// State of background work.
 #[derive(Debug)]
 pub struct BackgroundWork {
-    /// Does the tasks of flushes.
+    /// Runs the tasks of flushes.
     pub executor: Arc<dyn Executor>,
-    /// Does the tasks of jobs, when none of a flush waits.
+    /// Runs the tasks of jobs, while no task of a flush waits.
     pub job_executor: Arc<dyn Executor>,
-    /// There are no background threads: the same is done in steps, when somebody asks for one.
+    /// There are no background threads: the same work is done in steps, on request.
     pub is_stepped: bool,
     /// Steps so far, in stepped execution.
     pub steps: AtomicU32,
@@ -32,7 +32,7 @@ pub struct BackgroundWork {
     /// Wakes the sync thread.
     pub sync_wakeup: Wakeup,
     pub jobs: Arc<JobsUnderway>,
-    /// Prepared in a step of stepped execution, to be installed in a later one.
+    /// A job prepared in one step of stepped execution, to be installed in a later one.
     pub kept: Mutex<Option<PreparedJob>>,
 }
 
@@ -88,28 +88,28 @@ impl Wakeup {
     }
 }
 
-/// Which jobs there are, and how many have come how far.
+/// The jobs in progress, and the number being prepared.
 #[derive(Debug, Default)]
 struct JobCounts {
-    /// Begun, and not ended: one of a keyspace.
+    /// Jobs begun and not ended, at most one per keyspace.
     underway: BTreeMap<KeyspaceId, Arc<Progress>>,
-    /// Of those, being prepared beside flushes.
+    /// Number of them being prepared, concurrently with flushes.
     preparing: usize,
 }
 
-/// The jobs that were begun and have not ended.
+/// The jobs that have begun and not ended.
 #[derive(Debug, Default)]
 pub struct JobsUnderway {
     counts: Mutex<JobCounts>,
-    /// One has ended, or is prepared.
+    /// Signaled when a job has ended or is prepared.
     changed: Condvar,
 }
 
-/// A job of a keyspace that is under way.
+/// A job of a keyspace in progress.
 #[derive(Debug)]
 pub struct Underway {
     pub keyspace: Arc<KeyspaceCore>,
-    /// How far it is, and what died in it.
+    /// Its progress, and the entries it has dropped.
     pub progress: Arc<Progress>,
     jobs: Arc<JobsUnderway>,
 }
@@ -124,12 +124,12 @@ impl Drop for Underway {
 /// A job whose first half is done.
 #[derive(Debug)]
 pub struct PreparedJob {
-    // Its space is free before the job has ended.
+    // Dropped first: its space is free before the job ends.
     pub prepared: Prepared,
     pub underway: Underway,
 }
 
-/// A job writes, beside flushes.
+/// A job that writes concurrently with flushes.
 pub struct Preparing<'a>(&'a JobsUnderway);
 
 impl Drop for Preparing<'_> {
@@ -140,7 +140,7 @@ impl Drop for Preparing<'_> {
 }
 
 impl JobsUnderway {
-    /// Begins a job of a keyspace, unless there is one.
+    /// Begins a job of a keyspace, unless one is in progress.
     pub fn begin(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>) -> Option<Underway> {
         let progress: Arc<Progress> = Arc::default();
         match self.counts.lock().underway.entry(keyspace.id) {
@@ -150,18 +150,18 @@ impl JobsUnderway {
         Some(Underway { keyspace: Arc::clone(keyspace), progress, jobs: Arc::clone(self) })
     }
 
-    /// How far the job of a keyspace is, if one is under way.
+    /// Progress of the job of a keyspace, if one is in progress.
     pub fn of(&self, keyspace: KeyspaceId) -> Option<Arc<Progress>> {
         self.counts.lock().underway.get(&keyspace).cloned()
     }
 
-    /// From now on until the end of what is returned a job writes.
+    /// Marks that a job writes, until the returned guard is dropped.
     pub fn begin_preparing(&self) -> Preparing<'_> {
         self.counts.lock().preparing += 1;
         Preparing(self)
     }
 
-    /// Waits until no job writes. Jobs that begin later see what was set before the call.
+    /// Waits until no job writes. Jobs that begin later see state set before the call.
     pub fn wait_until_none_prepares(&self) {
         let mut counts = self.counts.lock();
         while counts.preparing > 0 {
@@ -173,7 +173,7 @@ impl JobsUnderway {
         !self.counts.lock().underway.is_empty()
     }
 
-    /// Waits until a job has ended; `false` if none is under way.
+    /// Waits until a job has ended; returns `false` if none is in progress.
     pub fn wait_for_one(&self) -> bool {
         let mut counts = self.counts.lock();
         let before = counts.underway.len();

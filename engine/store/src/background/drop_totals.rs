@@ -1,14 +1,14 @@
-//! Entries that have died so far, as far as what they died in was flushed or installed.
+//! Counts of entries dropped so far by flushed buffers and installed merges.
 
 use testudo_base::{
     DropCounts,
     sync::{Mutex, OnceLock},
 };
 
-/// Entries that died in one piece of work, or in all so far.
+/// Entries dropped by one piece of work, or in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// In write buffers, which were flushed since.
+    /// In write buffers that were flushed since.
     pub in_buffers: DropCounts,
     /// In the merges of flushes and jobs.
     pub in_merges: DropCounts,
@@ -21,7 +21,7 @@ impl std::ops::AddAssign for Dropped {
     }
 }
 
-/// A sum of them, which takes little memory while nothing has died: there may be thousands of keyspaces.
+/// A total that takes little memory while nothing was dropped: there may be thousands of keyspaces.
 #[derive(Debug, Default)]
 pub struct DropTotals(OnceLock<Box<Mutex<Dropped>>>);
 

@@ -1,13 +1,13 @@
-//! Runs independent tasks in parallel: a few threads that take them from two queues, and the caller, who
-//! works too.
+//! Runs independent tasks in parallel: on a few threads, which take them from two queues, and on the calling
+//! thread.
 //!
-//! Tasks of flushes come before those of jobs. Who waits for a round takes tasks of its own kind only: a
-//! flush is not to wait for what a job has queued.
+//! Tasks of flushes precede those of jobs. A thread that waits for a round runs tasks of its own class only:
+//! a flush must not wait for tasks that a job has queued.
 //!
 //! **Invariants**
-//! - [`Executor::run_all`] returns only after all of its tasks have ended, panicked ones included.
-//! - A task may call it in turn. Its thread then does whatever waits first, so whoever queues tasks that do
-//!   so queues no more of them than there are workers: they would pile up on one stack.
+//! - [`Executor::run_all`] returns only after all of its tasks have ended, including panicked ones.
+//! - A task may call `run_all` itself. Its thread then runs any queued task, so a caller queues at most as
+//!   many such tasks as there are workers: they would nest on one stack.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +30,7 @@ struct Round {
 
 type Tasks = VecDeque<(Task, Arc<Mutex<Round>>)>;
 
-/// Whose tasks they are.
+/// The owner of tasks.
 #[derive(Clone, Copy, Debug)]
 enum Class {
     Flush,
@@ -55,14 +55,14 @@ impl Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Signalled when tasks were queued, a round has ended, or the pool closes.
+    /// Signaled when tasks are queued, a round has ended, or the pool closes.
     changed: Condvar,
 }
 
 /// A pool of threads.
 pub struct Pool {
     shared: Arc<Shared>,
-    /// The threads and the caller.
+    /// The threads plus the caller.
     workers: usize,
     threads: Mutex<Vec<Box<dyn Thread>>>,
 }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `helpers` threads beside the caller.
+    /// Starts a pool of `helpers` threads in addition to the caller.
     pub fn start(env: &dyn Env, helpers: usize) -> Result<Arc<Self>> {
         let queue = Mutex::new(Queue::default());
         let shared = Arc::new(Shared { queue, changed: Condvar::new() });
@@ -119,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// Runs a task, whoever queued it, and wakes who waits for its round if it was the last one.
+    /// Runs a task of any round, and wakes the waiter of the round if it was the last one.
     fn run(&self, queue: &mut MutexGuard<'_, Queue>, task: Task, round: &Mutex<Round>) {
         let is_last = MutexGuard::unlocked(queue, || {
             let outcome = catch_unwind(AssertUnwindSafe(task));
@@ -128,7 +128,7 @@ impl Shared {
             round.has_panicked |= outcome.is_err();
             round.open == 0
         });
-        // Under the lock: who waits has either seen this or sleeps by now.
+        // Under the lock: a waiter has either seen this or already sleeps.
         if is_last {
             self.changed.notify_all();
         }
@@ -138,7 +138,7 @@ impl Shared {
 impl Pool {
     fn run_all_of(&self, class: Class, mut tasks: Vec<Task>) {
         if tasks.len() <= 1 {
-            // Not worth a word to the others.
+            // Not worth waking other threads.
             return tasks.pop().map_or((), |task| task());
         }
         let round = Arc::new(Mutex::new(Round { open: tasks.len(), has_panicked: false }));
@@ -182,7 +182,7 @@ impl Executor for JobExecutor {
     }
 }
 
-/// Both.
+/// The executors of flushes and of jobs.
 pub struct Executors {
     pub flushes: Arc<dyn Executor>,
     pub jobs: Arc<dyn Executor>,

@@ -1,10 +1,10 @@
-//! How long the stages of a flush take, and how much they move.
+//! Duration of the stages of a flush, and the bytes flushed.
 //!
 //! `wait for commits and sync the log → apply to the trees → sync the data → commit the edit
 //! → publish and release the log`
 //!
 //! **Invariants**
-//! - Times are of the thread that flushes; they add up to the time of all rounds.
+//! - Times are those of the flushing thread; they add up to the time of all rounds.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use testudo_env::Env;
 /// A stage of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Commits under way end, and the log is synced up to the newest of them.
+    /// Commits in flight end, and the log is synced up to the newest of them.
     Log,
     /// Flows are planned, merged, and written as runs.
     Apply,
@@ -22,7 +22,7 @@ pub enum Stage {
     Data,
     /// The manifest edit is written and synced.
     Edit,
-    /// Readers see the new trees; the log is released.
+    /// The new trees are published; the log is released.
     Publish,
 }
 
@@ -49,14 +49,14 @@ impl Stages {
         self.bytes.load(Relaxed)
     }
 
-    /// Notes the size of a round that has ended, and how long it took.
+    /// Records the size and duration of a round.
     pub fn record_round(&self, bytes: u64, took: Duration) {
         self.bytes.fetch_add(bytes, Relaxed);
         self.max_micros.fetch_max(micros(took), Relaxed);
     }
 }
 
-/// Measures one round.
+/// Measures the stages of one round.
 pub struct StageClock<'a> {
     env: &'a dyn Env,
     stages: &'a Stages,
@@ -68,7 +68,7 @@ impl<'a> StageClock<'a> {
         Self { env, stages, since: env.monotonic() }
     }
 
-    /// Ends `stage`; the next one begins.
+    /// Ends `stage` and begins the next one.
     pub fn end(&mut self, stage: Stage) {
         let now = self.env.monotonic();
         self.stages.micros[stage as usize].fetch_add(micros(now.saturating_sub(self.since)), Relaxed);

@@ -1,15 +1,15 @@
-//! Delays writers to match the rate of the running flush, and of the jobs that it waits for.
+//! Delays writers to match the rate of the running flush and of the jobs it waits for.
 //!
-//! While sealed buffers flush, the active ones may fill just as fast as the flush comes to its end: the time
-//! that the flush still needs, divided by the write memory that is left, is the time that each byte must
-//! take. Writers that are faster are delayed in small steps. They wait for the end of the flush only when no
-//! write memory is left. As long as a quarter of it is left, nobody is delayed: how long a flush takes is not
-//! known when it begins, and most end before. Where jobs have to catch up first, delays begin with them.
+//! While sealed buffers flush, the active ones may fill just as fast as the flush progresses. The delay per
+//! byte is the remaining time of the flush divided by the remaining write memory. Faster writers are delayed
+//! in small steps. They wait for the end of the flush only when no write memory is left. While a quarter of
+//! it is left, no writer is delayed: the duration of a flush is unknown when it begins, and most end before
+//! that. If jobs have to catch up first, delays begin with those jobs.
 //!
 //! **Invariants**
-//! - Nobody is delayed while nothing flushes, and no flush waits for a job.
-//! - A single delay is at most [`MAX_DELAY`], and what large writes owe is forgotten beyond
-//!   [`MAX_DEBT_NANOS`]: nobody waits for long because of a flush that has ended.
+//! - No writer is delayed unless a flush runs or waits for a job.
+//! - A single delay is at most [`MAX_DELAY`], and the debt of large writes is capped at [`MAX_DEBT_NANOS`]:
+//!   no writer waits long for a flush that has ended.
 
 use std::time::Duration;
 
@@ -24,53 +24,53 @@ use testudo_base::{
 use testudo_contract::Progress;
 use testudo_env::Env;
 
-/// Shorter delays add up until they are this long: a timer cannot sleep for less.
+/// Shorter delays accumulate up to this length: a timer cannot sleep for less.
 const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
 const MAX_DELAY: Duration = Duration::from_millis(5);
-/// By so much the writes that were admitted may be ahead of the time that they should have taken.
+/// Maximum nanoseconds by which admitted writes may run ahead of their schedule.
 const MAX_DEBT_NANOS: u64 = 100_000_000;
-/// Bytes that a job must have written for its pace to be known.
+/// Bytes that a job must have written before its pace is known.
 const PACE_BYTES: u64 = 1 << 20;
 /// The pace of jobs before any was seen: 250 MB a second.
 const FIRST_PACE: u64 = 4 << 10;
-/// The delay of a byte is computed anew whenever the threads of a stripe have written this many bytes.
+/// The delay per byte is recomputed whenever the threads of a stripe have written this many bytes.
 const RATE_STEP_BYTES: u64 = 32 << 10;
 
-/// One buffer of a flush: its share of the whole, and how far it has come.
+/// One buffer of a flush: its weight in the whole, and its progress.
 pub type Part = (u64, Arc<Progress>);
 
-/// What writers wait for.
+/// The running flush that writers are delayed by.
 #[derive(Debug)]
 struct FlushUnderway {
     started: Duration,
     parts: Vec<Part>,
 }
 
-/// A job that is done before the next flush begins.
+/// A job that must finish before the next flush begins.
 #[derive(Debug)]
 struct CatchUp {
     started: Duration,
     job: Arc<Progress>,
-    /// What of it had been done.
+    /// Bytes of the job that were done before.
     done_before: u64,
-    /// To be written until the end of the flush, by this job, others after it, and the flush.
+    /// Bytes to write until the end of the flush: by this job, later jobs and the flush.
     bytes: u64,
 }
 
 impl CatchUp {
-    /// Bytes that were done since it began.
+    /// Bytes done since it began.
     fn done(&self) -> u64 {
         self.job.state().0.saturating_sub(self.done_before)
     }
 
-    /// Nanoseconds for each KiB since it began, if that can be told.
+    /// Nanoseconds per KiB since it began, if known.
     fn pace(&self, elapsed: u64) -> Option<u64> {
         let done = self.done();
         (done >= PACE_BYTES).then(|| elapsed / (done >> 10))
     }
 
-    /// Nanoseconds until the end of the flush. `pace`: nanoseconds for each KiB, as jobs before have shown.
+    /// Nanoseconds until the end of the flush. `pace`: nanoseconds per KiB of previous jobs.
     fn nanos_left(&self, elapsed: u64, pace: u64) -> u64 {
         let left = self.bytes.saturating_sub(self.done());
         (left >> 10).saturating_mul(self.pace(elapsed).unwrap_or(pace))
@@ -84,39 +84,39 @@ enum Underway {
 }
 
 impl FlushUnderway {
-    /// How much is done, in thousandths.
+    /// Completed part, in thousandths.
     fn thousandths(&self) -> u64 {
         let whole: u64 = self.parts.iter().map(|(weight, _)| weight).sum();
         let done = |(weight, progress): &Part| {
             let (done, total) = progress.state();
             if total == 0 { 0 } else { weight * (done.min(total) / 64) / (total / 64 + 1) }
         };
-        // The end of a flush, syncs and publication, is not counted in bytes: a tenth is kept for it.
+        // The end of a flush, syncs and publication, is not counted in bytes: a tenth is reserved for it.
         self.parts.iter().map(done).sum::<u64>() * 900 / whole.max(1)
     }
 }
 
-/// How much waits to be flushed, and the delays of writers that follow from it.
+/// The amount of data waiting to be flushed, and the delays of writers that follow from it.
 #[derive(Debug)]
 pub struct Backpressure {
     /// Bytes of active write buffers.
     pub active_bytes: AtomicU64,
     /// Bytes of sealed write buffers.
     sealed_bytes: AtomicU64,
-    /// Bytes that write buffers may have together.
+    /// Maximum bytes of all write buffers.
     write_buffers: AtomicU64,
-    /// Active bytes at which it may be time to seal.
+    /// Active bytes at which a seal may be due.
     check_at: AtomicU64,
-    /// Somebody has asked for a check whether it is time to seal, and none has begun since.
+    /// A seal check was requested and has not begun.
     seal_requested: AtomicBool,
     flush: Mutex<Option<Underway>>,
-    /// Duration of the last flush, as a first guess for the next.
+    /// Duration of the last flush, as the first estimate for the next.
     last_flush_nanos: AtomicU64,
-    /// Nanoseconds that jobs have taken for each KiB lately.
+    /// Recent pace of jobs, in nanoseconds per KiB.
     job_pace: AtomicU64,
-    /// By how much each byte is delayed; 0: not at all.
+    /// Delay per byte; 0 for none.
     nanos_per_byte_x1024: AtomicU64,
-    /// When the byte that was admitted last may be written, in nanoseconds of the clock.
+    /// Time at which the last admitted byte may be written, in nanoseconds of the clock.
     paid_until: CachePadded<AtomicU64>,
     /// Bytes of all commits.
     admitted: StripedCount,
@@ -149,47 +149,47 @@ impl Backpressure {
         }
     }
 
-    /// Bytes that write buffers may have together.
+    /// Maximum bytes of all write buffers.
     pub fn write_buffers(&self) -> u64 {
         self.write_buffers.load(Relaxed)
     }
 
-    /// Changes what write buffers may have together; whether it is time to seal is looked at again.
+    /// Changes the maximum bytes of all write buffers, and has the seal check repeated.
     pub fn set_write_buffers(&self, bytes: u64) {
         self.write_buffers.store(bytes, Relaxed);
         self.check_at.store(0, Relaxed);
     }
 
-    /// Takes over what was counted: bytes of active and of sealed buffers, and the active bytes at which it
-    /// may be time to seal.
+    /// Stores the counted bytes of active and sealed buffers, and the active bytes at which a seal may be
+    /// due.
     pub fn set_counted(&self, active: u64, sealed: u64, check_at: u64) {
         self.active_bytes.store(active, Relaxed);
         self.sealed_bytes.store(sealed, Relaxed);
         self.check_at.store(check_at, Relaxed);
     }
 
-    /// Whether it may be time to seal active buffers.
+    /// Whether sealing active buffers may be due.
     #[inline]
     pub fn may_be_full(&self) -> bool {
         self.active_bytes.load(Relaxed) >= self.check_at.load(Relaxed)
     }
 
-    /// Asks for a check whether it is time to seal; `false` if somebody else has, since the last one began.
+    /// Requests a seal check; returns `false` if one was already requested since the last check began.
     pub fn request_seal(&self) -> bool {
         !self.seal_requested.load(Relaxed) && !self.seal_requested.swap(true, Relaxed)
     }
 
-    /// A check begins whether it is time to seal.
+    /// Records that a seal check begins.
     pub fn begin_seal_check(&self) {
         self.seal_requested.store(false, Relaxed);
     }
 
-    /// Whether a flush runs.
+    /// Whether a flush runs, or a job before it.
     pub fn is_flushing(&self) -> bool {
         self.flush.lock().is_some()
     }
 
-    /// Whether no write memory is left while a flush runs.
+    /// Whether write memory is exhausted while a flush runs.
     pub fn is_blocked(&self) -> bool {
         self.is_over_bound() && self.is_flushing()
     }
@@ -199,31 +199,31 @@ impl Backpressure {
         self.active_bytes.load(Relaxed) + self.sealed_bytes.load(Relaxed)
     }
 
-    /// Whether the write buffers hold more than they ever should.
+    /// Whether the write buffers exceed their hard limit.
     #[inline]
     pub fn is_over_bound(&self) -> bool {
         self.used() >= self.write_buffers() / 16 * 17
     }
 
-    /// Whether removals may still come while a full device keeps everything from being flushed: a sixteenth
-    /// more than the bound of write buffers that may have `write_buffers` bytes.
+    /// Whether removals are still accepted while a full device prevents flushes: up to a sixteenth above the
+    /// hard limit of write buffers with a bound of `write_buffers` bytes.
     pub fn has_memory_for_removals(&self, write_buffers: u64) -> bool {
         self.used() < write_buffers / 16 * 18
     }
 
-    /// A flush begins.
+    /// Records that a flush begins.
     pub fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
-    /// A job is done before the next flush begins. `bytes` are to be written until the end of that, in all.
+    /// Records that a job begins that precedes the next flush. `bytes`: total to write until that flush ends.
     pub fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
         let done_before = job.state().0;
         let catch_up = CatchUp { started: env.monotonic(), job, done_before, bytes };
         *self.flush.lock() = Some(Underway::CatchUp(catch_up));
     }
 
-    /// A flush has ended, well or not, or a job before it.
+    /// Records that a flush, or a job before it, has ended, successfully or not.
     pub fn flush_ended(&self, env: &dyn Env) {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         match self.flush.lock().take() {
@@ -241,13 +241,13 @@ impl Backpressure {
         self.wake_writers();
     }
 
-    /// There may be write memory again.
+    /// Wakes writers: there may be write memory again.
     pub fn wake_writers(&self) {
         let _waiting = self.waiting.lock();
         self.flushed.notify_all();
     }
 
-    /// Lets a write of `bytes` go on now or after a delay.
+    /// Admits a write of `bytes`, delaying it if necessary.
     #[inline]
     pub fn admit(&self, env: &dyn Env, bytes: u64) {
         let before = self.admitted.add(bytes);
@@ -265,7 +265,7 @@ impl Backpressure {
         self.nanos_per_byte_x1024.store(rate, Relaxed);
     }
 
-    /// In nanoseconds × 1024.
+    /// Delay per byte in nanoseconds × 1024.
     fn delay_per_byte(&self, env: &dyn Env, underway: &Underway) -> u64 {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         let memory = self.write_buffers();
@@ -287,11 +287,11 @@ impl Backpressure {
         left.max(1_000_000).saturating_mul(1024) / free_bytes
     }
 
-    /// `rate`: as of [`Backpressure::delay_per_byte`].
+    /// `rate`: see [`Backpressure::delay_per_byte`].
     fn delay_write(&self, env: &dyn Env, bytes: u64, rate: u64) {
         let now = nanos(env.monotonic());
         let cost = bytes.saturating_mul(rate) / 1024;
-        // A writer that was slow by itself may be faster for a moment: by 10 ms, and no more.
+        // A writer that was slow by itself may run ahead by up to 10 ms.
         let earliest = now.saturating_sub(10_000_000);
         self.paid_until.fetch_max(earliest, Relaxed);
         let until = self.paid_until.fetch_add(cost, Relaxed) + cost;
@@ -311,7 +311,7 @@ impl Backpressure {
         self.max_stall_micros.fetch_max(micros, Relaxed);
     }
 
-    /// Waits until a flush has ended, at most `timeout`, if no write memory is left.
+    /// Waits for a flush to end, at most `timeout`, if write memory is exhausted.
     pub fn wait_for_memory(&self, env: &dyn Env, timeout: Duration) {
         let started = env.monotonic();
         if self.wait_for_flush(timeout, || self.is_blocked()) {
@@ -320,17 +320,17 @@ impl Backpressure {
         }
     }
 
-    /// Waits on behalf of a keyspace that has outgrown its own share, at most `timeout`.
+    /// Waits for a keyspace that exceeds its own share, at most `timeout`.
     pub fn wait_for_own_memory(&self, env: &dyn Env, timeout: Duration) {
         let started = env.monotonic();
         if !self.wait_for_flush(timeout, || self.flush.lock().is_some()) {
-            // The background is about to begin, or busy with something else.
+            // The background is about to begin, or busy with other work.
             env.sleep(Duration::from_millis(1));
         }
         self.record_delay(env.monotonic().saturating_sub(started));
     }
 
-    /// Waits until a flush has ended, at most `timeout`; `false` at once if there is no reason to.
+    /// Waits for a flush to end, at most `timeout`; returns `false` at once if `is_needed` is false.
     fn wait_for_flush(&self, timeout: Duration, is_needed: impl FnOnce() -> bool) -> bool {
         let mut waiting = self.waiting.lock();
         if !is_needed() {

@@ -1,13 +1,13 @@
 //! The payload of a commit in the log. Only this file knows its bytes.
 //!
-//! Operations one after the other: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a
-//! value in pieces or in a value log, 5 reference to a value in pieces with operands) · keyspace varint ·
-//! key length varint · key · but for a tombstone: value length varint · value. The n-th operation has the
-//! n-th seqno of the commit.
+//! A sequence of operations: kind u8 (0 value, 1 tombstone, 2 operands, 3 unmerged, 4 reference to a value in
+//! pieces or in a value log, 5 reference to a value in pieces with operands) · keyspace varint · key length
+//! varint · key · except for a tombstone: value length varint · value. The n-th operation has the n-th
+//! seqno of the commit.
 //!
 //! **Invariants**
-//! - [`operation_bytes`] is exactly what [`encode_operation`] writes.
-//! - Entries with operands are handed on only if they can be read.
+//! - [`operation_bytes`] is exactly the length that [`encode_operation`] writes.
+//! - Entries with operands are passed on only if they decode.
 
 use testudo_base::{
     KeyspaceId, Kind, MAX_KEY_BYTES, ValueReference,
@@ -25,13 +25,13 @@ pub struct Operation<'a> {
     pub value: &'a [u8],
 }
 
-/// Where the value of an operation of the log lies, if it is in a value log.
+/// The reference to the operation's value, if the value is in a value log.
 pub fn logged_value(operation: &Operation<'_>) -> Option<ValueReference> {
     let reference = ValueReference::of(operation.kind, operation.value).ok().flatten();
     reference.filter(|reference| reference.pieces().is_none())
 }
 
-/// Bytes of the operation's encoding.
+/// Length of the operation's encoding.
 pub fn operation_bytes(operation: &Operation<'_>) -> usize {
     let (key, value) = (operation.key.len(), operation.value.len());
     let head = 1 + varint_bytes(u64::from(operation.keyspace.0)) + varint_bytes(u64_of(key)) + key;
@@ -67,7 +67,7 @@ fn put_varint(out: &mut [u8], value: u64) -> &mut [u8] {
     &mut out[length..]
 }
 
-/// Hands every operation of a payload to `act`, numbered from 0.
+/// Passes every operation of a payload to `act`, numbered from 0.
 pub fn decode<E: From<Damage>>(
     payload: &[u8],
     mut act: impl FnMut(u64, Operation<'_>) -> Result<(), E>,
@@ -84,7 +84,7 @@ pub fn decode<E: From<Damage>>(
         let key = reader.take(key_bytes)?;
         let value = match kind {
             Kind::Tombstone => &[][..],
-            Kind::Referred => return Err(Damage("a value of a segment in the log").into()),
+            Kind::Referred => return Err(Damage("an entry of a value segment in the log").into()),
             Kind::Value | Kind::Operands | Kind::Unmerged | Kind::Reference | Kind::UnmergedReference => {
                 let length = usize_of(reader.varint()?);
                 reader.take(length)?
@@ -94,7 +94,7 @@ pub fn decode<E: From<Damage>>(
         let reference = ValueReference::of(kind, value)?;
         if kind == Kind::UnmergedReference && reference.is_some_and(|reference| reference.pieces().is_none())
         {
-            return Err(Damage("operands upon a value in a value log").into());
+            return Err(Damage("operands on a value in a value log").into());
         }
         act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;
         index += 1;

@@ -1,9 +1,9 @@
-//! The keyspaces that have something in write buffers: among thousands they are few, and flushes, seals and
-//! the log look at no others.
+//! The keyspaces with non-empty write buffers. Among thousands of keyspaces they are few, and flushes, seals
+//! and the log visit no others.
 //!
 //! **Invariants**
-//! - A keyspace of the catalogue of which a commit has chosen a buffer that is not flushed is listed. It
-//!   enters and leaves under the commit lock.
+//! - A keyspace of the catalogue is listed if a commit has chosen one of its buffers that is not flushed yet.
+//!   It is inserted and removed under the commit lock.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use testudo_base::{
 
 use crate::keyspace::KeyspaceCore;
 
-/// Keyspaces with write buffers that are not empty.
+/// Keyspaces with non-empty write buffers.
 #[derive(Debug, Default)]
 pub struct BufferedKeyspaces(Mutex<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>);
 
 impl BufferedKeyspaces {
-    /// A commit has chosen a buffer of it that had none before.
+    /// Adds a keyspace when a commit first chooses one of its buffers.
     pub fn insert(&self, keyspace: &Arc<KeyspaceCore>) {
         self.0.lock().insert(keyspace.id, Arc::clone(keyspace));
     }
 
-    /// It is not in the catalogue any more.
+    /// Removes a keyspace that is no longer in the catalogue.
     pub fn remove(&self, keyspace: KeyspaceId) {
         self.0.lock().remove(&keyspace);
     }
 
-    /// A buffer of it was flushed.
+    /// Removes a keyspace whose buffers are all empty after a flush.
     pub fn remove_if_empty(&self, keyspace: &KeyspaceCore) {
         let view = keyspace.view.load();
         if view.sealed.is_empty() && view.active.first_commit().is_none() {
@@ -37,7 +37,7 @@ impl BufferedKeyspaces {
         }
     }
 
-    /// All of them, in the order of their ids.
+    /// All of them, in order of their ids.
     pub fn all(&self) -> Vec<Arc<KeyspaceCore>> {
         self.0.lock().values().cloned().collect()
     }

@@ -1,5 +1,5 @@
-//! What puts commits in order: the lock under which they get their seqnos, the stripes of their keys, and
-//! which of them are under way.
+//! The order of commits: the lock under which they get their seqnos, the stripes of their keys, and the
+//! commits in flight.
 //!
 //! **Invariants**
 //! - Stripes are locked before the commit lock.
@@ -12,7 +12,7 @@ use crate::commits::{in_flight::InFlight, stripes::Stripes};
 /// The order of commits.
 #[derive(Debug)]
 pub struct CommitOrder {
-    /// On lines of its own, as what every commit changes.
+    /// On a cache line of its own, because every commit writes it.
     commit: CachePadded<Mutex<()>>,
     pub stripes: Stripes,
     pub in_flight: InFlight,
@@ -29,7 +29,7 @@ impl CommitOrder {
         self.commit.lock()
     }
 
-    /// Whether anybody holds the commit lock.
+    /// Whether the commit lock is held.
     pub fn is_locked(&self) -> bool {
         self.commit.is_locked()
     }

@@ -1,7 +1,7 @@
-//! Commits that have a seqno but have not yet reached their memtables.
+//! Commits that have a seqno but are not in their memtables yet.
 //!
 //! **Invariants**
-//! - Slots are taken under the commit lock, in the order of seqnos; they are given back without it.
+//! - Slots are taken under the commit lock, in seqno order; they are released without it.
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
@@ -18,17 +18,17 @@ use testudo_base::{
 const SLOTS: usize = scaled(128, 3);
 
 thread_local! {
-    /// Where a thread looks for a free slot first; threads are given different places in turn.
+    /// First slot that a thread tries; threads are assigned slots in turn.
     static SLOT_OF_THREAD: usize = {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % SLOTS
     };
 }
 
-/// The commits that are on their way.
+/// The commits in flight.
 #[derive(Debug)]
 pub struct InFlight {
-    /// First seqno of a commit under way, or 0.
+    /// First seqno of a commit in flight, or 0.
     slots: Box<[CachePadded<AtomicU64>]>,
 }
 
@@ -47,10 +47,10 @@ impl InFlight {
         Self { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Notes a commit. REQUIRES: the commit lock is held. Waits only if that many commits are under way at
-    /// once.
+    /// Registers a commit. REQUIRES: the commit lock is held. Waits only if commits in flight occupy all
+    /// slots.
     pub fn enter(&self, first: Seqno) -> Underway<'_> {
-        // Each thread looks at a slot of its own first: those of others are in the caches of others.
+        // Each thread tries a slot of its own first: those of other threads are in the caches of other cores.
         let (before, own) = self.slots.split_at(SLOT_OF_THREAD.with(|slot| *slot));
         loop {
             for slot in own.iter().chain(before) {
@@ -63,8 +63,8 @@ impl InFlight {
         }
     }
 
-    /// Returns when every commit up to `seqno` is in its memtables. REQUIRES: the commit lock was held after
-    /// `seqno` was assigned; the caller has no commit of its own under way.
+    /// Waits until every commit up to `seqno` is in its memtables. REQUIRES: the commit lock was held after
+    /// `seqno` was assigned; the caller has no commit of its own in flight.
     pub fn wait_for(&self, seqno: Seqno) {
         for slot in &self.slots {
             let mut spins = 0;

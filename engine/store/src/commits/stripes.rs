@@ -1,4 +1,4 @@
-//! Locks that serialise the writes to one key, so that a read-modify-write is atomic among all writers.
+//! Locks that serialize writes to the same key, so that read-modify-write is atomic among all writers.
 //!
 //! **Invariants**
 //! - Stripes are locked in increasing order, before the commit lock, and released after the memtable insert.

@@ -9,7 +9,7 @@ fn stretch(low: &str, high: &str) -> Stretch {
     Stretch { low: low.as_bytes().to_vec(), high }
 }
 
-/// A scan at `since` has found this to be a gap, with snapshots at `live`.
+/// Records a gap that a scan at `since` has found, with snapshots at `live`.
 fn find(gaps: &Gaps, (low, high): (&str, &str), since: u64, live: &[u64]) {
     let is_free = |from: Seqno, to: Seqno| !live.iter().any(|live| (from.0..to.0).contains(live));
     let proposal = gaps.propose(vec![stretch(low, high)]);
@@ -33,7 +33,7 @@ fn key(edge: &str) -> Option<Edge> {
 }
 
 #[test]
-fn gaps_that_touch_become_one() {
+fn adjacent_gaps_are_joined() {
     let gaps = gaps();
     find(&gaps, ("b", "d"), 5, &[]);
     find(&gaps, ("f", "h"), 7, &[]);
@@ -46,9 +46,9 @@ fn gaps_that_touch_become_one() {
     assert_eq!(shown(&gaps), "a..@10");
 }
 
-/// What a stack leaves behind as it grows.
+/// A growing stack.
 #[test]
-fn parts_between_two_writes_make_way_for_the_gap_that_covers_them() {
+fn covering_gap_replaces_many_parts_between_cuts() {
     let gaps = gaps();
     find(&gaps, ("b", "z"), 5, &[]);
     let write = |key: &[u8]| {
@@ -70,7 +70,7 @@ fn parts_between_two_writes_make_way_for_the_gap_that_covers_them() {
 }
 
 #[test]
-fn a_snapshot_between_two_gaps_keeps_them_apart_as_long_as_it_lives() {
+fn live_snapshot_between_two_gaps_keeps_them_apart() {
     let gaps = gaps();
     find(&gaps, ("a", "c"), 5, &[]);
     find(&gaps, ("c", "e"), 8, &[6]);
@@ -85,7 +85,7 @@ fn a_snapshot_between_two_gaps_keeps_them_apart_as_long_as_it_lives() {
 }
 
 #[test]
-fn a_scan_finds_the_gap_that_holds_its_place() {
+fn scan_finds_the_gap_at_its_position() {
     let gaps = gaps();
     find(&gaps, ("b", "d"), 5, &[]);
     assert_eq!(gaps.end_of(b"a", Seqno(5)), None);
@@ -105,7 +105,7 @@ fn a_scan_finds_the_gap_that_holds_its_place() {
 }
 
 #[test]
-fn a_write_cuts_the_gap_that_it_meets() {
+fn write_cuts_its_gap() {
     let gaps = gaps();
     find(&gaps, ("b", "h"), 5, &[]);
     gaps.end_at(b"a");
@@ -114,13 +114,13 @@ fn a_write_cuts_the_gap_that_it_meets() {
     gaps.end_at(b"d");
     assert_eq!(shown(&gaps), "b..d@5 d+..h@5");
     gaps.end_at(b"b");
-    assert_eq!(shown(&gaps), "d+..h@5", "nothing is kept between two writes");
+    assert_eq!(shown(&gaps), "d+..h@5", "no part is kept between two writes");
     assert_eq!(gaps.end_of(b"d", Seqno(9)), None);
 }
 
-/// A removed range that is written again in order, either way, leaves no crowd of gaps behind.
+/// Rewriting a removed range in order, in either direction, does not leave many small gaps.
 #[test]
-fn refilling_a_gap_in_order_keeps_the_rest_of_it_alone() {
+fn refilling_a_gap_in_order_leaves_no_parts() {
     let gaps = gaps();
     find(&gaps, ("a", ""), 5, &[]);
     for number in 0..100 {
@@ -136,7 +136,7 @@ fn refilling_a_gap_in_order_keeps_the_rest_of_it_alone() {
 }
 
 #[test]
-fn what_is_written_before_a_proposal_is_confirmed_is_not_part_of_the_gap() {
+fn writes_before_confirmation_are_cut_from_the_gap() {
     let gaps = gaps();
     let proposal = gaps.propose(vec![stretch("a", "m"), stretch("p", "z")]);
     assert_eq!(gaps.end_of(b"b", Seqno(9)), None);
@@ -151,7 +151,7 @@ fn what_is_written_before_a_proposal_is_confirmed_is_not_part_of_the_gap() {
 }
 
 #[test]
-fn gaps_that_scans_use_stay_when_memory_is_short() {
+fn used_gaps_survive_eviction() {
     let gaps = gaps();
     for number in 0..100 {
         let (low, high) = (format!("k{number:03}"), format!("k{number:03}x"));

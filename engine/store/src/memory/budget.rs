@@ -1,5 +1,5 @@
-//! The memory budget as it is now: its size, the part of the write buffers and who sets it, and the share of
-//! one keyspace.
+//! The current memory budget: its size, the share of the write buffers and whether the governor sets it, and
+//! the share of a single keyspace.
 
 use testudo_base::{
     Result,
@@ -17,31 +17,33 @@ use crate::memory::{
     shares::{MemoryShares, Share, max_value_bytes},
 };
 
-/// Caches follow metadata in steps of a part of the budget, and of no less than this.
+/// Caches follow metadata in steps of this fraction of the budget, and no smaller than the minimum.
 const METADATA_STEPS: u64 = 256;
 const METADATA_STEP_MIN: u64 = 64 << 10;
 
-/// No share of its own.
+/// The keyspace has no share of its own.
 const NO_SHARE: u32 = u32::MAX;
 
-/// The budget as it is now.
+/// The current budget.
 #[derive(Debug)]
 pub struct Budget {
     total: AtomicU64,
     write_share: AtomicU32,
-    /// The governor sets the share. Changed under its lock.
+    /// The governor sets the share. Changed under the governor's lock.
     is_auto: AtomicBool,
     governor: Mutex<Governor>,
-    /// The most that write buffers get, by the size of the device.
+    /// Maximum bytes of write buffers, determined by the size of the device.
     write_buffers_max: AtomicU64,
-    /// Bytes of metadata that the caches make room for, and of log buffers beyond the usual few.
+    /// Bytes of metadata for which the caches were reduced, and of log buffers beyond the usual number.
     metadata: AtomicU64,
     log_buffers: AtomicU64,
-    /// Held while everything is made to follow; taken before the locks of pool and page cache.
+    /// Held while all components are adjusted; taken before the locks of the pool and the page cache.
     rebalancing: Mutex<()>,
 }
 
 impl Budget {
+    /// Creates a budget of `total` bytes.
+    ///
     /// Errors: `Invalid` if it is too small for a store.
     pub fn new(total: u64) -> Result<Self> {
         MemoryShares::check_total(total)?;
@@ -66,12 +68,12 @@ impl Budget {
         Share::from_millionths(self.write_share.load(Acquire))
     }
 
-    /// Changes the budget. REQUIRES: it was checked; everything is made to follow afterwards.
+    /// Changes the budget. REQUIRES: it was checked; the caller rebalances afterwards.
     pub fn set_total(&self, bytes: u64) {
         self.total.store(bytes, Release);
     }
 
-    /// Sets the part of the write buffers, and leaves it there. REQUIRES: everything is made to follow
+    /// Sets the share of the write buffers and turns the governor off. REQUIRES: the caller rebalances
     /// afterwards.
     pub fn set_write_share(&self, share: Share) {
         let _governor = self.governor.lock();
@@ -79,12 +81,12 @@ impl Budget {
         self.write_share.store(share.millionths(), Release);
     }
 
-    /// Whether the governor sets the part of the write buffers.
+    /// Whether the governor sets the share of the write buffers.
     pub fn is_auto(&self) -> bool {
         self.is_auto.load(Acquire)
     }
 
-    /// Has the governor set it from now on, by what is counted from `now` on.
+    /// Turns the governor on, with evidence counted from `now` on.
     pub fn set_auto(&self, now: Counted) {
         let mut governor = self.governor.lock();
         if !self.is_auto() {
@@ -93,8 +95,8 @@ impl Budget {
         }
     }
 
-    /// Lets the governor decide. `true`: the part of the write buffers has changed, and everything has to be
-    /// made to follow.
+    /// Lets the governor decide. Returns whether the share of the write buffers has changed: the caller must
+    /// then rebalance.
     pub fn govern(&self, now: Counted, ghost_bytes: u64, writing: impl FnOnce() -> Writing) -> bool {
         let mut governor = self.governor.lock();
         let total = self.total();
@@ -110,13 +112,13 @@ impl Budget {
         share.is_some()
     }
 
-    /// What the governor decided last.
+    /// The governor's last decision.
     pub fn last_decision(&self) -> Decision {
         self.governor.lock().last()
     }
 
-    /// Takes over how much metadata there is, and how many bytes of log buffers beyond the usual few; whether
-    /// the caches have to follow. Little changes are not worth it.
+    /// Stores the bytes of metadata, and of log buffers beyond the usual number. Returns whether the caches
+    /// must follow; small changes are ignored.
     pub fn note_metadata(&self, metadata: u64, log_buffers: u64) -> bool {
         let before = self.metadata.load(Acquire) + self.log_buffers.load(Acquire);
         let step = (self.total() / METADATA_STEPS).max(METADATA_STEP_MIN);
@@ -128,19 +130,19 @@ impl Budget {
         is_other
     }
 
-    /// Taken by who makes everything follow.
+    /// Locks the budget for rebalancing.
     pub fn rebalancing(&self) -> MutexGuard<'_, ()> {
         self.rebalancing.lock()
     }
 
-    /// How it is divided now.
+    /// The current shares.
     pub fn shares(&self) -> MemoryShares {
         let (metadata, log_buffers) = (self.metadata.load(Acquire), self.log_buffers.load(Acquire));
         let shares = MemoryShares::of(self.total(), self.write_share(), metadata, log_buffers);
         shares.with_write_buffers_max(self.write_buffers_max.load(Acquire))
     }
 
-    /// Takes over the most that write buffers get; whether everything has to follow.
+    /// Sets the maximum bytes of write buffers; returns whether the caller must rebalance.
     pub fn set_write_buffers_max(&self, bytes: u64) -> bool {
         let before = self.shares().write_buffers;
         self.write_buffers_max.store(bytes, Release);

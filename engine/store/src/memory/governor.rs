@@ -1,82 +1,82 @@
-//! The governor of write memory: how much of the budget write buffers may take, decided by what the next byte
-//! saves on either side. Pure arithmetic over counts; decision 0039 has its derivation.
+//! The governor of write memory: the share of the budget that write buffers may use, determined by the
+//! marginal saving of a byte on either side. Pure arithmetic over counts; decision 0039 has its derivation.
 //!
-//! A doubling of the flush distance spares each record about half a rewrite
-//! ([`testudo_contract::Tree::rewrites_per_doubling`]), so a byte more of write memory `W` saves
-//! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes: each of `K` keyspaces that
-//! are written to takes `B` bytes of `W` whatever it has ([`BUFFER_BYTES`]), and what is left of `W` is
-//! flushed by as many flushes as there are keyspaces, each of which writes `F` bytes whatever it has
-//! ([`FLUSH_BYTES`]).
-//! The caches know which of their reads of the device they would not have made with `G` more bytes, so a byte
-//! more saves them `missed / G` of those. With `w = W − K · B` both are worth the same where
+//! Doubling the flush distance saves each record about half a rewrite
+//! ([`testudo_contract::Tree::rewrites_per_doubling`]), so one more byte of write memory `W` saves
+//! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes. Each of the `K` keyspaces
+//! being written uses a fixed `B` bytes of `W` ([`BUFFER_BYTES`]). The rest of `W` is flushed by one flush
+//! per keyspace, each of which writes a fixed `F` bytes ([`FLUSH_BYTES`]).
+//! The caches count the device reads that `G` more bytes would have avoided, so one more byte saves them
+//! `missed / G` reads. With `w = W − K · B` both sides are equal where
 //!
 //! `written · (rewrites / (w · ln 2) + K · F / w²) = missed · READ_BYTES / G`
 //!
-//! No read that more memory would have saved: all that write buffers may have. Nothing written: the least
-//! they may have, so that what is left in them is flushed when readers need its memory.
+//! If more memory would have avoided no read, write buffers get their maximum. If nothing was written, they
+//! get their minimum, so that their contents are flushed when readers need the memory.
 //!
 //! **Invariants**
 //! - The share stays within [`LEAST`] and [`MOST`] of the budget.
-//! - Nothing is decided without evidence: as long as nobody writes or misses anything the share stays.
+//! - There is no decision without evidence: while there are neither writes nor misses the share does not
+//!   change.
 
 use std::f64::consts::LN_2;
 
 use testudo_base::planted;
 
-/// Least and most of the budget that write buffers get. Below an eighth a flush costs more than what it
-/// merges; beyond three quarters nothing is left for indexes and filters.
+/// Minimum and maximum share of write buffers. Below an eighth a flush costs more than it merges; above three
+/// quarters nothing is left for indexes and filters.
 const LEAST: f64 = 0.125;
 const MOST: f64 = 0.75;
-/// A read of a page costs as much as merging so many bytes: about 60 µs against 4 ns a byte.
+/// Number of merged bytes that cost as much as a page read: about 60 µs against 4 ns per byte.
 const READ_BYTES: f64 = 16384.0;
-/// What a write buffer takes as soon as it has something, and what a flush of one writes whatever it has:
-/// pages that are not full, index, filter, footer, nodes, and the same again when that is merged.
+/// Fixed bytes of a non-empty write buffer, and fixed bytes that its flush writes: partly filled pages,
+/// index, filter, footer, nodes, and the same again when they are merged.
 const BUFFER_BYTES: f64 = 5120.0;
 const FLUSH_BYTES: f64 = 32768.0;
-/// Evidence for a decision: this part of the budget was written, or missed by as many bytes as the border
-/// between pages and records moves for one read.
+/// Evidence for a decision: this fraction of the budget was written, or missed. A miss counts as many bytes
+/// as the border between pages and records moves for one read.
 const PART_OF_EVIDENCE: u64 = 64;
 const BYTES_OF_A_MISS: u64 = 8 << 10;
-/// Smaller differences than this part of the budget are not worth a change.
+/// Changes below this fraction of the budget are not made.
 const LEAST_CHANGE: f64 = 1.0 / 32.0;
 
-/// What was counted since the store was opened.
+/// Counters since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Bytes that users wrote.
     pub written: u64,
-    /// Reads of the device for pages, and for records, that were evicted a short while ago.
+    /// Device reads for pages, and for records, that had been evicted recently.
     pub missed_pages: u64,
     pub missed_records: u64,
 }
 
 impl Counted {
-    /// Reads that more memory for either cache would have saved since `before`.
+    /// Reads since `before` that more memory for either cache would have avoided.
     fn missed_since(&self, before: &Self) -> u64 {
         let pages = self.missed_pages.saturating_sub(before.missed_pages);
         pages.max(self.missed_records.saturating_sub(before.missed_records))
     }
 }
 
-/// What the decision depends on besides.
+/// Further inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// The budget.
     pub total: u64,
-    /// The part of it that write buffers have.
+    /// Current share of the write buffers.
     pub share: f64,
-    /// How many more bytes would have saved a missed read.
+    /// Additional bytes that would have avoided a missed read.
     pub ghost_bytes: u64,
-    /// What trees and buffers say.
+    /// Inputs from trees and buffers.
     pub writing: Writing,
 }
 
-/// What the cost of writing depends on.
+/// Inputs of the cost of writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writing {
-    /// Rewrites that a doubling of the flush distance spares each record.
+    /// Rewrites saved per record by doubling the flush distance.
     pub rewrites: f64,
-    /// How many keyspaces share the write buffers, if all had as much of them.
+    /// Effective number of keyspaces that share the write buffers, as if in equal parts.
     pub keyspaces: f64,
 }
 
@@ -85,14 +85,14 @@ pub struct Writing {
 pub struct Decision {
     /// Changes so far.
     pub changes: u64,
-    /// What write buffers should have, of the budget.
+    /// Wanted share of the write buffers.
     pub wanted: f64,
-    /// Bytes written and reads missed that say so: half of those before, and the newest.
+    /// Evidence: bytes written and reads missed, halved at each decision before new counts are added.
     pub written: f64,
     pub missed: f64,
 }
 
-/// Remembers what it has seen.
+/// The governor and the evidence it has seen.
 #[derive(Debug, Default)]
 pub struct Governor {
     seen: Counted,
@@ -104,20 +104,20 @@ impl Governor {
         self.last
     }
 
-    /// Forgets what led to earlier decisions: what comes counts from now on.
+    /// Discards the evidence of earlier decisions and counts from `now` on.
     pub fn begin_anew(&mut self, now: Counted) {
         let changes = self.last.changes;
         *self = Self { seen: now, last: Decision { changes, ..Decision::default() } };
     }
 
-    /// Whether enough has happened since the last decision for another one, under a budget of `total`.
+    /// Whether there is enough new evidence for another decision, under a budget of `total`.
     pub fn has_evidence(&self, now: Counted, total: u64) -> bool {
         let written = now.written.saturating_sub(self.seen.written);
         let missed = now.missed_since(&self.seen).saturating_mul(BYTES_OF_A_MISS);
         written.max(missed) >= (total / PART_OF_EVIDENCE).max(1)
     }
 
-    /// The share that write buffers should have from now on, if it should change.
+    /// The new share of the write buffers, if it should change.
     pub fn decide(&mut self, now: Counted, conditions: &Conditions) -> Option<f64> {
         if !self.has_evidence(now, conditions.total) {
             return None;
@@ -135,13 +135,13 @@ impl Governor {
             return None;
         }
         self.last.changes += 1;
-        // Half of the way: evidence of a moment may mislead.
+        // Moves half of the way: momentary evidence may mislead.
         let step = if distance.abs() < 2.0 * LEAST_CHANGE { distance } else { distance / 2.0 };
         Some((conditions.share + step).clamp(LEAST, MOST))
     }
 }
 
-/// Where a byte is worth the same on either side, of the budget.
+/// The share at which a byte is worth the same on either side.
 #[expect(clippy::cast_precision_loss, reason = "estimates")]
 fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
     let Writing { rewrites, keyspaces } = conditions.writing;
@@ -151,7 +151,7 @@ fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
     let flushes = worth * keyspaces * FLUSH_BYTES;
     let beyond = slope / 2.0 + (slope * slope / 4.0 + flushes).sqrt();
     let bytes = if evidence.written > 0.0 { keyspaces * BUFFER_BYTES + beyond } else { beyond };
-    // Nothing missed: infinite, or no number if nothing was written either.
+    // Nothing missed: infinite, or NaN if nothing was written either.
     let share = bytes / conditions.total as f64;
     if share.is_nan() { conditions.share } else { share.clamp(LEAST, MOST) }
 }

@@ -1,32 +1,30 @@
-//! What open iterators take of the memory of a store: copies of pages, pieces that they have read ahead,
-//! entries that they have taken ahead.
+//! Memory of open iterators: page copies, and values and entries read ahead.
 //!
-//! Each iterator weighs itself now and then, and says by how much it has changed. While all of them take more
-//! than their part of the budget, each that is moved gives up what it reads with, and keeps a few entries
-//! and the key at which it goes on (`handles/scan_front.rs`). So it is small again, wherever it stands, and
-//! its next steps cost a seek for every few entries. Those that were there first, and are not moved, keep
-//! what they have.
+//! Each iterator measures itself periodically and reports the change. While all of them exceed their part of
+//! the budget, each iterator that is moved releases its sources, and keeps a few entries and the key at which
+//! it continues (`engine/db/src/handles/scan_front.rs`). So it becomes small at any position, and further
+//! steps cost one seek per few entries. Older iterators that are not moved keep their memory.
 //!
 //! **Invariants**
-//! - Caches make room for what is counted here.
+//! - Caches shrink by the bytes counted here.
 
 use testudo_base::{
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// The part of a budget that iterators may have …
+/// The fraction of a budget that iterators may use …
 const PART: u64 = 8;
-/// … and what they may have of a small one.
+/// … and the minimum for a small budget.
 const LEAST_BYTES: u64 = 1 << 20;
-/// The caches follow in steps of this part of that.
+/// The caches follow in steps of this fraction of that bound.
 const STEPS: u64 = 8;
 
-/// Bytes that all open iterators take.
+/// Bytes of all open iterators.
 #[derive(Debug, Default)]
 pub struct IteratorMemory {
     bytes: AtomicU64,
-    /// The caches have made room for so many.
+    /// Bytes for which the caches have been reduced.
     noted: AtomicU64,
 }
 
@@ -39,13 +37,13 @@ impl IteratorMemory {
         self.bytes.load(Relaxed)
     }
 
-    /// Whether iterators that are moved should be small.
+    /// Whether iterators that are moved should release their sources.
     #[inline]
     pub fn is_over_bound(&self, budget: u64) -> bool {
         self.bytes() > Self::bound(budget) && !planted!("iterators-keep-sources")
     }
 
-    /// An iterator has changed its weight; whether the caches should follow.
+    /// Records a changed size of an iterator; returns whether the caches should follow.
     pub fn change(&self, before: u64, after: u64, budget: u64) -> bool {
         let bytes = if after >= before {
             self.bytes.fetch_add(after - before, Relaxed) + (after - before)
@@ -54,7 +52,7 @@ impl IteratorMemory {
         };
         let noted = self.noted.load(Relaxed);
         let is_other = bytes.abs_diff(noted) >= Self::bound(budget) / STEPS;
-        // Of several who see it one does it.
+        // If several threads detect it, one does it.
         is_other && self.noted.compare_exchange(noted, bytes, Relaxed, Relaxed).is_ok()
     }
 }

@@ -1,21 +1,20 @@
-//! How the one memory budget is divided.
+//! Division of the memory budget.
 //!
 //! | share | for |
 //! |---|---|
-//! | as set or chosen by the governor, 45 % at first; less on a small device | write buffers |
+//! | as set or chosen by the governor, initially 45 %; less on a small device | write buffers |
 //! | 1/12, at most 48 MiB; more from 32 MiB on, up to 14 MiB | log buffers, streams, nodes, tables |
-//! | 1/8, at most 10 MiB | the process itself: code, stacks, what its allocator keeps |
-//! | a quarter of the rest | pages in any case: indexes and filters at least |
+//! | 1/8, at most 10 MiB | the process itself: code, stacks, memory retained by its allocator |
+//! | a quarter of the rest | pages in any case: at least indexes and filters |
 //! | a 32nd of the rest | tables of the page cache |
-//! | what is left | cached records and more pages, which also have what write buffers do not use |
+//! | the remainder | cached records and more pages, which also use the idle memory of write buffers |
 //!
-//! Half of the first of these two is for metadata: what trees and keyspaces have in memory whether it is used
-//! or not. If there is more of it, the caches have that much less; where these have the least, write buffers
-//! give way too, until metadata has half of what the reserve leaves. So has the log if a busy device lets
-//! more of its buffers fill than the reserve counts on, and have values outside for what merges and scans
-//! need for them. Both reserves are what was measured (decision
-//! 0036): streams and the process need about as much with 64 MiB as with 256. Less than 32 MiB cannot hold
-//! them anyway, and is better used.
+//! Half of the 1/12 is for metadata: memory of trees and keyspaces that is used whether their data is read or
+//! not. If there is more metadata, the caches shrink by the excess. Once they are at their minimum, the write
+//! buffers shrink too, until metadata has half of the memory outside the reserve. The same holds for log
+//! buffers beyond the usual number, which fill on a busy device, and for the extra memory of merges and scans
+//! of values outside. Both reserves are measured (decision 0036): streams and the process need about as much
+//! with 64 MiB as with 256 MiB. A budget below 32 MiB cannot hold them anyway, and is better used otherwise.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.
@@ -26,24 +25,24 @@
 use testudo_base::{Error, Result, num::u64_of};
 use testudo_wal::USUAL_BUFFERS;
 
-/// Least budget: what one tree needs to work at all.
+/// Minimum budget: one tree cannot work with less.
 const MIN_BYTES: u64 = 1 << 20;
-/// Least memory for write buffers, however small their share.
+/// Minimum memory for write buffers, however small their share.
 const MIN_WRITE_BYTES: u64 = 64 << 10;
-/// Least memory for caches, however large the share of write buffers.
+/// Minimum memory for caches, however large the share of write buffers.
 const MIN_CACHE_BYTES: u64 = 256 << 10;
 
-/// Most log buffers, where the device has plenty of space.
+/// Maximum log buffers, if the device has plenty of space.
 const WAL_BUFFERS: usize = 16;
 
-/// A part of the budget, in millionths.
+/// A fraction of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u32);
 
 impl Share {
-    /// What write buffers get at first.
+    /// Initial share of write buffers.
     pub const DEFAULT: Self = Self(450_000);
-    /// Most that write buffers can get.
+    /// Maximum share of write buffers.
     const MAX: f64 = 0.9;
 
     /// Checks and rounds a share. Errors: `Invalid` outside 0.0..=0.9.
@@ -84,9 +83,9 @@ pub struct MemoryShares {
     pub total: u64,
     pub write_buffers: u64,
     pub caches: u64,
-    /// For everything that is neither.
+    /// Bytes for everything else.
     pub reserve: u64,
-    /// For metadata and log buffers beyond what the reserve has for them.
+    /// Bytes for metadata and log buffers beyond those that the reserve covers.
     pub metadata: u64,
     pub wal_buffer_bytes: usize,
 }
@@ -95,14 +94,14 @@ impl MemoryShares {
     /// Checks a budget. Errors: `Invalid` if it is too small for a store.
     pub fn check_total(total: u64) -> Result<()> {
         if total < MIN_BYTES {
-            let message = format!("a memory budget of {total} bytes is below the least of {MIN_BYTES}");
+            let message = format!("a memory budget of {total} bytes is below the minimum of {MIN_BYTES}");
             return Err(Error::invalid(message));
         }
         Ok(())
     }
 
-    /// Divides `total` where there are so many bytes of metadata, and of log buffers beyond the usual few.
-    /// REQUIRES: it was checked.
+    /// Divides `total`, with `metadata` bytes of metadata and `log_buffers` bytes of log buffers beyond the
+    /// usual number. REQUIRES: `total` was checked.
     pub fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
         let beyond_small = total.saturating_sub(32 << 20);
         let working = (total / 12 + beyond_small / 4).min(14 << 20).max((total / 12).min(48 << 20));
@@ -116,25 +115,25 @@ impl MemoryShares {
         Self { total, write_buffers, caches, reserve, metadata, wal_buffer_bytes }
     }
 
-    /// The same where write buffers have no more than `bytes`; caches have the rest.
+    /// The same with at most `bytes` for write buffers; the caches get the rest.
     #[must_use]
     pub fn with_write_buffers_max(self, bytes: u64) -> Self {
         let write_buffers = self.write_buffers.min(bytes.max(MIN_WRITE_BYTES));
         Self { write_buffers, caches: self.caches + self.write_buffers - write_buffers, ..self }
     }
 
-    /// What the tables of the page cache have: 49 bytes for each of its pages, four for each page of the data
+    /// Bytes for the tables of the page cache: 49 bytes for each of its pages, four for each page of the data
     /// file.
     fn page_tables(&self) -> u64 {
         self.caches / 32
     }
 
-    /// What the page cache has in any case.
+    /// Bytes that the page cache has in any case.
     pub fn page_cache(&self) -> u64 {
         self.caches / 4
     }
 
-    /// What write buffers have, and records and pages as far as they leave it.
+    /// Bytes for write buffers; records and pages use the part that these leave.
     pub fn chunks(&self) -> u64 {
         self.total - self.reserve - self.metadata - self.page_cache() - self.page_tables()
     }
@@ -144,50 +143,50 @@ impl MemoryShares {
         self.write_buffers / 2
     }
 
-    /// Size of a log segment: about what one checkpoint writes.
+    /// Size of a log segment: about as many bytes as one checkpoint writes.
     pub fn wal_segment_bytes(&self) -> u64 {
         self.flush_distance().clamp(1 << 20, 64 << 20)
     }
 
-    /// How many log buffers there may be: sixteen, or what a sixteenth of the budget holds. At full speed
-    /// many fill in the time that a busy device takes for one sync (0.1 s and more). Where the device has not
-    /// plenty of space they must be no more than what is kept back there.
+    /// Maximum number of log buffers: sixteen, or as many as fit in a sixteenth of the budget. At full speed
+    /// many fill during one sync of a busy device (0.1 s and more). If the device does not have plenty of
+    /// space, they must not exceed the space reserved there.
     pub fn wal_buffer_count(&self, is_plenty: bool) -> usize {
         let most = if is_plenty { WAL_BUFFERS } else { USUAL_BUFFERS };
         let in_budget = self.total / 16 / testudo_base::num::u64_of(self.wal_buffer_bytes);
         testudo_base::num::usize_of(in_budget).clamp(USUAL_BUFFERS, most)
     }
 
-    /// Most bytes that the log may hold before what pins it is flushed.
+    /// Length of the log in bytes beyond which the buffers that pin it are flushed.
     pub fn log_bound(&self) -> u64 {
         4 * self.wal_segment_bytes()
     }
 
-    /// Most bytes that are kept back on a device with plenty of space: more than the log buffers and a
-    /// manifest edit.
+    /// Maximum bytes reserved on a device with plenty of space: more than the log buffers and a manifest
+    /// edit.
     pub fn reserve_bytes_max(&self) -> u64 {
         (self.total / 16).clamp(1 << 20, 16 << 20)
     }
 
-    /// Bytes that are kept back on a device that is nearly full: the usual log buffers.
+    /// Bytes reserved on a device that is nearly full: the usual log buffers.
     pub fn reserve_bytes_least(&self) -> u64 {
         (u64_of(USUAL_BUFFERS * self.wal_buffer_bytes)).max(256 << 10)
     }
 
-    /// Free space of a device on which nobody need ask how much is needed: for full write buffers on
+    /// Free space of a device above which the required space need not be computed: for full write buffers on
     /// top of their trees, their log, and as much again.
     pub fn plenty_bytes(&self) -> u64 {
         self.write_buffers * 5 + self.wal_segment_bytes() * 4 + (32 << 20)
     }
 
-    /// χ of a keyspace that has a share of its own.
+    /// χ of a keyspace with its own share.
     pub fn flush_distance_of(&self, share: Share) -> u64 {
         (share.part_of(self.total).max(MIN_WRITE_BYTES) / 2).min(self.flush_distance())
     }
 }
 
-/// Longest value under a budget: it passes through write buffer, log and streams, so it must fit several
-/// times.
+/// Maximum length of a value under a budget: it passes through write buffer, log and streams, so it must fit
+/// several times.
 pub fn max_value_bytes(total: u64) -> u64 {
     (total / 4).min(testudo_base::MAX_VALUE_BYTES)
 }

@@ -1,10 +1,10 @@
-//! Reading: point queries over a view, one by one or many at once.
+//! Point lookups in a view, one by one or batched.
 //!
 //! **Invariants**
-//! - Sources are asked newest first; the first that knows the key decides, but for operands, which are merged
-//!   upon what the others say.
-//! - Cached records stand for the tree of the view, and for nothing else.
-//! - A value in pieces is not read here: [`Found::InPieces`] says where it is (`read_pieces.rs`).
+//! - Sources are probed newest first. The first that has the key decides, except for operands, which are
+//!   merged with the result of the older sources.
+//! - Cached records represent the tree of the view, and nothing else.
+//! - A value in pieces is not read here: [`Found::InPieces`] has its reference (`read_pieces.rs`).
 
 use std::cell::{Cell, RefCell};
 
@@ -23,18 +23,18 @@ use crate::{keyspace::View, read::slice::Slice, snapshots::held_view::HeldView};
 /// is so small that pages are evicted before they are used.
 const MAX_ROUNDS: usize = 64;
 
-/// What a key has.
+/// Result of a lookup.
 pub enum Found {
     /// A value, or none.
     Whole(Option<Slice>),
-    /// A value in pieces, which the reference leads to.
+    /// A value in pieces, with its reference.
     InPieces(ValueReference),
 }
 
-/// What is read: a view that is published, or one that is held.
+/// A readable view: a published one or a held one.
 pub trait Readable {
-    /// Calls `look` with what each write buffer has of `key` as of `at`, newest first, until it returns
-    /// something. It may run under the lock of a leaf: it should be short.
+    /// Calls `look` with the entry of `key` as of `at` in each write buffer, newest first, until it returns
+    /// `Some`. `look` may run under the lock of a leaf: it should be short.
     fn find_buffered<R>(
         &self,
         key: &[u8],
@@ -102,12 +102,12 @@ impl Readable for HeldView {
     }
 }
 
-/// The answer of the cached records, if they know the key.
+/// The value in the cached records, if they have the key.
 fn get_cached(view: &impl Readable, key: &[u8], hash: u64) -> Option<Slice> {
     view.records().get(key, hash).map(Slice::from)
 }
 
-/// An answer of the tree, which the cached records take over.
+/// Converts an entry of the tree to a result, and fills the cached records with it.
 fn found(
     view: &impl Readable,
     (key, hash): (&[u8], u64),
@@ -128,50 +128,50 @@ fn found(
     Ok(Found::Whole(Some(Slice::from(value))))
 }
 
-/// The reference to a value in pieces that an entry has.
+/// Decodes the reference to a value in pieces.
 ///
-/// Errors: `Corruption` if it is none.
+/// Errors: `Corruption` if it is not such a reference.
 pub fn reference_in_pieces(bytes: &[u8]) -> Result<ValueReference> {
     let reference = ValueReference::of(Kind::Reference, bytes).map_err(damaged_entry)?;
     reference.filter(|reference| reference.pieces().is_some()).ok_or_else(stray_reference)
 }
 
-/// Of an entry with operands and a reference.
+/// The error for an entry with operands and a reference.
 #[cold]
 pub fn operands_over_pieces(bytes: &[u8]) -> Error {
     match ValueReference::split(bytes) {
         Ok((reference, _)) if reference.pieces().is_some() => Error::invalid(format!(
-            "operands upon a value of {} bytes that was written in pieces cannot be merged: write the key \
-             anew",
+            "operands on a value of {} bytes that was written in pieces cannot be merged: write the key \
+             again",
             reference.length
         )),
         _ => stray_reference(),
     }
 }
 
-/// A tree shows values in the place of references. One that shows a reference has no value segments.
+/// The error for a reference shown by a tree. A tree resolves references, unless it has no value segments.
 #[cold]
 pub fn stray_reference() -> Error {
-    let message = "data: an entry refers to a value, and its keyspace has no value segments";
+    let message = "data: an entry refers to a value, but its keyspace has no value segments";
     Error::new(ErrorKind::Corruption, message)
 }
 
-/// `Corruption` of an entry.
+/// The `Corruption` error for an entry.
 #[cold]
 pub fn damaged_entry(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
 }
 
-/// What the write buffers say of a key.
+/// Result of a lookup in the write buffers.
 enum Buffered {
     Unknown,
     Known(Option<Slice>),
     InPieces(ValueReference),
-    /// A list of operands on top of what the tree says.
+    /// A list of operands on top of the tree's entry.
     Operands(Vec<u8>),
 }
 
-/// The write buffers' answer.
+/// Looks `key` up in the write buffers.
 fn get_buffered(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
     let answer = view.find_buffered(key, at, |kind, value| {
         Some(match kind {
@@ -195,7 +195,7 @@ fn get_buffered(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered>
     }
 }
 
-/// The same for a key of which operands are in the newest buffer that has it.
+/// Same for a key whose newest buffered entry has operands.
 #[cold]
 fn get_operands(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
     let mut newer = Vec::new();
@@ -210,7 +210,7 @@ fn get_operands(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered>
     let mut base_kind = Kind::Operands;
     match base {
         None => {}
-        // The key was written anew in the meantime.
+        // The key was overwritten in the meantime.
         Some((Kind::Value, value)) if newer.is_empty() => {
             return Ok(Buffered::Known(Some(Slice::from(value))));
         }
@@ -234,14 +234,14 @@ fn get_operands(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered>
     Ok(Buffered::Known(Some(Slice::from(value))))
 }
 
-/// The value that `operands` make of what the tree says.
+/// Merges `operands` over the value below them.
 fn merge_over(
     view: &impl Readable,
     key: &[u8],
     below: Option<&Slice>,
     operands: &[u8],
 ) -> Result<Option<Slice>> {
-    debug_assert!(!operands.is_empty(), "there are some");
+    debug_assert!(!operands.is_empty(), "there are operands");
     let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
     let kind = match below {
         Some(value) => begin_stack(Kind::Value, value, &mut stack),
@@ -251,7 +251,7 @@ fn merge_over(
     Ok(Some(Slice::from(view.full_merge().merge(&Entry { key, kind, value: &stack })?)))
 }
 
-/// What `key` has in `view`, as of `at`.
+/// Looks `key` up in `view`, as of `at`.
 pub fn get(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Found> {
     match get_buffered(view, key, at)? {
         Buffered::Known(answer) => Ok(Found::Whole(answer)),
@@ -271,7 +271,7 @@ fn upon(reference: &ValueReference) -> Error {
     operands_over_pieces(&bytes)
 }
 
-/// The value in pieces that the newest entry of `key` refers to, if it refers to one. Caches nothing.
+/// The reference to a value in pieces in the newest entry of `key`, if any. Caches nothing.
 pub fn find_pieces(view: &impl Readable, key: &[u8]) -> Result<Option<ValueReference>> {
     let of = |kind, value: &[u8]| -> Result<Option<ValueReference>> {
         let reference = ValueReference::of(kind, value).map_err(damaged_entry)?;
@@ -289,7 +289,7 @@ pub fn find_pieces(view: &impl Readable, key: &[u8]) -> Result<Option<ValueRefer
     }
 }
 
-/// A value that is no reference and has no operands, as of `at`. Caches nothing.
+/// A value that is not a reference and has no operands, as of `at`. Caches nothing.
 pub fn get_plain(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Option<Vec<u8>>> {
     let plain = |(kind, value)| (kind == Kind::Value).then_some(value);
     if let Some(found) = view.find_buffered(key, at, |kind, value| Some((kind, value.to_vec())))? {
@@ -320,7 +320,7 @@ pub fn contains(view: &impl Readable, key: &[u8], at: Seqno) -> Result<bool> {
     }
 }
 
-/// What `key` has without the write buffers.
+/// Looks `key` up below the write buffers.
 fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
     let hash = hash_key(key);
     if let Some(value) = get_cached(view, key, hash) {
@@ -332,33 +332,33 @@ fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
     }
 }
 
-/// A key that neither write buffers nor cached records know.
+/// A key found neither in write buffers nor in cached records.
 struct Open {
-    /// Its place among the keys.
+    /// Its index among the keys.
     index: usize,
     hash: u64,
     progress: Cell<LookupProgress>,
 }
 
-/// Many point queries that are answered together.
+/// A batch of point lookups.
 struct MultiGet<'v, V, K> {
     view: &'v V,
     keys: &'v [K],
-    /// As far as they are known.
+    /// Answers found so far.
     answers: Vec<Option<Slice>>,
-    /// The keys that the tree is yet to be asked for.
+    /// Keys still to be looked up in the tree.
     open: Vec<Open>,
-    /// Operands on top of what the tree says, with the place of their key.
+    /// Operands on top of the tree's entry, with the index of their key.
     unmerged: Vec<(usize, Vec<u8>)>,
-    /// Places of keys whose values are in pieces.
+    /// Indices of keys whose values are in pieces.
     in_pieces: Vec<usize>,
 }
 
-/// What `multi_get` has found.
+/// Result of [`multi_get`].
 pub struct ManyFound {
-    /// For each key its value.
+    /// The value of each key.
     pub answers: Vec<Option<Slice>>,
-    /// Places of keys that have a value in pieces, and no answer.
+    /// Indices of keys that have a value in pieces, and no answer.
     pub in_pieces: Vec<usize>,
 }
 
@@ -375,7 +375,7 @@ pub fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -
 }
 
 impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
-    /// Asks the write buffers, as of `at`, and the cached records.
+    /// Probes the write buffers, as of `at`, and the cached records.
     fn ask_memory(&mut self, at: Seqno) -> Result<()> {
         for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
             match get_buffered(self.view, key, at)? {
@@ -401,7 +401,7 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
         Ok(())
     }
 
-    /// Asks the tree for what is open, round by round: what all keys miss is loaded together.
+    /// Looks open keys up in the tree, in rounds: the pages that all keys miss are loaded together.
     fn ask_tree(&mut self) -> Result<()> {
         let missing = RefCell::new(Vec::with_capacity(self.open.len()));
         for round in 0.. {
@@ -418,8 +418,8 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
         Ok(())
     }
 
-    /// Looks every open key up; those that miss a page stay open. The pages are collected, or, if there is no
-    /// list for them, read one by one.
+    /// Looks every open key up; keys that miss a page stay open. Missed pages are collected in `missing`, or
+    /// read one by one without it.
     fn look_up(&mut self, missing: Option<&RefCell<Vec<PageAddress>>>) -> Result<()> {
         let mut waiting = 0;
         for at in 0..self.open.len() {
@@ -435,7 +435,7 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
                 }
                 Lookup::Absent => {}
                 Lookup::Waiting => {
-                    debug_assert!(missing.is_some(), "who reads pages one by one waits for none");
+                    debug_assert!(missing.is_some(), "blocking access never waits");
                     self.open.swap(waiting, at);
                     waiting += 1;
                 }
@@ -445,11 +445,11 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
         Ok(())
     }
 
-    /// Puts operands of the write buffers on top of what lies below them.
+    /// Merges operands of the write buffers over the answers below them.
     fn merge(&mut self) -> Result<()> {
         for (index, operands) in std::mem::take(&mut self.unmerged) {
             if self.in_pieces.contains(&index) {
-                // Whoever asks for it alone is told why it has no value.
+                // A lookup of this key alone reports why it has no value.
                 continue;
             }
             let below = self.answers[index].as_ref();

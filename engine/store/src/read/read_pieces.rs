@@ -1,8 +1,8 @@
-//! Reading values in pieces: as a whole where they are short enough, or piece by piece.
+//! Reads values in pieces: whole if they are short enough, or piece by piece.
 //!
 //! **Invariants**
-//! - Pieces are read as of the moment of the entry that refers to them: a view of their keyspace is pinned
-//!   with that of the entry, or the stripe of the entry's key is locked.
+//! - Pieces are read as of the entry that refers to them: a view of their keyspace is pinned with that of the
+//!   entry, or the stripe of the entry's key is locked.
 
 use testudo_base::{
     Error, ErrorKind, Result, Seqno, ValueReference,
@@ -20,7 +20,7 @@ use crate::{
     values::pieces_format::{piece_count, piece_key, piece_len},
 };
 
-/// What a value that is too long for one piece of memory is told.
+/// The error for a value that is too long to be read whole.
 fn too_long(reference: &ValueReference, limit: u64) -> Error {
     Error::invalid(format!(
         "a value of {} bytes is longer than {limit}, a quarter of the memory budget: it can be read by \
@@ -32,15 +32,15 @@ fn too_long(reference: &ValueReference, limit: u64) -> Error {
 #[cold]
 fn missing(reference: &ValueReference, piece: u32) -> Error {
     let message = format!(
-        "data: piece {piece} of value {} is missing, to which an entry refers",
+        "data: piece {piece} of value {}, to which an entry refers, is missing",
         reference.pieces().unwrap_or_default()
     );
     Error::new(ErrorKind::Corruption, message)
 }
 
-/// A piece of the value that `reference` leads to. `view`: of the keyspace of pieces.
+/// Reads a piece of the value at `reference`. `view`: of the keyspace of pieces.
 ///
-/// Errors: `Corruption` if it is not there; `Io`.
+/// Errors: `Corruption` if it is missing; `Io`.
 pub fn read_piece(
     view: Option<&impl Readable>,
     at: Seqno,
@@ -55,9 +55,9 @@ pub fn read_piece(
         .ok_or_else(|| missing(reference, piece))
 }
 
-/// The whole value that `reference` leads to.
+/// Reads the whole value at `reference`.
 ///
-/// Errors: `Invalid` if it is longer than `limit`; as [`read_piece`].
+/// Errors: `Invalid` if it is longer than `limit`; those of [`read_piece`].
 pub fn read_whole(
     view: Option<&impl Readable>,
     at: Seqno,
@@ -71,11 +71,11 @@ pub fn read_whole(
     for piece in 0..piece_count(reference.length) {
         value.extend_from_slice(&read_piece(view, at, reference, piece)?);
     }
-    debug_assert!(u64_of(value.len()) <= limit, "it was checked");
+    debug_assert!(u64_of(value.len()) <= limit, "the length was checked");
     Ok(Slice::from(value))
 }
 
-/// The present value of `key`. REQUIRES: its stripe is locked.
+/// Reads the present value of `key`. REQUIRES: its stripe is locked.
 pub fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
     store.read_of(&keyspace.name, || match look_up::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
         Found::Whole(value) => Ok(value),

@@ -1,7 +1,7 @@
-//! What a scan reads: write buffers and the tree, merged.
+//! The sources of a scan: write buffers and the tree, merged.
 //!
 //! **Invariants**
-//! - Values that lie outside the tree are shown as references; nothing of them is read.
+//! - Values outside the tree appear as references and are not read.
 
 use testudo_base::{Cursor, Entry, Result, Seqno};
 use testudo_memtable::MemtableCursor;
@@ -12,17 +12,17 @@ use crate::{
     snapshots::{held_buffer::HeldCursor, held_view::HeldView},
 };
 
-/// A write buffer or the tree.
+/// A source of a scan: a write buffer or the tree.
 pub enum Source {
     Buffer(MemtableCursor),
     Held(HeldCursor),
     Tree(Box<dyn Cursor + Send>),
 }
 
-/// All of them.
+/// The merged sources of a scan.
 pub type Sources = MergeCursor<Source>;
 
-/// Calls the same method of whichever source it is.
+/// Calls the same method of the source's cursor.
 macro_rules! either {
     ($source:expr, $cursor:ident => $call:expr) => {
         match $source {
@@ -68,7 +68,7 @@ pub fn sources_at(view: &HeldView, seqno: Seqno, limits: &ScanLimits) -> Sources
     MergeCursor::new(sources)
 }
 
-/// The sources of a scan of the newest state that a view has.
+/// The sources of a scan of the newest state of a view.
 pub fn sources_of_newest(view: &View, limits: &ScanLimits) -> Sources {
     let mut sources = Vec::with_capacity(view.sealed.len() + 2);
     for buffer in view.buffers().filter(|buffer| buffer.first_commit().is_some()) {

@@ -1,11 +1,11 @@
 //! Bytes of a key or a value that a read returned.
 
-/// Bytes that a read returned; dereferences to `[u8]` and owns what it shows.
+/// Bytes that a read returned; owns them and dereferences to `[u8]`.
 #[derive(Clone, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Slice(Vec<u8>);
 
 impl Slice {
-    /// The bytes themselves, without a copy.
+    /// Returns the bytes without a copy.
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
@@ -18,7 +18,7 @@ impl From<Vec<u8>> for Slice {
 }
 
 impl From<Slice> for Vec<u8> {
-    /// The bytes themselves, without a copy.
+    /// Returns the bytes without a copy.
     fn from(slice: Slice) -> Self {
         slice.into_vec()
     }

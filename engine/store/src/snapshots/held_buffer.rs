@@ -1,12 +1,12 @@
-//! A write buffer as those see it who hold a moment: snapshots, iterators, readers of values.
+//! A write buffer as its holders see it: snapshots, iterators, readers of values.
 //!
-//! They hold no memtable, but the place where one is, until it was flushed and its memory is needed for
-//! something else. From then on a spilled buffer is there (`spilled_buffer.rs`), the same for all of them.
-//! Who stands in the middle of it goes on at the next key.
+//! A holder refers to a slot that has the memtable, until it was flushed and its memory is needed for other
+//! purposes. From then on the slot has a spilled buffer (`spilled_buffer.rs`), shared by all holders. A
+//! cursor in the middle of the memtable continues in it at the next key.
 //!
 //! **Invariants**
-//! - What it shows at the seqno of a reader never changes.
-//! - It is spilled only once it was flushed: nothing is written into it any more.
+//! - Its contents at the seqno of a reader never change.
+//! - It is spilled only after its flush: nothing is written to it any more.
 
 use testudo_base::{
     Cursor, Entry, Kind, Result, Seqno,
@@ -16,14 +16,14 @@ use testudo_memtable::{Memtable, MemtableScan};
 
 use crate::snapshots::{spilled_buffer::SpilledBuffer, spilled_cursor::SpilledCursor};
 
-/// Where what it holds lies.
+/// Location of the contents.
 #[derive(Debug)]
 enum Content {
     Memory(Arc<Memtable>),
     Disk(Arc<SpilledBuffer>),
 }
 
-/// A write buffer that is held.
+/// A write buffer shared with holders.
 #[derive(Debug)]
 pub struct HeldBuffer(ArcSwap<Content>);
 
@@ -32,7 +32,7 @@ impl HeldBuffer {
         Self(ArcSwap::from_pointee(Content::Memory(Arc::clone(table))))
     }
 
-    /// Its memtable, until it is spilled.
+    /// The memtable, unless spilled.
     pub fn memtable(&self) -> Option<Arc<Memtable>> {
         match &**self.0.load() {
             Content::Memory(table) => Some(Arc::clone(table)),
@@ -40,17 +40,17 @@ impl HeldBuffer {
         }
     }
 
-    /// Lets go of the memtable. REQUIRES: for all who hold it `spilled` shows the same.
+    /// Releases the memtable. REQUIRES: `spilled` has the same contents for every holder.
     pub fn spill(&self, spilled: SpilledBuffer) {
         self.0.store(Arc::new(Content::Disk(Arc::new(spilled))));
     }
 
-    /// Whether nothing was ever written into it.
+    /// Whether nothing was ever written to it.
     fn is_untouched(&self) -> bool {
         matches!(&**self.0.load(), Content::Memory(table) if !table.was_written())
     }
 
-    /// Calls `f` with the newest version of `key` at or before `at`. It may run under the lock of a leaf: it
+    /// Calls `f` with the newest version of `key` at or before `at`. `f` may run under the lock of a leaf: it
     /// should be short.
     pub fn get<R>(&self, key: &[u8], at: Seqno, f: impl FnOnce(Kind, &[u8]) -> R) -> Result<Option<R>> {
         match &**self.0.load() {
@@ -59,7 +59,7 @@ impl HeldBuffer {
         }
     }
 
-    /// A cursor over it as of `at`; `None` if nothing of it was written by then.
+    /// A cursor as of `at`; `None` if nothing was ever written to the buffer.
     /// REQUIRES: `at` is a registered seqno, and all commits up to it are done.
     pub fn cursor(self: &Arc<Self>, at: Seqno) -> Option<HeldCursor> {
         let place = Place::Memory(MemtableScan::new(at));
@@ -67,14 +67,14 @@ impl HeldBuffer {
     }
 }
 
-/// Where a cursor stands.
+/// Position of a cursor.
 #[derive(Debug)]
 enum Place {
     Memory(MemtableScan),
     Disk(Box<SpilledCursor>),
 }
 
-/// A cursor over a held buffer; it keeps no memtable.
+/// A cursor over a held buffer; it does not pin the memtable.
 #[derive(Debug)]
 pub struct HeldCursor {
     buffer: Arc<HeldBuffer>,
@@ -83,8 +83,8 @@ pub struct HeldCursor {
 }
 
 impl HeldCursor {
-    /// Goes on where it has to look into what it reads: `in_memory`, if that is where it stands and what it
-    /// reads is still there, or else `on_disk`, by the key on which it stood in memory.
+    /// Continues with `in_memory` if the cursor is in the memtable and that is still there, or else with
+    /// `on_disk`, which gets the cursor's key in the memtable.
     fn look(
         &mut self,
         in_memory: impl FnOnce(&mut MemtableScan, &Memtable),

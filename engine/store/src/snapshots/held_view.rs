@@ -1,9 +1,9 @@
-//! A keyspace as those see it who hold a moment: snapshots, iterators, readers of values.
+//! A keyspace as its holders see it at one moment: snapshots, iterators, readers of values.
 //!
-//! All who hold the same published view share one of these.
+//! All holders of the same published view share one held view.
 //!
 //! **Invariants**
-//! - It never changes; what its buffers show at the seqno of a holder does neither.
+//! - It never changes, nor do the contents of its buffers at the seqno of a holder.
 
 use testudo_base::{merge_operator::FullMerge, sync::Arc};
 use testudo_contract::Tree;
@@ -12,7 +12,7 @@ use testudo_records::KeyspaceRecords;
 
 use crate::snapshots::held_buffer::HeldBuffer;
 
-/// The state of a keyspace at one moment, for those who hold it.
+/// The state of a keyspace at one moment, for its holders.
 #[derive(Debug)]
 pub struct HeldView {
     /// Newest first.
@@ -22,6 +22,6 @@ pub struct HeldView {
     pub records: KeyspaceRecords,
     /// How operands become values.
     pub full_merge: Arc<FullMerge>,
-    /// The settings that the tree goes by.
+    /// The settings in force for the tree.
     pub options: Arc<StoredOptions>,
 }

@@ -1,13 +1,12 @@
-//! What those hold who hold a moment: a view of each keyspace, shared as far as nothing has changed between
-//! them.
+//! Held views of all keyspaces, shared between holders as far as nothing has changed.
 //!
-//! Views come in groups of keyspaces, and a snapshot shares the groups of the one before it that are still
-//! the same. A view that is held also keeps write buffers that were flushed since, for a tree has only the
-//! newest version of a key. When those take more memory than is well, they are spilled (`flush/spill.rs`):
-//! once, for all who hold them, whoever that is and however many.
+//! Views are grouped by keyspace id, and a snapshot shares the unchanged groups of the previous one. A held
+//! view also keeps write buffers that were flushed since, because a tree has only the newest version of a
+//! key. If those use too much memory, they are spilled once for all their holders
+//! (`engine/flush/src/round/spill.rs`).
 //!
 //! **Invariants**
-//! - A held view never changes; what its buffers show at the seqno of a holder does neither.
+//! - A held view never changes, nor do the contents of its buffers at the seqno of a holder.
 
 use testudo_base::{
     KeyspaceId, Seqno,
@@ -24,18 +23,18 @@ use crate::{
     snapshots::{held_buffer::HeldBuffer, held_view::HeldView},
 };
 
-/// Ids of keyspaces whose views are shared together.
+/// Number of keyspace ids whose views are shared as a group.
 const GROUP: u32 = 64;
 
 /// A keyspace and a view of it.
 type Held = (KeyspaceId, Arc<HeldView>);
 
-/// Views of all keyspaces, in the order of their ids.
+/// Views of all keyspaces, in order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct Views(Vec<(u32, Arc<[Held]>)>);
 
 impl Views {
-    /// Those of this moment. REQUIRES: the commit lock is held.
+    /// The current views. REQUIRES: the commit lock is held.
     fn of(catalogue: &Catalogue, before: Option<&Self>) -> Self {
         let (mut views, mut group, mut number) = (Self::default(), Vec::new(), 0);
         for (&id, core) in &catalogue.by_id {
@@ -72,41 +71,41 @@ impl Views {
         group.binary_search_by_key(&id, |(held, _)| *held).ok().map(|at| &group[at].1)
     }
 
-    /// All views with the keyspaces that they are of.
+    /// All views with the ids of their keyspaces.
     pub fn iter(&self) -> impl Iterator<Item = (KeyspaceId, &Arc<HeldView>)> {
         self.0.iter().flat_map(|(_, group)| group.iter().map(|(id, view)| (*id, view)))
     }
 }
 
-/// A buffer that was flushed while somebody held it.
+/// A buffer that was held when it was flushed.
 #[derive(Debug)]
 struct Flushed {
     buffer: Weak<HeldBuffer>,
     sealed_at: Seqno,
 }
 
-/// A flushed buffer that takes memory for those alone who hold it.
+/// A flushed buffer whose memory is used by its holders only.
 pub struct PinnedBuffer {
     pub buffer: Arc<HeldBuffer>,
     pub table: Arc<Memtable>,
-    /// Nothing in it is newer.
+    /// Upper bound of its seqnos.
     pub sealed_at: Seqno,
     pub bytes: u64,
 }
 
-/// What is held, for the store.
+/// The held views and buffers of a store.
 #[derive(Debug, Default)]
 pub struct Holdings {
-    /// Of the snapshot that was taken last.
+    /// Views of the last snapshot.
     last: Mutex<Weak<Views>>,
-    /// Buffers that were flushed while somebody held them.
+    /// Buffers that were held when they were flushed.
     flushed: Mutex<Vec<Flushed>>,
-    /// Bytes of those that count as write buffers still, until they were spilled.
+    /// Bytes of flushed buffers that count as write memory until they are spilled.
     awaited_bytes: AtomicU64,
 }
 
 impl Holdings {
-    /// The views of this moment, for a snapshot. REQUIRES: the commit lock is held.
+    /// The current views, for a snapshot. REQUIRES: the commit lock is held.
     pub fn hold(&self, catalogue: &Catalogue) -> Arc<Views> {
         let mut last = self.last.lock();
         let before = last.upgrade();
@@ -115,23 +114,23 @@ impl Holdings {
         views
     }
 
-    /// What is held of these buffers counts as write memory until [`end_relief`](super::Store).
+    /// Counts the held buffers among `retired` as write memory until `end_relief`.
     pub fn await_relief(&self, retired: &[Arc<WriteBuffer>]) {
         let held = retired.iter().filter(|buffer| buffer.is_held());
         self.awaited_bytes.fetch_add(held.map(|buffer| buffer.table.memory_bytes()).sum(), Relaxed);
     }
 
-    /// Bytes that count as write memory although they were flushed.
+    /// Bytes of flushed buffers that count as write memory.
     pub fn awaited_bytes(&self) -> u64 {
         self.awaited_bytes.load(Relaxed)
     }
 
-    /// Nothing counts as write memory any more that was flushed; whether anything did.
+    /// Stops counting flushed buffers as write memory; returns whether any was counted.
     pub fn end_awaiting(&self) -> bool {
         self.awaited_bytes.swap(0, Relaxed) > 0
     }
 
-    /// These buffers are part of their trees, and in no view that is published.
+    /// Records buffers that are part of their trees and in no published view.
     pub fn record_flushed(&self, buffers: impl Iterator<Item = Arc<WriteBuffer>>) {
         let held = buffers.filter(|buffer| buffer.is_held());
         self.flushed.lock().extend(
@@ -142,7 +141,7 @@ impl Holdings {
         );
     }
 
-    /// The flushed buffers that are still held in memory.
+    /// The flushed buffers that holders still keep in memory.
     pub fn pinned(&self) -> Vec<PinnedBuffer> {
         let mut pinned = Vec::new();
         self.flushed.lock().retain(|Flushed { buffer, sealed_at }| {

@@ -21,10 +21,10 @@ use crate::snapshots::held_views::Holdings;
 /// Live snapshots.
 #[derive(Debug, Default)]
 pub struct Snapshots {
-    /// How many at each seqno.
+    /// Number of snapshots at each seqno.
     pub live: Mutex<BTreeMap<Seqno, usize>>,
     newest: AtomicU64,
-    /// What they hold.
+    /// The views and buffers that they hold.
     pub holdings: Holdings,
 }
 

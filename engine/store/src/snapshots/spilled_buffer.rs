@@ -1,14 +1,15 @@
-//! A write buffer that was flushed while somebody held it, on disk: of each key every version that somebody
-//! needs, once for all of them. Each reads it at a seqno of its own.
+//! A write buffer on disk that was held when it was flushed. It has every version that a holder needs, once
+//! for all holders; each reads at a seqno of its own.
 //!
-//! It is a sequence of parts in key order. A part has a run of keys, and, if the versions of some key are
-//! too many or too long to lie with it, a run of versions (`versions_format.rs`). Nothing of that becomes
-//! durable: the space of the runs is held as long as the buffer, and given back with it. Their pages are
-//! those of no keyspace ([`KeyspaceId::SPILLED`]), so that a salvage takes nothing of them for records.
+//! It is a sequence of parts in key order. A part has a run of keys. If the versions of some key are too many
+//! or too long to be stored with it, the part also has a run of versions (`versions_format.rs`). None of this
+//! becomes durable: the buffer holds the space of the runs and releases it when dropped. Their pages belong
+//! to no keyspace ([`KeyspaceId::SPILLED`]), so that salvage never takes them for records.
 //!
 //! **Invariants**
-//! - For every seqno that it was written for it shows what the memtable showed.
-//! - Reading at a seqno costs no more for the versions that others need: they are sought, not passed.
+//! - For every seqno that it was written for, its contents equal those of the memtable.
+//! - The cost of reading at a seqno does not depend on versions for other readers: they are skipped by a
+//!   seek.
 
 use std::{ops::Range, sync::Arc};
 
@@ -26,10 +27,10 @@ use crate::snapshots::versions_format::{
     version_key, versions_of, visible_at,
 };
 
-/// Bytes of the data of a part, about: what waits in memory for the end of a run is a small part of that.
+/// Approximate data bytes of a part: the in-memory state of unfinished runs is a small fraction of that.
 const PART_BYTES: u64 = 16 << 20;
 
-/// The keys from one on, up to those of the next part.
+/// A range of keys, from the first one to that of the next part.
 #[derive(Debug)]
 pub struct Part {
     first_key: Box<[u8]>,
@@ -40,35 +41,35 @@ pub struct Part {
 /// A write buffer on disk.
 #[derive(Debug)]
 pub struct SpilledBuffer {
-    /// In key order; none if nobody needs anything of it.
+    /// In key order; empty if no reader needs anything.
     pub parts: Box<[Part]>,
 }
 
-/// What a buffer is written with.
+/// Inputs of spilling a buffer.
 pub struct Spilling<'s> {
     pub data: &'s Arc<DataFile>,
     pub run_ids: &'s RunIds,
-    /// Seqnos of all who may read it, ascending.
+    /// Seqnos of all readers, ascending.
     pub readers: &'s [Seqno],
-    /// Nothing in it is newer.
+    /// Upper bound of the seqnos in the buffer.
     pub sealed_at: Seqno,
 }
 
-/// Of an entry whose pages verify.
+/// The error for an invalid entry on verified pages.
 #[cold]
 fn damaged_entry(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("data: an entry of a spilled write buffer: {why}"))
 }
 
-/// The seqno at which a reader of `at` looks.
+/// The seqno at which a reader of `at` reads.
 fn seen_at(at: Seqno) -> Seqno {
     if planted!("relieved-snapshot-sees-later") { Seqno(u64::MAX) } else { at }
 }
 
 impl SpilledBuffer {
-    /// Writes what readers need of `table`. REQUIRES: it is frozen.
+    /// Writes the versions of `table` that readers need. REQUIRES: `table` is frozen.
     ///
-    /// Errors: `OutOfSpace`, `Io`; then nothing is left of it.
+    /// Errors: `OutOfSpace`, `Io`; then nothing is left on disk.
     pub fn write(table: &Memtable, spilling: &Spilling<'_>) -> Result<Self> {
         let mut writer = SpillWriter {
             spilling,
@@ -87,7 +88,7 @@ impl SpilledBuffer {
         Ok(Self { parts: writer.parts.into() })
     }
 
-    /// Which part has `key`, if any has.
+    /// Index of the part that may have `key`.
     pub fn part_of(&self, key: &[u8]) -> Option<usize> {
         self.parts.partition_point(|part| *part.first_key <= *key).checked_sub(1)
     }
@@ -113,7 +114,7 @@ impl SpilledBuffer {
 }
 
 impl Part {
-    /// A cursor over the versions that lie apart.
+    /// A cursor over the versions stored apart.
     pub fn version_cursor(&self) -> Option<RunCursor> {
         let versions = self.versions.as_ref()?;
         Some(RunCursor::new(Arc::clone(versions), ReadAhead::Adaptive))
@@ -126,22 +127,22 @@ pub fn seek_version(cursor: &mut RunCursor, number: u64, at: Seqno) -> Result<Op
     Ok(cursor.entry().filter(|entry| is_version_of(entry.key, number)))
 }
 
-/// The newest version at or before `at` of those that lie with their key in `value`.
+/// The newest version at or before `at` in `value`, the list stored with its key.
 pub fn version_here(value: &[u8], at: Seqno) -> Result<Option<(Kind, Range<usize>)>> {
     visible_at(value, seen_at(at)).map_err(damaged_entry)
 }
 
-/// Where the versions of the key with this value are.
+/// Location of the versions of the key with this value.
 pub fn place_of(value: &[u8]) -> Result<KeyVersions> {
     versions_of(value).map_err(damaged_entry)
 }
 
-/// A part in the making.
+/// A part being written.
 struct OpenPart {
     first_key: Box<[u8]>,
     keys: RunWriter,
     versions: Option<RunWriter>,
-    /// Of keys whose versions lie apart.
+    /// Next number of a key whose versions are stored apart.
     next_number: u64,
 }
 
@@ -154,7 +155,7 @@ struct SpillWriter<'s> {
     value: Vec<u8>,
 }
 
-/// Those of `versions` that one of `readers` sees, newest first.
+/// The `versions` that one of `readers` sees, newest first.
 fn needed<'v>(versions: Versions<'v>, readers: &[Seqno]) -> impl Iterator<Item = (Seqno, Kind, &'v [u8])> {
     let mut newer = Seqno(u64::MAX);
     versions.filter(move |(seqno, ..)| {

@@ -1,7 +1,7 @@
-//! Reading a spilled write buffer in order, either way, as of one seqno.
+//! A cursor over a spilled write buffer as of one seqno, in either direction.
 //!
 //! **Invariants**
-//! - It stands on a key of which there is a version at or before its seqno, or nowhere.
+//! - It is positioned on a key with a version at or before its seqno, or unpositioned.
 
 use std::{ops::Range, sync::Arc};
 
@@ -13,12 +13,12 @@ use crate::snapshots::{
     versions_format::KeyVersions,
 };
 
-/// The version that is seen of the current key.
+/// The visible version of the current key.
 #[derive(Clone, Debug)]
 enum Seen {
-    /// It lies with the key.
+    /// It is stored with the key.
     Here(Kind, Range<usize>),
-    /// The cursor over versions stands on it.
+    /// The cursor over versions is positioned on it.
     Apart,
 }
 
@@ -34,12 +34,12 @@ pub struct SpilledCursor {
 }
 
 impl SpilledCursor {
-    /// A cursor as of `at`, that stands nowhere.
+    /// Creates an unpositioned cursor as of `at`.
     pub fn new(buffer: Arc<SpilledBuffer>, at: Seqno) -> Self {
         Self { buffer, at, part: 0, keys: None, versions: None, seen: None }
     }
 
-    /// Opens the part with this number; `None` if there is none.
+    /// Opens the part with this number; `None` if it does not exist.
     fn open(&mut self, part: usize) -> Option<&mut RunCursor> {
         if part != self.part {
             (self.keys, self.versions) = (None, None);
@@ -49,7 +49,7 @@ impl SpilledCursor {
         Some(self.keys.get_or_insert_with(|| RunCursor::new(Arc::clone(keys), ReadAhead::Adaptive)))
     }
 
-    /// From where the keys stand, to the first one of which something is seen.
+    /// Moves from the current key to the first one with a visible version.
     fn settle(&mut self, direction: Direction) -> Result<()> {
         self.seen = None;
         loop {

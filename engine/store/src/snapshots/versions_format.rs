@@ -1,15 +1,15 @@
-//! What a spilled write buffer has of its keys, as entries of runs. Only this file knows their bytes.
+//! Entries of the runs of a spilled write buffer. Only this file knows their bytes.
 //!
 //! | run | key | value |
 //! |---|---|---|
 //! | of keys | the key | u8 1 · its versions, newest first: seqno u64, kind u8, length u32, bytes |
-//! | of keys | the key | u8 0 · its number u64: the versions lie apart |
+//! | of keys | the key | u8 0 · its number u64: the versions are stored apart |
 //! | of versions | number u64 · seqno u64, all bits inverted | a version, as an entry of its kind |
 //!
 //! Numbers in keys are big-endian, those in values little-endian.
 //!
 //! **Invariants**
-//! - Nothing of it is durable: nobody reads it after the process has ended.
+//! - The bytes are not durable: nothing reads them after the process has ended.
 
 use std::ops::Range;
 
@@ -19,15 +19,15 @@ use testudo_base::{
     num::{u32_of, usize_of},
 };
 
-/// Versions of a key that take no more together lie with it.
+/// Maximum total bytes of the versions of a key that are stored with it.
 pub const HERE_BYTES: usize = 1 << 10;
-/// What a version takes beside its value where it lies with its key.
+/// Bytes of a version in addition to its value, if stored with its key.
 pub const VERSION_HEADER_BYTES: usize = 8 + 1 + 4;
 
 const APART: u8 = 0;
 const HERE: u8 = 1;
 
-/// Where the versions of a key are.
+/// Location of the versions of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyVersions {
     /// With the key.
@@ -36,13 +36,13 @@ pub enum KeyVersions {
     Apart(u64),
 }
 
-/// Begins the list of versions that lie with their key.
+/// Begins a list of versions stored with their key.
 pub fn begin_list(out: &mut Vec<u8>) {
     out.clear();
     out.push(HERE);
 }
 
-/// Adds a version, older than those before.
+/// Appends a version, older than those before.
 pub fn push_version(out: &mut Vec<u8>, seqno: Seqno, kind: Kind, value: &[u8]) {
     put_u64(out, seqno.0);
     out.push(kind as u8);
@@ -50,14 +50,14 @@ pub fn push_version(out: &mut Vec<u8>, seqno: Seqno, kind: Kind, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// In the place of a list.
+/// Encodes the number of a key whose versions are stored apart.
 pub fn encode_apart(out: &mut Vec<u8>, number: u64) {
     out.clear();
     out.push(APART);
     put_u64(out, number);
 }
 
-/// Where the versions of the key with this value are.
+/// Location of the versions of the key with this value.
 pub fn versions_of(value: &[u8]) -> Result<KeyVersions, Damage> {
     let mut reader = Reader::new(value);
     match reader.u8()? {
@@ -67,8 +67,7 @@ pub fn versions_of(value: &[u8]) -> Result<KeyVersions, Damage> {
     }
 }
 
-/// The newest version at or before `at` of those that lie with their key: its kind, and where in `value` it
-/// is.
+/// The newest version at or before `at` of those stored with their key: its kind and its range in `value`.
 pub fn visible_at(value: &[u8], at: Seqno) -> Result<Option<(Kind, Range<usize>)>, Damage> {
     let mut reader = Reader::new(value);
     reader.u8()?;
@@ -85,7 +84,7 @@ pub fn visible_at(value: &[u8], at: Seqno) -> Result<Option<(Kind, Range<usize>)
     Ok(None)
 }
 
-/// The key of a version that lies apart; also where the newest version at or before `seqno` is sought.
+/// The key of a version stored apart; also the seek key of the newest version at or before `seqno`.
 pub fn version_key(number: u64, seqno: Seqno) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&number.to_be_bytes());
@@ -93,7 +92,7 @@ pub fn version_key(number: u64, seqno: Seqno) -> [u8; 16] {
     key
 }
 
-/// Whether a version with this key is one of the key with this number.
+/// Whether the version with this key belongs to the key with this number.
 pub fn is_version_of(key: &[u8], number: u64) -> bool {
     key.starts_with(&number.to_be_bytes())
 }

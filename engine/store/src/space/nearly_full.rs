@@ -1,8 +1,7 @@
-//! Numbers of a device that is nearly full: how small write buffers and log become, and how much space is
-//! held.
+//! Bounds on a device that is nearly full: small write buffers and log, and the amount of held space.
 //!
 //! **Invariants**
-//! - Choosing them is pure arithmetic over space ([`Bounds`]).
+//! - The bounds are computed from space by pure arithmetic ([`Bounds`]).
 
 use testudo_base::{
     KeyspaceId,
@@ -18,106 +17,107 @@ use testudo_contract::Reclaim;
 
 use crate::{memory::shares::MemoryShares, space::space_guard::SpaceChecks};
 
-/// On a device that is nearly full write buffers get this part of what the store can have of it.
+/// On a device that is nearly full, write buffers get this fraction of the capacity of the store.
 const CAPACITY_PARTS: u64 = 128;
-/// But at least this much.
+/// Minimum bytes of write buffers on such a device.
 const WRITE_BUFFERS_MIN: u64 = 128 << 10;
-/// Any device may be filled by others at any moment. So write buffers never get more than this part of what
-/// the store can have of it, in powers of two, and space for them is kept back ([`write_buffers_max`]).
+/// Other users may fill any device at any moment. So write buffers never exceed this fraction of the capacity
+/// of the store, in powers of two, and space for them is reserved ([`write_buffers_max`]).
 const DEVICE_PARTS: u64 = 64;
 const DEVICE_BUFFERS_MIN: u64 = 256 << 10;
-/// Least size of log segments then.
+/// Minimum size of log segments on a nearly full device.
 const SEGMENT_BYTES_MIN: u64 = 128 << 10;
-/// Segments that the log may have then before what pins it is flushed.
+/// Maximum length of the log on a nearly full device, in segments, before the buffers that pin it are
+/// flushed.
 const LOG_SEGMENTS: u64 = 4;
 
-/// Left to the file system whatever there is.
+/// Minimum space left to the file system.
 const MARGIN_BYTES_MIN: u64 = 256 << 10;
 
-/// What log and manifest take.
+/// Space of log and manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Bytes of log that were not released.
+    /// Bytes of the log that are not released.
     pub log_bytes: u64,
-    /// By how much the manifest may still grow.
+    /// Bytes by which the manifest may still grow.
     pub manifest_growth_bytes: u64,
 }
 
-/// How a store gets along with little space, in bytes.
+/// Bounds of a store on a nearly full device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub write_buffers: u64,
     pub segment_bytes: u64,
     pub log_bytes: u64,
-    /// What is left to the file system, for log and manifest.
+    /// Space left to the file system, for log and manifest.
     pub margin: u64,
 }
 
 impl Bounds {
-    /// `capacity`: what the store has of the device or could have.
+    /// `capacity`: space of the device that the store has or can get.
     pub fn of(capacity: u64, metadata: &Metadata, shares: &MemoryShares) -> Self {
         let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
         let segment_bytes = (write_buffers / 2).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
         let log_bytes = LOG_SEGMENTS * segment_bytes;
-        // What they have grown by already need not be left to them again: else all that they take would be
+        // Growth that has already happened is not reserved again: otherwise everything they use would be
         // taken from the data file, a little with each step.
         let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + 2 * segment_bytes;
         let margin = log_growth + metadata.manifest_growth_bytes + MARGIN_BYTES_MIN;
         Self { write_buffers, segment_bytes, log_bytes, margin }
     }
 
-    /// What a log and a manifest that begin take of [`Bounds::margin`]: one segment, the next one and a tail.
+    /// The part of [`Bounds::margin`] that a new log and manifest use: one segment, the next one and a tail.
     pub fn beginning_bytes(&self) -> u64 {
         self.margin - self.log_bytes.saturating_sub(self.segment_bytes).min(self.margin)
     }
 
-    /// Most bytes of write buffers, with what removals may fill beyond.
+    /// Maximum bytes of write buffers, including the extra for removals.
     pub fn buffered_bytes(&self) -> u64 {
         self.write_buffers / 16 * 18
     }
 }
 
-/// The most that write buffers get on a device of which the store has or can have `capacity` bytes.
+/// Maximum bytes of write buffers on a device of which the store has or can get `capacity` bytes.
 pub fn write_buffers_max(capacity: u64) -> u64 {
     let part = (capacity / DEVICE_PARTS).max(DEVICE_BUFFERS_MIN);
     1 << part.ilog2()
 }
 
-/// Steps of reclaiming that did not fit, since the last edit or since there was more space.
+/// Reclaim steps that did not fit, since the last edit or since more space became free.
 #[derive(Debug, Default)]
 struct Tried {
     steps: Vec<(KeyspaceId, Reclaim)>,
-    /// The space that was there for the first of them.
+    /// The usable space when the first of them was tried.
     usable_bytes: u64,
 }
 
-/// State and numbers of a device that is nearly full.
+/// State and bounds of a device that is nearly full.
 #[derive(Debug, Default)]
 pub struct NearlyFull {
     pub is_on: AtomicBool,
-    /// What is held is not whole.
+    /// Held space is incomplete.
     pub is_short: AtomicBool,
-    /// With fewer free bytes the device is nearly full, because a flush by the tree's rules failed with
-    /// about as many. 0 once one has succeeded.
+    /// Free bytes below which the device is nearly full, because a flush by the tree's rules failed with
+    /// about that many. 0 once one has succeeded.
     pub failed_bytes: AtomicU64,
-    /// Which free pages of the data file have space was found out.
+    /// It was determined which free pages of the data file have space.
     pub holes_are_known: AtomicBool,
     pub bounds: Mutex<Bounds>,
-    /// Free space of the data file, and how much of it is to be held.
+    /// Free space of the data file, and the part of it to be held.
     pub usable_bytes: AtomicU64,
     pub held_bytes: AtomicU64,
-    /// By how much the file may grow.
+    /// Bytes by which the file may grow.
     pub growth_bytes: AtomicU64,
-    /// What a step of reclaiming needs.
+    /// Bytes that a reclaim step needs.
     pub step_bytes: AtomicU64,
-    /// How much write buffers may hold, so that enough is left for reclaiming; and where nothing can be
-    /// reclaimed.
+    /// Maximum bytes of write buffers that leave enough space for reclaiming, and the maximum when nothing
+    /// can be reclaimed.
     pub buffered_max: AtomicU64,
     pub removed_max: AtomicU64,
     pub checks: SpaceChecks,
-    /// A write was refused since write buffers were put into their trees to win space.
+    /// A write was refused since write buffers were last flushed to free space.
     pub has_refused: AtomicBool,
-    /// No step wins anything, until the next edit.
+    /// No step reclaims anything, until the next edit.
     pub is_exhausted: AtomicBool,
     tried: Mutex<Tried>,
 }
@@ -128,12 +128,12 @@ impl NearlyFull {
         self.is_on.load(Relaxed)
     }
 
-    /// Whether only removals are taken, and space is to be reclaimed.
+    /// Whether only removals are accepted, and space must be reclaimed.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Acquire)
     }
 
-    /// The steps of a keyspace that did not fit into so much space.
+    /// The steps of a keyspace that did not fit into `usable_bytes`.
     pub fn tried_of(&self, keyspace: KeyspaceId, usable_bytes: u64) -> Vec<Reclaim> {
         let mut tried = self.tried.lock();
         if usable_bytes > tried.usable_bytes {
@@ -142,7 +142,7 @@ impl NearlyFull {
         tried.steps.iter().filter(|(id, _)| *id == keyspace).map(|(_, step)| step.clone()).collect()
     }
 
-    /// A step did not fit into so much space.
+    /// Records a step that did not fit into `usable_bytes`.
     pub fn note_tried(&self, keyspace: KeyspaceId, step: Reclaim, usable_bytes: u64) {
         let mut tried = self.tried.lock();
         if tried.steps.is_empty() {
@@ -151,27 +151,27 @@ impl NearlyFull {
         tried.steps.push((keyspace, step));
     }
 
-    /// An edit was committed: whatever was found out about reclaiming may have changed.
+    /// Records a committed edit, after which earlier failures of reclaiming no longer count.
     pub fn note_edit(&self) {
         self.is_exhausted.store(false, Relaxed);
         self.tried.lock().steps.clear();
     }
 
-    /// What jobs of the trees leave of held space, and removals while something can be reclaimed: half of
-    /// what may be put on top, and a step.
+    /// Part of held space that tree jobs must leave free, and removals while anything can be reclaimed: half
+    /// of the space for buffers on top, plus a step.
     pub fn reclaiming_bytes(&self) -> u64 {
         let (held, step) = (self.held_bytes.load(Relaxed), self.step_bytes.load(Relaxed));
         step + held.saturating_sub(step) / 2
     }
 
-    /// Bytes that are held, and those that should be.
+    /// Bytes that are held, and bytes that should be.
     pub fn held_bytes(&self) -> (u64, u64) {
         let whole = self.held_bytes.load(Relaxed);
         (self.usable_bytes.load(Relaxed).min(whole), whole)
     }
 }
 
-/// The most bytes of which `space_of` says no more than `space_bytes`; it never falls.
+/// The largest argument for which `space_of`, which must not decrease, is at most `space_bytes`.
 pub fn most_within(space_bytes: u64, space_of: impl Fn(u64) -> u64) -> u64 {
     let (mut fits, mut too_much) = (0, space_bytes + 1);
     while too_much - fits > 1 {

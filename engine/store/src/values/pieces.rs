@@ -1,15 +1,14 @@
-//! Values in pieces: where they lie, and which of them are being written (decision 0050).
+//! Values in pieces: their keyspace, and the set of those being written (decision 0050).
 //!
-//! They are entries of a keyspace of their own, which users do not see: a head that says whose value it is,
-//! and pieces. The entry of the user's key refers to them. Values to which nothing refers any more are found
-//! by their heads.
+//! They are entries of a keyspace of their own, hidden from users: a head that names the owner of the value,
+//! and pieces. The entry of the user's key refers to them. Unreferenced values are found by their heads.
 //!
 //! **Invariants**
 //! - The entry that refers to a value is committed after all of its pieces.
-//! - A number is given to one value only, and a value belongs to one key. Once its key has something newer
-//!   nothing will ever refer to it again, but for snapshots, which see its pieces.
-//! - Who takes pieces away has seen that the value is not being written, and after that, under the stripe of
-//!   its key, that this does not refer to it.
+//! - A number is assigned to one value only, and a value belongs to one key. Once its key has a newer entry,
+//!   no new reference to it can arise; snapshots still see its pieces.
+//! - Pieces are removed only after two checks in this order: the value is not being written, and, under the
+//!   stripe of its key, the key does not refer to it.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +28,12 @@ use crate::{
     snapshots::held_view::HeldView,
 };
 
-/// Name of the keyspace. Users cannot have one of this name.
+/// Name of the keyspace; reserved for the store.
 pub const PIECES_KEYSPACE: &str = "\u{0}values in pieces";
-/// Longest name of a keyspace.
+/// Maximum length of a keyspace name.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
-/// Whether users may give a keyspace this name.
+/// Checks that users may give a keyspace this name.
 ///
 /// Errors: `Invalid` if they may not.
 pub fn check_keyspace_name(name: &str) -> Result<()> {
@@ -42,15 +41,15 @@ pub fn check_keyspace_name(name: &str) -> Result<()> {
         return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
     }
     if name == PIECES_KEYSPACE {
-        return Err(Error::invalid("the store keeps values in a keyspace of this name"));
+        return Err(Error::invalid("this keyspace name is reserved for the store"));
     }
     Ok(())
 }
 
-/// What is known of all values in pieces, once their heads were read.
+/// State of all values in pieces, read from their heads.
 #[derive(Debug)]
 pub struct KnownPieces {
-    /// The next value gets this number, or a greater one.
+    /// Lower bound of the number of the next value.
     pub next: u64,
     /// Names of keyspaces that may have such values.
     pub owners: BTreeSet<String>,
@@ -60,45 +59,45 @@ pub struct KnownPieces {
 #[derive(Debug, Default)]
 pub struct Pieces {
     keyspace: OnceLock<Arc<KeyspaceCore>>,
-    /// Held while the head of a value is committed: so numbers ascend with seqnos. Taken before stripes.
+    /// Held while the head of a value is committed, so that numbers ascend with seqnos. Taken before stripes.
     pub beginning: Mutex<()>,
-    /// Nobody locks anything while it is held, but to read.
+    /// No other lock is taken while it is held, except to read.
     pub known: Mutex<Option<KnownPieces>>,
-    /// Those that are being written.
+    /// Numbers of the values being written.
     underway: Mutex<BTreeSet<u64>>,
-    /// Somebody looks for values to which nothing refers.
+    /// A sweep for unreferenced values is running.
     is_sweeping: AtomicBool,
-    /// There may be some.
+    /// There may be unreferenced values.
     is_sweep_due: AtomicBool,
     /// Flushes, and values written, since the last sweep …
     since_sweep: AtomicU64,
-    /// … which has seen so many heads.
+    /// … and the number of heads that it visited.
     swept_heads: AtomicU64,
 }
 
-/// A sweep is overdue after so many flushes and values, and one for so many heads.
+/// Flushes and values after which a sweep is overdue: this many, or one per `HEADS_FOR_EACH` heads if more.
 const OVERDUE: u64 = 64;
 const HEADS_FOR_EACH: u64 = 4;
 
 impl Pieces {
-    /// Where they lie; `None` in a store that never had any.
+    /// The keyspace of pieces; `None` in a store that never had any.
     #[inline]
     pub fn keyspace(&self) -> Option<&Arc<KeyspaceCore>> {
         self.keyspace.get()
     }
 
-    /// What that keyspace shows at this moment.
+    /// The current view of that keyspace.
     #[inline]
     pub fn view(&self) -> Option<Arc<View>> {
         self.keyspace.get().map(|keyspace| keyspace.view.load_full())
     }
 
-    /// The same for who holds that moment.
+    /// The same view for holders.
     pub fn held_view(&self) -> Option<Arc<HeldView>> {
         self.keyspace.get().map(|keyspace| keyspace.view.load().held())
     }
 
-    /// Takes the keyspace that they lie in, if it is this one.
+    /// Adopts `core` as the keyspace of pieces, if it has that name.
     pub fn adopt(&self, core: &Arc<KeyspaceCore>) {
         if &*core.name == PIECES_KEYSPACE {
             let _ = self.keyspace.set(Arc::clone(core));
@@ -106,7 +105,7 @@ impl Pieces {
         }
     }
 
-    /// Values may have died.
+    /// Records that values may have become unreferenced.
     pub fn expect_sweep(&self) {
         if self.keyspace.get().is_some() {
             self.is_sweep_due.store(true, Relaxed);
@@ -114,23 +113,23 @@ impl Pieces {
         }
     }
 
-    /// Whether a sweep should not wait any longer for the store to be idle.
+    /// Whether a sweep should no longer wait for the store to be idle.
     pub fn is_sweep_overdue(&self) -> bool {
         let heads = self.swept_heads.load(Relaxed);
         self.is_sweep_due() && self.since_sweep.load(Relaxed) >= OVERDUE.max(heads / HEADS_FOR_EACH)
     }
 
-    /// What a sweep has seen.
+    /// Records the number of heads that a sweep visited.
     pub fn note_swept(&self, heads: u64) {
         self.swept_heads.store(heads, Relaxed);
     }
 
-    /// Whether a sweep is worth while.
+    /// Whether a sweep may find unreferenced values.
     pub fn is_sweep_due(&self) -> bool {
         self.is_sweep_due.load(Relaxed)
     }
 
-    /// A sweep begins, until what this returns is dropped; `None` if one is under way.
+    /// Begins a sweep, which lasts until the returned guard is dropped; `None` if one is running.
     pub fn begin_sweep(&self) -> Option<Sweeping<'_>> {
         if self.is_sweeping.swap(true, AcqRel) {
             return None;
@@ -140,7 +139,7 @@ impl Pieces {
         Some(Sweeping(self))
     }
 
-    /// A value is being written until what this returns is dropped.
+    /// Marks a value as being written until the returned guard is dropped.
     pub fn enter(&self, value: u64) -> UnderwayPieces<'_> {
         self.underway.lock().insert(value);
         UnderwayPieces { pieces: self, value }
@@ -151,7 +150,7 @@ impl Pieces {
     }
 }
 
-/// A sweep that is under way.
+/// A running sweep.
 pub struct Sweeping<'p>(&'p Pieces);
 
 impl Drop for Sweeping<'_> {
@@ -160,7 +159,7 @@ impl Drop for Sweeping<'_> {
     }
 }
 
-/// A value that is being written.
+/// A value being written.
 pub struct UnderwayPieces<'p> {
     pieces: &'p Pieces,
     pub value: u64,

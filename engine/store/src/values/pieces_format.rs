@@ -1,4 +1,4 @@
-//! The entries of the keyspace in which values in pieces lie. Only this file knows their bytes.
+//! Entries of the keyspace of values in pieces. Only this file knows their bytes.
 //!
 //! | key | value |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! Numbers in keys are big-endian, those in values little-endian.
 //!
 //! **Invariants**
-//! - All pieces of a value but the last one have [`PIECE_BYTES`].
+//! - All pieces of a value except the last have [`PIECE_BYTES`].
 
 use testudo_base::{
     codec::{Damage, Reader, put_u32},
@@ -20,11 +20,11 @@ pub const PIECE_BYTES: usize = 64 << 10;
 const HEAD: u8 = b'h';
 const PIECE: u8 = b'p';
 
-/// Whose value it is.
+/// The owner and length of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PiecesHead {
     pub length: u32,
-    /// The name: a salvaged store gives other ids.
+    /// The name, not the id: a salvaged store assigns other ids.
     pub keyspace: String,
     pub key: Vec<u8>,
 }
@@ -43,7 +43,7 @@ impl PiecesHead {
         let mut reader = Reader::new(bytes);
         let (length, name_bytes) = (reader.u32()?, usize_of(u64::from(reader.u32()?)));
         let keyspace = String::from_utf8(reader.take(name_bytes)?.to_vec());
-        let keyspace = keyspace.map_err(|_| Damage("the name of a keyspace is no text"))?;
+        let keyspace = keyspace.map_err(|_| Damage("the name of a keyspace is not UTF-8"))?;
         Ok(Self { length, keyspace, key: reader.rest().to_vec() })
     }
 }
@@ -53,12 +53,12 @@ pub fn head_key(value: u64) -> Vec<u8> {
     [&[HEAD][..], &value.to_be_bytes()].concat()
 }
 
-/// The first key behind those of all heads.
+/// The first key after those of all heads.
 pub fn heads_end() -> Vec<u8> {
     vec![HEAD + 1]
 }
 
-/// Which value a key is the head of, if it is one.
+/// Number of the value whose head has this key, if it is a head.
 pub fn value_of_head(key: &[u8]) -> Option<u64> {
     let number = key.strip_prefix(&[HEAD])?;
     Some(u64::from_be_bytes(number.try_into().ok()?))
@@ -69,18 +69,18 @@ pub fn piece_key(value: u64, piece: u32) -> Vec<u8> {
     [&[PIECE][..], &value.to_be_bytes(), &piece.to_be_bytes()].concat()
 }
 
-/// Which value a key is a piece of, if it is one.
+/// Number of the value whose piece has this key, if it is a piece.
 pub fn value_of_piece(key: &[u8]) -> Option<u64> {
     let number = key.strip_prefix(&[PIECE])?.first_chunk()?;
     Some(u64::from_be_bytes(*number))
 }
 
-/// Whether a key is that of a piece of this value.
+/// Whether `key` is that of a piece of this value.
 pub fn is_piece_of(value: u64, key: &[u8]) -> bool {
     key.strip_prefix(&[PIECE]).is_some_and(|rest| rest.starts_with(&value.to_be_bytes()))
 }
 
-/// Which piece the byte at `offset` is in.
+/// Index of the piece that contains the byte at `offset`.
 pub fn piece_at(offset: u64) -> u32 {
     u32_of(usize_of(offset / u64_of(PIECE_BYTES)))
 }
@@ -91,7 +91,7 @@ pub fn piece_len(length: u32, piece: u32) -> usize {
     usize_of(low64(u128::from(u64::from(length).saturating_sub(start)))).min(PIECE_BYTES)
 }
 
-/// How many pieces a value of `length` has.
+/// Number of pieces of a value of `length`.
 pub fn piece_count(length: u32) -> u32 {
     u32_of(usize_of(u64::from(length)).div_ceil(PIECE_BYTES))
 }

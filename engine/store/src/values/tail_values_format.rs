@@ -1,12 +1,12 @@
-//! Values that the tail of the log keeps next to commits, because no device has them yet: how commits write
-//! them there, and how they come back into a commit whose process has ended.
+//! Values that the tail of the log keeps next to commits because they are on no device yet: how commits write
+//! them there, and how recovery restores them into a commit.
 //!
 //! ```text
-//! one after the other: number of the operation u32, length u32, value
+//! for each value: number of the operation u32, length u32, value
 //! ```
 //!
 //! **Invariants**
-//! - An opening puts all of them back, or none: a commit whose values are damaged stays as it is, and replay
+//! - An opening restores all of them or none: a commit whose values are damaged stays unchanged, and replay
 //!   then finds its references unbacked.
 
 use std::path::Path;
@@ -22,12 +22,12 @@ use testudo_wal::DrainedTail;
 
 use crate::commits::batch_format::{Operation, decode, encode_operation, operation_bytes};
 
-/// Bytes of a value with so many, next to its commit.
+/// Encoded length of a value of `value_bytes` next to its commit.
 pub fn kept_value_bytes(value_bytes: usize) -> usize {
     8 + value_bytes
 }
 
-/// Writes a value, that of operation `index`, to the start of `out` and returns the rest.
+/// Writes the value of operation `index` to the start of `out` and returns the rest.
 pub fn encode_kept_value<'o>(out: &'o mut [u8], index: usize, value: &[u8]) -> &'o mut [u8] {
     let (head, rest) = out.split_at_mut(kept_value_bytes(value.len()));
     head[..4].copy_from_slice(&u32_of(index).to_le_bytes());
@@ -36,7 +36,7 @@ pub fn encode_kept_value<'o>(out: &'o mut [u8], index: usize, value: &[u8]) -> &
     rest
 }
 
-/// The payload of a commit with its values in the place of references to value logs.
+/// The payload of a commit with its values in place of references to value logs.
 fn restore(payload: &[u8], kept: &[u8]) -> std::result::Result<Vec<u8>, Damage> {
     let mut values = Vec::new();
     let mut reader = Reader::new(kept);
@@ -64,7 +64,7 @@ fn restore_or_leave(payload: &[u8], kept: &[u8]) -> Result<Vec<u8>> {
     Ok(restore(payload, kept).unwrap_or_else(|Damage(_)| payload.to_vec()))
 }
 
-/// Makes what the tail of the log keeps a segment. REQUIRES: the segments are durable.
+/// Writes the tail of the log to a segment. REQUIRES: the segments are durable.
 ///
 /// Errors: `OutOfSpace`, `Io`; nothing is lost.
 pub fn drain_tail(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Result<()> {
@@ -72,7 +72,7 @@ pub fn drain_tail(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Resul
     testudo_wal::drain_tail(env, directory, (manifest.store(), first_segment), &mut restore_or_leave)
 }
 
-/// What the tail of the log keeps, for a reader that leaves it where it is.
+/// Reads the tail of the log for a reader, which does not change it.
 ///
 /// Errors: `Io`.
 pub fn read_tail(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_in_the_place_of_their_references() {
+    fn kept_values_replace_their_references() {
         let mut reference = Vec::new();
         ValueReference { segment: RunId(7), number: 3, length: 5 }.encode(&mut reference);
         let operation = |kind, key, value| Operation { keyspace: KeyspaceId(1), kind, key, value };

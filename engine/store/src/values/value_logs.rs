@@ -1,8 +1,8 @@
-//! The value logs of an open store: which there are, and what is written of them before the log names it
+//! The value logs of an open store, and the writes and syncs of values that precede their log records
 //! (decision 0052).
 //!
-//! A write buffer has one if the buffer before it got many large values. Commits without durability append
-//! to it; what finds no room, or waits for the device anyway, goes into the log as any other value does.
+//! A write buffer has a value log if the previous buffer received many large values. Commits without
+//! durability append to it. Values that do not fit, or whose commit is synced anyway, go to the WAL as usual.
 //!
 //! ```text
 //! begin (edit: its space is the durable state's) -> spare of its keyspace -> of the active buffer
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - Whatever a record of the log refers to is written before the record, and synced before it.
-//! - A value log is in the durable state as long as a record refers to it that may be replayed.
+//! - A value is written before the log record that refers to it, and synced before it.
+//! - A value log is in the durable state as long as a record that may be replayed refers to it.
 
 use testudo_base::{
     Result, ValueReference,
@@ -28,22 +28,22 @@ use testudo_base::{
 use testudo_storage::DataFile;
 use testudo_values::ValueLog;
 
-/// Bytes of values after which the device gets them for good, though nobody asks for it: a sync of all that a
-/// write buffer has would keep everybody waiting who writes meanwhile.
+/// Bytes of values after which they are synced without request: syncing all values of a write buffer at once
+/// would block all concurrent writers.
 const SYNCED_TOGETHER: u64 = 16 << 20;
 
-/// Those that commits append to, or that are about to become segments.
+/// Value logs that commits append to, or that are about to become segments.
 #[derive(Debug)]
 pub struct ValueLogs {
     data: Arc<DataFile>,
     open: Mutex<Vec<Weak<ValueLog>>>,
-    /// Something was appended that is not known to be synced.
+    /// There are appended values that may be unsynced.
     is_unsynced: AtomicBool,
-    /// Bytes of values that were appended.
+    /// Bytes of appended values.
     bytes: AtomicU64,
-    /// How many there were when the data file was synced last.
+    /// The value of `bytes` at the last sync of the data file.
     synced_bytes: AtomicU64,
-    /// One of them is full, and its buffer is to be sealed.
+    /// A value log is full, and its buffer must be sealed.
     has_full: AtomicBool,
 }
 
@@ -54,12 +54,12 @@ impl ValueLogs {
         Arc::new(Self { data, open, is_unsynced: false.into(), bytes, synced_bytes, has_full: false.into() })
     }
 
-    /// The buffer of a full one waits for the background to seal it.
+    /// Records that a value log is full and its buffer waits to be sealed by the background.
     pub fn note_full(&self) {
         self.has_full.store(true, Release);
     }
 
-    /// Whether that was noted since this was asked last.
+    /// Returns whether that was recorded since the last call, and clears it.
     pub fn take_note_of_full(&self) -> bool {
         self.has_full.load(Relaxed) && self.has_full.swap(false, AcqRel)
     }
@@ -68,24 +68,24 @@ impl ValueLogs {
         self.open.lock().push(Arc::downgrade(log));
     }
 
-    /// Bytes of values that were appended.
+    /// Bytes of appended values.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// How many there are that have become no segments yet.
+    /// Number of value logs that have not become segments yet.
     pub fn count(&self) -> usize {
         let mut open = self.open.lock();
         open.retain(|log| log.upgrade().is_some_and(|log| log.is_open()));
         open.len()
     }
 
-    /// Bytes of memory that they take beside the values that write buffers have.
+    /// Bytes of memory that they use in addition to the values in write buffers.
     pub fn memory_bytes(&self) -> u64 {
         self.all().iter().map(|log| u64_of(log.memory_bytes())).sum()
     }
 
-    /// Appends a value. Before the log gets a record that refers to it.
+    /// Appends a value. Must precede the log record that refers to it.
     ///
     /// Errors: `Io`.
     pub fn append(&self, log: &ValueLog, value: &[u8]) -> Result<Option<ValueReference>> {
@@ -97,17 +97,17 @@ impl ValueLogs {
         Ok(appended)
     }
 
-    /// Writes everything that was appended before.
+    /// Writes all values appended before the call.
     pub fn write_out(&self) -> Result<()> {
         if self.is_unsynced.load(Acquire) { self.write_all_out() } else { Ok(()) }
     }
 
-    /// Makes everything durable that was appended before. REQUIRES: one at a time, and nobody writes out
-    /// meanwhile: the log's right to write is held.
+    /// Makes all values appended before the call durable. REQUIRES: the caller holds the log's right to
+    /// write, so that there is no concurrent sync or write-out.
     ///
     /// Errors: those of files; they end the log.
     pub fn sync(&self) -> Result<()> {
-        // What is appended from here on is for the next one.
+        // Later appends are left to the next sync.
         if planted!("values-synced-after-record") || !self.is_unsynced.swap(false, AcqRel) {
             return Ok(());
         }
@@ -116,9 +116,9 @@ impl ValueLogs {
         self.data.sync()
     }
 
-    /// Syncs what was written of them, if that is much. Nothing may rely on it.
+    /// Syncs the written values if they are many. Nothing may rely on it.
     ///
-    /// Errors: those of files; the data file does not forget them.
+    /// Errors: those of files; the data file remembers them.
     pub fn sync_early(&self) -> Result<()> {
         let bytes = self.bytes();
         if bytes - self.synced_bytes.load(Relaxed).min(bytes) < SYNCED_TOGETHER {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `TSTHOT\0\1`; the last byte is the version |
 //! | 8 | 16 | store id |
-//! | 24 | 8 | incarnation of the newest opening that the manifest knew |
+//! | 24 | 8 | incarnation of the newest opening in the manifest |
 //! | 32 | 8 | number of this file, random; seed of the checksums of its blocks |
 //! | 40 | 8 | border between records and pages, in units of 2^-24 of the memory |
 //! | 48 | 8 | length of the file |
@@ -14,14 +14,14 @@
 //! the file + offset of the block + kind · 2^56 · payload of at most 1 MiB. Kinds and payloads, all
 //! numbers varints:
 //!
-//! - 1, states: keyspace · flushed seqno, for each keyspace of which there are records; the first block
+//! - 1, states: keyspace · flushed seqno, for each keyspace with records; the first block
 //! - 2, pages: keeping (0 structure, 1 main set, 2 probation), then runs: id · page count · for each page,
 //!   ascending, its distance from the one before
 //! - 3, records: keyspace · priority · key bytes · value bytes · key · value, for each record
 //!
 //! **Invariants**
-//! - A block that is torn, of another file or in another place does not decode.
-//! - No length is believed beyond the bytes that there are.
+//! - A block that is torn, or that belongs to another file or offset, does not decode.
+//! - No length is trusted beyond the bytes available.
 
 use testudo_base::{
     Incarnation, KeyspaceId, RunId, Seqno, StoreId,
@@ -33,12 +33,12 @@ use testudo_base::{
 use testudo_records::HotRecord;
 use testudo_storage::{HotPage, Keeping};
 
-/// No file is longer.
+/// Maximum length of the file.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 const MAGIC: [u8; 8] = *b"TSTHOT\0\x01";
 pub const HEADER_BYTES: usize = 64;
 pub const BLOCK_HEADER_BYTES: usize = 16;
-/// A block is ended when its payload is longer; one entry more fits into [`PAYLOAD_BYTES_MAX`].
+/// A block ends once its payload is longer; one more entry fits into [`PAYLOAD_BYTES_MAX`].
 pub const PAYLOAD_BYTES: usize = 48 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
@@ -47,7 +47,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub struct HotSetHeader {
     pub store: StoreId,
     pub incarnation: Incarnation,
-    /// Of this file.
+    /// Random number of this file.
     pub number: u64,
     pub border: u64,
     pub file_bytes: u64,
@@ -69,7 +69,7 @@ impl HotSetHeader {
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(bytes);
         if reader.take(MAGIC.len())? != MAGIC {
-            return Err(Damage("no hot set of this version"));
+            return Err(Damage("not a hot set of this version"));
         }
         let header = Self {
             store: StoreId(reader.u128()?),
@@ -86,7 +86,7 @@ impl HotSetHeader {
     }
 }
 
-/// What a block holds.
+/// Contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BlockKind {
@@ -95,7 +95,7 @@ pub enum BlockKind {
     Records = 3,
 }
 
-/// The start of a block.
+/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
     pub kind: BlockKind,
@@ -119,7 +119,7 @@ impl BlockHeader {
         Ok(Self { kind, payload_bytes, checksum: reader.u64()? })
     }
 
-    /// Whether `payload` is what stood in this block, at `offset` of the file with this number.
+    /// Whether `payload` belongs to this block, at `offset` of the file with this number.
     pub fn is_of(&self, payload: &[u8], number: u64, offset: u64) -> bool {
         self.checksum == block_checksum(self.kind, payload, number, offset)
             || planted!("hot-set-checksum-ignored")
@@ -131,9 +131,9 @@ fn block_checksum(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -> 
     checksum64(payload, seed)
 }
 
-/// A block with its header. REQUIRES: the payload is not too long.
+/// Encodes a block with its header. REQUIRES: the payload is not too long.
 pub fn encode_block(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -> Vec<u8> {
-    debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX, "blocks are ended in time");
+    debug_assert!(payload.len() <= PAYLOAD_BYTES_MAX, "blocks end before the payload is too long");
     let mut out = Vec::with_capacity(BLOCK_HEADER_BYTES + payload.len());
     put_u32(&mut out, u32::from(kind as u8));
     put_u32(&mut out, u32_of(payload.len()));
@@ -161,10 +161,10 @@ pub fn decode_states(payload: &[u8]) -> Result<Vec<(KeyspaceId, Seqno)>, Damage>
 }
 
 fn keyspace(reader: &mut Reader<'_>) -> Result<KeyspaceId, Damage> {
-    u32::try_from(reader.varint()?).map(KeyspaceId).map_err(|_| Damage("no keyspace has this id"))
+    u32::try_from(reader.varint()?).map(KeyspaceId).map_err(|_| Damage("a keyspace id is too large"))
 }
 
-/// The payload for pages that are kept alike: of each its run and its number, sorted.
+/// Encodes the payload for pages with the same keeping: run and page number of each, sorted.
 pub fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
     let mut out = Vec::new();
     let kept = match keeping {
@@ -199,7 +199,7 @@ pub fn decode_pages(payload: &[u8]) -> Result<Vec<HotPage>, Damage> {
         let count = reader.varint()?;
         let mut page = 0_u64;
         for _ in 0..count {
-            page = page.checked_add(reader.varint()?).ok_or(Damage("a page is too far"))?;
+            page = page.checked_add(reader.varint()?).ok_or(Damage("a page number overflows"))?;
             pages.push(HotPage { page, generation, keeping });
         }
     }
@@ -215,7 +215,7 @@ pub fn put_record(out: &mut Vec<u8>, record: &HotRecord) {
     out.extend_from_slice(&record.value);
 }
 
-/// Takes a record off the front.
+/// Reads the next record.
 pub fn take_record(reader: &mut Reader<'_>) -> Result<HotRecord, Damage> {
     let keyspace = keyspace(reader)?;
     let priority = u8::try_from(reader.varint()?).map_err(|_| Damage("a priority is too high"))?;

@@ -1,8 +1,8 @@
-//! What is yet to be read of the file `hot-set`.
+//! Reader of the file `hot-set`.
 //!
 //! **Invariants**
-//! - Nothing of a block is used before its checksum was found right.
-//! - No more than a block is in memory.
+//! - No part of a block is used before its checksum is verified.
+//! - At most one block is in memory.
 
 use std::collections::BTreeMap;
 
@@ -24,30 +24,30 @@ use super::{
     restore_state::RestoreState,
 };
 
-/// Records of a piece.
+/// Maximum records restored per call.
 const RECORDS: usize = 4096;
 
-/// What is yet to be read.
+/// Read position in a hot set, and the current block.
 #[derive(Debug)]
 pub struct HotSetReader {
     file: Arc<dyn File>,
     pub header: HotSetHeader,
-    /// Of the next block.
+    /// Offset of the next block.
     pub offset: u64,
-    /// Keyspaces of which the records are true.
+    /// Keyspaces whose records in the file are still current.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceRecords>,
-    /// Pages of this block that are yet to be read, those to be read next last; and what holds them.
+    /// Pages of this block still to be read, the next one last, and the runs that contain them.
     pub pages: Vec<WantedPage>,
     pub runs: Vec<Arc<Run>>,
     records: Vec<u8>,
     records_at: usize,
     pub are_pages_full: bool,
     pub are_records_full: bool,
-    /// Reads of the device for queries before.
+    /// Device reads for queries before the hot set was opened.
     pub page_reads: u64,
 }
 
-/// Why nothing more is read.
+/// The final state, which is also the reason for stopping.
 pub type End = RestoreState;
 
 impl From<Damage> for RestoreState {
@@ -57,7 +57,7 @@ impl From<Damage> for RestoreState {
 }
 
 impl HotSetReader {
-    /// Reads the header of a file that must be of `store`.
+    /// Reads the header of a file that must belong to `store`.
     pub fn open(file: Arc<dyn File>, store: StoreId, page_reads: u64) -> Result<Self, End> {
         let file_bytes = file.len().map_err(|_| End::Failed)?;
         if !(u64_of(HEADER_BYTES)..=FILE_BYTES_MAX).contains(&file_bytes) {
@@ -84,17 +84,17 @@ impl HotSetReader {
         })
     }
 
-    /// Whether records of the block are yet to be put back.
+    /// Whether the current block has records still to be restored.
     pub fn has_records(&self) -> bool {
         self.records_at < self.records.len()
     }
 
-    /// Takes the payload of a block of records.
+    /// Accepts the payload of a block of records.
     pub fn take_records(&mut self, payload: Vec<u8>) {
         (self.records, self.records_at) = (payload, 0);
     }
 
-    /// The next block, if there is one.
+    /// Reads the next block, if there is one.
     pub fn next_block(&mut self) -> Result<Option<(BlockKind, Vec<u8>)>, End> {
         let left = self.header.file_bytes - self.offset;
         if left == 0 {
@@ -117,7 +117,7 @@ impl HotSetReader {
         Ok(Some((header.kind, payload)))
     }
 
-    /// Puts the next records back.
+    /// Restores the next records.
     pub fn restore_records(&mut self) -> Result<(), End> {
         let mut reader = Reader::new(&self.records[self.records_at..]);
         for _ in 0..RECORDS {

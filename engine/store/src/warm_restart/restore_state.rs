@@ -1,29 +1,29 @@
-//! How far a store is with reading back what was hot.
+//! Progress of restoring the hot set.
 //!
 //! **Invariants**
-//! - A state keeps its number: the file `status` says it.
+//! - A state keeps its number: the file `status` stores it.
 
-/// How far the store is with reading back what was hot before it was opened.
+/// Progress of restoring the pages and records that were hot before the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RestoreState {
-    /// There is nothing to be read: no file, a store open for reading only, or the option is off.
+    /// There is nothing to restore: no file, a store open for reading only, or the option is off.
     #[default]
     Nothing,
-    /// The first read of a user has not come yet.
+    /// Restoring starts at the first read of a user.
     Waiting,
     /// Pages and records are being read.
     Reading,
-    /// All of it was read.
+    /// Everything was restored.
     Done,
-    /// The memory was full before all of it was read.
+    /// Memory was full before everything was restored.
     Full,
-    /// What came back was not used: the rest was left.
+    /// The restored pages and records were not used; the rest was skipped.
     Unused,
-    /// The file is not whole, or of another store: the rest was left.
+    /// The file is incomplete, or of another store; the rest was skipped.
     Damaged,
-    /// A read failed: the rest was left.
+    /// A read failed; the rest was skipped.
     Failed,
 }
 
@@ -39,17 +39,17 @@ impl RestoreState {
         Self::Failed,
     ];
 
-    /// As the file `status` says it.
+    /// The number in the file `status`.
     pub fn code(self) -> u64 {
         self as u64
     }
 
-    /// What [`RestoreState::code`] says; `Nothing` for what is not known.
+    /// The state with this [`RestoreState::code`]; `Nothing` for an unknown code.
     pub fn from_code(code: u64) -> Self {
         Self::ALL.into_iter().find(|state| state.code() == code).unwrap_or_default()
     }
 
-    /// Whether there may be more to be read.
+    /// Whether there may be more to restore.
     pub fn is_under_way(self) -> bool {
         matches!(self, Self::Waiting | Self::Reading)
     }

@@ -12,7 +12,7 @@ fn boxed(task: impl FnOnce() + Send + 'static) -> Task {
 }
 
 #[test]
-fn a_round_within_a_round_ends_when_its_last_task_was_done_by_the_caller_of_the_outer_one() {
+fn nested_round_ends_when_outer_caller_runs_its_last_task() {
     let env = RealEnv::new();
     let pool = Pool::start(&*env, 1).unwrap();
     let (done, is_done) = mpsc::channel();
@@ -35,7 +35,7 @@ fn a_round_within_a_round_ends_when_its_last_task_was_done_by_the_caller_of_the_
                         boxed(move || {
                             meet.wait();
                             if std::thread::current().id() == caller {
-                                // The helper is waiting for this one by then.
+                                // By then the helper is waiting for this task.
                                 clock.sleep(Duration::from_millis(100));
                             }
                         })

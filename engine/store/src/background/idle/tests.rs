@@ -1,7 +1,7 @@
-//! When work is done beside writers, by examples.
+//! Examples of idle detection, and of throttled work concurrent with writers.
 //!
 //! **Invariants**
-//! - Every expectation is a rule of the parent's head.
+//! - Every expectation is a rule in the header of the parent module.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const fn ms(count: u64) -> Duration {
 }
 
 #[test]
-fn what_was_left_alone_for_a_second_rests() {
+fn keyspace_is_idle_after_one_second_without_writes() {
     let mut idle = Idle::from(ms(500));
     assert!(!idle.is_idle(ms(1499)));
     assert!(idle.is_idle(ms(1500)));
@@ -20,20 +20,20 @@ fn what_was_left_alone_for_a_second_rests() {
 }
 
 #[test]
-fn what_is_flushed_now_and_then_is_idle_once_it_has_paused_for_twice_as_long() {
+fn idle_time_is_at_least_twice_the_flush_interval() {
     let mut idle = Idle::from(ms(0));
     idle.record_flush(ms(90_000));
-    assert!(idle.is_idle(ms(91_000)), "one flush is no rhythm");
+    assert!(idle.is_idle(ms(91_000)), "one flush is no interval");
     idle.record_flush(ms(95_000));
     assert!(!idle.is_idle(ms(104_999)));
     assert!(idle.is_idle(ms(105_000)));
     idle.record_flush(ms(900_000));
-    assert!(idle.is_idle(ms(960_000)), "nobody waits longer than a minute");
+    assert!(idle.is_idle(ms(960_000)), "the idle time is at most a minute");
 }
 
-/// Work that is asked for each millisecond over ten minutes, beside flushes that come every `period` and take
-/// `flush`; how many milliseconds it took, a piece taking `piece`, how many of them flushes waited, and its
-/// longest pause.
+/// Requests work each millisecond for ten minutes, concurrently with flushes every `period` that take
+/// `flush`. Returns the milliseconds that work took at `piece` each, those that flushes waited, and the
+/// longest pause of work.
 fn beside_flushes(period: u64, flush: u64, piece: u64) -> (u64, u64, u64) {
     let (mut throttle, mut now, mut last_flush) = (Throttle::default(), 0, 0);
     let (mut worked, mut waited, mut ended, mut longest) = (0, 0, 0, 0);
@@ -57,7 +57,7 @@ fn beside_flushes(period: u64, flush: u64, piece: u64) -> (u64, u64, u64) {
 }
 
 #[test]
-fn beside_writers_work_takes_a_sixteenth_of_the_time() {
+fn work_takes_a_sixteenth_of_the_time_while_others_write() {
     let (worked, waited, longest) = beside_flushes(5000, 500, 50);
     assert!((30_000..=37_500).contains(&worked), "{worked}");
     assert!(waited < 1000, "{waited}");
@@ -65,7 +65,7 @@ fn beside_writers_work_takes_a_sixteenth_of_the_time() {
 }
 
 #[test]
-fn the_less_time_flushes_leave_the_less_work_is_done_but_never_none() {
+fn work_shrinks_with_time_between_flushes_but_never_stops() {
     let mut before = u64::MAX;
     for flush in [200, 300, 350, 380] {
         let (worked, _, longest) = beside_flushes(400, flush, 50);
@@ -76,7 +76,7 @@ fn the_less_time_flushes_leave_the_less_work_is_done_but_never_none() {
 }
 
 #[test]
-fn a_piece_that_was_held_up_holds_nothing_up_for_long() {
+fn delayed_piece_does_not_block_later_ones_for_long() {
     let mut throttle = Throttle::default();
     throttle.note(ms(0), ms(600_000));
     assert!(!throttle.allows(ms(614_999), ms(10_000)));
@@ -87,7 +87,7 @@ fn a_piece_that_was_held_up_holds_nothing_up_for_long() {
 }
 
 #[test]
-fn a_keyspace_is_at_rest_five_seconds_after_the_last_write_or_twice_the_pause_of_its_flushes() {
+fn rest_takes_five_seconds_or_twice_the_flush_interval() {
     let mut idle = Idle::from(ms(0));
     assert!(!idle.is_at_rest(ms(4_999)) && idle.is_at_rest(ms(5_000)));
     idle.interrupt(ms(4_000));
@@ -96,6 +96,6 @@ fn a_keyspace_is_at_rest_five_seconds_after_the_last_write_or_twice_the_pause_of
     idle.record_flush(ms(19_000));
     assert!(
         !idle.is_at_rest(ms(38_999)) && idle.is_at_rest(ms(39_000)),
-        "who writes now and then is not flushed"
+        "a keyspace written occasionally is not flushed"
     );
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn operations_round_trip_and_take_the_bytes_they_say() {
+fn operations_round_trip_in_their_stated_length() {
     let long = vec![9u8; 300];
     let operations = [
         Operation { keyspace: KeyspaceId(1), kind: Kind::Value, key: b"key", value: b"value" },

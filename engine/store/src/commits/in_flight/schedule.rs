@@ -1,7 +1,7 @@
 //! Commits that enter, publish and leave under chosen schedules, and readers that wait for them.
 //!
 //! **Invariants**
-//! - More commits than slots, so that entering has to wait too.
+//! - There are more commits than slots, so that entering has to wait too.
 
 use testudo_base::{
     Seqno,
@@ -13,7 +13,7 @@ use testudo_base::{
 
 use super::{InFlight, SLOTS};
 
-/// Who has waited for a seqno sees everything up to it published.
+/// A reader that has waited for a seqno sees everything up to it published.
 pub fn in_flight() {
     let in_flight = Arc::new(InFlight::new());
     let last = Arc::new(Mutex::new(0_u64));
@@ -36,7 +36,7 @@ pub fn in_flight() {
     in_flight.wait_for(Seqno(seqno));
     for seqno in 1..=seqno {
         let is_published = published[usize::try_from(seqno).expect("few")].load(Relaxed);
-        assert_eq!(is_published, 1, "commit {seqno} was not waited for");
+        assert_eq!(is_published, 1, "commit {seqno} was not awaited");
     }
     for commit in commits {
         commit.join().expect("no panic");

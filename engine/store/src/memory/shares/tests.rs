@@ -1,12 +1,12 @@
-//! Shares add up, whatever is asked for.
+//! Shares add up to the budget for all inputs.
 //!
 //! **Invariants**
-//! - Every budget and share that is accepted is divided without loss.
+//! - Every accepted budget and share is divided without loss.
 
 use super::{MIN_CACHE_BYTES, MIN_WRITE_BYTES, MemoryShares, Share};
 
 #[test]
-fn shares_add_up_and_leave_something_to_everyone() {
+fn shares_add_up_and_respect_minimums() {
     for total in [1 << 20, (1 << 20) + 7, 10 << 20, 256 << 20, 1 << 40] {
         MemoryShares::check_total(total).unwrap();
         for share in [0.0, 0.01, 0.45, 0.7, 0.9] {
@@ -22,14 +22,14 @@ fn shares_add_up_and_leave_something_to_everyone() {
 }
 
 #[test]
-fn caches_give_way_to_metadata_before_write_buffers_do() {
+fn metadata_shrinks_caches_before_write_buffers() {
     let of = |metadata: u64| MemoryShares::of(96 << 20, Share::DEFAULT, metadata, 0);
-    assert_eq!(of(4 << 20), of(0), "a little of it has its place anyway");
+    assert_eq!(of(4 << 20), of(0), "a little metadata is covered by the reserve");
     assert_eq!(of(14 << 20).caches, of(0).caches - (7 << 20));
     assert_eq!(of(14 << 20).write_buffers, of(0).write_buffers);
     assert_eq!(of(1 << 30).caches, MIN_CACHE_BYTES);
     let with_log = MemoryShares::of(96 << 20, Share::DEFAULT, 0, 3 << 20);
-    assert_eq!(with_log.caches, of(0).caches - (3 << 20), "as does the log, all of it");
+    assert_eq!(with_log.caches, of(0).caches - (3 << 20), "all extra log buffers shrink the caches");
     let most = of(1 << 30);
     assert_eq!(most.metadata, (most.total - most.reserve) / 2, "metadata never has more than half");
     assert!(most.write_buffers > of(0).write_buffers / 5 * 4);
@@ -43,7 +43,7 @@ fn write_buffers_grow_with_their_share() {
 }
 
 #[test]
-fn log_buffers_take_a_sixteenth_at_most_where_there_is_that_much() {
+fn log_buffers_use_at_most_a_sixteenth() {
     for total in [1 << 20, 10 << 20, 64 << 20, 256 << 20, 1 << 30] {
         let shares = MemoryShares::of(total, Share::DEFAULT, 0, 0);
         let bytes = |is_plenty| (shares.wal_buffer_count(is_plenty) * shares.wal_buffer_bytes) as u64;

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_newest_version_at_or_before_a_seqno_is_found_in_a_list() {
+fn newest_visible_version_is_found_in_a_list() {
     let mut list = Vec::new();
     begin_list(&mut list);
     push_version(&mut list, Seqno(9), Kind::Tombstone, b"");
@@ -18,11 +18,11 @@ fn the_newest_version_at_or_before_a_seqno_is_found_in_a_list() {
         let _ = visible_at(&list[..end], Seqno(3));
     }
     list[9] = 99;
-    assert!(visible_at(&list, Seqno(3)).is_err(), "a kind that no version has");
+    assert!(visible_at(&list, Seqno(3)).is_err(), "unknown kind");
 }
 
 #[test]
-fn versions_that_lie_apart_are_in_order_newest_first() {
+fn versions_stored_apart_sort_newest_first() {
     let mut apart = Vec::new();
     encode_apart(&mut apart, 7);
     assert_eq!(versions_of(&apart), Ok(KeyVersions::Apart(7)));

@@ -1,4 +1,4 @@
-//! What a nearly full device is given, as plain numbers.
+//! Bounds of a nearly full device, as plain numbers.
 //!
 //! **Invariants**
 //! - Nothing here depends on a store or a device.
@@ -15,7 +15,7 @@ fn metadata(log_bytes: u64, manifest_growth_bytes: u64) -> Metadata {
 }
 
 #[test]
-fn all_bounds_grow_with_the_capacity_up_to_those_of_memory() {
+fn bounds_grow_with_capacity_up_to_those_of_memory() {
     for total in [1 << 20, 4 << 20, 64 << 20] {
         let shares = shares(total);
         let of = |capacity| Bounds::of(capacity, &metadata(0, 0), &shares);
@@ -31,31 +31,31 @@ fn all_bounds_grow_with_the_capacity_up_to_those_of_memory() {
 }
 
 #[test]
-fn small_devices_get_the_least_of_buffers_and_log() {
+fn small_devices_get_minimum_buffers_and_log() {
     let bounds = Bounds::of(6 << 20, &metadata(0, 0), &shares(4 << 20));
     assert_eq!((bounds.write_buffers, bounds.segment_bytes), (128 << 10, 128 << 10));
     assert_eq!(bounds.log_bytes, 4 * bounds.segment_bytes);
-    assert!(bounds.buffered_bytes() > bounds.write_buffers, "removals fill them a little more");
+    assert!(bounds.buffered_bytes() > bounds.write_buffers, "removals may use a little more");
 }
 
 #[test]
-fn what_the_log_has_taken_already_is_not_left_to_it_again() {
+fn existing_log_is_not_reserved_again() {
     let shares = shares(4 << 20);
     let margin = |log_bytes| Bounds::of(80 << 20, &metadata(log_bytes, 0), &shares).margin;
     let bound = Bounds::of(80 << 20, &metadata(0, 0), &shares).log_bytes;
     assert_eq!(margin(0) - margin(bound / 2), bound / 2);
-    assert_eq!(margin(bound), margin(10 * bound), "some is left whatever the log has taken");
+    assert_eq!(margin(bound), margin(10 * bound), "a minimum is left however long the log is");
     assert!(margin(10 * bound) >= MARGIN_BYTES_MIN);
 }
 
 #[test]
-fn the_manifest_is_left_by_how_much_it_can_grow() {
+fn margin_includes_manifest_growth() {
     let margin = |growth| Bounds::of(80 << 20, &metadata(0, growth), &shares(4 << 20)).margin;
     assert_eq!(margin(300 << 10) - margin(0), 300 << 10);
 }
 
 #[test]
-fn as_much_is_buffered_as_fits_and_not_a_byte_more() {
+fn most_within_returns_the_largest_fitting_size() {
     let space_of = |bytes: u64| 2 * bytes + 100;
     assert_eq!(most_within(1100, space_of), 500);
     assert_eq!(most_within(1101, space_of), 500);
@@ -70,5 +70,5 @@ fn jobs_leave_a_step_and_half_of_the_rest() {
     state.step_bytes.store(200, Relaxed);
     assert_eq!(state.reclaiming_bytes(), 600);
     state.held_bytes.store(0, Relaxed);
-    assert_eq!(state.reclaiming_bytes(), 200, "where nothing is held only a step");
+    assert_eq!(state.reclaiming_bytes(), 200, "only a step if nothing is held");
 }

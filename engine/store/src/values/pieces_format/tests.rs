@@ -11,7 +11,7 @@ fn pieces_cover_a_value_once() {
 }
 
 #[test]
-fn keys_say_whose_they_are() {
+fn keys_identify_value_and_piece() {
     assert_eq!(value_of_head(&head_key(7)), Some(7));
     assert_eq!(value_of_head(&piece_key(7, 1)), None);
     assert!(is_piece_of(7, &piece_key(7, 1)) && !is_piece_of(7, &piece_key(8, 1)));

@@ -5,7 +5,7 @@ fn page(page: u64, run: u64) -> HotPage {
 }
 
 #[test]
-fn everything_comes_back_as_it_was() {
+fn all_parts_round_trip() {
     let header = HotSetHeader {
         store: StoreId(1 << 99),
         incarnation: Incarnation(7),
@@ -28,7 +28,7 @@ fn everything_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_header_or_block_with_any_other_byte_is_none() {
+fn any_changed_byte_invalidates_header_or_block() {
     let header =
         HotSetHeader { store: StoreId(1), incarnation: Incarnation(7), number: 8, border: 9, file_bytes: 10 };
     let bytes = header.encode();
@@ -53,7 +53,7 @@ fn a_header_or_block_with_any_other_byte_is_none() {
 }
 
 #[test]
-fn what_is_no_payload_is_an_error_and_allocates_nothing() {
+fn invalid_payloads_fail_without_allocating() {
     let mut endless = vec![1];
     put_varint(&mut endless, 1);
     put_varint(&mut endless, u64::MAX);
