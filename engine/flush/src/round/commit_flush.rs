@@ -1,9 +1,9 @@
-//! The last steps of a flush: data synced, edit committed, trees published.
+//! The last steps of a flush: sync the data, commit the edit, publish the trees.
 //!
 //! **Invariants**
-//! - The data file is synced before an edit that refers to what was written.
-//! - References change only when their edit is durable.
-//! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
+//! - The data file is synced before an edit that refers to it.
+//! - Reference counts change only after their edit is durable.
+//! - Readers switch from a buffer to the tree that contains it atomically, under the commit lock.
 
 use testudo_base::{
     ExtentSpan, Result, Seqno, planted,
@@ -35,17 +35,17 @@ use crate::{
     },
 };
 
-/// A buffer, its keyspace, and the tree that it has become part of.
+/// A flushed buffer, its keyspace, and the resulting tree.
 pub struct Flushed {
     pub keyspace: Arc<KeyspaceCore>,
     pub buffer: Arc<WriteBuffer>,
     /// `None` if the buffer turned out to be empty.
     pub edit: Option<TreeEdit>,
-    /// What died in the buffer and on the way into the tree.
+    /// Entries dropped in the buffer and while merging into the tree.
     pub dropped: Dropped,
 }
 
-/// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
+/// Makes a round of flushed buffers durable, publishes it, and releases the log that it pinned.
 pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
     let mut edit = edit_of(store, &mut flushed);
     let begun = begin_value_logs(store, &flushed, &mut edit)?;
@@ -76,7 +76,7 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     released
 }
 
-/// The manifest edit of a round, with what the trees want changed, which it takes.
+/// Builds the manifest edit of a round; moves the changes out of the tree edits.
 fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
     let mut edit = Vec::new();
     for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
@@ -91,13 +91,13 @@ fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
     edit
 }
 
-/// The cached records as the flushed trees see them; `None` where nothing was flushed.
+/// The cached records advanced to the flushed trees; `None` where nothing was flushed.
 fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<KeyspaceRecords>>> {
     let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
     let counters = &store.counters;
     let reads = since(store.records.reads(), &counters.reads_flushed);
     let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
-    // What was written lately is read again before long, if anything is read.
+    // Recently written records are likely to be read soon if the workload reads at all.
     let admits = reads >= writes / 2;
     let advance = |flushed: &Flushed| {
         flushed.edit.as_ref()?;
@@ -108,8 +108,8 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
 }
 
-/// Shows the new trees to readers. Returns the buffers, which are in no view any more: to free a memtable
-/// takes milliseconds, during which nobody should wait for the commit lock.
+/// Publishes the new trees. Returns the retired buffers, so that the caller drops them without the commit
+/// lock: freeing a memtable takes milliseconds.
 fn publish_flushed(
     store: &Store,
     flushed: Vec<Flushed>,
@@ -134,7 +134,7 @@ fn publish_flushed(
     retired
 }
 
-/// Counts what has died in what was just published.
+/// Counts the entries dropped in a published state.
 pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
     keyspace.drops.add(dropped);
     store.counters.drops.add(dropped);
@@ -149,7 +149,7 @@ pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
     Ok(())
 }
 
-/// What an edit changes about references to extents.
+/// The changes to extent reference counts in an edit.
 pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
     edit.iter().filter_map(|change| match change {
         Change::References(span, delta) => Some((*span, *delta)),
