@@ -77,8 +77,8 @@ pub fn find_value_logs(store: &Store, keyspace: &KeyspaceCore, id: KeyspaceId) -
     Ok(())
 }
 
-/// Brings everything that came from value logs into the trees, so that it stands elsewhere, and is durable
-/// there, and gives the value logs up. On a full device it stays in memory, and they stay.
+/// Flushes all values recovered from value logs into the trees, where they are durable, and releases the
+/// value logs. On a full device the values stay in memory, and the value logs stay.
 pub fn settle_found_values(store: &Store) -> Result<()> {
     if !has_found_value_logs(store) {
         return Ok(());
