@@ -175,8 +175,8 @@ fn do_alone(store: &Store, underway: &Underway, is_idle: bool) -> Result<()> {
         drop((tree, job));
         install(store, underway, prepared)
     };
-    // The job's output replaces what it frees, and the job may be what blocks space reclamation. But its
-    // space is freed late, so a reclaim step, and removals on top, must stay possible at any time.
+    // The job's output replaces the extents that it frees, and the job may be what blocks reclamation. But
+    // its space is freed late, so a reclaim step, and removals on top, must stay possible at any time.
     let outcome = if store.nearly_full.is_short() {
         with_held_space(store, store.nearly_full.reclaiming_bytes(), both)
     } else {

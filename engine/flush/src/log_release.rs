@@ -47,7 +47,7 @@ pub fn release_log(store: &Store) -> Result<()> {
     let segment = wal.first_needed_segment(seqno);
     if segment > store.manifest.with_state(|state| state.log_segment) {
         // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
-        debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
+        debug_assert!(wal.durable_seqno() >= seqno, "released commits are durable");
         commit_edit(store, &[Change::LogStart(segment, seqno)])?;
         wal.release_before(segment)?;
     }

@@ -1,8 +1,8 @@
 //! Warm restart: restores the caches after an open to their content at the last close (decision 0038).
 //!
 //! ```text
-//! close, or now and then ─▶ write     which pages and records the caches hold ─▶ file `hot-set`
-//! open ─▶ restore (find)  is the file of this store, of which keyspaces do its records hold?
+//! close, or periodically ─▶ write     pages and records in the caches ─▶ file `hot-set`
+//! open ─▶ restore (find)  is it the file of this store; which keyspaces' records are valid?
 //! first read ─▶ background ─▶ restore (some)  block by block ─▶ page cache, record cache
 //! ```
 //!

@@ -11,8 +11,8 @@
 //! **Invariants**
 //! - A file gets its name only when its content is durable; the backup's own file comes last.
 //! - Every page is verified when it is copied, both from the store and back.
-//! - Nothing that a readable backup refers to is ever removed; while any backup is unreadable, no run or tail
-//!   is.
+//! - Nothing that a readable backup refers to is ever removed. While any backup is unreadable, no run or tail
+//!   is removed.
 
 mod backup_format;
 mod create;

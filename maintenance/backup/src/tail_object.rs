@@ -2,7 +2,7 @@
 //! restored store.
 //!
 //! **Invariants**
-//! - A frame is passed on only if its checksum matches and every operation in it decodes.
+//! - Operations are passed on only from frames whose checksum matches.
 //! - Reading returns an error unless file and summary agree on length, checksum and count.
 
 use testudo_base::{Error, Result, checksum::StreamChecksum, codec::Damage, num::u64_of};

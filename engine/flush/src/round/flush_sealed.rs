@@ -3,7 +3,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | seal | `seal_buffers.rs` |
+//! | seal | `seal/seal_buffers.rs` |
 //! | wait for in-flight commits, sync the log | here |
 //! | freeze, apply to the trees | `apply.rs` |
 //! | sync the data, commit the edit, publish | `commit_flush.rs` |
@@ -131,8 +131,9 @@ pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
 /// Flushes the given buffers, up to [`GROUP_KEYSPACES`] keyspaces per edit. On a nearly full device it stops
 /// after the first edit; the next round continues.
 ///
-/// Recovered writes may exist only in volatile caches, so recovery uses a single edit (`replay.rs`): no
-/// commit becomes durable in some of its keyspaces and is lost in others.
+/// Recovered writes may exist only in volatile caches, so recovery uses a single edit
+/// (`engine/recovery/src/replay.rs`): no commit becomes durable in some of its keyspaces and is lost in
+/// others.
 fn flush_in_groups(store: &Store, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
     let is_recovery = store.log.wal.is_none();
     let most = if is_recovery { waiting.len() } else { GROUP_KEYSPACES };

@@ -70,7 +70,7 @@ fn spill(store: &Store, pinned: &PinnedBuffer, readers: &[Seqno]) -> Result<()> 
 /// Treats the buffers of a dropped keyspace as flushed for their holders.
 /// REQUIRES: `flush_lock` is held; the keyspace is not in the catalogue, so that no commit chooses them.
 pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
-    debug_assert!(store.flush_lock.is_locked() && keyspace.is_dropped(), "nobody writes into them");
+    debug_assert!(store.flush_lock.is_locked() && keyspace.is_dropped(), "no commit writes to them");
     store.commits.in_flight.wait_for(store.last_seqno());
     let view = keyspace.view.load();
     let held = || view.buffers().filter(|buffer| buffer.is_held());

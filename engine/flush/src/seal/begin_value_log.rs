@@ -1,4 +1,4 @@
-//! When write buffers get value logs, and when the durable state releases them (decision 0052).
+//! Assigns value logs to write buffers, and releases them from the durable state (decision 0052).
 //!
 //! A flush begins the next value log with its own edit; sealing a buffer begins only the first one.
 //!
@@ -30,12 +30,12 @@ const LOGGABLE_PART: u64 = 4;
 /// … and at most three halves of its live bytes: if more are overwritten, the flush has less to write.
 const WRITTEN_PARTS: u64 = 3;
 const LIVING_PARTS: u64 = 2;
-/// Its capacity is this fraction of the keyspace's separated values, or this many bytes: a buffer is sealed
-/// when its value log is full. Three logs are allocated at a time, and larger buffers save nothing if values
-/// are written once …
+/// Its maximum capacity is this fraction of the keyspace's separated values, but at least this many bytes: a
+/// buffer is sealed when its value log is full. Three logs are allocated at a time, and larger buffers save
+/// nothing if values are written once …
 const PART_OF_VALUES: u64 = 128;
 const CAPACITY_SMALL: u64 = 16 << 20;
-/// … but at least the values that arrive during this many flushes: the previous buffer should be flushed by
+/// … and at least the values that arrive during this many flushes: the previous buffer should be flushed by
 /// then.
 const FLUSHES: u64 = 3;
 /// Maximum capacity, the same as for a run.

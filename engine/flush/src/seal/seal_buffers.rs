@@ -23,7 +23,7 @@ const AT_REST_TOGETHER: usize = 64;
 
 /// Seals the largest active buffers if they are due.
 pub fn seal_if_full(store: &Store) {
-    // First of all: a commit that crosses the threshold from now on sets the check again.
+    // Must come first: a commit that finds sealing due from now on requests another check.
     store.backpressure.begin_seal_check();
     if !store.backpressure.may_be_full() {
         return;
@@ -123,9 +123,9 @@ pub fn seal_with_full_logs(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Seals the active buffers of keyspaces at rest, up to one round; returns whether there were any. The
-/// garbage they remove occupies the trees until then. Does nothing if space is short: buffers are then
-/// flushed only to reclaim space.
+/// Seals the active buffers of keyspaces at rest, up to one round; returns whether there were any. The data
+/// that they delete occupies the trees until then. Does nothing if space is short: buffers are then flushed
+/// only to reclaim space.
 pub fn seal_at_rest(store: &Store) -> bool {
     if store.nearly_full.is_on() || store.space.is_short() || planted!("rest-not-flushed") {
         return false;
@@ -187,7 +187,7 @@ pub fn seal_older_than(store: &Store, seqno: Seqno) {
 /// Seals the active buffer unless it is empty: another thread may have sealed it since it was chosen.
 /// REQUIRES: the commit lock is held.
 fn seal(store: &Store, keyspace: &KeyspaceCore) {
-    debug_assert!(store.commits.is_locked(), "nothing is assigned a seqno meanwhile");
+    debug_assert!(store.commits.is_locked(), "no seqno is assigned meanwhile");
     if keyspace.view.load().active.first_commit().is_some() {
         keyspace.seal_active(store.last_seqno(), store.new_table(&keyspace.full_merge));
     }

@@ -27,7 +27,7 @@ use testudo_store::warm_restart::{
 
 /// Pages in one batch (1 MiB).
 const PAGES: usize = 256;
-/// Whether restored data is used is checked after this many device reads for queries, against this fraction
+/// After this many device reads for queries, restoring stops if hits on restored data are below this fraction
 /// of them.
 const JUDGED_READS: u64 = 256;
 const USED_PART: u64 = 32;

@@ -31,7 +31,7 @@ impl Site<'_> {
             Some(_) if !is_ours => "it belongs to another store",
             Some(newest) if newest.manifest != manifest.number => "its newest slot is lost",
             Some(_) if !is_whole => "the file is too short",
-            // The first superblock of a store has only one slot.
+            // The first superblock of a store occupies only one slot.
             Some(newest) if slots.contains(&None) && newest.generation > 1 => {
                 "one of its slots cannot be read"
             }

@@ -4,7 +4,9 @@
 //! **Invariants**
 //! - A value found is the one its reference was made for: a page identifies its run, an entry its reference,
 //!   and references are unique.
-//! - A lost page is reported for each key that refers to its values: nothing else tells which keys these are.
+//! - A lost page is reported for each key that refers to its values, since nothing else identifies these
+//!   keys.
+//!   these are.
 //! - The scratch keyspace is dropped before the target is finished.
 
 use testudo_base::{Result, RunId, ValueReference, num::u64_of, sync::Arc};

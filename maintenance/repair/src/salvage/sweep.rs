@@ -8,7 +8,7 @@
 //! **Invariants**
 //! - Keys come in order, each once.
 //! - An entry counts unless a newer bottom run covers its key. Of those that count, the newest wins.
-//! - A gap matters only where nothing newer covers it, or where operands are stacked on what is missing.
+//! - A gap matters only where nothing newer covers it, or where operands are stacked on missing entries.
 //! - Values of value segments are not entries; they are read through the entries that refer to them. Numbered
 //!   values are not among the sources.
 //! - Operands are stacked only on the entry below them in their tree: without a tree it is unknown which
@@ -331,7 +331,8 @@ impl<'p> Sweep<'p> {
             sources.sort_by_key(|open| Reverse(open.source.age()));
             self.stack_up(key, &sources, covered_range, &mut answer);
         }
-        // Only the id of a run without a footer tells its age. It counts if no run written later has a say.
+        // A run without a footer has only its id as an age. It counts if no later run has an entry or covers
+        // the key.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());
         let latest = latest.map(|(_, run)| run).max();
         let orphan = counting().filter(|open| open.source.is_orphan).max_by_key(|open| open.source.age());

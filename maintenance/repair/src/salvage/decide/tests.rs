@@ -45,7 +45,7 @@ fn runs_decide_without_a_log_operation() {
 #[test]
 fn log_operation_newer_than_the_runs_wins() {
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Value, 11, "l")]), "Value l");
-    // Already in the tree, as is everything before it.
+    // Already in the tree, possibly superseded there.
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Value, 10, "l")]), "Value r");
     assert_eq!(verdict(run("r", 15), vec![logged(Kind::Value, 15, "l")]), "Value r");
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Tombstone, 11, "")]), "gone");
