@@ -9,18 +9,18 @@ use crate::{
     space::{give_back::give_back_beyond, hold_space::fit_to_device},
 };
 
-/// … and if nothing is written for now.
+/// … and this fraction if the store is closing.
 const FREE_PART_CLOSED: u64 = 64;
 
-/// The same, down to less, for a store that is about to be closed.
+/// As [`give_back_space`] with a lower threshold, for a store that is closing.
 pub fn give_back_at_close(store: &Store) -> Result<()> {
     give_up_unused_value_logs(store, true)?;
     give_back_beyond(store, FREE_PART_CLOSED)?;
     keep_value_costs(store)
 }
 
-/// The same for a store that is about to be closed, if anything was written: others may have filled the
-/// device when it is opened again.
+/// As [`fit_to_device`], for a store that is closing, if anything was written: other programs may have filled
+/// the device by the next open.
 pub fn fit_at_close(store: &Store) -> Result<()> {
     if store.has_failed() || !store.beginning.has_begun() { Ok(()) } else { fit_to_device(store) }
 }

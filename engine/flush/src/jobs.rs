@@ -1,11 +1,11 @@
-//! Jobs of trees: the work that they do by themselves, beside flushes (decision 0044).
+//! Jobs of trees: the background work of trees, concurrent with flushes (decision 0044).
 //!
 //! `pick_job → prepare → sync data → [flush lock] install → commit edit → publish`
 //!
 //! **Invariants**
 //! - A keyspace has one job at a time.
-//! - Whoever installs holds `flush_lock`. So does who prepares where the device is nearly full, or where the
-//!   job before was overtaken by a flush.
+//! - Installing requires `flush_lock`. So does preparing when the device is nearly full, or when a flush
+//!   overtook the previous job.
 
 use testudo_base::{
     DropCounts, Error, Result, planted,
@@ -32,10 +32,10 @@ use crate::{
     },
 };
 
-/// Of so many keyspaces with jobs the one with most debt is next.
+/// Maximum keyspaces with jobs to compare; the one with most debt goes first.
 const CHOICES: usize = 8;
 
-/// A job that is to be done, and the state that it was picked from.
+/// A chosen job and the state from which it was picked.
 struct Chosen {
     underway: Underway,
     tree: Arc<dyn Tree>,
@@ -43,24 +43,24 @@ struct Chosen {
     is_idle: bool,
 }
 
-/// How far a job has come.
+/// Progress of a job.
 enum Begun {
-    /// There was none.
+    /// No job was due.
     Nothing,
-    /// All of it was done, or dropped.
+    /// The job was completed or dropped.
     Ended,
-    /// The first half was done.
+    /// The first half is complete.
     Prepared(PreparedJob),
 }
 
-/// Does one job of one tree; `false` if no tree has one. `is_idle` as in
+/// Runs one job of one tree; `false` if no tree has one. `is_idle` as in
 /// [`testudo_contract::Tree::pick_job`], for each keyspace.
 pub fn run_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
     run_job_and(store, is_idle, |job| install_job(store, job))
 }
 
-/// Does half a job: what an earlier step has prepared is installed, or one is prepared and kept; `false`
-/// if there is none.
+/// Runs half a job: installs the one prepared by an earlier step, or prepares one and keeps it; `false` if
+/// there is none.
 pub fn step_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
     run_job_and(store, is_idle, |job| {
         store.background.keep(job);
@@ -92,7 +92,7 @@ fn begin_chosen(store: &Store, chosen: Chosen) -> Result<Begun> {
     store.check_writable()?;
     if !chosen.underway.keyspace.was_overtaken() {
         let preparing = store.background.jobs.begin_preparing();
-        // Who takes held space from now on waits for this one.
+        // Any later taker of held space waits for this job.
         if !store.nearly_full.is_on() {
             let Chosen { underway, tree, job, .. } = chosen;
             let prepared = prepare_job(store, &underway, &*tree, &job);
@@ -101,13 +101,14 @@ fn begin_chosen(store: &Store, chosen: Chosen) -> Result<Begun> {
             return Ok(Begun::Prepared(PreparedJob { prepared, underway }));
         }
     }
-    // It is chosen anew under the lock; what it would hold meanwhile could not be given back.
+    // The job is chosen again under the lock; holding this one meanwhile would prevent its space from being
+    // released.
     let Chosen { underway, tree, job, is_idle } = chosen;
     drop((tree, job));
     do_alone(store, &underway, is_idle).map(|()| Begun::Ended)
 }
 
-/// The job with most debt among the first that keyspaces have.
+/// The job with most debt among the first [`CHOICES`] found.
 fn choose_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<Chosen> {
     let (mut best, mut found): (Option<Chosen>, usize) = (None, 0);
     for keyspace in store.keyspaces() {
@@ -134,7 +135,7 @@ fn choose_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<
     best
 }
 
-/// The first half of a job.
+/// Runs the first half of a job.
 fn prepare_job(
     store: &Store,
     Underway { keyspace, progress, .. }: &Underway,
@@ -149,7 +150,7 @@ fn prepare_job(
     Ok(prepared)
 }
 
-/// The second half of a job that was prepared beside flushes.
+/// Runs the second half of a job that was prepared concurrently with flushes.
 fn install_job(store: &Store, job: PreparedJob) -> Result<()> {
     let PreparedJob { prepared, underway } = job;
     let _flush = store.flush_lock.lock();
@@ -158,21 +159,21 @@ fn install_job(store: &Store, job: PreparedJob) -> Result<()> {
     hold_space_after_job(store)
 }
 
-/// Both halves of a job, while nothing is flushed.
+/// Runs both halves of a job, with flushes excluded.
 fn do_alone(store: &Store, underway: &Underway, is_idle: bool) -> Result<()> {
     let keyspace = &underway.keyspace;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
     let both = || {
-        // Tree and job hold what is replaced: they go before anybody asks how much space there is.
+        // Tree and job hold the extents that are replaced: drop both before the space check.
         let tree = Arc::clone(&keyspace.view.load().tree);
         let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
         let prepared = prepare_job(store, underway, &*tree, &job)?;
         drop((tree, job));
         install(store, underway, prepared)
     };
-    // What a job writes replaces what it frees, and may be what is in the way of winning space. But that
-    // is free late: a step of reclaiming, and removals on top, must be possible at any time.
+    // The job's output replaces the extents that it frees, and the job may be what blocks reclamation. But
+    // its space is freed late, so a reclaim step, and removals on top, must stay possible at any time.
     let outcome = if store.nearly_full.is_short() {
         with_held_space(store, store.nearly_full.reclaiming_bytes(), both)
     } else {
@@ -209,8 +210,8 @@ fn install(store: &Store, Underway { keyspace, progress, .. }: &Underway, prepar
     }
 }
 
-/// Lets jobs go on of trees that are to take a flush and are behind with them, until they are not;
-/// writers are delayed by how far that is. What cannot be done for want of space is left to the flush.
+/// Runs jobs of trees that are due for a flush and behind on compaction, until they have caught up; writers
+/// are throttled in proportion. A job that fails for lack of space is left to the flush.
 pub fn catch_up(store: &Store) -> Result<()> {
     if store.log.wal.is_none() || planted!("jobs-never-awaited") {
         return Ok(());
@@ -226,7 +227,7 @@ pub fn catch_up(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// How many bytes jobs should write before what is sealed is flushed.
+/// Number of bytes jobs should write before the sealed buffers are flushed.
 fn behind_bytes(store: &Store, keyspace: &KeyspaceCore) -> u64 {
     let may_wait = !store.health.is_closing() && !store.has_failed() && !keyspace.is_dropped();
     let view = keyspace.view.load();
@@ -234,14 +235,14 @@ fn behind_bytes(store: &Store, keyspace: &KeyspaceCore) -> u64 {
     if may_wait && has_space && !view.sealed.is_empty() { view.tree.behind_bytes() } else { 0 }
 }
 
-/// Does one job of a keyspace, or waits for the one that is under way; `false` if there is none to do.
+/// Runs one job of a keyspace, or waits for the one in flight; `false` if there is none.
 fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64) -> Result<bool> {
     if let Some(job) = store.background.take_kept() {
         return install_job(store, job).map(|()| true);
     }
     let begun = store.background.jobs.begin(keyspace);
     let Some(progress) = store.background.jobs.of(keyspace.id) else { return Ok(true) };
-    // A round that another thread has begun says more about how long writers have to wait.
+    // A round already in flight on another thread is the better predictor of writers' delays.
     let is_first = !store.backpressure.is_flushing();
     if is_first {
         let flush_bytes = keyspace.view.load().sealed.last().map_or(0, |last| last.table.memory_bytes());
@@ -263,7 +264,7 @@ fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64)
     }
 }
 
-/// Does a job of this keyspace; `false` if it has none, or one is under way.
+/// Runs a job of this keyspace; `false` if it has none, or one is in flight.
 pub fn run_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
     if let Some(job) = store.background.take_kept() {
         return install_job(store, job).map(|()| true);
@@ -272,7 +273,7 @@ pub fn run_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
     underway.map_or(Ok(false), |underway| do_due_job(store, underway))
 }
 
-/// Does one job that a keyspace owes, or waits for the one that is under way; about how many bytes were
+/// Runs one job that a keyspace owes, or waits for the one in flight; returns the approximate number of bytes
 /// merged. `None` if it owes nothing.
 pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Option<u64>> {
     if let Some(job) = store.background.take_kept() {
@@ -294,7 +295,7 @@ pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Optio
     Ok(Some(progress.state().1))
 }
 
-/// Does a job that is due although its keyspace is not idle; `false` if there is none.
+/// Runs a job that is due even though its keyspace is not idle; `false` if there is none.
 fn do_due_job(store: &Store, underway: Underway) -> Result<bool> {
     let tree = Arc::clone(&underway.keyspace.view.load().tree);
     let Some(job) = tree.pick_job(false) else { return Ok(false) };
@@ -305,8 +306,8 @@ fn do_due_job(store: &Store, underway: Underway) -> Result<bool> {
     }
 }
 
-/// Makes what a job or a step of reclaiming did durable, and shows it. REQUIRES: `flush_lock` is held,
-/// and the data file was synced since the last page of it was written.
+/// Makes the outcome of a job or a reclaim step durable and publishes it. REQUIRES: `flush_lock` is held, and
+/// the data file was synced after its last page was written.
 pub fn commit_job(
     store: &Store,
     keyspace: &Arc<KeyspaceCore>,
@@ -327,7 +328,7 @@ pub fn commit_job(
         None => keyspace.publish(edit.tree, None, None),
     }
     drop(commit);
-    // What moving has cost is no reason to move again.
+    // The cost of moving must not trigger another move.
     costs.iter().for_each(|costs| costs.forget());
     count_dropped(store, keyspace, Dropped { in_merges: drops, ..Dropped::default() });
     store.counters.jobs.fetch_add(1, Relaxed);
@@ -335,7 +336,7 @@ pub fn commit_job(
     Ok(())
 }
 
-/// What was written in vain on a full device goes back to the file system at once.
+/// Returns the space of a failed attempt on a full device to the file system at once.
 fn give_back_what_failed_beside<T>(store: &Store, outcome: Result<T>) -> Result<T> {
     if outcome.as_ref().is_err_and(Error::is_shortage) {
         give_back_all_space(store)?;

@@ -1,7 +1,7 @@
-//! How the log gets shorter: what nothing needs any more is released, and what pins it is flushed.
+//! Shortening the log: segments no longer needed are released, and buffers that pin the log are flushed.
 //!
 //! **Invariants**
-//! - A segment goes only once a durable edit says that the log starts behind it.
+//! - A segment is removed only after a durable edit moves the start of the log past it.
 
 use testudo_base::{Result, Seqno};
 use testudo_storage::Change;
@@ -23,7 +23,7 @@ pub fn releasable_seqno(store: &Store) -> Seqno {
     seqno
 }
 
-/// Releases the segments of the log that nothing needs any more.
+/// Releases the log segments that are no longer needed.
 pub fn release_log(store: &Store) -> Result<()> {
     let Some(wal) = &store.log.wal else { return Ok(()) };
     let commit = store.commits.lock();
@@ -32,7 +32,7 @@ pub fn release_log(store: &Store) -> Result<()> {
     let segment = wal.first_needed_segment(seqno);
     if segment > store.manifest.with_state(|state| state.log_segment) {
         // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
-        debug_assert!(wal.durable_seqno() >= seqno, "what is released is durable");
+        debug_assert!(wal.durable_seqno() >= seqno, "released commits are durable");
         commit_edit(store, &[Change::LogStart(segment, seqno)])?;
         wal.release_before(segment)?;
     }

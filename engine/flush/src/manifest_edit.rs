@@ -4,7 +4,7 @@ use testudo_base::{Error, ErrorKind, ExtentSpan, Result};
 use testudo_storage::Change;
 use testudo_store::{Store, background::drop_totals::Dropped, keyspace::KeyspaceCore};
 
-/// Counts what has died in what was just published.
+/// Counts the entries dropped in a published state.
 pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
     keyspace.drops.add(dropped);
     store.counters.drops.add(dropped);
@@ -19,7 +19,7 @@ pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
     Ok(())
 }
 
-/// What an edit changes about references to extents.
+/// The changes to extent reference counts in an edit.
 pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)> + '_ {
     edit.iter().filter_map(|change| match change {
         Change::References(span, delta) => Some((*span, *delta)),
@@ -27,8 +27,8 @@ pub fn references_of(edit: &[Change]) -> impl Iterator<Item = (ExtentSpan, i32)>
     })
 }
 
-/// What finds no space before anything was committed is tried again; whatever else fails stops writers
-/// for good.
+/// Poisons the store unless the error is `OutOfSpace`: a failure for lack of space before anything was
+/// committed is retried.
 pub fn poison_unless_full(store: &Store, error: &Error) {
     if !is_full(error) {
         store.poison(error);

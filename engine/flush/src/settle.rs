@@ -1,11 +1,11 @@
-//! Settling: the work that trees owe is done at once, however long they would put it off.
+//! Settling: completes the work that trees owe now, even work that they would otherwise defer.
 //!
-//! An idle keyspace is settled entirely. One that is written to would never be: flushes
-//! bring new work as fast as it is done. Of such a keyspace as much is done as was owed at the call, in bytes
-//! that jobs merge. The same holds for flushing: what was in buffers at the call leaves them.
+//! An idle keyspace is settled completely. One under writes never would be, since flushes create new work as
+//! fast as it is completed. Such a keyspace runs only the jobs owed at the call, in merged bytes. The same
+//! holds for flushing: only the buffers present at the call are flushed.
 //!
 //! **Invariants**
-//! - It ends, whatever is written meanwhile: each job pays for itself, those that merge nothing included.
+//! - It terminates under concurrent writes: each job reduces the debt, even one that merges nothing.
 
 use testudo_base::{
     Result, Seqno, planted,
@@ -19,15 +19,15 @@ use testudo_store::{
 
 use crate::{jobs::run_owed_job, space::reclaim::flush_or_reclaim};
 
-/// Bytes of the leaves that are merged for each byte that waits above them, where keys are spread.
+/// Leaf bytes merged per byte buffered above them, for uniformly distributed keys.
 const REWRITTEN: u64 = 16;
-/// A job pays for no less than this part of what is owed.
+/// A job reduces the debt by at least this fraction of the total owed.
 pub const SHARE_MIN: u64 = 256;
 
-/// What was owed to a keyspace.
+/// Compaction debt of a keyspace.
 struct Owed<'a> {
     keyspace: &'a Arc<KeyspaceCore>,
-    /// What its tree had by then.
+    /// Flushed seqno of its tree at the call.
     flushed: Option<Seqno>,
     bytes: u64,
     left: u64,
@@ -39,7 +39,7 @@ impl<'a> Owed<'a> {
         Self { keyspace, flushed: flushed_seqno(store, keyspace), bytes, left: bytes }
     }
 
-    /// Whether there is a reason to go on.
+    /// Whether to continue.
     fn is_open(&self, store: &Store) -> bool {
         let is_written_to = || flushed_seqno(store, self.keyspace) != self.flushed;
         !self.keyspace.is_dropped() && (self.left > 0 || planted!("settled-only-at-rest") || !is_written_to())
@@ -50,7 +50,7 @@ impl<'a> Owed<'a> {
     }
 }
 
-/// About how many bytes jobs merge until nothing of a tree waits.
+/// Estimated bytes that jobs merge until a tree has no pending work.
 fn owed_bytes(tree: &dyn Tree) -> u64 {
     let stats = tree.stats();
     let waiting = stats.buffered_bytes;
@@ -64,7 +64,7 @@ fn flushed_seqno(store: &Store, keyspace: &KeyspaceCore) -> Option<Seqno> {
     store.manifest.with_state(|state| state.keyspaces.get(&keyspace.id).map(|keyspace| keyspace.flushed))
 }
 
-/// Does the jobs that trees owe. `between` is called after each.
+/// Runs the jobs that trees owe. Calls `between` after each.
 pub fn settle_trees(store: &Store, mut between: impl FnMut()) -> Result<()> {
     for keyspace in &store.keyspaces() {
         let mut owed = Owed::of(store, keyspace);
@@ -78,7 +78,7 @@ pub fn settle_trees(store: &Store, mut between: impl FnMut()) -> Result<()> {
     Ok(())
 }
 
-/// Flushes what is sealed by now, and nothing that writers seal from now on but what goes with it.
+/// Flushes the buffers sealed at the call, and later ones only where they share a round.
 pub fn flush_all_sealed(store: &Store) -> Result<()> {
     let mut awaited: Vec<(Arc<KeyspaceCore>, Weak<WriteBuffer>)> = Vec::new();
     for keyspace in store.keyspaces() {

@@ -12,20 +12,20 @@ use crate::{
     seal::seal_buffers::{has_sealed, seal_all, seal_older_than},
 };
 
-/// A log that is longer than this and holds much more than the write buffers need of it is shortened.
+/// Log size above which the log is shortened if it also far exceeds what the write buffers need.
 const LOG_BYTES_MIN: u64 = 4 << 20;
 
-/// A store is not opened or closed with a log that is longer than this and than its buffers need.
+/// Slack, in bytes, of a log over the needs of its buffers when a store is opened or closed.
 const RENEWED_LOG_BYTES: u64 = 3 << 20;
 
-/// Segments of a shorter log do not grow.
+/// Log size from which segments grow.
 const LOG_GROWS_FROM: u64 = 2 << 20;
 
-/// A renewal of the log flushes so many rounds of buffers that were sealed before.
+/// Maximum rounds of already sealed buffers that a log renewal flushes.
 const RENEWAL_ROUNDS: u32 = 4;
 
-/// Flushes all write buffers if the log has more than `most` segments or is much longer than it needs to
-/// be, so that it begins anew; leaves what is written meanwhile.
+/// Flushes all write buffers if the log has more than `most` segments or far exceeds its needs, so that the
+/// log starts fresh. Concurrent writes are left in it.
 pub fn renew_log(store: &Store, most: u32) -> Result<()> {
     if !is_log_long(store, most) || store.has_failed() || planted!("log-never-renewed") {
         return Ok(());
@@ -41,14 +41,14 @@ pub fn renew_log(store: &Store, most: u32) -> Result<()> {
     release_log(store)
 }
 
-/// Bytes of a log that takes little more than what write buffers hold. Synced commits have a page each,
-/// so a log of small ones is many times as long.
+/// Size in bytes of a log not much larger than its write buffers. Each synced commit occupies at least a
+/// page, so a log of small commits is many times longer.
 fn fitting_log_bytes(store: &Store) -> u64 {
     store.backpressure.used() / 2 * 3
 }
 
-/// Whether the log is much longer than it needs to be, or has more segments than `most` and those in
-/// which a log grows to its length: two for each doubling.
+/// Whether the log far exceeds its needs, or has more segments than `most` plus two for each doubling of its
+/// length.
 fn is_log_long(store: &Store, most: u32) -> bool {
     let Some(wal) = &store.log.wal else { return false };
     let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
@@ -56,10 +56,11 @@ fn is_log_long(store: &Store, most: u32) -> bool {
     u64_of(segments) > u64::from(most + grown) || bytes > RENEWED_LOG_BYTES + fitting_log_bytes(store)
 }
 
-/// Flushes what pins the log if it has outgrown its bound or what the store holds; `false` if it has not.
+/// Flushes the buffers that pin the log if it has outgrown its bound or the data it covers; `false` if it has
+/// not.
 pub fn shorten_log(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
-    // The current segment stays, whatever is flushed.
+    // The current segment stays in any case.
     let is_fitting = || {
         let segments = wal.segments();
         let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
@@ -72,7 +73,7 @@ pub fn shorten_log(store: &Store) -> Result<bool> {
     let oldest = releasable_seqno(store);
     let last = wal.last_reserved_seqno();
     drop(commit);
-    // Everything in the older half of what the log holds.
+    // Every buffer with commits in the older half of the log.
     seal_older_than(store, Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
     let had_sealed = flush_sealed(store)?;
     if !had_sealed {

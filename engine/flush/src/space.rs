@@ -1,4 +1,7 @@
-//! TODO
+//! Space of the device: what a store holds on a nearly full one, reclamation, and release to the file system.
+//!
+//! **Invariants**
+//! - Space is taken, held and released under the flush lock.
 
 pub mod give_back;
 pub mod hold_space;

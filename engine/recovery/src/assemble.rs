@@ -1,4 +1,4 @@
-//! Putting an open store together from its files and settings, before anything is recovered.
+//! Assembles an open store from its files and settings, before recovery.
 
 use testudo_base::{
     Error, Incarnation, Result, RunId,
@@ -17,13 +17,13 @@ use testudo_store::{
     space::space_guard::{RESERVE_BYTES_MIN, SpaceGuard},
 };
 
-/// Run ids that a crash may have used without the manifest knowing.
+/// Run ids that a crash may have used without the manifest recording them.
 const RUN_ID_GAP: u64 = 1 << 24;
 
-/// Runs that a reader makes of the log have ids from here on, begun at random; a writer never comes so far.
+/// First id, plus a random offset, of runs that a reader creates from the log; a writer never reaches it.
 const READER_RUNS: u64 = 1 << 62;
 
-/// What does background work, the pool behind it if there is one, and whether execution is stepped.
+/// Executors for background work, their thread pool if any, and whether execution is stepped.
 type Workers = (Executors, Option<Arc<Pool>>, bool);
 
 pub fn assemble(
@@ -35,7 +35,7 @@ pub fn assemble(
     let directory = settings.directory.as_path();
     let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
-    // A flush that finds no room is tried again; what is kept back is for log and manifest.
+    // A flush that runs out of space is retried; the reserve is for log and manifest.
     let data_env = space.bulk_env(&settings.env);
     let file = data_env.open(&directory.join(DATA_FILE), OpenOptions { mode, direct: true });
     let file = file.map_err(|error| match error.kind() {
@@ -44,7 +44,7 @@ pub fn assemble(
     })?;
     let file = if settings.read_only { changed_elsewhere(settings, file)? } else { file };
     let live: Vec<_> = manifest.with_state(|state| state.live_spans().collect());
-    // Never 0, which stands for no opening. What a reader writes stays with it.
+    // Never 0, which means no opening. A reader's pages never leave its process.
     let writer = Some(Incarnation(settings.env.random_u64().max(1)));
     let data = DataFile::new(file, manifest.store(), shares.page_cache(), live.into_iter(), writer)?;
     data.set_warms_merges(settings.warm_merges);
@@ -52,7 +52,7 @@ pub fn assemble(
     data.small_runs_apart().store(settings.small_runs_apart, Relaxed);
     let (executors, pool, is_stepped) = executors(settings)?;
     let next_run = if settings.read_only {
-        // Whoever writes this store gives ids of its own, which copies of it know as well.
+        // The writer of this store assigns ids of its own, which copies of the store also hold.
         RunId(READER_RUNS | settings.env.random_u64() >> 3)
     } else {
         RunId(manifest.with_state(|state| state.next_run).0.saturating_add(RUN_ID_GAP))
@@ -89,13 +89,13 @@ fn executors(settings: &Settings) -> Result<Workers> {
     }
 }
 
-/// The data file for a reader, which must not write it.
+/// The data file for a reader, with writes redirected to an overlay.
 fn changed_elsewhere(settings: &Settings, file: Arc<dyn File>) -> Result<Arc<dyn File>> {
     let overlay = OverlayFile::over(file, Arc::clone(&settings.env));
     Ok(overlay.map_err(|error| Error::io(DATA_FILE, error))?)
 }
 
-/// The room kept back in the directory, as an earlier opening left it; none for readers.
+/// The reserve file in the directory, as an earlier opening left it; `None` for readers.
 pub fn reserve(settings: &Settings) -> Result<Option<Arc<Reserve>>> {
     if settings.read_only {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! Making a new store: mark `CREATING`, data file, manifest, superblock, then the mark goes.
+//! Creates a new store: mark `CREATING`, data file, manifest, superblock, then the mark is removed.
 //!
 //! **Invariants**
-//! - The superblock makes it a store. A mark without one is a creation that a crash cut short, and is started
-//!   over.
-//! - Nothing is removed that an unfinished creation could not have left.
+//! - The superblock makes it a store. A mark without a superblock is an interrupted creation, which is
+//!   restarted.
+//! - Creation removes only files that an unfinished creation may have left.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use testudo_options::Settings;
 use testudo_storage::{Change, DATA_FILE, Manifest, SUPERBLOCK_FILE};
 use testudo_store::directory::{self, CREATING_FILE, LOCK_FILE, io, is_store_file};
 
-/// A store may be created in a directory that does not exist, is empty, or holds an unfinished creation.
+/// Checks that a store may be created: the directory does not exist, is empty, or holds an unfinished
+/// creation.
 pub fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<()> {
     let directory = settings.directory.display();
     let there = names.unwrap_or_default();
@@ -25,7 +26,7 @@ pub fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<
         return Err(Error::corruption(
             SUPERBLOCK_FILE,
             0,
-            format!("the superblock of {directory} is missing: a repair makes it anew"),
+            format!("the superblock of {directory} is missing: a repair rebuilds it"),
         ));
     }
     if settings.read_only || !settings.create {

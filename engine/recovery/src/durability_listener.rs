@@ -1,7 +1,7 @@
-//! What log and manifest know of each other while a store is open, and how often the superblock states it.
+//! Cross-references between log and manifest of an open store, and how often the superblock states them.
 //!
 //! **Invariants**
-//! - The log tells before it acknowledges; what it tells goes to the file `watermark` at once, to the
+//! - The log reports durability before it acknowledges. The file `watermark` states it at once; the
 //!   superblock with the next edit, with the first sync in a new segment, and otherwise about once a second.
 
 use testudo_base::{Result, Seqno, sync::Arc};
@@ -9,7 +9,7 @@ use testudo_storage::Manifest;
 use testudo_store::{begin_writing::Beginning, values::value_logs::ValueLogs};
 use testudo_wal::{DurabilityListener, LogEvidence};
 
-/// Manifest and value logs, as the log sees them.
+/// Manifest and value logs as seen by the log.
 #[derive(Debug)]
 pub struct StoreListener {
     pub manifest: Arc<Manifest>,
@@ -39,12 +39,12 @@ impl DurabilityListener for StoreListener {
     }
 }
 
-/// What superblock, manifest and watermark know of the log of a store that was just opened.
+/// Evidence of superblock, manifest and watermark about the log of a newly opened store.
 pub fn log_evidence(manifest: &Manifest) -> LogEvidence {
     let watermark = manifest.watermark();
     manifest.with_state(|state| LogEvidence {
         first_segment: state.log_segment,
-        // What the log begins after is in the trees.
+        // The trees already contain everything before the start of the log.
         durable_seqno: if watermark.seqno > state.log_seqno { watermark.seqno } else { Seqno(0) },
         openings: Some(state.openings.clone()),
         newest_edit: Some(watermark.edit),

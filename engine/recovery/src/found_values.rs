@@ -1,9 +1,9 @@
-//! The value logs that an opening has found, and the values in them to which the log refers.
+//! Value logs found on open, and their values that the log refers to.
 //!
 //! **Invariants**
-//! - A record of the log counts only if every value is there that it refers to.
-//! - After a crash what was read may have stood in caches alone: it is written elsewhere before anything says
-//!   that the log is durable as far as it was read.
+//! - A log record is valid only if every value that it refers to is present.
+//! - After a crash the values read may exist only in volatile caches: they are written elsewhere before the
+//!   log is stated as durable that far.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use testudo_storage::ManifestState;
 use testudo_store::{Store, keyspace::KeyspaceCore};
 use testudo_values::{ValueLogReader, ValueLogRecord};
 
-/// Reads values of value logs.
+/// Reads the values of value logs.
 #[derive(Debug, Default)]
 pub struct FoundValues {
     readers: BTreeMap<RunId, ValueLogReader>,
@@ -34,7 +34,7 @@ impl FoundValues {
         self.readers.insert(id, ValueLogReader::new(Arc::clone(file), store, record));
     }
 
-    /// Those of an open store.
+    /// The value logs of an open store.
     pub fn of_store(store: &Store) -> Self {
         let mut found = Self::default();
         for keyspace in store.keyspaces() {
@@ -45,7 +45,7 @@ impl FoundValues {
         found
     }
 
-    /// Those that a state of the manifest names, as far as it can be read.
+    /// The value logs named by a manifest state, as far as they are readable.
     pub fn of_state(file: &Arc<dyn File>, store: StoreId, state: &ManifestState) -> Self {
         let mut found = Self::default();
         for &id in state.keyspaces.keys() {
@@ -55,31 +55,31 @@ impl FoundValues {
         found
     }
 
-    /// The value that a reference in the log leads to, if it is there.
+    /// Returns the value for a reference in the log, if it is present.
     ///
-    /// Errors: `Io` if it may be there, but the device does not give it now.
+    /// Errors: `Io` if the value may be present but the device cannot read it now.
     pub fn read(&mut self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
         self.readers.get_mut(&reference.segment).map_or(Ok(None), |reader| reader.read(reference))
     }
 }
 
-/// Tells a keyspace of the value logs that its objects name.
+/// Registers the value logs that a keyspace's objects name.
 ///
-/// Errors: `Corruption` if they contradict themselves or the live extents.
+/// Errors: `Corruption` if they contradict each other or the live extents.
 pub fn find_value_logs(store: &Store, keyspace: &KeyspaceCore, id: KeyspaceId) -> Result<()> {
     let objects = store.manifest.with_state(|state| state.objects_of(id));
     let damaged = |why| Error::new(ErrorKind::Corruption, format!("manifest: keyspace {id}: {why}"));
     let records = testudo_separated::value_logs(&objects).map_err(|Damage(why)| damaged(why))?;
     let mut spans = records.iter().flat_map(|record| &record.spans);
     if !spans.all(|span| store.data.extents().hold(*span).is_some()) {
-        return Err(damaged("the space of a value log is not live"));
+        return Err(damaged("the extents of a value log are not live"));
     }
     *keyspace.found_value_logs.lock() = records;
     Ok(())
 }
 
-/// Brings everything that came from value logs into the trees, so that it stands elsewhere, and is durable
-/// there, and gives the value logs up. On a full device it stays in memory, and they stay.
+/// Flushes all values recovered from value logs into the trees, where they are durable, and releases the
+/// value logs. On a full device the values stay in memory, and the value logs stay.
 pub fn settle_found_values(store: &Store) -> Result<()> {
     if !has_found_value_logs(store) {
         return Ok(());
@@ -95,8 +95,7 @@ pub fn settle_found_values(store: &Store) -> Result<()> {
     commit_edit(store, &edit)
 }
 
-/// Flushes everything that recovery has read so far. All keyspaces take part in one round, as far
-/// as there is space.
+/// Flushes everything recovered so far. All keyspaces share one round, as far as there is space.
 pub fn flush_recovered(store: &Store) -> Result<()> {
     lock_and_hold_space(store)?;
     seal_all(store);

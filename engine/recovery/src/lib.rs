@@ -1,8 +1,8 @@
-//! Opening a store: directory, lock, manifest, replay of the log, warm restart.
+//! Opens a store: directory, lock, manifest, log replay, warm restart.
 //!
 //! **Invariants**
-//! - An opening for reading only changes no file.
-//! - Nothing is acknowledged before recovery has ended.
+//! - A read-only open changes no file.
+//! - No write is acknowledged before recovery has finished.
 
 #![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
 

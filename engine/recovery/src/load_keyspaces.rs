@@ -17,7 +17,7 @@ pub fn load_keyspaces(store: &Store) -> Result<()> {
     let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
     let mut catalogue = store.catalogue.write();
     for id in ids {
-        // One at a time: there may be thousands.
+        // Copies one keyspace at a time: there may be thousands.
         let (record, objects) =
             store.manifest.with_state(|state| (state.keyspaces[&id].clone(), state.objects_of(id)));
         let options = StoredOptions::decode(&record.options).map_err(|why| why.into_error(CATALOGUE, id))?;

@@ -1,15 +1,15 @@
-//! Makes a whole store out of copied runs, a state and a tail, in a directory that is none yet.
+//! Builds a complete store from copied runs, a state and a tail, in a directory that holds none.
 //!
-//! Way: lock, mark `UNFINISHED`, pages into `data`, the tail into a log of its own, manifest, superblock,
-//! check, remove the mark. Nothing opens a directory with the mark; whoever makes a store there again starts
+//! Steps: lock, mark `UNFINISHED`, pages into `data`, the tail into a new log, manifest, superblock, check,
+//! remove the mark. A directory with the mark is never opened as a store; building a store there again starts
 //! over.
 //!
 //! **Invariants**
-//! - A directory that holds anything else is refused and not touched.
-//! - Pages keep their numbers and runs their ids, so that objects need no change; each page is verified for
-//!   the store that it comes from and sealed for the new one, whose id its footers state.
-//! - The mark goes only after everything is durable and has been opened for a check.
-//! - What did not end leaves nothing behind, or, after a crash, the mark.
+//! - A directory with any other content is refused and left untouched.
+//! - Pages keep their numbers and runs their ids, so objects need no change. Each page is verified for its
+//!   source store and sealed for the new one, whose id its footers state.
+//! - The mark is removed only after everything is durable and has been opened for a check.
+//! - A failed build leaves nothing behind; a crashed one leaves the mark.
 
 use std::path::{Path, PathBuf};
 
@@ -32,10 +32,10 @@ use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
 
 use crate::open;
 
-/// Operations of the tail are committed in pieces of about this many bytes.
+/// Target size in bytes of the tail's commits.
 const COMMIT_BYTES: usize = 256 << 10;
 
-/// A store in the making.
+/// A store under construction.
 #[derive(Debug)]
 pub struct NewStore {
     env: Arc<dyn Env>,
@@ -48,9 +48,9 @@ pub struct NewStore {
 }
 
 impl NewStore {
-    /// Begins a store in `directory`, which does not exist, is empty, or holds an unfinished one.
+    /// Begins a store in `directory`, which does not exist, is empty, or holds an unfinished store.
     ///
-    /// Errors: `Invalid` for any other directory, `Locked` if somebody is making a store there.
+    /// Errors: `Invalid` for any other directory, `Locked` if another process is building a store there.
     pub fn begin(env: &Arc<dyn Env>, directory: &Path) -> Result<Self> {
         let (env, made_directory) = directory::anchor_or_make(env, directory)?;
         directory::check_makes_way(directory, &directory::list(&*env, directory)?.unwrap_or_default())?;
@@ -67,7 +67,7 @@ impl NewStore {
         let lock = directory::lock(&*new.env, directory, true, true)?;
         let names = directory::list(&*new.env, directory)?.unwrap_or_default();
         directory::check_makes_way(directory, &names)?;
-        // From here on what is there is ours, and goes if this comes to nothing.
+        // From here on the content is ours, and is removed if the build fails.
         new.lock = Some(lock);
         if !names.iter().any(|name| name == UNFINISHED_FILE) {
             new.create(UNFINISHED_FILE, false)?;
@@ -89,7 +89,7 @@ impl NewStore {
         self.env.sync_dir(&self.directory).map_err(|e| directory::io(&self.directory, e))
     }
 
-    /// Removes everything but the lock and the mark.
+    /// Removes all files except the lock and the mark.
     fn remove_files(&self) -> Result<()> {
         for name in directory::list(&*self.env, &self.directory)?.unwrap_or_default() {
             if ![LOCK_FILE, UNFINISHED_FILE].contains(&name.as_str()) {
@@ -100,8 +100,8 @@ impl NewStore {
         Ok(())
     }
 
-    /// Copies a run that a store wrote; `read` gives its pages, `damaged` names one that is not what it must
-    /// be.
+    /// Copies a run of another store; `read` returns its pages, `damaged` builds the error for an invalid
+    /// page.
     pub fn copy_run(
         &self,
         (reference, from): (&RunRef, StoreId),
@@ -131,7 +131,7 @@ impl NewStore {
     }
 
     fn write_pages(&self, reference: &RunRef, first_page: u32, bytes: &[u8]) -> Result<()> {
-        let data = self.data.as_ref().expect("the data file was made at the beginning");
+        let data = self.data.as_ref().expect("`begin` created the data file");
         let (mut page, mut rest) = (first_page, bytes);
         while !rest.is_empty() {
             let (physical, room) = reference
@@ -145,15 +145,15 @@ impl NewStore {
         Ok(())
     }
 
-    /// Ends the store: `state` says what the runs are to the trees, every operation that `tail` hands on
-    /// follows as a commit after `seqno`.
+    /// Completes the store: `state` describes the runs' place in the trees; each operation that `tail` pushes
+    /// follows as part of a commit after `seqno`.
     pub fn finish(
         mut self,
         state: &ManifestState,
         seqno: Seqno,
         tail: impl FnOnce(&mut TailWriter) -> Result<()>,
     ) -> Result<()> {
-        let data = self.data.take().expect("the data file was made at the beginning");
+        let data = self.data.take().expect("`begin` created the data file");
         let end_page = state.live_spans().map(|(span, _)| span.end_page()).max().unwrap_or(0);
         data.set_len(end_page * PAGE_BYTES)
             .and_then(|()| data.sync())
@@ -182,7 +182,7 @@ impl Drop for NewStore {
         if self.is_finished || self.lock.is_none() {
             return;
         }
-        // What cannot be removed keeps the mark, which says what it is.
+        // If a file cannot be removed, the mark stays and identifies the rest.
         self.data = None;
         let remove = |name: &str| self.env.remove_file(&self.directory.join(name)).is_ok();
         if self.remove_files().is_ok() && remove(UNFINISHED_FILE) && remove(LOCK_FILE) && self.made_directory
@@ -192,14 +192,14 @@ impl Drop for NewStore {
     }
 }
 
-/// The error of a page of a live run that is not what it must be.
+/// The error for an invalid page of a live run.
 pub fn damaged_page(reference: &RunRef, page: u32, why: &str) -> Error {
     let offset = reference.locate(page).map_or(0, |(physical, _)| physical.saturating_mul(PAGE_BYTES));
     let what = format!("{why} (keyspace {}, run {})", reference.keyspace, reference.id);
     Error::corruption(DATA_FILE, offset, what)
 }
 
-/// Writes the tail as ordinary commits into the log of the new store.
+/// Writes the tail as ordinary commits to the log of the new store.
 #[derive(Debug)]
 pub struct TailWriter {
     env: Arc<dyn Env>,
@@ -207,7 +207,7 @@ pub struct TailWriter {
     id: StoreId,
     seqno: Seqno,
     incarnation: Incarnation,
-    /// `None` while there was nothing to write: the first opening then begins the log.
+    /// `None` until the first write: if there is none, the first opening begins the log.
     wal: Option<Arc<Wal>>,
     payload: Vec<u8>,
     operations: u32,
@@ -221,7 +221,7 @@ impl TailWriter {
         Self { env, directory, id: store.id, seqno, incarnation, wal: None, payload, operations }
     }
 
-    /// Adds an operation after all before.
+    /// Appends an operation.
     pub fn push(&mut self, operation: &Operation<'_>) -> Result<()> {
         let start = self.payload.len();
         self.payload.resize(start + operation_bytes(operation), 0);
@@ -244,11 +244,11 @@ impl TailWriter {
                 ..WalStart::new_store(self.incarnation)
             };
             let options = WalOptions { buffer_count: 2, ..WalOptions::new(self.id) };
-            // The manifest is written when all of it is durable, and says so.
+            // The manifest is written, and states the log as durable, after all of the log is.
             let env = Arc::clone(&self.env);
             self.wal = Some(Wal::create(env, &self.directory, options, start, Arc::new(NoListener))?);
         }
-        let wal = self.wal.as_ref().expect("was just made");
+        let wal = self.wal.as_ref().expect("just created");
         wal.wait_for_space(self.payload.len())?;
         wal.reserve(self.payload.len(), self.operations)?.fill(|out| out.copy_from_slice(&self.payload));
         self.payload.clear();
@@ -256,7 +256,7 @@ impl TailWriter {
         Ok(())
     }
 
-    /// Makes everything durable; the last seqno.
+    /// Makes all commits durable; returns the last seqno.
     fn close(&mut self) -> Result<Seqno> {
         self.commit()?;
         let Some(wal) = &self.wal else { return Ok(self.seqno) };

@@ -1,19 +1,20 @@
-//! Opening a store: creating it, or finding out what a crash has left.
+//! Opens a store: creates it, or determines its state after a close or crash.
 //!
 //! Creation: lock, mark `CREATING`, data file, manifest, superblock, remove the mark. The superblock makes it
-//! a store; a mark without a superblock is a creation that a crash cut short, and is started over. Recovery:
-//! lock, superblock, manifest, trees, then the log from where the manifest says: every commit newer than what
-//! its keyspace has flushed goes into memtables, which are flushed on the way if they outgrow their share. A
-//! store that is opened for reading does the same, with its changes in a temporary file (decision 0036).
+//! a store; a mark without a superblock is an interrupted creation, which is restarted.
+//!
+//! Recovery: lock, superblock, manifest, trees, then the log from its start in the manifest. Every commit
+//! newer than the flushed seqno of its keyspace goes into memtables, which are flushed if they outgrow their
+//! share. A read-only open does the same, with its changes in a temporary file (decision 0036).
 //!
 //! **Invariants**
-//! - Nothing is written before the lock is held, and nothing at all for reading only.
-//! - All files are reached through the directory as it was entered, never by its path again.
-//! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
-//! - Nothing is removed, and no edit made, before superblock, manifest, watermark and log were found to
-//!   belong together.
-//! - After a crash log segments and manifest are written once more, to fresh files, before anything that
-//!   depends on them is made durable: what was read may have stood in caches alone.
+//! - Nothing is written before the lock is held, and nothing at all by a read-only open.
+//! - All files are accessed through the directory handle, never by its path again.
+//! - Recovery can crash at any point and be repeated: it only adds manifest edits that are already true.
+//! - Nothing is removed, and no edit made, before superblock, manifest, watermark and log are found to belong
+//!   together.
+//! - After a crash, log segments and manifest are rewritten to fresh files before anything that depends on
+//!   them becomes durable: the data read may exist only in volatile caches.
 
 use std::path::Path;
 
@@ -39,7 +40,7 @@ use crate::{
     replay::check_log,
 };
 
-/// A store, its lock, and the pool that its close must end.
+/// A store, its lock, and the pool to stop when it is closed.
 pub struct Opened {
     pub store: Arc<Store>,
     pub lock: Arc<dyn DirLock>,
@@ -49,7 +50,7 @@ pub struct Opened {
 /// Opens or creates the store that `settings` describe.
 pub fn open(settings: &Settings) -> Result<Opened> {
     if settings.temporary && (settings.read_only || !settings.create) {
-        return Err(Error::invalid("a temporary store is always created, and never opened for reading only"));
+        return Err(Error::invalid("a temporary store is always created and never opened read-only"));
     }
     let memory = Budget::new(settings.memory_bytes)?;
     let directory = settings.directory.as_path();
@@ -61,7 +62,7 @@ pub fn open(settings: &Settings) -> Result<Opened> {
     outcome
 }
 
-/// Holds the directory open; makes it if there is none and a store may be created.
+/// Opens a handle to the directory; creates it if it does not exist and a store may be created.
 fn enter(settings: &Settings) -> Result<Arc<dyn Env>> {
     let (env, directory) = (&settings.env, settings.directory.as_path());
     if settings.temporary {
@@ -74,7 +75,7 @@ fn enter(settings: &Settings) -> Result<Arc<dyn Env>> {
     Ok(directory::anchor_or_make(env, directory)?.0)
 }
 
-/// As [`open`], in the directory that `entered` holds open.
+/// As [`open`], in the directory whose handle is `entered`.
 fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Result<Opened> {
     let directory = settings.directory.as_path();
     let names = list(&**entered, directory)?.unwrap_or_default();
@@ -95,11 +96,11 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
         None => settings.clone(),
     };
     let env = &settings.env;
-    // The answer may have changed while the lock was being taken.
+    // The directory may have changed while the lock was being taken.
     let names = list(&**env, directory)?.unwrap_or_default();
     check_mark(settings, &names)?;
     let has = |name: &str| names.iter().any(|present| present == name);
-    // Until the mark is gone a superblock that cannot be read was never complete.
+    // While the mark exists, an unreadable superblock was never complete.
     let is_cut_short = has(SUPERBLOCK_FILE)
         && has(CREATING_FILE)
         && !settings.read_only
@@ -121,9 +122,9 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
         manifest.with_state(|state| check_known(&state.keyspaces))?;
     }
     if !settings.read_only && !manifest.was_closed() {
-        // Copies may be given up when there is no room; they must not use what is kept for writes.
+        // Copies are optional if space is short; they must not use the reserve for writes.
         make_durable(&*plain_env, directory, &manifest)?;
-        // The tail may have what was acknowledged, and takes what is kept.
+        // The tail may hold acknowledged writes, so it may use the reserve.
         drain_tail(&**env, directory, &manifest)?;
     }
     if let Some(reserve) = &reserve {
@@ -140,8 +141,8 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     Ok(Opened { store: outcome?, lock, pool })
 }
 
-/// Refuses a directory that a checkpoint, a restore or a salvage has not finished. Who makes a store that is
-/// to be marked so takes such a one or an empty one, and no other.
+/// Refuses a directory with an unfinished checkpoint, restore or salvage. Building a marked store accepts
+/// only such a directory or an empty one.
 fn check_mark(settings: &Settings, names: &[String]) -> Result<()> {
     if settings.unfinished {
         return directory::check_makes_way(&settings.directory, names);
@@ -149,7 +150,7 @@ fn check_mark(settings: &Settings, names: &[String]) -> Result<()> {
     if names.iter().any(|name| name == UNFINISHED_FILE) {
         let directory = settings.directory.display();
         let message = format!(
-            "{directory} holds a store that was not finished ({UNFINISHED_FILE}): make it again, or remove \
+            "{directory} holds an unfinished store ({UNFINISHED_FILE}): create it again or remove \
              the directory"
         );
         return Err(Error::invalid(message));
@@ -157,7 +158,7 @@ fn check_mark(settings: &Settings, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Makes a new store in the place of one that was not finished, or of none; the mark is there all the time.
+/// Creates a new store over an unfinished one or in an empty directory; the mark exists throughout.
 fn create_marked(settings: &Settings, directory: &Path, names: &[String]) -> Result<()> {
     let is_mark = |name: &String| name == UNFINISHED_FILE;
     if !names.iter().any(is_mark) {
@@ -169,7 +170,7 @@ fn create_marked(settings: &Settings, directory: &Path, names: &[String]) -> Res
     create(settings, directory, &others)
 }
 
-/// Checks a store that is not finished, and locked by the caller: its trees, what they refer to, its log.
+/// Checks an unfinished store that the caller has locked: its trees, what they refer to, its log.
 pub fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
     let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;

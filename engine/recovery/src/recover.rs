@@ -1,9 +1,9 @@
-//! What an opening does with the store that it found: trees, then the log, then a log of its own.
+//! Recovers an existing store: its trees, then the old log, then a new log.
 //!
 //! **Invariants**
-//! - Recovery can crash anywhere and be repeated: it only adds manifest edits that are true already.
-//! - After a crash log segments and manifest are written once more, to fresh files, before anything that
-//!   depends on them is made durable: what was read may have stood in caches alone.
+//! - Recovery can crash at any point and be repeated: it only adds manifest edits that are already true.
+//! - After a crash, log segments and manifest are rewritten to fresh files before anything that depends on
+//!   them becomes durable: the data read may exist only in volatile caches.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ use crate::{
     warm::restore::find_hot_set,
 };
 
-/// `was_closed`: by whoever wrote it last, so that it is durable.
+/// Recovers the store. `was_closed`: the last writer closed it, so everything is durable.
 pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Result<Arc<Store>> {
     load_keyspaces(&store)?;
     let mut evidence = log_evidence(&store.manifest);
@@ -36,7 +36,7 @@ pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Resul
     if let Some(incarnation) = store.data.writer().filter(|_| !settings.read_only) {
         store.manifest.remove_strays()?;
         if was_closed {
-            // Its log is whole; a file that could not be removed is older.
+            // The log is complete; a tail file that could not be removed is older.
             testudo_wal::remove_tail_files(&*store.env, &store.directory)?;
         }
         if let Some((segment, offset)) = end.unbacked {
@@ -45,7 +45,7 @@ pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Resul
         if !was_closed && !planted!("unproven-values-believed") {
             settle_found_values(&store)?;
         }
-        // What was read is durable by now.
+        // Everything read is durable by now.
         store.manifest.record_durable(0, store.last_seqno())?;
         store.manifest.state_watermark()?;
         testudo_wal::remove_segments(&*store.env, &store.directory, evidence.first_segment)?;
@@ -73,7 +73,7 @@ pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Resul
     Ok(Arc::new(store))
 }
 
-/// Writes once more what a crash may have left in caches alone, before anything is built on it.
+/// Rewrites files that a crash may have left only in volatile caches, before anything depends on them.
 pub fn make_durable(env: &dyn Env, directory: &Path, manifest: &Manifest) -> Result<()> {
     let log_segment = manifest.with_state(|state| state.log_segment);
     if !planted!("unproven-log-believed") {

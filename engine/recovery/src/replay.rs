@@ -1,7 +1,7 @@
-//! The log back into memtables, and what its commits must be.
+//! Replays the log into memtables, and checks its commits.
 //!
-//! Every commit newer than what its keyspace has flushed goes into its memtable. Memtables are flushed on the
-//! way if they outgrow their share; before the first of these flushes the whole log has been checked.
+//! Every commit newer than the flushed seqno of its keyspace goes into its memtable. Memtables are flushed if
+//! they outgrow their share; the whole log is checked before the first of these flushes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use testudo_wal::{LogEvidence, Record, ReplayEnd, Verdict, segment_file_name};
 
 use crate::found_values::{FoundValues, flush_recovered};
 
-/// Puts the commits of the log into memtables.
+/// Replays the commits of the log into memtables.
 pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno: Seqno) -> Result<ReplayEnd> {
     let log_segment = evidence.first_segment;
     let flushed = store.manifest.with_state(flushed_of);
@@ -31,7 +31,7 @@ pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno:
     let mut found = FoundValues::of_store(store);
     let deliver = |record: Record<'_>| {
         if next.is_none() && record.first_seqno.0 > log_seqno.0 + 1 {
-            return Err(hole(log_segment, "commits before the first one of the log are missing"));
+            return Err(hole(log_segment, "commits before the first one in the log are missing"));
         }
         let end = record.first_seqno.0 + u64::from(record.seqno_count);
         next = Some(end);
@@ -42,8 +42,8 @@ pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno:
             return Ok(Verdict::Unbacked);
         }
         store.log.record_recovered(Seqno(end - 1));
-        // A log can hold more than the write buffers may. On a full device they hold it all the same, or it
-        // would not open.
+        // A log can hold more than the write buffer limit. On a full device the buffers exceed the limit, or
+        // the store would not open.
         while store.backpressure.may_be_full() && !is_device_full && !is_planted {
             if !read_only && !std::mem::replace(&mut is_checked, true) {
                 check_log(store, evidence)?;
@@ -56,7 +56,7 @@ pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno:
         Ok(Verdict::Taken)
     };
     let end = testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, deliver)?;
-    // A segment that lost its header looks like one that was never used; the next one tells them apart.
+    // A segment that lost its header looks like an unused one; the next segment tells them apart.
     let first = end.segments.iter().find(|segment| segment.first_seqno.0 > 0);
     if first.is_some_and(|segment| segment.first_seqno.0 > log_seqno.0 + 1) {
         return Err(hole(log_segment, "the segment lost its header"));
@@ -67,8 +67,8 @@ pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno:
     Ok(end)
 }
 
-/// Makes room in memory. Where values came out of value logs, which may stand in caches, everything is
-/// flushed by one edit: what this edit says of the log must hold for what of it lies there, too.
+/// Frees write memory. If values came from value logs, which may exist only in volatile caches, everything is
+/// flushed with one edit: its statement about the log must also hold for the values there.
 fn flush_some(store: &Store) -> Result<()> {
     if has_found_value_logs(store) { flush_recovered(store) } else { flush_if_full(store) }
 }
@@ -112,23 +112,23 @@ fn replay_record(
         Ok(())
     });
     if outcome.is_err() || count != u64::from(record.seqno_count) {
-        let why = outcome.err().map_or("a commit has another number of operations than it says", |d| d.0);
+        let why = outcome.err().map_or("a commit's operation count does not match its header", |d| d.0);
         return Err(damaged_commit(record, why));
     }
     Ok(Verdict::Taken)
 }
 
-/// Up to where keyspaces have everything in their trees.
+/// Flushed seqno of each keyspace.
 pub type Flushed = BTreeMap<KeyspaceId, Seqno>;
 
 /// Values of a commit, each with the index of its operation.
 type ValuesOfCommit = Vec<(u64, Vec<u8>)>;
 
-/// The values of a commit that lie in value logs, by its operations, as far as these count; `None` if one is
-/// missing. What is in a tree already, or of a keyspace that was dropped, has none any more.
+/// Reads a commit's values from value logs, by operation, as far as they are needed; `None` if one is
+/// missing. Values already in a tree, or of a dropped keyspace, are not needed.
 ///
-/// Errors: `Corruption` of the commit; `Io` if the device does not give a value that may be there: to end the
-/// log here would lose a commit for a read that may succeed the next time.
+/// Errors: `Corruption` of the commit; `Io` if the device cannot read a value that may be present: ending the
+/// log here would lose a commit over a read that may succeed on retry.
 fn values_of(
     record: &Record<'_>,
     flushed: &Flushed,
@@ -140,7 +140,7 @@ fn values_of(
         let Some(reference) = logged_value(&operation) else { return Ok(()) };
         let is_needed =
             flushed.get(&operation.keyspace).is_some_and(|flushed| record.first_seqno.0 + index > flushed.0);
-        // One that is missing is enough.
+        // One missing value is enough to stop.
         if is_needed && is_backed {
             match found.read(&reference) {
                 Ok(Some(value)) => values.push((index, value)),
@@ -160,7 +160,7 @@ fn values_of(
     Ok(is_backed.then_some(values))
 }
 
-/// Reads the log as recovery does, without taking anything from it.
+/// Reads the log as recovery does, without applying it.
 pub fn check_log(store: &Store, evidence: &LogEvidence) -> Result<()> {
     let next_keyspace = store.manifest.with_state(|state| state.next_keyspace);
     let flushed = store.manifest.with_state(flushed_of);
@@ -169,13 +169,13 @@ pub fn check_log(store: &Store, evidence: &LogEvidence) -> Result<()> {
     testudo_wal::replay(&*store.env, &store.directory, store.id, evidence, check).map(|_| ())
 }
 
-/// Up to where the keyspaces of a state have everything in their trees.
+/// Returns the flushed seqnos of the keyspaces in a state.
 pub fn flushed_of(state: &ManifestState) -> Flushed {
     state.keyspaces.iter().map(|(&id, record)| (id, record.flushed)).collect()
 }
 
-/// Checks that a commit decodes, and names only keyspaces that there have been, and whether the values are
-/// there that it refers to.
+/// Checks that a commit decodes and names only keyspaces that have existed, and whether the values it refers
+/// to are present.
 pub fn check_commit(
     record: &Record<'_>,
     next_keyspace: KeyspaceId,
@@ -192,17 +192,17 @@ pub fn check_commit(
             let values = values_of(record, flushed, found)?;
             return Ok(if values.is_some() { Verdict::Taken } else { Verdict::Unbacked });
         }
-        Ok(()) => "a commit has another number of operations than it says",
+        Ok(()) => "a commit's operation count does not match its header",
         Err(Damage(why)) => why,
     };
     Err(damaged_commit(record, why))
 }
 
-/// The manifest knows a keyspace before the log does: one that it cannot know shows that the manifest is
-/// too old.
+/// Checks that the keyspace has existed. The manifest records a keyspace before the log uses it, so an
+/// unknown id means that the manifest is too old.
 fn check_keyspace(operation: &Operation<'_>, next_keyspace: KeyspaceId) -> std::result::Result<(), Damage> {
     if operation.keyspace >= next_keyspace {
-        return Err(Damage("it writes to a keyspace that the manifest does not know"));
+        return Err(Damage("it writes to a keyspace unknown to the manifest"));
     }
     Ok(())
 }

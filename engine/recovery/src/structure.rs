@@ -1,14 +1,14 @@
-//! The structure of an open store in memory: its trees, and the references of all of them, counted.
+//! Checks the structure of an open store in memory: its trees, and their reference counts.
 //!
 //! **Invariants**
-//! - Background work is held off only while references are counted.
+//! - Background work is blocked only while references are counted.
 
 use std::collections::BTreeMap;
 
 use testudo_base::{Error, ErrorKind, ExtentSpan, Result, sync::Arc};
 use testudo_store::Store;
 
-/// Checks every tree and the references; fails with the first finding.
+/// Checks every tree and the reference counts; fails with the first finding.
 pub fn check_structure(store: &Store, deep: bool) -> Result<()> {
     for keyspace in store.keyspaces() {
         let tree = Arc::clone(&keyspace.view.load().tree);
@@ -17,7 +17,7 @@ pub fn check_structure(store: &Store, deep: bool) -> Result<()> {
     check_references(store)
 }
 
-/// Counts the references of all trees and compares them with the manifest and with the table of extents.
+/// Counts the references of all trees and compares them with the manifest and the extent table.
 pub fn check_references(store: &Store) -> Result<()> {
     let _flush = store.flush_lock.lock();
     if store.has_failed() {
@@ -41,7 +41,7 @@ pub fn check_references(store: &Store) -> Result<()> {
         return Err(Error::new(ErrorKind::Corruption, "manifest: references do not match the trees"));
     }
     if stated != live {
-        return Err(Error::new(ErrorKind::Corruption, "the table of extents does not match the manifest"));
+        return Err(Error::new(ErrorKind::Corruption, "the extent table does not match the manifest"));
     }
     Ok(())
 }

@@ -1,18 +1,18 @@
-//! What was hot when the store was closed is hot soon after it is opened (decision 0038).
+//! Warm restart: restores the caches after an open to their content at the last close (decision 0038).
 //!
 //! ```text
-//! close, or now and then ─▶ write     which pages and records the caches hold ─▶ file `hot-set`
-//! open ─▶ restore (find)  is the file of this store, of which keyspaces do its records hold?
+//! close, or periodically ─▶ write     pages and records in the caches ─▶ file `hot-set`
+//! open ─▶ restore (find)  is it the file of this store; which keyspaces' records are valid?
 //! first read ─▶ background ─▶ restore (some)  block by block ─▶ page cache, record cache
 //! ```
 //!
 //! **Invariants**
-//! - Nothing depends on the file: it is never synced, and a failure to read or write it is no error.
-//! - A page comes back only from the data file, verified, as a page of a run that a tree refers to.
-//! - A record comes back only if its block is whole and its keyspace's tree is in exactly the state that the
-//!   record was cached for: store, newest opening and flushed seqno are the same. Keyspaces with a merge
-//!   operator are left out: another program may merge otherwise.
-//! - Nothing is evicted, and no write buffer waits, for what comes back.
+//! - Nothing depends on the file: it is never synced, and a failure to read or write it is not an error.
+//! - A page is restored only from the data file, verified, as a page of a run that a tree refers to.
+//! - A record is restored only if its block is intact and its keyspace's tree is in the exact state for which
+//!   the record was cached: same store, newest opening and flushed seqno. Keyspaces with a merge operator are
+//!   excluded: another program may merge differently.
+//! - Restoring never evicts anything and never delays a write buffer.
 
 pub mod restore;
 pub mod write;
@@ -21,7 +21,7 @@ use testudo_base::{Incarnation, KeyspaceId, Seqno, sync::Arc};
 use testudo_storage::ManifestState;
 use testudo_store::{Store, keyspace::KeyspaceCore};
 
-/// What the trees of a store are, as far as cached records depend on it.
+/// State of a keyspace's tree, as far as cached records depend on it.
 fn stamp_of(state: &ManifestState, keyspace: KeyspaceId) -> Option<(Incarnation, Seqno)> {
     let record = state.keyspaces.get(&keyspace)?;
     Some((newest_opening(state), record.flushed))
@@ -31,18 +31,18 @@ fn newest_opening(state: &ManifestState) -> Incarnation {
     state.openings.last().map(|opening| opening.incarnation).unwrap_or_default()
 }
 
-/// Whether records of a keyspace mean the same to every program.
+/// Whether a keyspace's records mean the same to every program.
 fn has_plain_records(keyspace: &KeyspaceCore) -> bool {
     keyspace.view.load().options.merge_operator_name().is_none()
 }
 
-/// Look-ups of users so far.
+/// Number of user look-ups so far.
 pub fn look_ups(store: &Store) -> u64 {
     let cache = store.data.cache_stats();
     store.records.reads() + cache.hits + cache.misses
 }
 
-/// Keyspaces whose records may be kept.
+/// Keyspaces whose records may be saved.
 pub fn plain_keyspaces(store: &Store) -> impl Iterator<Item = Arc<KeyspaceCore>> {
     store.keyspaces().into_iter().filter(|keyspace| has_plain_records(keyspace))
 }

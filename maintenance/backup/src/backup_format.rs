@@ -1,7 +1,8 @@
-//! Bytes of a backup repository's files. Only this file knows them; docs/format/backup.md repeats the tables.
+//! File formats of a backup repository. Encoded and decoded only here; docs/format/backup.md repeats the
+//! tables.
 //!
-//! Little-endian, `str` = u32 length and bytes. Every file begins with a magic of 8 bytes and the version
-//! u32 = 2, of runs 3 or 2, and none has a byte that no checksum covers.
+//! Little-endian, `str` = u32 length and bytes. Every file begins with an 8-byte magic and the version u32
+//! (2; runs 3 or 2). Checksums cover every byte.
 //!
 //! - `repository`: magic `TSTDOREP` · version · u32 0 · repository id u128 · checksum of all before u64.
 //! - `run-STORE-INCARNATION-RUN`, a run: magic `TSTDORUN` · version · length of the reference u32 · store
@@ -16,7 +17,7 @@
 //!   u64, checksum u64 · checksum of all before u64.
 //!
 //! **Invariants**
-//! - What decodes fits together: references decode, lengths match, nothing is left over.
+//! - Decoded content is consistent: references decode, lengths match, no bytes are left over.
 
 use testudo_base::{
     StoreId,
@@ -29,28 +30,28 @@ use testudo_storage::ManifestState;
 
 /// Version of the repository's format that this build writes and reads.
 pub(crate) const VERSION: u32 = 2;
-/// Version of a run with kind bytes in its blocks, perhaps (decision 0043); those of [`VERSION`] have none.
+/// Version of a run whose blocks may have kind bytes (decision 0043); runs of [`VERSION`] have none.
 const RUN_VERSION: u32 = 3;
-/// Bytes of a frame before its payload.
+/// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a tail file before its first frame.
 pub(crate) const TAIL_HEADER_BYTES: usize = 40;
-/// Bytes of a run file that say how long its header is.
+/// Bytes of a run file needed to determine the length of its header.
 pub(crate) const RUN_PREFIX_BYTES: usize = 16;
-/// A frame's payload is one commit's worth, or a single operation.
+/// Maximum payload of a frame, which holds one commit or a single operation.
 pub(crate) const MAX_FRAME_BYTES: usize = u32::MAX as usize;
 const RUN_FIXED_BYTES: usize = 56;
 const MAX_REFERENCE_BYTES: usize = 1 << 26;
 
-/// Identity of a repository, random.
+/// Random identity of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RepositoryId(pub(crate) u128);
 
-/// Why bytes are not the file that was expected.
+/// Reason why bytes do not decode as the expected file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     Damaged(&'static str),
-    /// Valid as far as can be seen, but of this version.
+    /// Of this other version, and otherwise valid as far as it was read.
     OtherVersion(u32),
 }
 
@@ -67,10 +68,10 @@ fn head(magic: &[u8; 8], version: u32, word: u32) -> Vec<u8> {
     out
 }
 
-/// Reads magic and version, which is [`VERSION`] or up to `newest`; the word after them.
+/// Reads the magic and a version between [`VERSION`] and `newest`; returns the word after them.
 fn read_head(reader: &mut Reader<'_>, magic: &[u8; 8], newest: u32) -> Result<u32, Unreadable> {
     if reader.take(8)? != magic {
-        return Err(Unreadable::Damaged("the file does not begin as it should"));
+        return Err(Unreadable::Damaged("the magic does not match"));
     }
     match reader.u32()? {
         version if (VERSION..=newest).contains(&version) => Ok(reader.u32()?),
@@ -85,7 +86,7 @@ fn seal(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The bytes before the checksum that ends `bytes`.
+/// The bytes before the trailing checksum, which is verified.
 fn unseal(bytes: &[u8]) -> Result<&[u8], Unreadable> {
     let (body, checksum) =
         bytes.split_last_chunk::<8>().ok_or(Unreadable::Damaged("the file is too short"))?;
@@ -115,7 +116,7 @@ pub(crate) fn decode_repository(bytes: &[u8]) -> Result<RepositoryId, Unreadable
     Ok(id)
 }
 
-/// What stands before a run's pages.
+/// Header of a run file, before its pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunHeader {
     pub(crate) store: StoreId,
@@ -139,7 +140,7 @@ impl RunHeader {
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, Unreadable> {
         let length = usize_of(u64::from(read_head(&mut Reader::new(prefix), b"TSTDORUN", RUN_VERSION)?));
         if length > MAX_REFERENCE_BYTES {
-            return Err(Unreadable::Damaged("the run's reference is impossibly long"));
+            return Err(Unreadable::Damaged("the run reference exceeds the maximum length"));
         }
         Ok(RUN_FIXED_BYTES + length)
     }
@@ -176,7 +177,7 @@ pub(crate) fn decode_tail_header(bytes: &[u8]) -> Result<(RepositoryId, u64), Un
     Ok(header)
 }
 
-/// What stands before a frame's payload.
+/// Header of a frame, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) payload_bytes: usize,
@@ -217,7 +218,7 @@ pub(crate) struct BackedRun {
     pub(crate) page_checksum: u64,
 }
 
-/// The operations that no run held.
+/// Summary of the operations that are in no run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TailSummary {
     /// Length of the file; 0 if there is none.
@@ -292,14 +293,14 @@ impl BackupRecord {
         record.check().map(|()| record)
     }
 
-    /// The runs are exactly what the state refers to.
+    /// Checks that the runs are exactly those the state refers to.
     fn check(&self) -> Result<(), Unreadable> {
         let mut spans: Vec<_> =
             self.runs.iter().flat_map(|run| run.reference.spans.iter().copied()).collect();
         spans.sort_unstable();
         let stated: Vec<_> = self.state.live_spans().map(|(span, _)| span).collect();
         if spans != stated {
-            return Err(Unreadable::Damaged("its runs are not those that its state refers to"));
+            return Err(Unreadable::Damaged("its runs do not match the references in its state"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Makes a backup of an open store.
+//! Creates a backup of an open store.
 //!
 //! **Invariants**
-//! - The backup's own file is begun only after the names of all files that it refers to are durable.
+//! - The backup's own file is begun only after the names of all files it refers to are durable.
 
 use testudo_base::{ErrorKind, Result, StoreId, num::u64_of};
 use testudo_db::{
@@ -76,7 +76,7 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
     Ok(NewBackup { info: BackupInfo::of(&record, u64_of(bytes.len())), snapshot: source.snapshot })
 }
 
-/// The run's file if the repository holds it already, and all of it can be read and is valid.
+/// The run's existing file in the repository, if it is readable and valid as a whole.
 fn find_whole(
     repository: &OpenRepository,
     store: StoreId,

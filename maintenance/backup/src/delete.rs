@@ -1,4 +1,4 @@
-//! Removes a backup, and what only it needed.
+//! Deletes a backup, and the files that only it needed.
 
 use testudo_base::{Error, Result};
 
@@ -8,15 +8,15 @@ use super::{
     verify::used_names,
 };
 
-/// What a removal came to.
+/// Outcome of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Deleted {
-    /// Files removed, the backup's own included.
+    /// Files removed, including the backup's own.
     pub files: u64,
-    /// Bytes of those.
+    /// Bytes of the removed files.
     pub bytes: u64,
-    /// Backups that cannot be read; because of them nothing but the backup's own file was removed.
+    /// Backups that cannot be read; because of them only the backup's own file was removed.
     pub unreadable_backups: Vec<u64>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn delete(repository: &Repository, id: u64) -> Result<Deleted> {
     repository.chosen_ids(Some(id))?;
     let mut deleted = Deleted::default();
     remove(&repository, &backup_name(id), &mut deleted)?;
-    // The backup must be gone before anything that it needs.
+    // The backup's own file must be durably gone before any file it needs.
     repository.sync_names()?;
     let mut records = Vec::new();
     for id in repository.backup_ids()? {

@@ -1,18 +1,18 @@
-//! Backups: a repository directory that holds any number of states of any number of stores.
+//! Backups: a repository directory holds any number of backups of any number of stores.
 //!
-//! Runs never change and their ids are never reused, so that a backup copies only those that the repository
-//! does not hold yet. Beside them it has one small file, whose arrival makes it exist, and the operations
-//! that no run held.
+//! Runs are immutable and their ids are never reused, so a backup copies only runs that the repository lacks.
+//! It also adds the operations that are in no run, and one small file that completes the backup.
 //!
 //! ```text
 //! create   consistent_state.rs → run_object.rs, tail_object.rs → backup_format.rs
-//! restore  backup_format.rs → run_object.rs, tail_object.rs → new_store.rs
+//! restore  backup_format.rs → run_object.rs, tail_object.rs → new_store.rs (engine/recovery)
 //! ```
 //!
 //! **Invariants**
-//! - A file gets its name only when all of it is durable; the backup's own file comes last.
-//! - Every page is verified when it is copied, out of the store and back.
-//! - Nothing that a readable backup refers to is ever removed, and nothing at all while one cannot be read.
+//! - A file gets its name only when its content is durable; the backup's own file comes last.
+//! - Every page is verified when it is copied, both from the store and back.
+//! - Nothing that a readable backup refers to is ever removed. While any backup is unreadable, no run or tail
+//!   is removed.
 
 mod backup_format;
 mod create;
@@ -43,57 +43,57 @@ pub struct Repository {
     rechecks: bool,
 }
 
-/// A backup that was just made.
+/// A new backup.
 #[derive(Clone, Debug)]
 pub struct NewBackup {
-    /// What it is.
+    /// Description of the backup.
     pub info: BackupInfo,
-    /// The state of the store that it holds; drop it when it is not needed.
+    /// Snapshot of the state in the backup; drop it when it is no longer needed.
     pub snapshot: Snapshot,
 }
 
 impl Repository {
-    /// The repository in `directory`; nothing is read or made yet.
+    /// The repository in `directory`; nothing is read or created yet.
     pub fn at(directory: impl AsRef<Path>) -> Self {
         Self { env: RealEnv::new(), directory: directory.as_ref().to_owned(), rechecks: false }
     }
 
-    /// Whether [`Repository::create`] reads the runs that the repository holds already, and copies those anew
-    /// that are damaged: all backups that refer to them are whole again. Default `false`: it believes them.
+    /// Whether [`Repository::create`] verifies the runs that the repository already holds, and copies damaged
+    /// ones again. That repairs all backups that refer to them. Default `false`: existing runs are trusted.
     #[must_use]
     pub fn recheck(mut self, rechecks: bool) -> Self {
         self.rechecks = rechecks;
         self
     }
 
-    /// The operating system to use; for tests.
+    /// Operating system environment; for tests.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
         self.env = env;
         self
     }
 
-    /// Adds a backup of the open store `db`, as of now, while it is in use; makes the repository if there is
-    /// none. Durable on return. Only runs that the repository does not hold are copied; those that it holds
-    /// are not read, unless by [`Repository::recheck`].
+    /// Adds a backup of the current state of the open store `db`, which stays in use; creates the repository
+    /// if it does not exist. Durable on return. Copies only runs that the repository lacks; existing ones are
+    /// not read, except with [`Repository::recheck`].
     ///
-    /// Errors: `Invalid` if the directory is something else; `Locked` while another process uses the
+    /// Errors: `Invalid` if the directory holds something else; `Locked` while another process uses the
     /// repository; `Corruption` if a page of the store or the file `repository` is damaged; `Unsupported` for
     /// a repository of a newer format; `Poisoned` if the store must be reopened first; `Closed`;
-    /// `OutOfSpace`; `Io`. No backup was added then; files that came with it are used or removed by later
-    /// calls.
+    /// `OutOfSpace`; `Io`. No backup is added then; later calls reuse or remove files that were already
+    /// written.
     pub fn create(&self, db: &Db) -> Result<NewBackup> {
         self.create_observed(db, &mut unobserved())
     }
 
-    /// As [`Repository::create`], telling `observer` how far it is.
+    /// As [`Repository::create`], reporting progress to `observer`.
     ///
-    /// Errors: as [`Repository::create`]; `Cancelled` if `observer` ends it.
+    /// Errors: as [`Repository::create`]; `Cancelled` if `observer` cancels it.
     pub fn create_observed(&self, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
         store_of(&db).read(|| create::create(self, db, observer))
     }
 
-    /// The backups, oldest first; one that cannot be read is listed with the reason.
+    /// Lists the backups, oldest first; an unreadable one is listed with the reason.
     ///
     /// Errors: `Invalid` if there is no such repository; `Locked` while another process changes it;
     /// `Corruption` or `Unsupported` if the file `repository` is damaged or of a newer format; `Io`.
@@ -101,24 +101,24 @@ impl Repository {
         list::list(self)
     }
 
-    /// Reads everything that backup `id`, or every backup, consists of, and checks each hash and each page.
+    /// Reads all files of backup `id`, or of every backup, and checks each checksum and each page.
     ///
     /// Errors: `Invalid` if there is no such repository or backup; `Locked` while another process changes it;
-    /// `Unsupported` for a repository of a newer format; `Io` if its directory cannot be read. Damage is a
-    /// finding, not an error.
+    /// `Unsupported` for a repository of a newer format; `Io` if its directory cannot be read. Damage is
+    /// reported as a finding, not as an error.
     pub fn verify(&self, id: Option<u64>) -> Result<RepositoryReport> {
         self.verify_observed(id, &mut unobserved())
     }
 
-    /// As [`Repository::verify`], telling `observer` how far it is.
+    /// As [`Repository::verify`], reporting progress to `observer`.
     ///
-    /// Errors: as [`Repository::verify`]; `Cancelled` if `observer` ends it.
+    /// Errors: as [`Repository::verify`]; `Cancelled` if `observer` cancels it.
     pub fn verify_observed(&self, id: Option<u64>, observer: &mut Observer<'_>) -> Result<RepositoryReport> {
         verify::verify(self, id, observer)
     }
 
-    /// Makes a new store in `target` from backup `id`, by default the newest. Every page is verified on the
-    /// way, the new store is checked before it counts as one. It has an id of its own.
+    /// Creates a new store in `target` from backup `id`, by default the newest. Every page is verified, and
+    /// the new store is checked before it can be opened. It gets a new store id.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -140,15 +140,16 @@ impl Repository {
     /// ```
     ///
     /// Errors: `Invalid` if the target is not empty or there is no such repository or backup; `Locked` while
-    /// another process changes the repository or fills the target; `Corruption` for damage in the repository;
-    /// `Unsupported` for a newer format; `OutOfSpace`; `Io`. What was made of the target is removed then.
+    /// another process changes the repository or builds a store in the target; `Corruption` for damage in the
+    /// repository; `Unsupported` for a newer format; `OutOfSpace`; `Io`. The incomplete target is removed
+    /// then.
     pub fn restore(&self, id: Option<u64>, target: impl AsRef<Path>) -> Result<BackupInfo> {
         self.restore_observed(id, target.as_ref(), &mut unobserved())
     }
 
-    /// As [`Repository::restore`], telling `observer` how far it is.
+    /// As [`Repository::restore`], reporting progress to `observer`.
     ///
-    /// Errors: as [`Repository::restore`]; `Cancelled` if `observer` ends it.
+    /// Errors: as [`Repository::restore`]; `Cancelled` if `observer` cancels it.
     pub fn restore_observed(
         &self,
         id: Option<u64>,
@@ -162,7 +163,7 @@ impl Repository {
     ///
     /// Errors: `Invalid` if there is no such repository or backup; `Locked` while another process uses the
     /// repository; `Corruption` or `Unsupported` if the file `repository` is damaged or of a newer format;
-    /// `Io`. After the last the backup may be gone; runs that are left over go with the next call.
+    /// `Io`. After `Io` the backup may be gone; the next call removes leftover runs.
     pub fn delete(&self, id: u64) -> Result<Deleted> {
         delete::delete(self, id)
     }

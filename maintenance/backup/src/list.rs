@@ -1,4 +1,4 @@
-//! What backups a repository holds.
+//! Lists the backups of a repository.
 
 use testudo_base::{Error, ErrorKind, Result};
 
@@ -8,29 +8,29 @@ use super::{
     repository::{OpenRepository, backup_name},
 };
 
-/// A backup in short.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct BackupInfo {
     /// Number of the backup, ascending within its repository.
     pub id: u64,
-    /// When it was made, in milliseconds since 1970; for humans only.
+    /// Creation time in milliseconds since 1970; informational only.
     pub time_ms: u64,
     /// Id of the store, in hex.
     pub store_id: String,
-    /// The last commit that it holds.
+    /// Seqno of the last commit in it.
     pub seqno: u64,
     /// Names of the keyspaces.
     pub keyspaces: Vec<String>,
-    /// Runs that it consists of.
+    /// Number of runs it consists of.
     pub runs: u64,
-    /// Those of them that came with it.
+    /// Number of runs first copied for it.
     pub new_runs: u64,
-    /// Operations that no run held.
+    /// Number of operations that were in no run.
     pub tail_operations: u64,
-    /// Bytes that came with it, its own file not counted.
+    /// Bytes added for it, without its own file.
     pub new_bytes: u64,
-    /// Bytes of everything that it consists of, its own file included.
+    /// Bytes of all its files, including its own.
     pub total_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct BackupInfo {
 pub struct ListedBackup {
     /// Number of the backup.
     pub id: u64,
-    /// What it is, or why it cannot be read.
+    /// Its summary, or why it cannot be read.
     pub info: Result<BackupInfo>,
 }
 

@@ -1,7 +1,7 @@
-//! The directory of a repository: its lock, its names, and how a file arrives in it.
+//! The directory of a repository: its lock, its names, and how files are added.
 //!
 //! **Invariants**
-//! - A name without `.tmp` names a file that is whole and durable as soon as the name itself is.
+//! - A name without `.tmp` names a complete file, durable as soon as the name is.
 //! - Leftovers (`*.tmp`) are removed only under the exclusive lock.
 
 use std::{io, path::PathBuf};
@@ -24,7 +24,7 @@ use super::{
 const REPOSITORY_FILE: &str = "repository";
 const TEMPORARY: &str = ".tmp";
 
-/// A repository that is locked for the time of a call.
+/// A repository that is locked for the duration of a call.
 #[derive(Debug)]
 pub(crate) struct OpenRepository {
     pub(crate) env: Arc<dyn Env>,
@@ -33,8 +33,8 @@ pub(crate) struct OpenRepository {
     _lock: Arc<dyn DirLock>,
 }
 
-/// Copies of a store give the same ids to different runs; their incarnations differ. So do those of what
-/// replaced pages of one run.
+/// File name of a run. Copies of a store give the same ids to different runs, but the incarnations differ.
+/// The same applies to replaced pages of a run.
 pub(crate) fn run_name(store: StoreId, run: &RunRef) -> String {
     let name = format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0);
     match run.replaced.as_ref().and_then(|replaced| replaced.writings().pop()) {
@@ -76,18 +76,18 @@ impl Repository {
         Ok(directory::list(&*self.env, &self.directory)?.unwrap_or_default())
     }
 
-    /// The repository with its directory held open.
+    /// The repository with its directory opened.
     fn entered(&self, create: bool) -> Result<Self> {
         let anchored = if create {
             directory::anchor_or_make(&self.env, &self.directory)?.0
         } else {
             let anchored = directory::anchor(&self.env, &self.directory)?;
-            anchored.ok_or_else(|| self.not_one("there is no such directory"))?
+            anchored.ok_or_else(|| self.not_one("the directory does not exist"))?
         };
         Ok(Self { env: anchored, directory: self.directory.clone(), rechecks: self.rechecks })
     }
 
-    /// Opens the repository to read it.
+    /// Opens the repository for reading.
     pub(crate) fn open_for_reading(&self) -> Result<OpenRepository> {
         self.entered(false)?.read_in_place()
     }
@@ -101,7 +101,7 @@ impl Repository {
         self.open(lock)
     }
 
-    /// Opens the repository to change it; makes it in a directory that is empty or missing if told to.
+    /// Opens the repository for writing; `create` makes it in an empty or missing directory.
     pub(crate) fn open_for_writing(&self, create: bool) -> Result<OpenRepository> {
         self.entered(create)?.write_in_place(create)
     }
@@ -128,7 +128,7 @@ impl Repository {
         let is_free = names.iter().all(|name| *name == LOCK_FILE || *name == temporary);
         match (is_free, create) {
             (true, true) => Ok(()),
-            (true, false) => Err(self.not_one("there is nothing in it")),
+            (true, false) => Err(self.not_one("it is empty")),
             (false, _) => Err(self.not_one("it holds other files, and `repository` is missing")),
         }
     }
@@ -153,14 +153,13 @@ impl Repository {
     }
 }
 
-/// The error of a file that is not what it should be.
+/// The error for a file that does not decode.
 pub(crate) fn unreadable(name: &str, why: Unreadable) -> Error {
     match why {
         Unreadable::Damaged(why) => Error::corruption(name, 0, why),
         Unreadable::OtherVersion(version) => {
-            let message = format!(
-                "{name} has version {version} of the repository's format, which this build does not know"
-            );
+            let message =
+                format!("{name} has repository format version {version}, which this build does not support");
             Error::new(ErrorKind::Unsupported, message)
         }
     }
@@ -172,14 +171,14 @@ impl OpenRepository {
         Ok(directory::list(&*self.env, &self.directory)?.unwrap_or_default())
     }
 
-    /// Numbers of the backups, ascending.
+    /// Ids of the backups, ascending.
     pub(crate) fn backup_ids(&self) -> Result<Vec<u64>> {
         let mut ids: Vec<u64> = self.names()?.iter().filter_map(|name| backup_number(name)).collect();
         ids.sort_unstable();
         Ok(ids)
     }
 
-    /// The numbers that a call is about: `id`, which must exist, or all.
+    /// The ids a call refers to: `id`, which must exist, or all.
     pub(crate) fn chosen_ids(&self, id: Option<u64>) -> Result<Vec<u64>> {
         let ids = self.backup_ids()?;
         match id {
@@ -224,7 +223,7 @@ impl OpenRepository {
         Ok(Arrival { repository: self, name: name.to_owned(), temporary, file, has_arrived: false })
     }
 
-    /// Writes a whole file. Its name is durable after [`OpenRepository::sync_names`].
+    /// Writes a complete file. Its name is durable after [`OpenRepository::sync_names`].
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let arrival = self.begin(name)?;
         arrival.write(0, bytes)?;
@@ -245,7 +244,7 @@ impl OpenRepository {
     }
 }
 
-/// A file on its way into the repository; dropped before its end, it is gone.
+/// A file being added to the repository; removed if dropped before `finish`.
 #[derive(Debug)]
 pub(crate) struct Arrival<'r> {
     repository: &'r OpenRepository,
@@ -260,7 +259,7 @@ impl Arrival<'_> {
         self.file.write_at(offset, bytes).map_err(|e| Error::io(&self.temporary, e))
     }
 
-    /// Makes the contents durable and gives the file its name.
+    /// Makes the content durable and renames the file to its final name.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.file.sync().map_err(|e| Error::io(&self.temporary, e))?;
         let directory = &self.repository.directory;
@@ -275,13 +274,13 @@ impl Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         if !self.has_arrived {
-            // What cannot be removed now is removed by the next backup.
+            // The next backup removes the file if that fails now.
             let _ = self.repository.remove(&self.temporary);
         }
     }
 }
 
-/// Bytes of a file, or `Corruption` if it is not that long.
+/// Checks the length of a file; `Corruption` if it differs.
 pub(crate) fn require_length(file: &dyn File, name: &str, expected: u64) -> Result<()> {
     let length = file.len().map_err(|e| Error::io(name, e))?;
     if length != expected {
@@ -291,11 +290,11 @@ pub(crate) fn require_length(file: &dyn File, name: &str, expected: u64) -> Resu
     Ok(())
 }
 
-/// Reads a part of a file; beyond its end is `Corruption`.
+/// Reads a part of a file; `Corruption` if it extends past the end.
 pub(crate) fn read_part(file: &dyn File, name: &str, offset: u64, buffer: &mut [u8]) -> Result<()> {
     file.read_at(offset, buffer).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => {
-            Error::corruption(name, offset + u64_of(buffer.len()), "the file ends too early")
+            Error::corruption(name, offset + u64_of(buffer.len()), "the file is truncated")
         }
         _ => Error::io(name, error),
     })

@@ -1,4 +1,4 @@
-//! Makes a store out of a backup.
+//! Creates a store from a backup.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! A run as a file of the repository: written once, found again by later backups, read back page by page.
+//! A run as a file of the repository: written once, reused by later backups, read back page by page.
 //!
 //! **Invariants**
-//! - A found file counts only if store, reference and length are those of the run.
-//! - Bytes after a page's payload, which no page checksum covers, are zeros in the file.
+//! - An existing file is reused only if its store, reference and length match the run.
+//! - Bytes after a page's payload, which no page checksum covers, are zero in the file.
 
 use testudo_base::{
     Error, PAGE_BYTES, PAGE_SIZE, Result, StoreId,
@@ -24,14 +24,14 @@ use super::{
 /// Seed of the checksum over a run's pages.
 const PAGES_SEED: u64 = 0x5255_4e53;
 
-/// The run's file if the repository holds it already.
+/// The run's existing file in the repository, if any.
 pub(crate) fn find(repository: &OpenRepository, store: StoreId, run: &Run) -> Option<RunObject> {
     let name = run_name(store, run.reference());
     let object = RunObject::open(repository, &name).ok()?;
     (object.header.store == store && object.header.reference == *run.reference()).then_some(object)
 }
 
-/// Copies a run into the repository, each page verified.
+/// Copies a run into the repository and verifies each page.
 pub(crate) fn write(
     repository: &OpenRepository,
     store: StoreId,
@@ -69,7 +69,7 @@ pub(crate) fn write(
     Ok(BackedRun { reference, page_bytes, page_checksum })
 }
 
-/// An open file of the repository.
+/// An open run file of the repository.
 #[derive(Debug)]
 pub(crate) struct RunObject {
     name: String,
@@ -86,14 +86,14 @@ impl RunObject {
         let length = RunHeader::encoded_bytes(&prefix).map_err(|why| unreadable(name, why))?;
         let file_bytes = file.len().map_err(|e| Error::io(name, e))?;
         if u64_of(length) > file_bytes {
-            return Err(Error::corruption(name, file_bytes, "the file ends too early"));
+            return Err(Error::corruption(name, file_bytes, "the file is truncated"));
         }
         let mut bytes = vec![0; length];
         read_part(&*file, name, 0, &mut bytes)?;
         let header = RunHeader::decode(&bytes).map_err(|why| unreadable(name, why))?;
         let expected = u64::from(header.reference.page_count()) * PAGE_BYTES;
         if header.page_bytes != expected {
-            return Err(Error::corruption(name, 0, "the header contradicts itself"));
+            return Err(Error::corruption(name, 0, "the header is inconsistent"));
         }
         require_length(&*file, name, u64_of(length).saturating_add(expected))?;
         Ok(Self { name: name.to_owned(), file, pages_at: u64_of(length), header })
@@ -103,7 +103,11 @@ impl RunObject {
     pub(crate) fn open_for(repository: &OpenRepository, store: StoreId, run: &BackedRun) -> Result<Self> {
         let object = Self::open(repository, &run_name(store, &run.reference))?;
         if object.header.store != store || object.backed() != *run {
-            return Err(Error::corruption(&object.name, 0, "the file is not the run that the backup needs"));
+            return Err(Error::corruption(
+                &object.name,
+                0,
+                "the file is not the run that the backup refers to",
+            ));
         }
         Ok(object)
     }
@@ -113,7 +117,7 @@ impl RunObject {
         BackedRun { reference: reference.clone(), page_bytes: *page_bytes, page_checksum: *page_checksum }
     }
 
-    /// Reads pages of the run, unverified.
+    /// Reads pages of the run without verification.
     pub(crate) fn read_pages(&self, page: u32, buffer: &mut [u8]) -> Result<()> {
         read_part(&*self.file, &self.name, self.offset_of(page), buffer)
     }
@@ -122,12 +126,12 @@ impl RunObject {
         self.pages_at + u64::from(page) * PAGE_BYTES
     }
 
-    /// `Corruption` at a page of the file.
+    /// A `Corruption` error at a page of the file.
     pub(crate) fn damaged(&self, page: u32, why: &str) -> Error {
         Error::corruption(&self.name, self.offset_of(page), why)
     }
 
-    /// Reads all of it: every page and the checksum of all.
+    /// Reads the whole file; checks every page and the checksum over all pages.
     pub(crate) fn check(&self, meter: &mut Meter<'_, '_>) -> Result<()> {
         let mut checksum = StreamChecksum::new(PAGES_SEED);
         let mut walk = PageWalk::new(&self.header.reference, self.header.store, 0);

@@ -1,9 +1,9 @@
-//! The operations of a backup that no run held, as a file of frames: each frame is a commit for the restored
-//! store.
+//! The operations of a backup that are in no run, as a file of frames; each frame becomes a commit of the
+//! restored store.
 //!
 //! **Invariants**
-//! - A frame is handed on only if its checksum holds and every operation in it decodes.
-//! - Reading ends with an error unless file and summary agree on length, checksum and count.
+//! - Operations are passed on only from frames whose checksum matches.
+//! - Reading returns an error unless file and summary agree on length, checksum and count.
 
 use testudo_base::{Error, Result, checksum::StreamChecksum, codec::Damage, num::u64_of};
 use testudo_env::File;
@@ -21,10 +21,10 @@ use super::{
 };
 
 const TAIL_SEED: u64 = 0x5441_494c;
-/// A frame ends with the operation that makes it this long.
+/// A frame ends with the operation that reaches this size.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// A tail in the making; without an operation there is no file.
+/// A tail file being written; without operations no file is created.
 #[derive(Debug)]
 pub(crate) struct TailFile<'r> {
     repository: &'r OpenRepository,
@@ -82,7 +82,7 @@ impl<'r> TailFile<'r> {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let arrival = self.arrival.as_ref().expect("a tail is appended to after it was begun");
+        let arrival = self.arrival.as_ref().expect("the tail file was begun");
         arrival.write(self.summary.bytes, bytes)?;
         self.checksum.update(bytes);
         self.summary.bytes += u64_of(bytes.len());
@@ -99,7 +99,7 @@ impl<'r> TailFile<'r> {
     }
 }
 
-/// Reads a tail back and hands every operation to `act`.
+/// Reads a tail and passes every operation to `act`.
 pub(crate) fn read(
     repository: &OpenRepository,
     backup: u64,
@@ -132,7 +132,7 @@ pub(crate) fn read(
         meter.advance(reader.at - start)?;
     }
     if operations != summary.operations || reader.checksum.value() != summary.checksum {
-        return Err(Error::corruption(&name, 0, "the file is not what the backup says"));
+        return Err(Error::corruption(&name, 0, "the file does not match the backup's summary"));
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ impl TailReader<'_> {
             Err(FrameError::Act(error)) => Err(error),
             Err(FrameError::Damaged(why)) => Err(self.damaged(why)),
             Ok(()) if count != header.operations => {
-                Err(self.damaged("a frame has another number of operations"))
+                Err(self.damaged("a frame's operation count does not match its header"))
             }
             Ok(()) => Ok(u64::from(count)),
         }

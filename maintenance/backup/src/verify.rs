@@ -1,7 +1,7 @@
-//! Reads backups whole: every hash, every page, every operation.
+//! Verifies backups completely: every checksum, page and operation.
 //!
 //! **Invariants**
-//! - Damage in one file does not hide damage in another; each file is read once, however many backups need
+//! - Damage in one file does not hide damage in another. Each file is read once, however many backups share
 //!   it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,21 +17,21 @@ use super::{
     tail_object,
 };
 
-/// Something wrong in a repository.
+/// A problem in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RepositoryFinding {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// The backups that cannot be restored because of it.
+    /// Backups that cannot be restored because of it.
     pub backups: Vec<u64>,
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RepositoryReport {
@@ -41,14 +41,14 @@ pub struct RepositoryReport {
     pub runs: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Files that no readable backup needs; the next backup may use them.
+    /// Files that no readable backup needs; the next backup may reuse them.
     pub unused_files: Vec<String>,
-    /// What is wrong; empty if all is valid.
+    /// Problems found; empty if everything is valid.
     pub findings: Vec<RepositoryFinding>,
 }
 
 impl RepositoryReport {
-    /// Whether nothing was found.
+    /// Whether there are no findings.
     pub fn is_valid(&self) -> bool {
         self.findings.is_empty()
     }
@@ -59,7 +59,7 @@ impl RepositoryReport {
         self.is_valid()
     }
 
-    /// Makes damage a finding; passes on everything else.
+    /// Turns damage into a finding; returns any other error.
     fn note(&mut self, file: &str, backups: Vec<u64>, outcome: Result<()>) -> Result<()> {
         let Err(error) = outcome else { return Ok(()) };
         if ![ErrorKind::Corruption, ErrorKind::Unsupported, ErrorKind::Io].contains(&error.kind()) {
@@ -74,7 +74,7 @@ impl RepositoryReport {
 
 type NeededRuns = BTreeMap<(u128, RunId, u64), (BackedRun, Vec<u64>)>;
 
-/// Every run with the backups that need it. Two backups that mean different runs by one name are told apart.
+/// Every run with the backups that need it. Different runs that share a name have separate entries.
 fn needed_runs(records: &[BackupRecord]) -> NeededRuns {
     let mut needed = NeededRuns::new();
     for record in records {
@@ -139,7 +139,7 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Names of the files that backups refer to.
+/// Names of the run and tail files that the backups refer to.
 pub(crate) fn used_names(records: &[BackupRecord]) -> BTreeSet<String> {
     let runs = records
         .iter()

@@ -1,8 +1,8 @@
-//! Repair of a damaged store, and salvage of its records into a new one.
+//! Repairs a damaged store in place, and salvages its records into a new one.
 //!
 //! **Invariants**
 //! - Salvage never writes to the damaged store.
-//! - Repair changes a file only to a state that an opening accepts, and reports each change.
+//! - Repair changes a file only to a state that an open accepts, and reports each change.
 
 mod repair;
 mod salvage;

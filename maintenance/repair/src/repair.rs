@@ -1,12 +1,12 @@
-//! Repair: puts right what can be derived from valid parts of a store, and says what cannot.
+//! Repair: restores state that can be derived from valid parts of a store, and reports the rest.
 //!
-//! Only files around the data are touched: the superblock, and files that nothing refers to. Pages, manifest
-//! and log are checked; where they are damaged, [`crate::salvage()`] is the way, because a repair in
-//! place would overwrite what could still be read.
+//! Repair changes only files around the data: the superblock, and unreferenced files. It checks pages,
+//! manifest and log; damage there needs [`crate::salvage()`], since a repair in place would overwrite data
+//! that is still readable.
 //!
 //! **Invariants**
-//! - What is replaced is copied first, and the copy is durable before anything else is written.
-//! - Nothing is removed that anything refers to, and nothing at all while the current manifest is not valid.
+//! - A replaced file is copied first, and the copy is durable before anything else is written.
+//! - No referenced file is removed, and nothing at all while the current manifest is not valid.
 //! - A dry run writes nothing.
 
 mod leftovers;
@@ -26,57 +26,57 @@ use testudo_store::{
 
 use crate::salvage::{evidence, plan::Plan};
 
-/// What is repaired.
+/// Options of a repair.
 #[derive(Clone, Debug)]
 pub struct RepairOptions {
     /// Directory of the store.
     pub directory: PathBuf,
-    /// The operating system.
+    /// Operating system environment.
     pub env: Arc<dyn Env>,
-    /// Only say what would be done. Default `false`.
+    /// Whether only to report possible repairs. Default `false`.
     pub dry_run: bool,
 }
 
 impl RepairOptions {
-    /// The defaults.
+    /// The default options.
     pub fn new(directory: impl AsRef<Path>) -> Self {
         Self { directory: directory.as_ref().to_owned(), env: RealEnv::new(), dry_run: false }
     }
 }
 
-/// What becomes of a finding.
+/// Outcome of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Remedy {
-    /// It was put right.
+    /// The problem was repaired.
     Repaired,
-    /// It can be put right; this was a dry run.
+    /// The problem can be repaired; this was a dry run.
     Repairable,
-    /// It cannot be put right in place.
+    /// The problem cannot be repaired in place.
     NeedsSalvage,
 }
 
-/// Something that is not as it should be.
+/// A problem in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RepairFinding {
     /// The file.
     pub file: String,
-    /// Where in it.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
     /// What was done, or has to be done.
     pub action: String,
-    /// What becomes of it.
+    /// Outcome of the finding.
     pub remedy: Remedy,
 }
 
-/// What a repair came to.
+/// Result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RepairReport {
-    /// What was found; empty if the store is valid.
+    /// Problems found; empty if the store is valid.
     pub findings: Vec<RepairFinding>,
     /// Bytes of runs that were checked.
     pub checked_bytes: u64,
@@ -100,10 +100,10 @@ impl RepairReport {
     }
 }
 
-/// Puts right what can be put right in place.
+/// Repairs what can be repaired in place.
 ///
-/// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if nothing tells
-/// which store it is, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
+/// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if the store
+/// cannot be identified, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
 pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<RepairReport> {
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.directory.display()));
     let entered = directory::anchor(&options.env, &options.directory)?.ok_or_else(not_one)?;
@@ -143,7 +143,7 @@ struct Site<'s> {
 }
 
 impl Site<'_> {
-    /// Notes something that can be put right, and does so with `act` unless this is a dry run.
+    /// Records a repairable problem, and repairs it with `act` unless this is a dry run.
     fn put_right(
         &mut self,
         file: &str,
@@ -161,7 +161,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// The current manifest's name.
+    /// File name of the current manifest.
     fn manifest_name(&self) -> String {
         self.evidence
             .manifest

@@ -1,25 +1,25 @@
-//! Salvage: reads a damaged store as far as it can be read, writes a new one, and says what is lost.
+//! Salvage: reads a damaged store as far as possible, writes a new one, and reports all losses.
 //!
 //! ```text
 //! evidence.rs (store id, superblock, manifest, log, data file)
-//!   -> plan.rs: which runs count, from the manifest, or page_scan.rs: every run that left a footer
-//!   -> logged_values.rs: values that lie under their numbers into a scratch keyspace of the target
+//!   -> plan.rs: which runs are used, from the manifest, or page_scan.rs: every run that left a footer
+//!   -> logged_values.rs: numbered values into a scratch keyspace of the target
 //!   -> log.rs: newest operation of each key into scratch keyspaces of the target
 //!   -> write.rs: values in pieces first (pieces.rs), then for each keyspace keyspace_writer.rs: sweep.rs
-//!      (what the runs say), decide.rs
+//!      (what the runs hold), decide.rs
 //!   -> the target
 //! ```
 //!
 //! **Invariants**
-//! - The source is never written, and locked (shared) if it has a lock file.
-//! - What is given back as current is current, or reported as uncertain; where only an older version of a key
-//!   is left, the key is part of a reported lost range, and the version is in a keyspace beside unless it is
-//!   asked for.
-//! - What is written passes a full verification: an entry whose value is missing, or lacks a piece, is not
-//!   written, and its key is in a reported lost range.
-//! - A target that was not finished is marked so, and no store.
-//! - Memory is bounded by the runs that overlap at one key, one footer per run, the places where pages
-//!   of value logs, or pieces of values, are lost, and the target's budget.
+//! - The source is never written, and is locked (shared) if it has a lock file.
+//! - A version recovered as current is current, or reported as uncertain. If only an older version of a key
+//!   is left, the key is in a reported lost range, and the version is in a separate keyspace unless the
+//!   caller asks otherwise.
+//! - The target passes full verification: an entry whose value is missing, or lacks a piece, is not written,
+//!   and its key is in a reported lost range.
+//! - An unfinished target carries a mark and is not a store.
+//! - Memory is bounded by the runs that overlap at one key, one footer per run, the gaps in value logs and in
+//!   pieces of values, and the target's budget.
 
 mod decide;
 pub(crate) mod evidence;
@@ -51,28 +51,28 @@ pub use report::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, SalvageMethod, SalvageReport,
 };
 
-/// What is salvaged, and where to.
+/// Source, target and options of a salvage.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
     /// Directory of the damaged store.
     pub source: PathBuf,
-    /// Directory of the new one; must not exist or be empty.
+    /// Directory of the new store; must not exist or be empty.
     pub target: PathBuf,
-    /// The operating system.
+    /// Operating system environment.
     pub env: Arc<dyn Env>,
-    /// Memory that the new store may use while it is written. A value beyond a quarter of it takes its own
-    /// length on top, a few times. Default 256 MiB.
+    /// Memory that the new store may use while it is written. A value larger than a quarter of it takes a few
+    /// times its own length in addition. Default 256 MiB.
     pub memory_bytes: u64,
-    /// Where only a version is left that may not be the last one: in the key's keyspace (`true`), or in one
-    /// beside it that is called `NAME.older`. Default `false`.
+    /// Destination of versions that may not be the last ones: the key's own keyspace (`true`), or a separate
+    /// one named `NAME.older`. Default `false`.
     pub older_versions: bool,
-    /// The merge operator that keyspaces get of which the options are lost with the manifest: without one
-    /// their operands are kept, but cannot be read. Default: none.
+    /// Merge operator for keyspaces whose options are lost with the manifest. Without one, their operands are
+    /// kept but cannot be read. Default: none.
     pub merge_operator: Option<String>,
 }
 
 impl SalvageOptions {
-    /// The defaults.
+    /// The default options.
     pub fn new(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Self {
         Self {
             source: source.as_ref().to_owned(),
@@ -85,11 +85,11 @@ impl SalvageOptions {
     }
 }
 
-/// Salvages what can be salvaged of a store into a new one.
+/// Salvages as much of a store as possible into a new one.
 ///
-/// Errors: `Invalid` if the source is no store or the target not empty, `Locked` if the source is open for
-/// writing, `Corruption` if nothing tells which store it was, `Unsupported` for a newer format, `OutOfSpace`,
-/// `Io`, `Cancelled`. Nothing is left of the target then.
+/// Errors: `Invalid` if the source is not a store or the target is not empty, `Locked` if the source is open
+/// for writing, `Corruption` if the store cannot be identified, `Unsupported` for a newer format,
+/// `OutOfSpace`, `Io`, `Cancelled`. The target is removed then.
 pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<SalvageReport> {
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.source.display()));
     let source = directory::anchor(&options.env, &options.source)?.ok_or_else(not_one)?;

@@ -1,7 +1,7 @@
-//! Counts for the governor of write memory, and what follows from its decisions.
+//! Counters that feed the governor of write memory, and the steps that apply its decisions.
 //!
 //! **Invariants**
-//! - Called between flushes, by whoever flushes; others count, and nothing else.
+//! - Called between flushes, by the flushing thread; other threads only count.
 
 use testudo_base::{chunks::Division, num::u64_of};
 use testudo_memtable::Memtable;
@@ -13,7 +13,7 @@ use testudo_store::{
     },
 };
 
-/// What the governor decides by.
+/// Inputs of the governor's decision.
 pub fn counted_for_governor(store: &Store) -> Counted {
     let division = store.arena_pool.division();
     Counted {
@@ -23,8 +23,8 @@ pub fn counted_for_governor(store: &Store) -> Counted {
     }
 }
 
-/// Moves memory between write buffers and caches if that saves something. Buffers that are larger than
-/// what they may have from now on are sealed next.
+/// Moves memory between write buffers and caches if that saves I/O. Buffers larger than their new limit are
+/// sealed next.
 pub fn govern_memory(store: &Store) {
     let ghost_bytes = Division::ghost_bytes(store.arena_pool.limit_bytes());
     let counted = counted_for_governor(store);
@@ -33,17 +33,17 @@ pub fn govern_memory(store: &Store) {
     }
 }
 
-/// Of all trees, by what their write buffers hold.
+/// Cost of writing over all trees, weighted by the bytes in their write buffers.
 pub fn cost_of_writing(store: &Store) -> Writing {
     let (mut rewrites, mut keyspaces) = (0.0, 0.0);
-    // Those that are flushed included: right after a flush the others have nothing.
+    // Sealed buffers count too: right after sealing, the active ones are empty.
     let (mut held, mut squares) = (0.0, 0.0);
     for keyspace in store.catalogue.read().by_id.values() {
         let view = keyspace.view.load();
         let bytes: u64 = view.buffers().map(|buffer| bytes_of_records(&buffer.table)).sum();
         #[expect(clippy::cast_precision_loss, reason = "a weight")]
         let bytes = bytes as f64;
-        // If nothing is held, all count the same.
+        // With nothing buffered, all keyspaces weigh the same.
         rewrites += (bytes + 1.0) * view.tree.rewrites_per_doubling();
         keyspaces += 1.0;
         held += bytes;
@@ -53,7 +53,7 @@ pub fn cost_of_writing(store: &Store) -> Writing {
     Writing { rewrites, keyspaces: if squares > 0.0 { held * held / squares } else { 1.0 } }
 }
 
-/// What a memtable takes beside itself.
+/// Bytes of a memtable's records, without the memtable itself.
 fn bytes_of_records(table: &Memtable) -> u64 {
     table.memory_bytes().saturating_sub(u64_of(size_of::<Memtable>()))
 }

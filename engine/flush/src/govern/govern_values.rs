@@ -1,11 +1,11 @@
-//! Where keyspaces with moving thresholds have the values of large pairs (decision 0053).
+//! Decides where keyspaces with adaptive thresholds store the values of large pairs (decision 0053).
 //!
-//! Scans pay for values outside, merges for values beside their keys; both count what they pay, and what the
-//! same work would have cost the other way (`testudo_values::ValueCosts`). Once the present way has cost more
-//! than the other one by as much as moving costs, the values move.
+//! Scans pay for separated values, merges for inline values. Both count what they pay, and what the same work
+//! would have cost with the other placement (`testudo_values::ValueCosts`). The values move once the present
+//! placement has cost more than the other by the cost of moving.
 //!
 //! **Invariants**
-//! - Called between flushes, by whoever flushes. Nothing is decided while a keyspace moves.
+//! - Called between flushes, by the flushing thread. No decision is made while a keyspace moves.
 
 use testudo_base::{Result, sync::Arc};
 use testudo_contract::Tree;
@@ -19,12 +19,12 @@ use crate::govern::{
 
 /// Values that stayed outside are worth a second way through the keyspace if their cost is such a part of it.
 const STRAY_PARTS: u64 = 16;
-/// None move where the device would have less than this left of what is free.
+/// No values move if the device would then have less than this fraction of its free space left.
 const FREE_PARTS: u64 = 4;
 
 /// Moves the values of keyspaces for which that has become worth it.
 ///
-/// Errors: those that also poison the store. Where there is no space nothing moves.
+/// Errors: those that also poison the store. Values do not move inline if the device lacks the space.
 pub fn govern_values(store: &Store) -> Result<()> {
     if store.nearly_full.is_on() || store.space.is_short() {
         return Ok(());
@@ -37,15 +37,15 @@ pub fn govern_values(store: &Store) -> Result<()> {
         if large_values == LargeValues::WithKeys && !has_space_for(store, &keyspace) {
             continue;
         }
-        // Nobody has asked for it: what does not fail for good is tried again, or told by who reads.
+        // No caller requested this: a transient failure is retried, and readers report any other.
         let outcome = set_large_values(store, &keyspace, large_values);
         outcome.or_else(|error| if store.has_failed() { Err(error) } else { Ok(()) })?;
     }
     Ok(())
 }
 
-/// Whether the device has space for the keyspace with its values beside those outside, most of which die
-/// late: they lie in the order in which they came.
+/// Whether the device has space for the keyspace with inline values in addition to the separated ones. Most
+/// of those become garbage late, since they are stored in commit order.
 fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
     let view = keyspace.view.load();
     let staying = view.tree.value_segments().map_or(0, |segments| segments.staying().bytes);
@@ -54,8 +54,8 @@ fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
     needed < free - free / FREE_PARTS
 }
 
-/// Whether scans have paid as much for values that are still outside as it costs to write everything anew:
-/// who changes the tree while values come back may leave some behind.
+/// Whether scans have paid as much for stray separated values as rewriting the keyspace costs. A tree change
+/// while values move inline can leave strays behind.
 fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
     paid > 0
         && tree.value_segments().is_some_and(|segments| {
@@ -64,7 +64,7 @@ fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
         })
 }
 
-/// Where the values of a keyspace should be, if not where they are.
+/// Better placement for the values of a keyspace; `None` if the present one is best.
 fn better_place(keyspace: &KeyspaceCore) -> Option<LargeValues> {
     let view = keyspace.view.load();
     let costs = view.tree.value_costs()?;
@@ -74,7 +74,7 @@ fn better_place(keyspace: &KeyspaceCore) -> Option<LargeValues> {
     }
     let excess = costs.settle(present);
     if excess == 0 && costs.of_strays() == 0 {
-        // As nearly always. The price is a sum over the whole tree.
+        // The common case. Computing the price sums over the whole tree.
         return None;
     }
     let Some(price) = price_of_moving(&*view.tree, present) else {

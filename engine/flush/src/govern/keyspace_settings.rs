@@ -1,7 +1,7 @@
-//! Other settings for a keyspace that is in use.
+//! Changes to the settings of an open keyspace.
 //!
 //! **Invariants**
-//! - Settings change between flushes, with an edit that is durable before anybody sees them.
+//! - Settings change between flushes, and their edit is durable before they become visible.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use testudo_values::{LargeValues, Placement, ValueCosts};
 
 use crate::{govern::moving_price::price_of_moving, jobs::run_job_of, manifest_edit::commit_edit};
 
-/// Changes of less than such a part of what it costs to move are not written down.
+/// Cost changes below this fraction of the price of moving are not persisted.
 const PARTS_OF_PRICE: u64 = 64;
 
-/// Between looks whether others have moved the rest of a keyspace.
+/// Polling interval while other threads move the rest of a keyspace.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether a keyspace is being written anew for its values, and so cannot go to `tree`.
+/// Whether a keyspace is being rewritten for its values, which prevents a change to `tree`.
 fn is_rewritten(options: &StoredOptions, tree: Tree) -> bool {
     let present = options.chosen_tree();
     options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
 }
 
-/// The object that a change puts, if it puts one.
+/// The object that a change puts, if any.
 fn put_object(change: &Change) -> Option<(ObjectId, Arc<[u8]>)> {
     match change {
         Change::PutObject(_, object, bytes) => Some((*object, Arc::from(bytes.as_slice()))),
@@ -37,18 +37,18 @@ fn put_object(change: &Change) -> Option<(ObjectId, Arc<[u8]>)> {
     }
 }
 
-/// The settings with what the keyspace has paid by now.
+/// The options with the current cost difference.
 fn options_now(core: &KeyspaceCore) -> StoredOptions {
     let view = core.view.load();
-    // A small tree counts nothing.
+    // A small tree counts no costs.
     let known = view.options.value_excess();
     let excess = view.tree.value_costs().map_or(known, |costs| costs.excess(view.options.large_values()));
     view.options.with_value_excess(excess)
 }
 
-/// Stores a keyspace in a tree of another kind, with values where the preset says, if it does. While all
-/// of it is written anew for its values it cannot go to a third tree: what has not moved yet then goes
-/// without its values, and the caller takes part in it. Values come back on the way to the other tree.
+/// Moves a keyspace to a tree of another kind, and its values to the preset's placement, if it has one. A
+/// keyspace that is being rewritten for its values cannot move to a third tree. The caller then helps to
+/// finish that rewrite, without moving more values; the move to the new tree brings them inline.
 pub fn set_tree(store: &Store, core: &Arc<KeyspaceCore>, preset: TreePreset) -> Result<()> {
     let tree = preset.tree();
     loop {
@@ -72,13 +72,13 @@ pub fn set_tree(store: &Store, core: &Arc<KeyspaceCore>, preset: TreePreset) -> 
     }
 }
 
-/// Puts the values of a keyspace somewhere else from now on.
+/// Changes the value placement of a keyspace for later writes.
 pub fn set_placement(store: &Store, core: &KeyspaceCore, placement: Placement) -> Result<()> {
     set_options(store, core, |present, _| Ok((present.with_placement(placement), None)))
 }
 
-/// Moves the thresholds of a keyspace. Values that lie outside come back to their keys as all of it is
-/// written anew, piece by piece.
+/// Changes where a keyspace with adaptive thresholds stores large values. Separated values move inline as the
+/// keyspace is rewritten piece by piece.
 pub fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
     set_options(store, core, |present, objects| {
         let next = present.with_large_values(large_values);
@@ -92,7 +92,7 @@ pub fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeV
     })
 }
 
-/// Opens the tree of a keyspace with other options, and with a change of its objects.
+/// Reopens the tree of a keyspace with other options and a change to its objects.
 fn set_options(
     store: &Store,
     core: &KeyspaceCore,
@@ -106,7 +106,7 @@ fn set_options(
     }
     store.check_writable()?;
     let present = options_now(core);
-    // Between rounds the durable objects are those of the published tree.
+    // Between rounds, the durable objects are those of the published tree.
     let mut objects = store.manifest.with_state(|state| state.objects_of(core.id));
     let (options, border) = next(present, &objects)?;
     if options == present {
@@ -125,10 +125,10 @@ fn set_options(
     Ok(())
 }
 
-/// Writes down what keyspaces whose thresholds move have paid so far, if that has changed by much. When
-/// the store is closed.
+/// Persists the cost difference of keyspaces with adaptive thresholds if it has changed significantly. Called
+/// on close.
 pub fn keep_value_costs(store: &Store) -> Result<()> {
-    // Where space is short there are better uses for it.
+    // On a device short of space, skip it: log and trees need the space more.
     if store.log.wal.is_none() || store.nearly_full.is_on() || store.space.is_short() {
         return Ok(());
     }
@@ -145,8 +145,7 @@ pub fn keep_value_costs(store: &Store) -> Result<()> {
     if edit.is_empty() || store.has_failed() { Ok(()) } else { commit_catalogue(store, &edit) }
 }
 
-/// Commits a change of the catalogue. The log notes it, so that whatever is committed from now on
-/// proves it.
+/// Commits a catalogue change. The log records it, so that any later commit proves it.
 pub fn commit_catalogue(store: &Store, edit: &[Change]) -> Result<()> {
     let outcome = commit_edit(store, edit).and_then(|()| store.wal()?.record_edit());
     if let Err(error) = &outcome {

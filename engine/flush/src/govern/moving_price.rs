@@ -3,15 +3,14 @@
 use testudo_contract::Tree;
 use testudo_values::LargeValues;
 
-/// What a small keyspace must have paid at least before its values move.
+/// Minimum cost difference, in bytes, before the values of a small keyspace move.
 const LEAST_PRICE: u64 = 1 << 20;
 
-/// Values that are longer than this on average stay outside: scans read pages for them one way or the other,
-/// and a piece of the tree would become too large by them.
+/// Values longer than this on average stay outside: scans read pages for them either way, and they would make
+/// a piece of the tree too large.
 const LONG_BYTES: u64 = 4 << 10;
 
-/// By how much the present way must have cost more than the other one before the values move; `None` if they
-/// do not.
+/// Cost difference at which the values move; `None` if they do not move.
 pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
     let price = match present {
         LargeValues::Outside => {
@@ -21,14 +20,14 @@ pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
             }
             staying.cost + 2 * bytes_of_runs(tree)
         }
-        // Going outside costs nothing by itself. But to come back from there would, as much as all of it
-        // has to be read and written.
+        // Moving values out costs nothing by itself, but moving them back in reads and writes the whole
+        // keyspace.
         LargeValues::WithKeys => 2 * tree.stats().stored_bytes,
     };
     Some(price.max(LEAST_PRICE))
 }
 
-/// Bytes of a tree without the values outside it.
+/// Bytes of a tree without its separated values.
 pub fn bytes_of_runs(tree: &dyn Tree) -> u64 {
     let outside = tree.value_segments().map_or(0, |segments| segments.totals().device_bytes);
     tree.stats().stored_bytes.saturating_sub(outside)

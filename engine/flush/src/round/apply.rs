@@ -1,7 +1,7 @@
-//! The step of a flush in which sealed buffers become part of their trees: several keyspaces at once.
+//! The apply step of a flush: merges the sealed buffers of several keyspaces into their trees, in parallel.
 //!
 //! **Invariants**
-//! - Nothing is published or made durable here: a round that fails leaves only free space behind.
+//! - Nothing is published or made durable here: a failed round leaves only free space behind.
 
 use testudo_base::{
     Result, planted,
@@ -28,28 +28,28 @@ use crate::{
 /// A sealed buffer and its keyspace.
 pub type Waiting = (Arc<KeyspaceCore>, Arc<WriteBuffer>);
 
-/// Where buffers go.
+/// Where a flush puts buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Into their trees, as those would have it.
+    /// Into their trees, by the trees' own rules.
     InTree,
-    /// On top, for want of space.
+    /// On top of their trees, for lack of space.
     OnTop,
 }
 
-/// A buffer on its way into its tree.
+/// A buffer being applied to its tree.
 struct Applying {
     keyspace: Arc<KeyspaceCore>,
     buffer: Arc<WriteBuffer>,
-    /// A round of thousands does not have all of it in one piece.
+    /// Boxed: a round can have thousands of these.
     work: Box<Work>,
 }
 
-/// The values of a buffer that commits have written, as a segment; `None` if there is none.
+/// The values that commits appended to the buffer's value log, as a segment; `None` if there are none.
 fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
     let Some(log) = buffer.value_log() else { return Ok(None) };
     match log.finish(buffer.logs_transient()) {
-        // They are written from memory then, if there is space for that.
+        // Then the flush writes the values from memory, if there is space.
         Err(error) if error.is_shortage() => Ok(None),
         outcome => outcome,
     }
@@ -59,7 +59,7 @@ impl Applying {
     fn apply(&self, placement: Placement) -> Result<Flushed> {
         let Self { keyspace, buffer, work } = self;
         buffer.table.freeze();
-        // An attempt before this one may have left some, of merges that came to nothing.
+        // A failed attempt before this one may have left drop counts.
         let _ = work.progress.take_drops();
         let edit = if buffer.table.is_empty() {
             None
@@ -68,7 +68,7 @@ impl Applying {
             let updates =
                 Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
             let view = keyspace.view.load();
-            // What is small has all values with their keys.
+            // Small trees keep all values inline.
             let tree = with_placement(Arc::clone(&view.tree), &view.options, updates.bytes());
             Some(match placement {
                 Placement::InTree => tree.apply(work, updates)?,
@@ -83,7 +83,7 @@ impl Applying {
     }
 }
 
-/// The buffers of one round, which the workers take in turn.
+/// The buffers of one round; workers take them in turn.
 struct Round {
     placement: Placement,
     applying: Vec<Applying>,
@@ -107,7 +107,7 @@ impl Round {
     }
 }
 
-/// Applies every buffer to its tree, several at once.
+/// Applies every buffer to its tree, several in parallel.
 pub fn apply_all(
     store: &Store,
     waiting: Vec<Waiting>,

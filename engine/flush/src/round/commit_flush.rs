@@ -1,9 +1,9 @@
-//! The last steps of a flush: data synced, edit committed, trees published.
+//! The last steps of a flush: sync the data, commit the edit, publish the trees.
 //!
 //! **Invariants**
-//! - The data file is synced before an edit that refers to what was written.
-//! - References change only when their edit is durable.
-//! - Readers see a new tree and no longer its buffer at one moment, under the commit lock.
+//! - The data file is synced before an edit that refers to it.
+//! - Reference counts change only after their edit is durable.
+//! - Readers switch from a buffer to the tree that contains it atomically, under the commit lock.
 
 use testudo_base::{
     Result, Seqno, planted,
@@ -64,7 +64,7 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     released
 }
 
-/// The manifest edit of a round, with what the trees want changed, which it takes.
+/// Builds the manifest edit of a round; moves the changes out of the tree edits.
 fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
     let mut edit = Vec::new();
     for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
@@ -79,13 +79,13 @@ fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
     edit
 }
 
-/// The cached records as the flushed trees see them; `None` where nothing was flushed.
+/// The cached records advanced to the flushed trees; `None` where nothing was flushed.
 fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<KeyspaceRecords>>> {
     let since = |now: u64, before: &AtomicU64| now.saturating_sub(before.swap(now, Relaxed));
     let counters = &store.counters;
     let reads = since(store.records.reads(), &counters.reads_flushed);
     let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
-    // What was written lately is read again before long, if anything is read.
+    // Recently written records are likely to be read soon if the workload reads at all.
     let admits = reads >= writes / 2;
     let advance = |flushed: &Flushed| {
         flushed.edit.as_ref()?;
@@ -96,8 +96,8 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
 }
 
-/// Shows the new trees to readers. Returns the buffers, which are in no view any more: to free a memtable
-/// takes milliseconds, during which nobody should wait for the commit lock.
+/// Publishes the new trees. Returns the retired buffers, so that the caller drops them without the commit
+/// lock: freeing a memtable takes milliseconds.
 fn publish_flushed(
     store: &Store,
     flushed: Vec<Flushed>,

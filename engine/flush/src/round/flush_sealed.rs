@@ -1,19 +1,19 @@
-//! Flushing: sealed buffers go into their trees, in rounds. Up to 512 buffers share one sync and one manifest
-//! edit.
+//! Flushing: sealed buffers are applied to their trees in rounds. Up to 512 buffers share one sync and one
+//! manifest edit.
 //!
 //! | step | file |
 //! |---|---|
-//! | seal | `seal_buffers.rs` |
-//! | wait for commits under way, sync the log | here |
+//! | seal | `seal/seal_buffers.rs` |
+//! | wait for in-flight commits, sync the log | here |
 //! | freeze, apply to the trees | `apply.rs` |
 //! | sync the data, commit the edit, publish | `commit_flush.rs` |
 //! | release the log | `log_release.rs` |
-//! | spill what was flushed and is held | `spill.rs` |
+//! | spill flushed buffers that are still held | `spill.rs` |
 //!
 //! **Invariants**
-//! - One round at a time (`flush_lock`); of each keyspace only the oldest sealed buffer takes part.
-//! - The log is synced before a run is written: no run on disk holds what the log could still lose.
-//! - A failure before an edit is committed changes nothing of its buffers; a failed commit poisons the store.
+//! - One round at a time (`flush_lock`); a round takes only the oldest sealed buffer of each keyspace.
+//! - The log is synced before a run is written: no run on disk holds a write that the log could still lose.
+//! - A failure before the edit is committed leaves its buffers unchanged; a failed commit poisons the store.
 
 use testudo_base::{
     Result, planted,
@@ -42,8 +42,8 @@ use crate::{
     },
 };
 
-/// Keyspaces that are flushed with one edit. For each of them the new nodes, the edit and its encoding take
-/// a few KiB until it is durable.
+/// Maximum keyspaces flushed with one edit. For each, the new nodes, the edit and its encoding take a few KiB
+/// until the edit is durable.
 const GROUP_KEYSPACES: usize = scaled(512, 2);
 
 /// Frees write memory in stepped execution: seals, and flushes what is sealed.
@@ -54,8 +54,8 @@ pub fn flush_for_memory(store: &Store) -> Result<()> {
     flush_sealed(store).map(|_| ())
 }
 
-/// The same during an opening, which leaves the space of the device as it is unless there is something to
-/// flush.
+/// As [`flush_for_memory`], but on open: leaves the space of the device unchanged unless there is something
+/// to flush.
 pub fn flush_if_full(store: &Store) -> Result<()> {
     govern_memory(store);
     seal_if_full(store);
@@ -68,7 +68,7 @@ pub fn flush_if_full(store: &Store) -> Result<()> {
 
 /// Flushes the oldest sealed buffer of every keyspace that has one; `false` if there was none.
 ///
-/// Errors: also poisons the store, unless space or anything else is lacking and nothing was changed.
+/// Errors: also poisons the store, except for a shortage (of space, for example) before anything was changed.
 pub fn flush_sealed(store: &Store) -> Result<bool> {
     catch_up(store)?;
     let _flush = store.flush_lock.lock();
@@ -105,7 +105,7 @@ pub fn oldest_sealed(store: &Store) -> Vec<Waiting> {
     waiting
 }
 
-/// Flushes what waits, while writers are told how far it is.
+/// Flushes the given buffers and reports the progress to throttled writers.
 pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
     let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
     let parts: Vec<Part> = waiting.iter().map(part).collect();
@@ -115,7 +115,7 @@ pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
     let outcome = flush_in_groups(store, &waiting, &parts);
     match &outcome {
         Ok(()) => store.health.set_stall(None),
-        // Writers are stopped until what is lacking is there again, not for good.
+        // Writers stall until the shortage ends, not permanently.
         Err(error) if error.is_shortage() => store.health.set_stall(Some(error.clone())),
         Err(_) => {}
     }
@@ -125,11 +125,12 @@ pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
     outcome
 }
 
-/// Flushes what waits, so many keyspaces with one edit. On a device that is nearly full it stops after
-/// the first edit: the next round goes on.
+/// Flushes the given buffers, up to [`GROUP_KEYSPACES`] keyspaces per edit. On a nearly full device it stops
+/// after the first edit; the next round continues.
 ///
-/// What recovery has read may stand in caches only, so all of it has one edit (`replay.rs`): no commit
-/// becomes durable in some of its keyspaces and is lost in others.
+/// Recovered writes may exist only in volatile caches, so recovery uses a single edit
+/// (`engine/recovery/src/replay.rs`): no commit becomes durable in some of its keyspaces and is lost in
+/// others.
 fn flush_in_groups(store: &Store, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
     let is_recovery = store.log.wal.is_none();
     let most = if is_recovery { waiting.len() } else { GROUP_KEYSPACES };
@@ -142,13 +143,13 @@ fn flush_in_groups(store: &Store, waiting: &[Waiting], parts: &[Part]) -> Result
     Ok(())
 }
 
-/// The data file gives back what a round that has succeeded took too much.
+/// Releases the space that a successful round over-allocated in the data file.
 fn end_round(store: &Store) -> Result<()> {
     if store.has_failed() {
         return Ok(());
     }
     match store.data.end_round() {
-        // What cannot be given back on a full device stays free.
+        // On a full device, space that cannot be released stays free.
         Err(error) if !error.is_shortage() => {
             store.poison(&error);
             Err(error)
@@ -157,11 +158,11 @@ fn end_round(store: &Store) -> Result<()> {
     }
 }
 
-/// Flushes into the trees as they would have it, or, if there is not enough space, on top of them. There
-/// only as many buffers as fit; at least one.
+/// Flushes into the trees by their own rules, or on top of them if space is short. In that case it flushes
+/// only as many buffers as fit, but at least one.
 ///
-/// What a flush by a tree's rules takes has no bound. So a device is nearly full, too, if it was not
-/// enough for one, however much is free once that has been given back.
+/// The space of a flush by a tree's rules is unbounded. So a device also counts as nearly full if it was too
+/// small for one, however much is free after that space was released.
 fn flush_where_it_fits(store: &Store, mut waiting: Vec<Waiting>, parts: &[Part]) -> Result<()> {
     if !store.nearly_full.is_short() {
         let outcome = flush_waiting(store, waiting.clone(), parts, Placement::InTree);
@@ -188,15 +189,15 @@ fn flush_where_it_fits(store: &Store, mut waiting: Vec<Waiting>, parts: &[Part])
     with_held_space(store, 0, || flush_waiting(store, waiting, parts, Placement::OnTop))
 }
 
-/// The steps of a round.
+/// Runs the steps of a round.
 fn flush_waiting(store: &Store, waiting: Vec<Waiting>, parts: &[Part], placement: Placement) -> Result<()> {
     let mut clock = StageClock::start(&*store.env, &store.counters.stages);
     let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
     if !planted!("sealed-buffer-not-awaited") {
         store.commits.in_flight.wait_for(newest);
     }
-    // During recovery there is no log yet; what it reads was synced before, or is flushed by this
-    // very round (values that it found in value logs).
+    // During recovery there is no log yet. The writes it replays were synced before, or this round flushes
+    // them (values found in value logs).
     if let Some(wal) = store.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-flush")) {
         wal.sync_to(newest).inspect_err(|error| store.poison(error))?;
     }

@@ -7,12 +7,12 @@ use testudo_store::{
     keyspace::{KeyspaceCore, WriteBuffer},
 };
 
-/// A buffer, its keyspace, and the tree that it has become part of.
+/// A flushed buffer, its keyspace, and the resulting tree.
 pub struct Flushed {
     pub keyspace: Arc<KeyspaceCore>,
     pub buffer: Arc<WriteBuffer>,
     /// `None` if the buffer turned out to be empty.
     pub edit: Option<TreeEdit>,
-    /// What died in the buffer and on the way into the tree.
+    /// Entries dropped in the buffer and while merging into the tree.
     pub dropped: Dropped,
 }

@@ -1,12 +1,13 @@
-//! Flushed write buffers that somebody still holds go to disk when they take too much memory.
+//! Spills flushed write buffers that are still held to disk when they use too much memory.
 //!
-//! A snapshot, an iterator or a reader of values sees versions that no tree has. Each such buffer is written
-//! once, with what any of them needs, and they all read it from there (`store/spilled_buffer.rs`). Nothing is
-//! done for each of them, so that ten thousand cost no more than one.
+//! Snapshots, iterators and value readers see versions that are in no tree. Each such buffer is written once,
+//! with all versions that any holder needs, and all holders read that copy
+//! (`engine/store/src/snapshots/spilled_buffer.rs`). There is no work per holder, so ten thousand cost no
+//! more than one.
 //!
 //! **Invariants**
-//! - Only what was flushed, or was dropped with its keyspace, is spilled, under `flush_lock`.
-//! - Who may read a buffer was registered before it was flushed: no later reader finds it in a view.
+//! - Only buffers that were flushed, or dropped with their keyspace, are spilled, under `flush_lock`.
+//! - Every possible reader of a buffer registered before its flush: no later reader finds it in a view.
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_contract::Progress;
@@ -21,12 +22,12 @@ use testudo_store::{
 
 use crate::seal::seal_buffers::recount_buffers;
 
-/// Flushed buffers may take this part of the write memory before they are spilled …
+/// Flushed buffers may use this fraction of the write memory before they are spilled …
 const PINNED_PART: u64 = 8;
-/// … and this part after that: the smallest ones stay, of which many would be little.
+/// … and this fraction after spilling: the smallest stay, since many of them amount to little.
 const LEFT_PART: u64 = 16;
 
-/// Spills flushed buffers, if those take too much memory; writers are delayed by how far that is.
+/// Spills flushed buffers if they use too much memory; writers are throttled by its progress.
 /// REQUIRES: `flush_lock` is held.
 pub fn spill_held_buffers(store: &Store) {
     debug_assert!(store.flush_lock.is_locked(), "nothing is flushed meanwhile");
@@ -43,7 +44,7 @@ pub fn spill_held_buffers(store: &Store) {
     while bytes > write_buffers / LEFT_PART
         && let Some(largest) = pinned.pop()
     {
-        // What could not be written stays in memory; the next round tries again.
+        // A buffer that could not be written stays in memory; the next round retries.
         if spill(store, &largest, &readers).is_err() {
             break;
         }
@@ -59,17 +60,17 @@ fn spill(store: &Store, pinned: &PinnedBuffer, readers: &[Seqno]) -> Result<()> 
         SpilledBuffer::write(&pinned.table, &Spilling { data, run_ids, readers, sealed_at })
     };
     if planted!("neighbours-do-not-share") {
-        // For each reader one of its own.
+        // Writes a separate copy for each reader.
         readers.chunks(1).try_for_each(|reader| write(reader).map(std::mem::forget))?;
     }
     pinned.buffer.spill(write(readers)?);
     Ok(())
 }
 
-/// The buffers of a keyspace that was dropped are as good as flushed for those who hold them.
+/// Treats the buffers of a dropped keyspace as flushed for their holders.
 /// REQUIRES: `flush_lock` is held; the keyspace is not in the catalogue, so that no commit chooses them.
 pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
-    debug_assert!(store.flush_lock.is_locked() && keyspace.is_dropped(), "nobody writes into them");
+    debug_assert!(store.flush_lock.is_locked() && keyspace.is_dropped(), "no commit writes to them");
     store.commits.in_flight.wait_for(store.last_seqno());
     let view = keyspace.view.load();
     let held = || view.buffers().filter(|buffer| buffer.is_held());
@@ -77,7 +78,7 @@ pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
     store.snapshots.holdings.record_flushed(held().cloned());
 }
 
-/// What is still held of flushed buffers counts as write memory no more.
+/// Stops counting flushed buffers that are still held as write memory.
 pub fn end_relief(store: &Store) {
     if store.snapshots.holdings.end_awaiting() {
         let commit = store.commits.lock();

@@ -1,8 +1,8 @@
-//! A frozen memtable as a tree wants to see it.
+//! Presents a frozen memtable to a tree as updates.
 //!
 //! **Invariants**
-//! - An entry has a reference in the place of its value if the very write that made it has appended that
-//!   value to the buffer's value log.
+//! - An entry has a reference instead of its value only if the write that made it appended that value to the
+//!   buffer's value log.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use testudo_contract::Updates;
 use testudo_memtable::{Memtable, MemtableCursor};
 use testudo_values::{LoggedValues, Segment};
 
-/// Of the bytes of values that commits have written, one in so many has to live at the flush: else those that
-/// live are written again, together.
+/// At least one in this many bytes of logged values must be live at the flush; otherwise the live values are
+/// rewritten together.
 const LIVING_PART: u64 = 2;
-/// Of all seqnos.
+/// The upper bound of all seqnos.
 const NEWEST: Seqno = Seqno(u64::MAX);
 
-/// The newest versions of everything in a frozen memtable.
+/// Newest versions of all keys in a frozen memtable.
 #[derive(Debug)]
 pub struct MemtableUpdates {
     table: Arc<Memtable>,
@@ -26,7 +26,7 @@ pub struct MemtableUpdates {
     logged: Option<Logged>,
 }
 
-/// Values that commits have written, and what of them the memtable has still.
+/// Values that commits appended to the log, and the segment that counts which of them are still live.
 #[derive(Debug)]
 struct Logged {
     values: Arc<LoggedValues>,
@@ -39,8 +39,8 @@ impl MemtableUpdates {
         Self { table, sealed_seqno, bytes, logged: None }
     }
 
-    /// The same with values of which `values` says where they lie.
-    /// `however_few` of them live: there is no space to write these again.
+    /// Adds the locations of logged values. `however_few` keeps them however few are live, for lack of space
+    /// to write those again.
     pub fn with_logged(self, values: Option<Arc<LoggedValues>>, however_few: bool) -> Self {
         let Some(values) = values else { return self };
         let mut segment = values.segment().with_all_dead();
@@ -57,16 +57,16 @@ impl MemtableUpdates {
     }
 }
 
-/// Where the value of an entry lies that the write with this seqno has made.
+/// Location of an entry's value in the value log, found by the seqno of its write.
 fn reference_of(values: &LoggedValues, kind: Kind, seqno: Seqno, length: usize) -> Option<ValueReference> {
     if kind == Kind::Value { values.reference_of(seqno, length) } else { None }
 }
 
-/// A cursor over a memtable that shows where values lie.
+/// A cursor over a memtable that shows references instead of logged values.
 struct ReferringCursor {
     plain: MemtableCursor,
     values: Arc<LoggedValues>,
-    /// Of the entry that it stands on.
+    /// Encoded reference of the current entry.
     reference: Option<Vec<u8>>,
 }
 

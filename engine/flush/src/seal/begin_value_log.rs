@@ -1,10 +1,10 @@
-//! When write buffers get value logs, and when the durable state lets go of them (decision 0052).
+//! Assigns value logs to write buffers, and releases them from the durable state (decision 0052).
 //!
-//! A flush begins the next one by its own edit; only the first is begun where a buffer is sealed.
+//! A flush begins the next value log with its own edit; sealing a buffer begins only the first one.
 //!
 //! **Invariants**
-//! - Nothing is appended to a value log before an edit has taken its space into the durable state.
-//! - A value log leaves the durable state with the edit that has in a tree what refers to it.
+//! - Nothing is appended to a value log before a durable edit allocates its space.
+//! - A value log leaves the durable state with the edit that puts the entries that refer to it into a tree.
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_contract::Tree;
@@ -20,46 +20,46 @@ use testudo_values::{ValueLog, ValueLogRecord};
 
 use crate::{manifest_edit::commit_edit, round::flushed::Flushed};
 
-/// A buffer gets a value log if the one before got this part of all write memory in values for it, within
-/// bounds …
+/// A buffer gets a value log if the one before received large values of this fraction of the write memory,
+/// within bounds …
 const PART_OF_MEMORY: u64 = 64;
 const LOGGABLE_BYTES_MIN: u64 = 4 << 10;
 const LOGGABLE_BYTES_MAX: u64 = 1 << 20;
-/// … one in so many of its bytes was of these …
+/// … if these were at least one in this many of its bytes …
 const LOGGABLE_PART: u64 = 4;
-/// … and they are at most three halves of the bytes that live in it: where more are overwritten there
-/// is less to write at the flush.
+/// … and at most three halves of its live bytes: if more are overwritten, the flush has less to write.
 const WRITTEN_PARTS: u64 = 3;
 const LIVING_PARTS: u64 = 2;
-/// It has space for this part of what its keyspace has outside, or for this much: a buffer is sealed when its
-/// value log is full. Three of them have space at the same time, and larger buffers spare nothing where
-/// values are written once …
+/// Its maximum capacity is this fraction of the keyspace's separated values, but at least this many bytes: a
+/// buffer is sealed when its value log is full. Three logs are allocated at a time, and larger buffers save
+/// nothing if values are written once …
 const PART_OF_VALUES: u64 = 128;
 const CAPACITY_SMALL: u64 = 16 << 20;
-/// … but no less than for what comes in during so many flushes: the buffer before is to be flushed by then.
+/// … and at least the values that arrive during this many flushes: the previous buffer should be flushed by
+/// then.
 const FLUSHES: u64 = 3;
-/// None has more space: no run does.
+/// Maximum capacity, the same as for a run.
 const CAPACITY_MAX: u64 = 900 << 20;
-/// More keyspaces do not have value logs at the same time.
+/// Maximum number of keyspaces with value logs at a time.
 const VALUE_LOGS_MAX: usize = 8;
-/// None is begun on a device that has not so many times its space.
+/// No value log is begun unless the device has this many times its capacity free.
 const FREE_TIMES: u64 = 8;
 
-/// The changes with which the durable state has no value log of a keyspace. REQUIRES: `flush_lock`
-/// is held.
+/// The changes that remove all value logs of a keyspace from the durable state. REQUIRES: `flush_lock` is
+/// held.
 pub fn without_value_logs(store: &Store, keyspace: &KeyspaceCore) -> Vec<Change> {
     let _commit = store.commits.lock();
     keyspace.value_logs().iter().flat_map(release_value_log).collect()
 }
 
-/// Gives every keyspace a spare value log that should have one.
+/// Prepares a spare value log for each keyspace that should have one.
 pub fn prepare_value_logs(store: &Store) -> Result<()> {
     store.keyspaces().iter().try_for_each(|keyspace| prepare_value_log(store, keyspace))
 }
 
-/// Gives a keyspace a spare value log, if its active buffer has got so many values for one that the next
-/// one should have one. Waits for the device: where one flush follows another, each begins the next value
-/// log by its own edit ([`begin_value_logs`]).
+/// Prepares a spare value log if the active buffer has received enough large values for the next one to need
+/// it. Waits for the device; under continuous flushing, each flush begins the next value log with its own
+/// edit ([`begin_value_logs`]).
 ///
 /// Errors: those of files; they also poison the store.
 pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
@@ -68,8 +68,8 @@ pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     }
     let view = keyspace.view.load();
     let buffer = &view.active;
-    // How fast values come is not known of the first one. Later flushes begin none only where nothing
-    // has come in meanwhile.
+    // The arrival rate of values is unknown for the first log. Later flushes begin none only if nothing
+    // arrived meanwhile.
     let is_first = view.tree.stats().value_segments == 0;
     let came_bytes = if is_first { buffer.loggable_bytes() } else { 0 };
     let wanted = value_log_capacity(store, buffer, came_bytes, &view.tree, &view.options);
@@ -91,10 +91,9 @@ pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     Ok(())
 }
 
-/// Begins a spare value log for each of the keyspaces of a round that is written on and of which what is
-/// flushed had so many values for one; with the changes by which the edit of the round has them, each
-/// where its keyspace is in `flushed`. REQUIRES: `flush_lock` is held; they are kept after that edit
-/// ([`keep_value_log`]).
+/// Begins a spare value log for each keyspace of a round that is still being written and whose flushed buffer
+/// had enough large values. Adds the changes to the edit of the round, and returns the logs in the order of
+/// `flushed`. REQUIRES: `flush_lock` is held; [`keep_value_log`] follows that edit.
 ///
 /// Errors: those of files.
 pub fn begin_value_logs(
@@ -124,14 +123,14 @@ pub fn begin_value_logs(
     Ok(begun)
 }
 
-/// The next buffer of the keyspace gets this value log. REQUIRES: the durable state has it.
+/// Makes this value log the spare for the keyspace's next buffer. REQUIRES: the durable state has it.
 pub fn keep_value_log(store: &Store, keyspace: &KeyspaceCore, log: Arc<ValueLog>) {
     store.value_logs.add(&log);
     *keyspace.spare_value_log.lock() = Some(log);
 }
 
-/// How much space a value log is worth to a buffer that is to get as much as `buffer` did, if any.
-/// `came_bytes`: large values that have come in while that was flushed.
+/// Capacity of the value log for a buffer that receives as much as `buffer` did; `None` if it does not need
+/// one. `came_bytes`: large values that arrived while `buffer` was flushed.
 fn value_log_capacity(
     store: &Store,
     buffer: &WriteBuffer,
@@ -145,7 +144,7 @@ fn value_log_capacity(
     let is_worth_it = loggable_bytes >= part.clamp(LOGGABLE_BYTES_MIN, LOGGABLE_BYTES_MAX)
         && loggable_bytes * LOGGABLE_PART >= table_bytes
         && loggable_bytes * LIVING_PARTS <= table_bytes * WRITTEN_PARTS;
-    // A tree that stays small takes no values that lie outside.
+    // A tree that stays small accepts no separated values.
     let takes_values = || with_placement(Arc::clone(tree), options, table_bytes).value_segments().is_some();
     if !is_worth_it
         || !takes_values()
@@ -157,7 +156,7 @@ fn value_log_capacity(
     }
     let stored_bytes = tree.stats().value_bytes;
     let most = match options.placement_in_force().logs_medium() {
-        // They are merged in the end: the more, the larger a flush is.
+        // Their values are merged eventually: a larger log makes for a larger flush.
         true => CAPACITY_MAX,
         false => (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES),
     };
@@ -167,8 +166,9 @@ fn value_log_capacity(
     has_space.then_some(capacity)
 }
 
-/// A value log that the durable state does not have yet, beside `begun_before` others like that; `None`
-/// if the keyspace has a spare one, there are many, or there is no space. REQUIRES: `flush_lock` is held.
+/// Begins a value log that is not in the durable state yet, in addition to `begun_before` others of this
+/// round. `None` if the keyspace has a spare one, there are too many, or space is short. REQUIRES:
+/// `flush_lock` is held.
 fn begin_value_log(
     store: &Store,
     keyspace: &KeyspaceCore,
@@ -188,14 +188,14 @@ fn begin_value_log(
         newest_seqno: Seqno(0),
     };
     match ValueLog::begin(&store.data, origin, capacity) {
-        // The values go into the log.
+        // Then the values go into the WAL.
         Err(error) if error.is_shortage() => Ok(None),
         outcome => outcome.map(|log| Some(Arc::new(log))),
     }
 }
 
-/// Gives up value logs that nothing was appended to, of keyspaces that are idle or of all, and those that
-/// the opening found and nothing needs.
+/// Releases unused value logs, of idle keyspaces or of all, and those found on open that are no longer
+/// needed.
 pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
     if store.log.wal.is_none() || (store.value_logs.count() == 0 && !has_found_value_logs(store)) {
         return Ok(());
@@ -227,8 +227,8 @@ pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
     Ok(())
 }
 
-/// The changes with which value logs leave the durable state: those of buffers that are `flushed`, and
-/// those that the opening found, once nothing that recovery took from them waits to be flushed.
+/// The changes that remove value logs from the durable state: that of the `flushed` buffer, and those found
+/// on open once all writes recovered from them are flushed.
 pub fn released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &WriteBuffer) -> Vec<Change> {
     let log = flushed.value_log().map(|log| log.record().clone());
     let mut released: Vec<ValueLogRecord> = log.into_iter().collect();
@@ -238,7 +238,7 @@ pub fn released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &Wri
     released.iter().flat_map(release_value_log).collect()
 }
 
-/// The edit before was that of [`released_value_logs`].
+/// Forgets released value logs. REQUIRES: the edit of [`released_value_logs`] is durable.
 pub fn forget_released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &WriteBuffer) {
     flushed.value_log().into_iter().for_each(|log| log.give_up());
     if is_recovered_in(store, keyspace, Some(flushed)) {
@@ -246,7 +246,7 @@ pub fn forget_released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushe
     }
 }
 
-/// Whether the tree has, with `flushed`, everything that recovery took from the log.
+/// Whether the tree, with `flushed`, contains everything that recovery read from the log.
 fn is_recovered_in(store: &Store, keyspace: &KeyspaceCore, flushed: Option<&WriteBuffer>) -> bool {
     let Some(recovered) = store.log.recovered_until() else { return false };
     let view = keyspace.view.load();
@@ -256,7 +256,7 @@ fn is_recovered_in(store: &Store, keyspace: &KeyspaceCore, flushed: Option<&Writ
     waiting.all(|buffer| buffer.first_commit().is_none_or(|first| first > recovered))
 }
 
-/// Whether there is a value log that the opening found.
+/// Whether any value log found on open is left.
 pub fn has_found_value_logs(store: &Store) -> bool {
     store.keyspaces().iter().any(|keyspace| !keyspace.found_value_logs.lock().is_empty())
 }

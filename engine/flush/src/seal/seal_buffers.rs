@@ -1,11 +1,11 @@
-//! Sealing: an active write buffer takes no more commits, and a new one takes its place.
+//! Sealing: an active write buffer stops taking commits, and a new one replaces it.
 //!
-//! Which buffers, and when, is arithmetic over their sizes (`sealing.rs`); or a value log is full.
+//! Sizes decide which buffers are sealed, and when (`sealing.rs`); a full value log also seals its buffer.
 //!
 //! **Invariants**
-//! - The largest buffers are sealed, and of a keyspace only one at a time, but for flushes of the whole
+//! - The largest buffers are sealed, and only one per keyspace at a time, except for flushes of the whole
 //!   store.
-//! - Buffers are sealed, and then counted, under the commit lock.
+//! - Buffers are sealed, then counted, under the commit lock.
 
 use testudo_base::{Result, Seqno, planted, sync::Arc};
 use testudo_store::{
@@ -18,12 +18,12 @@ use crate::seal::{
     sealing::{self, Fill},
 };
 
-/// Buffers of keyspaces at rest that are sealed together: what is written meanwhile need not wait for long.
+/// Maximum buffers of keyspaces at rest that are sealed together: bounds the delay of concurrent writes.
 const AT_REST_TOGETHER: usize = 64;
 
-/// Seals the largest active buffers if it is time.
+/// Seals the largest active buffers if they are due.
 pub fn seal_if_full(store: &Store) {
-    // First of all: whoever sees from now on that it may be time wakes it again.
+    // Must come first: a commit that finds sealing due from now on requests another check.
     store.backpressure.begin_seal_check();
     if !store.backpressure.may_be_full() {
         return;
@@ -34,12 +34,12 @@ pub fn seal_if_full(store: &Store) {
     if fill.is_time(write_buffers).is_ok() {
         let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
         for buffer in sealing::choose(&sizes, write_buffers) {
-            // A failure stops writes, and is told to whoever writes next.
+            // A failure stops writes and is reported to the next writer.
             if prepare_value_log(store, &candidates[buffer].1).is_err() {
                 return;
             }
         }
-        // That may have taken some time.
+        // Preparing may have taken a while.
         candidates.clear();
         fill = check_buffers(store, |bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
     }
@@ -53,8 +53,8 @@ pub fn seal_if_full(store: &Store) {
     recount_buffers(store);
 }
 
-/// How full the write buffers are. `candidate` is told of active ones that can be sealed, because nothing
-/// of their keyspace is sealed already, and of their bytes.
+/// Returns the fill of the write buffers. Calls `candidate` with each active buffer that can be sealed
+/// (nothing of its keyspace is sealed already) and its size in bytes.
 fn check_buffers(store: &Store, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
     let mut fill = Fill::default();
     for keyspace in &store.buffered.all() {
@@ -87,9 +87,9 @@ fn seal_one_if(store: &Store, keyspace: &KeyspaceCore, is_due: impl FnOnce(&Arc<
     }
 }
 
-/// Seals `buffer` if it is active and its value log is full. If there is none for the next buffer the
-/// background sees to that first: it waits for the device. Not where space is short, for nothing gets a
-/// value log there.
+/// Seals `buffer` if it is active and its value log is full. If no spare log is ready, the background
+/// prepares one first, because that waits for the device. Does nothing if space is short: no buffer gets a
+/// value log then.
 pub fn seal_with_full_log(store: &Store, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
     if !buffer.has_full_log() || !keyspace.view.load().sealed.is_empty() {
         return;
@@ -106,7 +106,7 @@ pub fn seal_with_full_log(store: &Store, keyspace: &KeyspaceCore, buffer: &Write
     }
 }
 
-/// Seals active buffers with full value logs that commits have left to the background.
+/// Seals active buffers with full value logs that commits left to the background.
 ///
 /// Errors: those of files; they also poison the store.
 pub fn seal_with_full_logs(store: &Store) -> Result<()> {
@@ -123,9 +123,9 @@ pub fn seal_with_full_logs(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Seals the active buffers of keyspaces that are at rest, as many as make a round; whether there was
-/// one. What they remove takes space in the trees until then. Not where space is short: there buffers are
-/// flushed as far as that wins some.
+/// Seals the active buffers of keyspaces at rest, up to one round; returns whether there were any. The data
+/// that they delete occupies the trees until then. Does nothing if space is short: buffers are then flushed
+/// only to reclaim space.
 pub fn seal_at_rest(store: &Store) -> bool {
     if store.nearly_full.is_on() || store.space.is_short() || planted!("rest-not-flushed") {
         return false;
@@ -145,7 +145,7 @@ pub fn seal_at_rest(store: &Store) -> bool {
     let sizes = due.iter().map(|keyspace| keyspace.view.load().active.table.memory_bytes());
     let count = sealing::count_of_round(sizes, store.backpressure.write_buffers());
     let count = count.clamp(1, AT_REST_TOGETHER);
-    // Somebody else may have sealed one meanwhile.
+    // Another thread may have sealed one meanwhile.
     for keyspace in due.into_iter().take(count).filter(is_due) {
         seal(store, &keyspace);
     }
@@ -153,7 +153,7 @@ pub fn seal_at_rest(store: &Store) -> bool {
     true
 }
 
-/// Seals every active buffer that was written, for a flush of the whole store.
+/// Seals every non-empty active buffer, for a flush of the whole store.
 pub fn seal_all(store: &Store) {
     let _commit = store.commits.lock();
     for keyspace in store.buffered.all() {
@@ -165,8 +165,8 @@ pub fn seal_all(store: &Store) {
     store.background.wake();
 }
 
-/// Seals buffers that hold commits at or before `seqno`, the oldest first, as many as make a round, so
-/// that the log can be released.
+/// Seals buffers that hold commits at or before `seqno`, oldest first, up to one round, so that the log can
+/// be released.
 /// REQUIRES: the commit lock is not held.
 pub fn seal_older_than(store: &Store, seqno: Seqno) {
     let mut old: Vec<(Seqno, Arc<KeyspaceCore>)> = Vec::new();
@@ -184,17 +184,16 @@ pub fn seal_older_than(store: &Store, seqno: Seqno) {
     recount_buffers(store);
 }
 
-/// Seals the active buffer, unless it is empty: somebody may have sealed one since it was chosen.
+/// Seals the active buffer unless it is empty: another thread may have sealed it since it was chosen.
 /// REQUIRES: the commit lock is held.
 fn seal(store: &Store, keyspace: &KeyspaceCore) {
-    debug_assert!(store.commits.is_locked(), "nothing is assigned a seqno meanwhile");
+    debug_assert!(store.commits.is_locked(), "no seqno is assigned meanwhile");
     if keyspace.view.load().active.first_commit().is_some() {
         keyspace.seal_active(store.last_seqno(), store.new_table(&keyspace.full_merge));
     }
 }
 
-/// Counts the bytes of write buffers, right after some were sealed or flushed. REQUIRES: the commit lock
-/// is held.
+/// Recounts the bytes of write buffers after some were sealed or flushed. REQUIRES: the commit lock is held.
 pub fn recount_buffers(store: &Store) {
     debug_assert!(store.commits.is_locked(), "nothing is sealed or published meanwhile");
     let fill = check_buffers(store, |_, _| ());
@@ -203,7 +202,7 @@ pub fn recount_buffers(store: &Store) {
     store.backpressure.set_counted(fill.active, sealed, check_at);
 }
 
-/// Whether a sealed buffer is waiting.
+/// Whether any sealed buffer is waiting.
 pub fn has_sealed(store: &Store) -> bool {
     store.buffered.all().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty())
 }

@@ -1,15 +1,15 @@
-//! How much space a store needs of its device, and how it keeps it: small write buffers and a small log, free
-//! space of the data file that is *held*, and what is left to log and manifest.
+//! Space a store needs on its device, and how it keeps it: small write buffers, a small log, free space
+//! *held* in the data file, and the rest left to log and manifest.
 //!
-//! Asked after each flush and before buffers are sealed: one `statvfs` where there is plenty. Once there
-//! might not be enough for the write buffers as they are, or was not for a flush by the tree's rules, the
-//! device is nearly full: buffers and log become small, and enough space is held for what write buffers can
-//! hold, put on top of the trees, and for a step of reclaiming.
+//! Checked after each flush and before buffers are sealed: one `statvfs` if space is plentiful. The device
+//! becomes nearly full once space might not suffice for the present write buffers, or did not suffice for a
+//! flush by the tree's rules. Then buffers and log shrink. The store holds enough space to put the content of
+//! all write buffers on top of the trees, and for one reclaim step.
 //!
 //! **Invariants**
-//! - Numbers are chosen in `store/held_space.rs`; here the device is asked, and space is taken and given
-//!   back.
-//! - Where there is not plenty of space, the data file does not grow into what log and manifest may need.
+//! - `engine/store/src/space/nearly_full.rs` computes the sizes; this file queries the device, takes space
+//!   and releases it.
+//! - If space is not plentiful, the data file does not grow into the space that log and manifest may need.
 
 use testudo_base::{
     PAGE_BYTES, Result, planted,
@@ -35,23 +35,23 @@ use testudo_store::{
 
 use crate::log_release::stored_bytes;
 
-/// A device of which a store has or can have so much is not filled by others faster than the background sees.
+/// Other programs do not fill a device of this capacity faster than the background notices.
 const LARGE_DEVICE_BYTES: u64 = 4 << 30;
 
-/// What a store needs of a device with little space.
+/// Space needs of a store on a device that is not plentiful.
 struct Needs {
     trees: Vec<Arc<dyn Tree>>,
     bounds: Bounds,
-    /// For a step of reclaiming.
+    /// Bytes of one reclaim step.
     step_bytes: u64,
-    /// What is to be held.
+    /// Bytes to hold.
     held_bytes: u64,
-    /// With less the device is nearly full.
+    /// Bytes below which the device is nearly full.
     space_bytes: u64,
 }
 
 impl Needs {
-    /// `device`: its free bytes.
+    /// `device`: bytes free on the device.
     fn of(store: &Store, device: u64) -> Self {
         let shares = store.memory.shares();
         let metadata = Metadata {
@@ -71,33 +71,32 @@ impl Needs {
         needs
     }
 
-    /// What is kept back on a device with little space until it is nearly full: enough for all that is then
-    /// needed, if others take the rest of the device at once.
+    /// Bytes to reserve on a device with little space until it is nearly full: enough for all needs in that
+    /// state even if other programs fill the device at once.
     fn kept_back_bytes(&self, shares: &MemoryShares) -> u64 {
         let on_top = self.on_top_bytes(shares.write_buffers / 16 * 18).max(self.held_bytes);
         on_top + self.step_bytes + self.bounds.margin + shares.reserve_bytes_least()
     }
 
-    /// For so many bytes of write buffers, put on top of a tree.
+    /// Space to put `bytes` of write buffers on top of a tree.
     fn on_top_bytes(&self, bytes: u64) -> u64 {
         self.trees.iter().map(|tree| tree.on_top_bytes(bytes)).max().unwrap_or(0)
     }
 }
 
-/// Size of the segments with which an opening begins its log: small ones on a device that may be nearly
-/// full, until [`hold_space`]. Writes nothing, and counts no free space of the data file, which
-/// may be holes.
+/// Size of the log segments after an open: small on a device that may be nearly full, until [`hold_space`].
+/// Writes nothing, and does not count free space of the data file, which may be holes.
 pub fn first_segment_bytes(store: &Store) -> u64 {
     let segment_bytes = segment_bytes(store);
     needs_if_short(store).map_or(segment_bytes, |needs| segment_bytes.min(needs.bounds.segment_bytes))
 }
 
-/// Whether the device is nearly full or, for a store that has not written since it was opened, may be.
+/// Whether the device is nearly full, or may be if the store has not written since it was opened.
 pub fn may_be_nearly_full(store: &Store) -> bool {
     store.nearly_full.is_on() || !store.beginning.has_begun() && needs_if_short(store).is_some()
 }
 
-/// What is needed of a device that may be nearly full. Counts no free space of the data file.
+/// Needs on a device that may be nearly full. Does not count free space of the data file.
 fn needs_if_short(store: &Store) -> Option<Needs> {
     let device = store.env.free_bytes(&store.directory).ok()?;
     let has_plenty = device >= store.memory.shares().plenty_bytes();
@@ -105,8 +104,8 @@ fn needs_if_short(store: &Store) -> Option<Needs> {
     (device < needs.space_bytes).then_some(needs)
 }
 
-/// Sees to it that a log can begin. Where it can, an opening takes no space and gives none back, so that
-/// one for nothing changes no file; the first write asks for the rest.
+/// Ensures that a log can begin. If it can, an open neither takes nor releases space, so that an open without
+/// writes changes no file; the first write checks the rest.
 pub fn make_space_for_log(store: &Store) -> Result<()> {
     let has_space = |device: u64| {
         device >= store.memory.shares().plenty_bytes()
@@ -119,20 +118,20 @@ pub fn make_space_for_log(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Space for what goes on top of the trees or is reclaimed. REQUIRES: [`hold_space`] was called
-/// since space was taken or given back.
+/// Space for buffers on top of trees, or for reclaiming. REQUIRES: [`hold_space`] was called since space was
+/// last taken or released.
 pub fn available_bytes(store: &Store) -> u64 {
     store.data.usable_bytes() + store.nearly_full.growth_bytes.load(Relaxed)
 }
 
-/// As [`hold_space`], after whoever is at work.
+/// As [`hold_space`], but takes the flush lock itself.
 pub fn lock_and_hold_space(store: &Store) -> Result<()> {
     let _flush = store.flush_lock.lock();
     if store.has_failed() { Ok(()) } else { hold_space(store) }
 }
 
-/// A flush by the tree's rules has failed for want of space, and has given back what it took: from now on
-/// the device is nearly full unless it has more than it has now. REQUIRES: `flush_lock` is held.
+/// Records that a flush by the tree's rules failed for lack of space and has released it: from now on the
+/// device is nearly full unless more space is free than now. REQUIRES: `flush_lock` is held.
 pub fn note_failed_flush(store: &Store) {
     debug_assert!(store.flush_lock.is_locked(), "one round or job at a time");
     if !planted!("failed-flush-forgotten") {
@@ -142,15 +141,15 @@ pub fn note_failed_flush(store: &Store) {
     }
 }
 
-/// As [`lock_and_hold_space`], and makes the reserve whole if it can be.
+/// As [`lock_and_hold_space`], and refills the reserve if possible.
 pub fn ask_for_space(store: &Store) -> Result<()> {
     lock_and_hold_space(store)?;
     store.space.refill().map(|_| ())
 }
 
-/// Fits write buffers and what is kept back to the device.
+/// Fits write buffers and the reserve to the device.
 pub fn fit_to_device(store: &Store) -> Result<()> {
-    // A device that cannot say how much space it has may have little.
+    // A device that cannot report its free space may have little.
     let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
     let stored_bytes = stored_bytes(store);
     let capacity = free_bytes.saturating_add(stored_bytes);
@@ -176,7 +175,7 @@ pub fn hold_space(store: &Store) -> Result<()> {
     if !store.space.is_kept() {
         return Ok(());
     }
-    // A device that cannot say how much space it has is taken as it comes.
+    // A device that cannot report its free space is used without bounds.
     let Ok(mut device) = store.env.free_bytes(&store.directory) else { return Ok(()) };
     let in_file =
         |store: &Store| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
@@ -186,7 +185,7 @@ pub fn hold_space(store: &Store) -> Result<()> {
         bound_log(store);
         return Ok(());
     }
-    // An opening that writes nothing leaves the manifest as it is, too.
+    // An open without writes leaves the manifest unchanged too.
     if state.is_on() && store.beginning.has_begun() {
         store.manifest.shorten().inspect_err(|error| store.poison(error))?;
         device = store.env.free_bytes(&store.directory).unwrap_or(0);
@@ -246,13 +245,13 @@ pub fn hold_space(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// What is kept back beyond the least: it counts as free, so that keeping more back changes nothing.
+/// Reserve bytes beyond the minimum: they count as free, so that a larger reserve changes no decision.
 fn surplus_bytes(store: &Store) -> u64 {
     store.space.surplus_bytes(store.memory.shares().reserve_bytes_least())
 }
 
-/// Log and manifest come first: gives free space of the data file back until so much is free on the
-/// device, and the reserve is whole. Returns what is free then.
+/// Log and manifest take precedence: releases free space of the data file until `metadata_bytes` are free on
+/// the device and the reserve is full. Returns the bytes free after that.
 fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> {
     let wanted = metadata_bytes + store.space.missing_bytes();
     if device < wanted && !planted!("device-space-not-left") {
@@ -264,7 +263,7 @@ fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> 
     Ok(store.env.free_bytes(&store.directory).unwrap_or(0))
 }
 
-/// Lets `act` take what is held but for `rest_bytes`. REQUIRES: `flush_lock` is held.
+/// Lets `act` use the held space except `rest_bytes`. REQUIRES: `flush_lock` is held.
 pub fn with_held_space<R>(store: &Store, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
     store.background.jobs.wait_until_none_prepares();
     if !planted!("held-space-not-taken") {

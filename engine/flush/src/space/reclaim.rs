@@ -1,14 +1,13 @@
-//! What a store does while its device is nearly full, so that removals always make room in the end (decision
+//! Behavior of a store on a nearly full device, which ensures that removals free space eventually (decision
 //! 0032).
 //!
-//! As long as there is plenty of space, nothing. Otherwise free space of the data file is held
-//! (`hold_space.rs`). Where the tree's own way of a flush would need more than there is, the buffers go on
-//! top. While what is held is not whole, only removals are taken, and space is reclaimed in steps, each of
-//! which fits into what is left.
+//! With plenty of space, nothing changes. Otherwise free space of the data file is held (`hold_space.rs`). If
+//! a flush by the tree's rules needs more than there is, buffers go on top. While less is held than required,
+//! only removals are accepted, and space is reclaimed in steps that fit into the remaining space.
 //!
 //! **Invariants**
-//! - Held space is taken only under `flush_lock`, by what puts buffers on top or reclaims.
-//! - Removals are refused only if nothing more can be reclaimed, and the device was asked just now.
+//! - Held space is used only under `flush_lock`, to put buffers on top or to reclaim.
+//! - Removals are refused only if nothing more can be reclaimed according to a fresh query of the device.
 
 use testudo_base::{
     ErrorKind, Result, planted,
@@ -28,7 +27,7 @@ pub fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
 }
 
-/// Does one step of reclaiming if space is short; `false` if there is none that wins enough.
+/// Runs one reclaim step if space is short; `false` if no step gains enough.
 pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     if !store.nearly_full.is_short() || planted!("space-not-reclaimed") {
         return Ok(false);
@@ -40,9 +39,9 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
         return Ok(true);
     }
     let step_bytes = store.nearly_full.step_bytes.load(Relaxed);
-    // What a reader still holds would not be won.
+    // Space that a reader still holds would not be reclaimed.
     if store.data.space_stats().held_bytes > step_bytes / 2 {
-        // What a job still holds is free as soon as that has ended, which waits for this lock.
+        // Space held by a job is freed as soon as it ends; it waits for this lock.
         return Ok(store.background.jobs.is_any_underway());
     }
     let usable = available_bytes(store);
@@ -81,10 +80,9 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     Ok(true)
 }
 
-/// Does a round of flushing, or, if there is no space for it, a step that wins some; `false` if nothing
-/// waits.
+/// Runs a round of flushing, or a reclaim step if space is too short for it; `false` if nothing waits.
 ///
-/// Errors: as of [`flush_sealed`], `OutOfSpace` only if nothing can be won.
+/// Errors: as of [`flush_sealed`], `OutOfSpace` only if nothing can be reclaimed.
 pub fn flush_or_reclaim(store: &Store) -> Result<bool> {
     match flush_sealed(store) {
         outcome if is_full(&outcome) && !store.has_failed() => {
@@ -98,8 +96,8 @@ pub fn flush_or_reclaim(store: &Store) -> Result<bool> {
     }
 }
 
-/// Takes a step towards space for writes; `false` if none can be won. What write buffers remove is worth
-/// nothing before it is in the trees: if a write was refused they go there, however little they hold.
+/// Takes a step to free space for writes; `false` if none helps. Buffered removals free no space before they
+/// reach the trees, so a refused write flushes them, however few they are.
 pub fn win_space(store: &Store) -> Result<bool> {
     if reclaim_round(store, LeastGain::Worthwhile)? {
         return Ok(true);
@@ -113,7 +111,7 @@ pub fn win_space(store: &Store) -> Result<bool> {
     flush_sealed(store)
 }
 
-/// Refuses a commit that the space would not be enough for; makes room for one that removes.
+/// Refuses a commit for which space is too short; frees space for one that removes.
 #[cold]
 pub fn admit_nearly_full(store: &Store, bytes: u64, intent: Intent) -> Result<()> {
     let mut is_asked = false;
@@ -121,7 +119,7 @@ pub fn admit_nearly_full(store: &Store, bytes: u64, intent: Intent) -> Result<()
         let Err(refusal) = check_space(store, bytes, intent, false) else { return Ok(()) };
         let is_going_on = match intent {
             Intent::Remove => make_space_for(store, bytes)?,
-            // A long one may only have to wait for what is buffered.
+            // A large one may only have to wait for the buffered writes.
             Intent::Write if is_limited_by_buffers(store) => flush_buffers(store)?,
             Intent::Write => {
                 store.nearly_full.checks.is_due(&*store.env) && lock_and_hold_space(store).map(|()| false)?
@@ -138,7 +136,7 @@ pub fn admit_nearly_full(store: &Store, bytes: u64, intent: Intent) -> Result<()
             return Err(refusal);
         }
         if !reclaim_round(store, LeastGain::None)? {
-            // What is known of the device may be old.
+            // The known free space of the device may be stale.
             if is_asked {
                 return Err(refusal);
             }
@@ -153,7 +151,7 @@ fn is_limited_by_buffers(store: &Store) -> bool {
     store.nearly_full.is_on() && !is_refusing && store.backpressure.used() > 0
 }
 
-/// `is_last`: nothing can be reclaimed.
+/// `is_last`: nothing more can be reclaimed.
 fn check_space(store: &Store, bytes: u64, intent: Intent, is_last: bool) -> Result<()> {
     let state = &store.nearly_full;
     store.space.check(&*store.env, intent)?;
@@ -169,19 +167,19 @@ fn check_space(store: &Store, bytes: u64, intent: Intent, is_last: bool) -> Resu
     if is_enough { Ok(()) } else { Err(intent.refusal()) }
 }
 
-/// Takes a step towards space for a removal; `false` if there is none to be taken, or none is needed.
+/// Takes a step to free space for a removal; `false` if there is none, or none is needed.
 fn make_space_for(store: &Store, bytes: u64) -> Result<bool> {
     if !store.nearly_full.is_exhausted.load(Relaxed) && reclaim_round(store, LeastGain::Any)? {
         return Ok(true);
     }
-    // Each time that buffers are put on top that takes pages: better many removals at once.
+    // Each flush on top of the trees takes pages: batch many removals into one.
     if check_space(store, bytes, Intent::Remove, true).is_ok() {
         return Ok(false);
     }
     flush_buffers(store)
 }
 
-/// Puts what is buffered into the trees, wherever it fits; `false` if that is nothing, or not possible.
+/// Flushes buffered writes wherever they fit; `false` if there are none, or none fit.
 fn flush_buffers(store: &Store) -> Result<bool> {
     if store.backpressure.used() > 0 {
         seal_all(store);

@@ -3,7 +3,7 @@ use testudo_base::{RunId, ValueReference};
 use super::*;
 
 #[test]
-fn a_commit_for_a_keyspace_that_the_manifest_cannot_know_is_damage() {
+fn commit_to_keyspace_unknown_to_manifest_is_corruption() {
     let operation = Operation { keyspace: KeyspaceId(7), kind: Kind::Value, key: b"k", value: b"v" };
     let mut payload = vec![0; batch_format::operation_bytes(&operation)];
     batch_format::encode_operation(&mut payload, &operation);
@@ -16,7 +16,7 @@ fn a_commit_for_a_keyspace_that_the_manifest_cannot_know_is_damage() {
 }
 
 #[test]
-fn a_commit_whose_value_is_missing_is_unbacked_unless_its_keyspace_has_flushed_it() {
+fn commit_with_missing_value_is_unbacked_unless_flushed() {
     let mut reference = Vec::new();
     ValueReference { segment: RunId(5), number: 0, length: 900 }.encode(&mut reference);
     let operation =
@@ -30,5 +30,5 @@ fn a_commit_whose_value_is_missing_is_unbacked_unless_its_keyspace_has_flushed_i
     };
     assert_eq!(verdict(&[(KeyspaceId(7), Seqno(4))]), Verdict::Unbacked);
     assert_eq!(verdict(&[(KeyspaceId(7), Seqno(5))]), Verdict::Taken);
-    assert_eq!(verdict(&[]), Verdict::Taken, "it was dropped");
+    assert_eq!(verdict(&[]), Verdict::Taken, "the keyspace was dropped");
 }

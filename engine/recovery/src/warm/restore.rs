@@ -1,8 +1,8 @@
-//! Reads the file `hot-set` back, piece by piece.
+//! Restores the caches from the file `hot-set`, piece by piece.
 //!
 //! **Invariants**
-//! - No more than a block and a batch of pages are in memory.
-//! - Runs whose pages are read are held meanwhile, so that their pages stay what they are.
+//! - At most one block and one batch of pages are in memory.
+//! - Runs whose pages are read are held meanwhile, so that their pages do not change.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,14 @@ use testudo_store::warm_restart::{
     restore_state::RestoreState,
 };
 
-/// Pages of a piece (1 MiB).
+/// Pages in one batch (1 MiB).
 const PAGES: usize = 256;
-/// Whether what came back is used is judged after so many reads of the device for queries, and by this part
+/// After this many device reads for queries, restoring stops if hits on restored data are below this fraction
 /// of them.
 const JUDGED_READS: u64 = 256;
 const USED_PART: u64 = 32;
 
-/// Looks for what an earlier opening has left. REQUIRES: nobody flushes yet.
+/// Looks for a hot set that an earlier opening left. REQUIRES: no flush can run yet.
 pub fn find_hot_set(store: &Store) {
     if !store.warm.is_on {
         return;
@@ -60,7 +60,7 @@ fn open_hot_set(store: &Store) -> Result<HotSetReader, End> {
     Ok(restore)
 }
 
-/// The keyspaces whose trees are in the states that the file names.
+/// Keyspaces whose trees are in the states named by the file.
 fn keyspaces_in(
     store: &Store,
     header: &HotSetHeader,
@@ -76,7 +76,7 @@ fn keyspaces_in(
     current.map(|keyspace| (keyspace.id, keyspace.view.load().records.clone())).collect()
 }
 
-/// Reads a piece of what is left; `false` if there is nothing left, or nobody has read anything yet.
+/// Restores one piece; `false` if nothing is left, or nothing has been looked up yet.
 pub fn restore_some(store: &Store) -> bool {
     if !store.warm.state().is_under_way() || look_ups(store) == 0 {
         return false;
@@ -92,7 +92,7 @@ pub fn restore_some(store: &Store) -> bool {
     outcome.is_ok()
 }
 
-/// Ends what is under way: the store is being closed.
+/// Stops restoring: the store is closing.
 pub fn end_restoring(store: &Store) {
     *store.warm.reader.lock() = None;
 }
@@ -122,7 +122,7 @@ fn restore_from(store: &Store, left: &mut HotSetReader) -> Result<(), End> {
     Ok(())
 }
 
-/// Fails if users read, but not what came back.
+/// Fails if users read from the device but rarely hit restored data.
 fn check_use(store: &Store, left: &HotSetReader) -> Result<(), End> {
     let reads = store.data.io_stats().page_reads - left.page_reads;
     let uses = store.data.cache_stats().restored_hits + store.records.stats().restored_hits;

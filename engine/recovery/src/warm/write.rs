@@ -1,12 +1,12 @@
-//! Notes in the file `hot-set` what the caches hold.
+//! Writes the content of the caches to the file `hot-set`.
 //!
-//! What is used most comes first: index and filter pages, then used records and pages of the main set, then
-//! the others. Pages are noted by number, records with their values.
+//! The hottest data comes first: index and filter pages, then used records and pages of the main set, then
+//! the rest. Pages are saved by number, records with their values.
 //!
 //! **Invariants**
-//! - A file takes its name when it is whole; until then the one before stays.
-//! - It takes at most [`TIME_MAX`] and [`FILE_BYTES_MAX`], a quarter of what the store holds, and no room
-//!   that is kept back for a full device. A device that is nearly full has none.
+//! - A new file is renamed into place only when complete; until then the previous one stays.
+//! - Writing takes at most [`TIME_MAX`]; the file takes at most [`FILE_BYTES_MAX`], a quarter of the stored
+//!   bytes, and no reserved space. A nearly full device has no file.
 
 use std::{collections::BTreeMap, io, time::Duration};
 
@@ -39,26 +39,26 @@ use crate::warm::{plain_keyspaces, restore::end_restoring};
 
 /// Writing ends after so long, with what is written by then.
 const TIME_MAX: Duration = Duration::from_millis(500);
-/// The part of what the store holds that the file may take.
+/// Divisor: the file takes at most this fraction of the stored bytes.
 const STORE_PARTS: u64 = 4;
-/// Less than this is read as fast as it is needed.
+/// Below this size, caches warm up as fast without the file.
 const HOT_BYTES_MIN: u64 = 64 << 10;
-/// Keyspaces of which records are noted, at most: their states fit into a block.
+/// Maximum keyspaces whose records are saved: their states fit into one block.
 const STATES_MAX: usize = 32 << 10;
-/// Pages of a block.
+/// Pages in one block.
 const PAGES: usize = 8 << 10;
 
 /// The states of trees for which records are cached.
 struct RecordStates {
-    /// Up to where each keyspace was flushed.
+    /// Flushed seqno of each keyspace.
     flushed: Vec<(KeyspaceId, Seqno)>,
     records: BTreeMap<KeyspaceId, KeyspaceRecords>,
 }
 
-/// Runs and numbers of the pages that are kept so.
+/// Runs and numbers of the cached pages, by kind of keeping.
 type HotPages = [(Keeping, LargeVec<[u64; 2]>); 3];
 
-/// A file that is being written.
+/// A hot-set file being written.
 struct HotSetWriter<'a> {
     warm: &'a WarmRestart,
     file: Arc<dyn File>,
@@ -81,13 +81,13 @@ impl HotSetWriter<'_> {
         Ok(())
     }
 
-    /// Whether a block and the next one fit.
+    /// Whether this block and the next one fit.
     fn has_room(&self) -> bool {
         self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
     }
 }
 
-/// Notes what is hot when the store is closed. REQUIRES: nobody reads, writes or flushes any more.
+/// Saves the hot set when the store is closed. REQUIRES: no reads, writes or flushes are in progress.
 pub fn leave_hot_set(store: &Store) {
     end_restoring(store);
     let taken_in = taken_in(store);
@@ -97,7 +97,7 @@ pub fn leave_hot_set(store: &Store) {
     }
 }
 
-/// Notes what is hot while the store is in use, if much of it has changed.
+/// Saves the hot set of a store in use, if much of it has changed.
 pub fn note_hot_set(store: &Store) {
     let taken_in = taken_in(store);
     let held = store.records.stats().records + store.data.cache_stats().used_bytes / PAGE_BYTES;
@@ -119,8 +119,7 @@ fn taken_in(store: &Store) -> Written {
     }
 }
 
-/// The states of the trees for which records are cached, as many as can be noted. REQUIRES: nobody
-/// flushes.
+/// The states of the trees with cached records, as many as fit. REQUIRES: no flush is in progress.
 fn record_states(store: &Store) -> RecordStates {
     let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
     if !store.warm.is_on {
@@ -143,7 +142,7 @@ fn record_states(store: &Store) -> RecordStates {
 }
 
 fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
-    // What an earlier opening noted is worth more than the part of it that is here by now.
+    // The earlier hot set is worth more than the part of it that is restored by now.
     if !store.warm.is_on || store.has_failed() || store.warm.state().is_under_way() {
         return;
     }
@@ -159,7 +158,7 @@ fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
     if page_bytes + record_bytes < HOT_BYTES_MIN {
         return;
     }
-    // What is kept back for a full device is for writes.
+    // The reserve for a full device is only for writes.
     let env = store.space.plain_env(&store.env);
     let new = store.directory.join(NEW_HOT_SET_FILE);
     let _ = env.remove_file(&new);
@@ -175,7 +174,7 @@ fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
     *store.warm.written.lock() = taken_in;
 }
 
-/// Writes the file and gives its length.
+/// Writes the file and returns its length.
 fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
     let began = env.monotonic();
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
@@ -197,7 +196,7 @@ fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordS
     Ok(writer.offset)
 }
 
-/// Writes records as long as there is time and room.
+/// Writes records while time and space last.
 fn put_records(
     store: &Store,
     writer: &mut HotSetWriter<'_>,
@@ -218,7 +217,7 @@ fn put_records(
     if payload.is_empty() { Ok(()) } else { writer.put(BlockKind::Records, &payload) }
 }
 
-/// Notes pages, those first that are kept longest, as long as there is room.
+/// Writes page numbers, those kept longest first, while space lasts.
 fn put_pages(writer: &mut HotSetWriter<'_>, pages: HotPages) -> io::Result<()> {
     for (keeping, mut pages) in pages {
         pages.sort_unstable();

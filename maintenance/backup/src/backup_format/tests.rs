@@ -39,7 +39,7 @@ fn record() -> BackupRecord {
     }
 }
 
-/// Every byte of an encoding counts.
+/// Every byte of an encoding is covered by a check.
 fn every_flip_is_found<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, Unreadable>,
@@ -56,7 +56,7 @@ fn every_flip_is_found<T: PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn what_was_written_is_read_and_every_flip_is_found() {
+fn encodings_round_trip_and_every_byte_flip_is_detected() {
     let id = RepositoryId(77);
     assert_eq!(decode_repository(&encode_repository(id)), Ok(id));
     every_flip_is_found(&encode_repository(id), decode_repository);
@@ -70,7 +70,7 @@ fn what_was_written_is_read_and_every_flip_is_found() {
 }
 
 #[test]
-fn runs_of_the_version_before_are_read_and_later_ones_refused() {
+fn previous_run_version_is_read_and_later_versions_are_refused() {
     let header =
         RunHeader { store: StoreId(9), page_bytes: 16_384, page_checksum: 3, reference: reference() };
     let of_version = |version: u32| {
@@ -86,11 +86,11 @@ fn runs_of_the_version_before_are_read_and_later_ones_refused() {
     assert_eq!(RunHeader::encoded_bytes(&of_version(0)), Err(Unreadable::Damaged("no such version")));
     let mut other = encode_repository(RepositoryId(77));
     other[8] = 3;
-    assert_eq!(decode_repository(&other), Err(Unreadable::OtherVersion(3)), "only runs have another one");
+    assert_eq!(decode_repository(&other), Err(Unreadable::OtherVersion(3)), "only runs have a newer version");
 }
 
 #[test]
-fn a_backup_whose_runs_do_not_fit_its_state_is_refused() {
+fn backup_whose_runs_do_not_match_its_state_is_refused() {
     let mut lost = record();
     lost.runs.clear();
     assert!(matches!(BackupRecord::decode(&lost.encode()), Err(Unreadable::Damaged(_))));
@@ -100,7 +100,7 @@ fn a_backup_whose_runs_do_not_fit_its_state_is_refused() {
 }
 
 #[test]
-fn another_version_is_told_from_damage() {
+fn other_version_is_distinguished_from_damage() {
     let mut bytes = encode_repository(RepositoryId(1));
     for version in [1, 3] {
         bytes[8] = version;
@@ -109,7 +109,7 @@ fn another_version_is_told_from_damage() {
 }
 
 #[test]
-fn a_frame_fits_only_its_payload() {
+fn frame_checksum_matches_only_its_payload() {
     let frame = encode_frame(b"payload", 3);
     let header = FrameHeader::decode(&frame[..FRAME_HEADER_BYTES]).unwrap();
     assert!(header.fits(b"payload"));

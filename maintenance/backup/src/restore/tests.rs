@@ -8,7 +8,7 @@ use testudo_options::KeyspaceOptions;
 use crate::{Repository, backup_format::BackupRecord};
 
 #[test]
-fn a_backup_with_a_tree_that_is_not_known_is_not_restored() {
+fn backup_with_unknown_tree_kind_is_not_restored() {
     let machine = MemEnv::new(1);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
     db.keyspace("k", KeyspaceOptions::default()).unwrap().insert("a", "b").unwrap();

@@ -1,8 +1,8 @@
-//! Removes files that nothing refers to: manifests before the current one, segments before the start of the
-//! log, copies that were not finished, the mark of a creation that was.
+//! Removes unreferenced files: obsolete manifests, segments before the start of the log, unfinished copies,
+//! and the mark of a finished creation.
 //!
 //! **Invariants**
-//! - Only names that a store makes are looked at; other people's files stay.
+//! - Only names that a store creates are considered; foreign files stay.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use testudo_wal::{list_segments, segment_file_name};
 use super::Site;
 
 impl Site<'_> {
-    /// Removes what is left over. REQUIRES: the current manifest is valid.
+    /// Removes leftover files. REQUIRES: the current manifest is valid.
     pub(super) fn remove_leftovers(&mut self) -> Result<()> {
         if !self.report.findings.iter().all(|finding| finding.remedy != super::Remedy::NeedsSalvage) {
-            // Until the store was salvaged, every byte may be worth something.
+            // Until the store is salvaged, every byte may be needed.
             return Ok(());
         }
         let (env, directory) = (&*self.options.env, self.options.directory.as_path());
@@ -27,17 +27,17 @@ impl Site<'_> {
         let mut leftovers = Vec::new();
         for name in list_manifests(env, directory)?.into_iter().map(manifest_file_name) {
             if name != current {
-                leftovers.push((name, "a manifest that is not the current one"));
+                leftovers.push((name, "a manifest that is not current"));
             }
         }
         for number in list_segments(env, directory)?.into_iter().filter(|&number| number < log_segment) {
-            leftovers.push((segment_file_name(number), "a segment that the log does not need any more"));
+            leftovers.push((segment_file_name(number), "a segment that the log no longer needs"));
         }
         for name in testudo_store::directory::list(env, directory)?.unwrap_or_default() {
             if name == CREATING_FILE {
-                leftovers.push((name, "the mark of a creation that has ended"));
+                leftovers.push((name, "the mark of a finished creation"));
             } else if name == "superblock.new" || (name.starts_with("wal-") && name.ends_with(".copy")) {
-                leftovers.push((name, "a copy that was not finished"));
+                leftovers.push((name, "an unfinished copy"));
             }
         }
         for (name, what) in leftovers {

@@ -1,7 +1,7 @@
-//! Checks what opening the store checks: trees, and the log as recovery takes it.
+//! Performs the checks of an open: trees, and the log as recovery reads it.
 //!
 //! **Invariants**
-//! - Nothing is written, and no superblock is needed: it is the one thing that can be made anew.
+//! - Nothing is written, and no superblock is needed, since that is the part a repair can rebuild.
 
 use testudo_base::{Error, ErrorKind, KeyspaceId, Result, Seqno};
 use testudo_env::{OpenMode, OpenOptions};
@@ -16,7 +16,7 @@ use testudo_wal::{LogEvent, Record, segment_file_name};
 
 use super::Site;
 
-/// The page cache that trees are opened with; they do not read pages.
+/// Page cache size for opening trees; they do not read pages.
 const CACHE_BYTES: u64 = 1 << 20;
 
 impl Site<'_> {
@@ -41,7 +41,7 @@ impl Site<'_> {
 
     fn open_trees(&self, state: &ManifestState) -> Result<()> {
         if self.evidence.data.is_none() {
-            // Which is a finding of its own.
+            // The missing file is reported separately.
             return Ok(());
         }
         let path = self.options.directory.join(DATA_FILE);
@@ -66,12 +66,12 @@ impl Site<'_> {
         Error::corruption(self.manifest_name(), 0, format!("keyspace {id}: {why}"))
     }
 
-    /// Finds commits that are needed and lost.
+    /// Finds commits that are needed but lost.
     pub(super) fn check_log(&mut self, meter: &mut Meter<'_, '_>) -> Result<()> {
         let store = self.evidence.store;
         let Some(manifest) = &self.evidence.manifest else { return Ok(()) };
         let start = manifest.state.log_seqno;
-        // What recovery says counts; the survey tells where all of it is.
+        // Recovery's verdict counts; the survey locates all damage.
         let strict = self.replay(&manifest.state);
         let mut holes = Vec::new();
         self.evidence.log.read(store, Some(start), self.plan.proven, |event| {
@@ -86,7 +86,7 @@ impl Site<'_> {
         for hole in holes {
             let Seqno(first) = hole.first_seqno;
             let what = format!("operations {first} to {} are missing", hole.last_seqno);
-            self.report.needs_salvage(&hole.file, hole.offset, what, "salvage gives back all others");
+            self.report.needs_salvage(&hole.file, hole.offset, what, "salvage recovers all others");
         }
         match strict {
             Err(error) if error.kind() == ErrorKind::Corruption && !has_holes => {
@@ -95,7 +95,7 @@ impl Site<'_> {
                     file,
                     offset,
                     error.to_string(),
-                    "salvage gives back what is valid",
+                    "salvage recovers all valid parts",
                 );
             }
             Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
@@ -116,7 +116,7 @@ impl Site<'_> {
         };
         let take = |record: Record<'_>| {
             if std::mem::take(&mut is_first) && record.first_seqno.0 > start.0.saturating_add(1) {
-                return Err(hole("commits before the first one of the log are missing"));
+                return Err(hole("commits before the first one in the log are missing"));
             }
             check_commit(&record, state.next_keyspace, &flushed_so_far, &mut found)
         };

@@ -1,7 +1,7 @@
-//! Verifies every page that the trees refer to, and says what each damage costs.
+//! Verifies every page that the trees refer to, and reports the loss caused by each damage.
 //!
 //! **Invariants**
-//! - Every run is checked, whatever is wrong with the others; nothing is written.
+//! - Every run is checked, regardless of damage to others; nothing is written.
 
 use testudo_base::{PAGE_BYTES, Result, num::u64_of, sync::Arc};
 use testudo_env::File;
@@ -15,7 +15,7 @@ impl Site<'_> {
     /// Checks all runs of all trees.
     pub(super) fn check_pages(&mut self, meter: &mut Meter<'_, '_>) -> Result<()> {
         let plan = self.plan;
-        // The log says what is missing of a value log that was not closed.
+        // For a value log that was not closed, the log tells which values are missing.
         let runs = || {
             plan.keyspaces.values().flat_map(|keyspace| {
                 let logged = keyspace.logged.iter().filter(|source| !source.is_open);
@@ -24,7 +24,7 @@ impl Site<'_> {
             })
         };
         let Some(data) = self.evidence.data.clone() else {
-            let action = "salvage gives back what the log holds";
+            let action = "salvage recovers the contents of the log";
             self.report.needs_salvage(DATA_FILE, 0, "the file is missing", action);
             return Ok(());
         };
@@ -63,9 +63,9 @@ impl Site<'_> {
                 let Some(why) = block.damage else { continue };
                 let action = match block.identity.kind {
                     PageKind::Data | PageKind::Replaced => {
-                        "salvage gives back all records but those of this page"
+                        "salvage recovers all records except those of this page"
                     }
-                    _ => "salvage gives back all records",
+                    _ => "salvage recovers all records",
                 };
                 let what = format!("{why} ({:?} page of run {})", block.identity.kind, reference.id);
                 self.report.needs_salvage(

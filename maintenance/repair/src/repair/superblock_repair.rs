@@ -1,8 +1,8 @@
-//! Makes the superblock anew from its other slot, or from manifest and log.
+//! Rebuilds the superblock from its other slot, or from manifest and log.
 //!
 //! **Invariants**
-//! - The old bytes are in a copy of their own, durable, before the file is replaced, which happens at once.
-//! - The new watermark states only what was found.
+//! - The old bytes are durably copied before the file is replaced atomically.
+//! - The new watermark states only proven facts.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use testudo_storage::{SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark, su
 
 use super::Site;
 
-/// More bytes of a file that should have two pages are not worth a copy.
+/// Maximum bytes to copy of a file that should have two pages.
 const MAX_COPY_BYTES: u64 = 1 << 20;
 
 impl Site<'_> {
-    /// Finds out what is wrong with the superblock, and replaces it.
+    /// Checks the superblock and replaces it if it is damaged.
     pub(super) fn repair_superblock(&mut self) -> Result<()> {
         let (env, directory) = (&*self.options.env, self.options.directory.as_path());
         let slots = survey_superblock(env, directory)?;
@@ -28,15 +28,15 @@ impl Site<'_> {
         let what = match newest {
             _ if bytes.is_none() => "the file is missing",
             None => "neither slot can be read",
-            Some(_) if !is_ours => "it is that of another store",
+            Some(_) if !is_ours => "it belongs to another store",
             Some(newest) if newest.manifest != manifest.number => "its newest slot is lost",
             Some(_) if !is_whole => "the file is too short",
-            // The first superblock of a store stands alone.
+            // The first superblock of a store occupies only one slot.
             Some(newest) if slots.contains(&None) && newest.generation > 1 => {
                 "one of its slots cannot be read"
             }
             Some(newest) if slots.into_iter().flatten().any(|slot| slot.store != newest.store) => {
-                "its slots are those of different stores"
+                "its slots belong to different stores"
             }
             Some(_) => return Ok(()),
         };
@@ -44,7 +44,7 @@ impl Site<'_> {
         let found =
             Watermark { edit: manifest.last_edit, seqno: self.plan.proven.max(manifest.state.log_seqno) };
         let openings = &manifest.state.openings;
-        // Greater than whatever the lost slot may have held, as long as there is one to count from.
+        // Exceeds any generation the lost slot may have had, if the other slot is readable.
         let generation = newest.map_or(1, |newest| newest.generation + 2);
         let superblock = Superblock {
             store: self.evidence.store,
@@ -55,8 +55,8 @@ impl Site<'_> {
             is_closed: false,
         };
         let action = match kept {
-            Some(_) => "made anew from the other slot",
-            None => "made anew from manifest and log",
+            Some(_) => "rebuilt from the other slot",
+            None => "rebuilt from manifest and log",
         };
         self.put_right(SUPERBLOCK_FILE, what, action, |env, directory| {
             if let Some(bytes) = bytes {
@@ -67,7 +67,7 @@ impl Site<'_> {
     }
 }
 
-/// The bytes of the file; `None` if it is not there.
+/// The bytes of the file; `None` if it does not exist.
 fn read_old(env: &dyn Env, directory: &Path) -> Result<Option<Vec<u8>>> {
     let path = directory.join(SUPERBLOCK_FILE);
     let file = match env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }) {

@@ -1,37 +1,37 @@
-//! What becomes of a key: what the runs say of it, what the log says, or one on top of the other.
+//! Decides the version of a key: that of the runs, that of the log, or one stacked on the other.
 //!
 //! **Invariants**
-//! - The log's operation on a key wins over the runs if it is newer than what they say, or if nothing of the
-//!   log is lost after it: then it is the truth. Operands on top of it, or of what the runs say, go with it.
-//! - No operand counts twice.
-//! - Where the value of the newest write is missing, nothing older is given back as current.
+//! - A log operation on a key wins over the runs if it is newer than their answer, or if no part of the log
+//!   is lost after it: then it is authoritative. Newer operands are stacked on the winner.
+//! - No operand is applied twice.
+//! - If the value of the newest write is missing, no older version is returned as current.
 
 use testudo_base::{Kind, Seqno, operands_format::begin_stack};
 
 use crate::salvage::{log::Logged, report::LostRange, sweep::Answer};
 
-/// How far the log is to be believed.
+/// Extent to which the log is complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogReach {
-    /// What the keyspace's tree has of it.
+    /// Flushed seqno of the keyspace's tree.
     pub(crate) flushed: Seqno,
-    /// Nothing is lost of it after this.
+    /// No later part of the log is lost.
     pub(crate) whole_after: Seqno,
 }
 
-/// What is written for a key.
+/// Version to write for a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) kind: Kind,
     pub(crate) value: Vec<u8>,
     /// There may have been a newer version, which is lost.
     pub(crate) is_older: bool,
-    /// Nobody knows how old it is.
+    /// Its age is unknown.
     pub(crate) is_uncertain: bool,
 }
 
-/// Decides by what the runs say, `answer`, and the operations of the log, oldest first, of which
-/// all but the first are operands. No verdict if the key has no value; and what is lost with it.
+/// Decides between the `answer` of the runs and the log operations, oldest first, all of which but the first
+/// are operands. Returns the version to write, if the key has one, and the loss to report.
 pub(crate) fn decide(
     answer: Answer,
     mut operations: Vec<Logged>,
@@ -57,14 +57,14 @@ pub(crate) fn decide(
             (verdict(stacked(None, operations), first <= gap, is_uncertain), None)
         }
         _ => {
-            // What the runs hold already must not be counted twice.
+            // Operands already in the runs must not be applied twice.
             let newer = operations.into_iter().filter(|operation| operation.seqno > known);
             (verdict(stacked(entry, newer), gap.is_some(), is_uncertain), lost)
         }
     }
 }
 
-/// The entry that operations make on top of an older one.
+/// The entry that results from operations on top of an older one.
 fn stacked(
     older: Option<(Kind, Vec<u8>)>,
     operations: impl IntoIterator<Item = Logged>,

@@ -1,9 +1,9 @@
-//! What is left of the files around the data: which store it is, its manifest, its log.
+//! Evidence in the files around the data: store id, manifest and log.
 //!
 //! **Invariants**
-//! - A manifest counts only as a whole: as recovery would take it, or if the log reaches back to it, so that
-//!   nothing can be missing between. Otherwise only the keyspaces that it names are believed.
-//! - What recovery takes for proof is proof here: superblock, watermark, and what the log says of edits and
+//! - A manifest is used only if complete: as recovery would accept it, or if the log reaches back to it, so
+//!   that nothing can be missing in between. Otherwise only its list of keyspaces is trusted.
+//! - The proofs of recovery are used here too: superblock, watermark, and the log's records of edits and
 //!   incarnations.
 
 use std::{collections::BTreeMap, path::Path};
@@ -20,28 +20,28 @@ use testudo_wal::{LogEvidence, LogSurvey, SurveyedSegment, survey_log};
 
 use crate::salvage::page_scan;
 
-/// What is left besides the data.
+/// Evidence found outside the data pages.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) store: StoreId,
-    /// What superblock, watermark and log know to have been durable.
+    /// Commits and edits that superblock, watermark and log prove to have been durable.
     pub(crate) watermark: Watermark,
-    /// The newest manifest of which anything can be read.
+    /// The newest manifest that is at least partly readable.
     pub(crate) manifest: Option<ManifestSurvey>,
-    /// Whether its state is the truth, together with the log.
+    /// Whether its state, together with the log, is authoritative.
     pub(crate) manifest_counts: bool,
     pub(crate) log: LogSurvey,
-    /// What the rest of the store knows of the log, if the manifest counts.
+    /// Evidence about the log in the rest of the store, if the manifest counts.
     pub(crate) of_log: LogEvidence,
-    /// Why commits may be lost of which nothing tells how many they were.
+    /// Reasons why an unknown number of commits may be lost.
     pub(crate) log_findings: Vec<String>,
-    /// `None` if the file is gone.
+    /// `None` if the file does not exist.
     pub(crate) data: Option<Arc<dyn File>>,
     pub(crate) data_bytes: u64,
     pub(crate) findings: Vec<String>,
 }
 
-/// Looks at everything but the pages.
+/// Reads everything except the pages.
 pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_, '_>) -> Result<Evidence> {
     let mut findings = Vec::new();
     let superblock = newest_superblock(&**env, directory, &mut findings)?;
@@ -92,7 +92,7 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     Ok(evidence)
 }
 
-/// What the rest of the store knows of the log.
+/// Evidence about the log in the rest of the store.
 fn of_log_in(manifest: &ManifestSurvey, watermark: Watermark) -> LogEvidence {
     let state = &manifest.state;
     LogEvidence {
@@ -128,7 +128,7 @@ fn open_data(env: &dyn Env, directory: &Path, findings: &mut Vec<String>) -> Res
     }
 }
 
-/// The store's id: what superblock and log agree on; where they do not, or are gone, the data file decides.
+/// Determines the store's id from superblock and log; if they disagree or are lost, the data file decides.
 fn find_store(
     superblock: Option<&Superblock>,
     log: &LogSurvey,
@@ -149,13 +149,12 @@ fn find_store(
         findings.push("superblock and log belong to different stores".to_owned());
     }
     of_data.or(of_superblock).or(of_log).ok_or_else(|| {
-        let message =
-            "nothing tells which store this was: superblock, log and every footer of a run are lost";
+        let message = "the store cannot be identified: superblock, log and all run footers are lost";
         Error::new(ErrorKind::Corruption, message)
     })
 }
 
-/// The store that most segments of the log name.
+/// The store id in most segments of the log.
 fn store_of_log(log: &LogSurvey) -> Option<StoreId> {
     let mut votes: BTreeMap<u128, u32> = BTreeMap::new();
     for store in log.segments().iter().filter_map(|segment| segment.store) {
@@ -191,24 +190,24 @@ fn find_manifest(
     Ok(None)
 }
 
-/// Judges whether a manifest is the store's, whole.
+/// Validates that a manifest belongs to the store and is complete.
 struct ManifestValidator {
     superblock: Option<Superblock>,
     watermark: Watermark,
-    /// The first seqno that the log can hold, if its oldest segment tells.
+    /// The first seqno that the log can hold, if its oldest segment states it.
     first_seqno: Option<Seqno>,
     findings: Vec<String>,
 }
 
 impl ManifestValidator {
-    /// Whether the state of the manifest, together with the log, is all there is to know.
+    /// Whether the state of the manifest, together with the log, is complete.
     fn counts(&mut self, manifest: &ManifestSurvey) -> bool {
         let name = manifest_file_name(manifest.number);
         let is_cut = self.is_cut(manifest);
         if let Some(why) = manifest.damage.as_deref().filter(|_| manifest.has_later_edits || is_cut) {
             self.findings.push(format!("{name} at offset {}: {why}", manifest.end));
         } else if is_cut {
-            self.findings.push(format!("{name} at offset {}: not known to be whole", manifest.end));
+            self.findings.push(format!("{name} at offset {}: not known to be complete", manifest.end));
         }
         manifest.edits > 0 && !is_cut && !manifest.has_later_edits && self.belongs(manifest)
     }
@@ -219,8 +218,8 @@ impl ManifestValidator {
                 Some(superblock) if superblock.manifest == manifest.number => false,
                 Some(superblock) if superblock.manifest > manifest.number => true,
                 _ => {
-                    // The superblock is lost, or was one before the last: nothing says how long the
-                    // manifest should be. An older state is as good if the log holds all that came after
+                    // The superblock is lost, or older than the manifest, so the expected length of the
+                    // manifest is unknown. An older state is equally good if the log holds everything after
                     // it.
                     let start = manifest.state.log_seqno.0.saturating_add(1);
                     self.first_seqno.is_none_or(|first| first.0 > start)
@@ -228,7 +227,7 @@ impl ManifestValidator {
             }
     }
 
-    /// Whether manifest and superblock are of one copy of the store.
+    /// Whether manifest and superblock belong to the same copy of the store.
     fn belongs(&mut self, manifest: &ManifestSurvey) -> bool {
         let Some(superblock) = self.superblock else { return true };
         let outcome = check_superblock(&superblock, &manifest.state, manifest.last_edit);

@@ -1,27 +1,27 @@
-//! Ranges of keys that a set of runs with covered range does not cover.
+//! Computes the key ranges that a set of covered ranges leaves uncovered.
 //!
 //! **Invariants**
-//! - Authorities are sorted by their low bound; a range without a low bound begins with the empty key.
+//! - Covered ranges are sorted by their lower bound; a range without one begins with the empty key.
 
 use testudo_base::{RunId, Seqno};
 use testudo_run::KeyBounds;
 
-/// How new a run is, in comparison with others.
+/// Age of a run, for comparison with others.
 pub(crate) type Age = (Seqno, RunId);
 
-/// A bottom run's claim that it holds everything that is left of its range up to its age.
+/// A bottom run's claim that it holds all entries of its range up to its age.
 #[derive(Clone, Debug)]
 pub(crate) struct CoveredRange {
     pub(crate) bounds: KeyBounds,
     pub(crate) age: Age,
 }
 
-/// The least key after `key`.
+/// The immediate successor of `key`.
 pub(crate) fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The parts of `range` that no covered range covers of those that `knows`.
+/// The parts of `range` outside all covered ranges accepted by `knows`.
 pub(crate) fn uncovered(
     range: &KeyBounds,
     authorities: &[CoveredRange],

@@ -1,10 +1,10 @@
-//! Writes what is left of one keyspace into the target.
+//! Writes the recovered content of one keyspace into the target.
 //!
 //! **Invariants**
-//! - Operands are merged where the target has the operator, and written as they are where it has not.
-//! - What refers to a value in pieces is written with the head of that value, and without operands.
-//! - A key that only has an older version left gets it in a keyspace beside its own, unless it was asked for
-//!   in its own.
+//! - Operands are merged if the target has the operator, and written unmerged otherwise.
+//! - An entry that refers to a value in pieces is written with the head of that value, and without operands.
+//! - A key with only an older version left gets it in a separate keyspace, unless the caller wants it in its
+//!   own.
 
 use testudo_base::{Entry, Error, ErrorKind, Result, StoreId, num::u64_of, sync::Arc};
 use testudo_db::{
@@ -28,22 +28,22 @@ use crate::salvage::{
     values::{SalvagedValues, pieces_without_operands, reference_to_pieces},
 };
 
-/// Records are committed in pieces of about this many bytes.
+/// Target size in bytes of a commit.
 const COMMIT_BYTES: usize = 256 << 10;
 
-/// Where versions go that may not be the last ones.
+/// Destination of versions that may not be the last ones.
 pub(crate) enum Older {
-    /// With the others.
+    /// In the same keyspace as the others.
     Among,
-    /// Into a keyspace of their own.
+    /// In a separate keyspace.
     Beside { name: String, options: KeyspaceOptions, keyspace: Option<Keyspace> },
 }
 
-/// One keyspace on its way into the target.
+/// Writer of one keyspace of the target.
 pub(crate) struct KeyspaceWriter<'t> {
     target: &'t Target,
     into: Keyspace,
-    /// It holds pieces of values: their heads are written with the entries that refer to them.
+    /// Whether it holds pieces of values: their heads are written with the entries that refer to them.
     is_of_pieces: bool,
     log: LogReach,
     older: Older,
@@ -53,7 +53,7 @@ pub(crate) struct KeyspaceWriter<'t> {
 }
 
 impl<'t> KeyspaceWriter<'t> {
-    /// For a keyspace that `report` names.
+    /// Writes into `into`, and counts in `report`.
     pub(crate) fn new(
         target: &'t Target,
         into: Keyspace,
@@ -66,7 +66,7 @@ impl<'t> KeyspaceWriter<'t> {
         Self { target, into, is_of_pieces, log, older, batch, batch_bytes: 0, report }
     }
 
-    /// Writes everything that runs and log hold of it; the log's operations are a keyspace of their own.
+    /// Writes all content of runs and log; the log's operations are in the keyspace `operations`.
     pub(crate) fn write(
         mut self,
         plan: &mut KeyspacePlan,
@@ -99,7 +99,7 @@ impl<'t> KeyspaceWriter<'t> {
         Ok(self.report)
     }
 
-    /// Writes what is left of a key; says what is not.
+    /// Writes the recovered version of a key; returns the loss to report.
     fn write_key(
         &mut self,
         key: &[u8],
@@ -146,7 +146,7 @@ impl<'t> KeyspaceWriter<'t> {
         if self.batch_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
     }
 
-    /// Where older versions go, if not among the others; made when the first one comes.
+    /// Keyspace for older versions, if separate; created for the first one.
     fn keyspace_beside(&mut self) -> Result<Option<Keyspace>> {
         let Older::Beside { name, options, keyspace } = &mut self.older else { return Ok(None) };
         if keyspace.is_none() {
@@ -164,13 +164,13 @@ impl<'t> KeyspaceWriter<'t> {
     }
 }
 
-/// A keyspace of the target for what one of the damaged store held.
+/// A keyspace of the target with the options of one in the damaged store.
 pub(crate) fn keyspace_like(target: &Target, name: &str, options: &KeyspaceOptions) -> Result<Keyspace> {
     let made = keyspaces_as_described(&target.db, &[name], options)?.pop();
     Ok(made.expect("as many keyspaces as names"))
 }
 
-/// The operations of the log that say something about a key, oldest first.
+/// The log's operations on a key, oldest first.
 struct KeyLog {
     key: Vec<u8>,
     operations: Vec<Logged>,
@@ -180,6 +180,6 @@ fn next_operation(operations: &mut Option<Iter>) -> Result<Option<KeyLog>> {
     let Some(found) = operations.as_mut().and_then(Iterator::next) else { return Ok(None) };
     let (key, bytes) = found?.into_pair()?;
     let operations = decode_scratch(&bytes)
-        .map_err(|_| Error::new(ErrorKind::Corruption, "scratch of the salvage is damaged"))?;
+        .map_err(|_| Error::new(ErrorKind::Corruption, "the scratch keyspace of the salvage is damaged"))?;
     Ok(Some(KeyLog { key: key.to_vec(), operations }))
 }

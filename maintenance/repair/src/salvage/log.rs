@@ -1,11 +1,11 @@
-//! Brings the log into the order of keys: the newest operation of each key goes into a scratch keyspace of
-//! the target, operands behind the one before them.
+//! Sorts the log by key: the newest operation of each key goes into a scratch keyspace of the target, with
+//! later operands appended.
 //!
 //! **Invariants**
-//! - Operations are taken in the order of their seqnos, so that the last one written for a key is the newest.
-//! - A value that lies in a value log, or in pieces, stays a reference: it is looked for once it is known
-//!   that it counts.
-//! - Scratch keyspaces are gone when the target is finished.
+//! - Operations are processed in seqno order, so the last one written for a key is the newest.
+//! - A value in a value log, or in pieces, stays a reference: it is read only once its operation is known to
+//!   count.
+//! - Scratch keyspaces are dropped before the target is finished.
 
 use std::collections::BTreeMap;
 
@@ -30,19 +30,19 @@ use crate::salvage::{
     values::SalvagedValues,
 };
 
-/// Scratch is committed in pieces of about this many bytes.
+/// Target size in bytes of a scratch commit.
 const COMMIT_BYTES: usize = 256 << 10;
 /// Bytes before the value of an operation.
 const SCRATCH_HEAD_BYTES: usize = 13;
-/// Most bytes before an operand in a list of them.
+/// Maximum bytes before an operand in an operand list.
 const OPERAND_HEAD_BYTES: usize = 10;
 
-/// The log, in the order of keys.
+/// The log, sorted by key.
 #[derive(Default)]
 pub(crate) struct SortedLog {
-    /// For each keyspace, key to operations, see [`decode_scratch`].
+    /// For each keyspace, key to operations; see [`decode_scratch`].
     pub(crate) scratch: BTreeMap<KeyspaceId, Keyspace>,
-    /// After this seqno nothing of the log is lost: the last operation on a key is the truth.
+    /// No part of the log is lost after this seqno: the last operation on a key is authoritative.
     pub(crate) whole_after: Seqno,
     pub(crate) report: LogSalvage,
 }
@@ -53,12 +53,12 @@ pub(crate) struct Logged {
     pub(crate) seqno: Seqno,
     pub(crate) kind: Kind,
     pub(crate) value: Vec<u8>,
-    /// Its value was not found.
+    /// Loss to report if its value was not found.
     pub(crate) lost: Option<LostRange>,
 }
 
 impl Logged {
-    /// Puts the value in the place of a reference to it, if it is in a value log.
+    /// Replaces a reference by its value, if that is in a value log.
     pub(crate) fn read_value(&mut self, key: &[u8], values: &SalvagedValues) -> Result<()> {
         let reference = ValueReference::of(self.kind, &self.value).ok().flatten();
         let Some(reference) = reference else { return Ok(()) };
@@ -68,20 +68,20 @@ impl Logged {
         }
         match values.logged.read(&reference)? {
             Some(value) => (self.kind, self.value) = (Kind::Value, value),
-            None => self.lost = Some(values.logged.lost(key, &reference, "the value lay in a value log")),
+            None => self.lost = Some(values.logged.lost(key, &reference, "the value was in a value log")),
         }
         Ok(())
     }
 }
 
-/// The operations on a key as scratch keeps them, oldest first, each: seqno u64, kind u8, length u32, value.
-/// All but the first are operands.
+/// Decodes the operations on a key in a scratch keyspace, oldest first, each: seqno u64, kind u8, length u32,
+/// value. All but the first are operands.
 pub(crate) fn decode_scratch(bytes: &[u8]) -> std::result::Result<Vec<Logged>, Damage> {
     let mut reader = Reader::new(bytes);
     let mut operations = Vec::new();
     while !reader.is_empty() {
         let seqno = Seqno(reader.u64()?);
-        let kind = Kind::from_u8(reader.u8()?).ok_or(Damage("unknown kind of operation"))?;
+        let kind = Kind::from_u8(reader.u8()?).ok_or(Damage("unknown operation kind"))?;
         let length = reader.u32()?;
         let value = reader.take(usize_of(length.into()))?.to_vec();
         operations.push(Logged { seqno, kind, value, lost: None });
@@ -97,7 +97,7 @@ fn encode_scratch(seqno: Seqno, operation: &Operation<'_>) -> Vec<u8> {
     out
 }
 
-/// Reads the whole log.
+/// Reads the whole log into scratch keyspaces.
 pub(crate) fn collect(
     target: &Target,
     evidence: &mut Evidence,
@@ -157,7 +157,7 @@ impl Writer<'_> {
         self.log.report.operations += count;
         self.log.report.last_seqno = record.first_seqno.0 + u64::from(record.seqno_count) - 1;
         if decoded.is_err() {
-            // The checksum holds, so somebody wrote it that way; what could be decoded counts.
+            // The checksum matches, so it was written that way; the operations decoded so far count.
             let last_seqno = self.log.report.last_seqno;
             self.log.whole_after = Seqno(last_seqno);
             let first_seqno = record.first_seqno.0 + count;
@@ -194,7 +194,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A name that no keyspace of the user has.
+    /// A name that no user keyspace has.
     fn scratch_name(&self, id: KeyspaceId) -> String {
         let mut name = format!("salvage-log-{id}");
         while self.plan.keyspaces.values().any(|keyspace| keyspace.name == name) {
@@ -209,7 +209,7 @@ impl Writer<'_> {
         if batch.is_empty() { Ok(()) } else { batch.commit() }
     }
 
-    /// Notes that commits are lost, as far as the trees do not hold them.
+    /// Records lost commits, as far as the trees do not hold them.
     fn record_hole(&mut self, hole: &LogHole, flushed: Seqno) {
         self.log.whole_after = hole.last_seqno;
         let first_seqno = hole.first_seqno.0.max(flushed.0 + 1);

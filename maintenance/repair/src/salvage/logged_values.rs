@@ -1,11 +1,13 @@
-//! Values that lie under their numbers, in value logs and in the segments that these became: in a scratch
-//! keyspace of the target, so that whoever has a reference finds what it leads to.
+//! Collects numbered values, from value logs and the segments they became, in a scratch keyspace of the
+//! target, where references are resolved.
 //!
 //! **Invariants**
-//! - What is found is the value that the reference was made for: a page says whose it is, an entry of which
-//!   reference it is, and no reference is made twice.
-//! - A page that is lost is told by those who refer to its values: which keys these have, nothing else says.
-//! - The scratch keyspace is gone when the target is finished.
+//! - A value found is the one its reference was made for: a page identifies its run, an entry its reference,
+//!   and references are unique.
+//! - A lost page is reported for each key that refers to its values, since nothing else identifies these
+//!   keys.
+//!   these are.
+//! - The scratch keyspace is dropped before the target is finished.
 
 use testudo_base::{Result, RunId, ValueReference, num::u64_of, sync::Arc};
 use testudo_db::{Batch, Keyspace, maintenance::batch_of_another_store};
@@ -17,12 +19,12 @@ use testudo_values::is_under_its_number;
 
 use crate::salvage::{evidence::Evidence, key_ranges::after, plan::Plan, report::LostRange, target::Target};
 
-/// Scratch is committed in pieces of about this many bytes.
+/// Target size in bytes of a scratch commit.
 const COMMIT_BYTES: usize = 256 << 10;
 /// Bytes of a scratch key: the segment, and the number of the value in it.
 const SCRATCH_KEY_BYTES: usize = 12;
 
-/// All values that lie under their numbers.
+/// All numbered values that were found.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedValues {
     /// `None` if there are none.
@@ -30,11 +32,11 @@ pub(crate) struct LoggedValues {
     gaps: Vec<Gap>,
 }
 
-/// Pages that are lost.
+/// A gap of lost pages.
 #[derive(Debug)]
 struct Gap {
     segment: RunId,
-    /// Numbers around them.
+    /// Value numbers right before and after the gap.
     after: Option<u32>,
     before: Option<u32>,
     offset: u64,
@@ -50,7 +52,7 @@ impl Gap {
 }
 
 impl LoggedValues {
-    /// Reads all that `plan` knows.
+    /// Reads all numbered values in `plan`.
     pub(crate) fn collect(
         target: &Target,
         evidence: &Evidence,
@@ -61,7 +63,7 @@ impl LoggedValues {
         let Some(data) = evidence.data.as_ref().filter(|_| !sources.is_empty()) else {
             return Ok(Self::default());
         };
-        // Of a run that a crash cut off somebody else may have the id, later.
+        // A later run may reuse the id of a run that a crash cut off.
         sources.sort_by_key(|source| (source.reference.incarnation, source.reference.version()));
         let scratch = target.db.keyspace(&scratch_name(plan), KeyspaceOptions::default)?;
         let mut batch = batch_of_another_store(&target.db);
@@ -101,7 +103,7 @@ impl LoggedValues {
         Ok(Self { scratch: Some(scratch), gaps })
     }
 
-    /// The value that `reference` leads to, if it was found.
+    /// The value for `reference`, if it was found.
     pub(crate) fn read(&self, reference: &ValueReference) -> Result<Option<Vec<u8>>> {
         let Some(scratch) = &self.scratch else { return Ok(None) };
         let found = scratch.get(scratch_key(reference.segment, reference.number))?;
@@ -109,7 +111,7 @@ impl LoggedValues {
         Ok(found.map(|value| value.to_vec()))
     }
 
-    /// What is told of `key`, the value of which was not found; `of` says where it lies.
+    /// The loss to report for `key`, whose value was not found; `of` says where the value was.
     pub(crate) fn lost(&self, key: &[u8], reference: &ValueReference, of: &str) -> LostRange {
         let gap = self.gaps.iter().find(|gap| gap.may_have_held(reference));
         let why = gap.map_or_else(String::new, |gap| format!(": {}", gap.why));
@@ -120,11 +122,11 @@ impl LoggedValues {
             bytes_about: u64::from(reference.length),
             file: DATA_FILE.to_owned(),
             offset: gap.map_or(0, |gap| gap.offset),
-            why: format!("{of}, and was not found there{why}"),
+            why: format!("{of}, but was not found there{why}"),
         }
     }
 
-    /// Drops them.
+    /// Drops the scratch keyspace.
     pub(crate) fn drop_scratch(self, target: &Target) -> Result<()> {
         let Some(scratch) = self.scratch else { return Ok(()) };
         let name = scratch.name().to_owned();
@@ -140,7 +142,7 @@ fn scratch_key(segment: RunId, number: u32) -> [u8; SCRATCH_KEY_BYTES] {
     key
 }
 
-/// A name that no keyspace of the user has.
+/// A name that no user keyspace has.
 fn scratch_name(plan: &Plan) -> String {
     let mut name = "salvage-values".to_owned();
     while plan.keyspaces.values().any(|keyspace| keyspace.name == name) {

@@ -1,13 +1,13 @@
-//! Searches the data file for runs, when no manifest names them.
+//! Scans the data file for runs if no manifest lists them.
 //!
-//! Every page says who it is. Footers tell whole runs; data blocks of runs without a footer are kept as
-//! fragments. A run some page of which was overwritten by a newer run had been given back, and does not
-//! count. Pages that were replaced say of which run, and are put together with it.
+//! Every page identifies itself. Footers identify complete runs; data blocks of runs without a footer are
+//! kept as fragments. A run with a page overwritten by a newer run had been freed and is ignored. Replaced
+//! pages name their run and are joined with it.
 //!
 //! **Invariants**
-//! - Only what verifies for this store and its place is believed.
-//! - A value of a run without a footer comes with the pages in which it goes on, unless these lie elsewhere.
-//! - Memory: a footer for each run, and for each sequence of pages of one run its bounds.
+//! - Only pages that verify for this store and their location are trusted.
+//! - In a run without a footer, a value includes its continuation pages only if they follow it.
+//! - Memory: one footer per run, and the key bounds of each sequence of pages of one run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,40 +24,40 @@ use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, pay
 use testudo_store::long_work::Meter;
 use testudo_values::is_under_its_number;
 
-/// Pages read at once.
+/// Pages per read.
 const PIECE_PAGES: usize = 256;
 
-/// Pages of one run that follow each other; data blocks in the order of their keys.
+/// Consecutive pages of one run; data blocks in key order.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub(crate) first_page: u64,
     pub(crate) page_count: u32,
     pub(crate) run: RunId,
     pub(crate) keyspace: KeyspaceId,
-    /// The incarnation that wrote the run, its lowest 32 bits.
+    /// Lowest 32 bits of the incarnation that wrote the run.
     pub(crate) incarnation: u32,
     /// First and last key, for data blocks.
     pub(crate) keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// It is a page that was replaced.
+    /// Whether it is a replaced page.
     pub(crate) is_replaced: bool,
-    /// All its entries are values under their own numbers.
+    /// Whether all its entries are numbered values.
     pub(crate) is_logged: bool,
 }
 
-/// What a search found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Runs with a valid footer that were not given back, by id.
+    /// Runs with a valid footer that had not been freed, by id.
     pub(crate) runs: BTreeMap<RunId, RunRecord>,
-    /// Those whose values lie under their numbers.
+    /// The runs among them whose values are stored by number.
     pub(crate) logged: BTreeSet<RunId>,
     /// Data blocks of runs without a footer.
     pub(crate) orphans: Vec<Fragment>,
-    /// Runs that had been given back for certain.
+    /// Number of runs that had certainly been freed.
     pub(crate) dead_runs: u64,
 }
 
-/// The store that the first valid footer of the file belongs to.
+/// The store named by the first valid footer in the file.
 pub(crate) fn find_store(
     data: &dyn File,
     data_bytes: u64,
@@ -79,7 +79,7 @@ pub(crate) fn find_store(
     Ok(None)
 }
 
-/// Looks at every page.
+/// Scans every page.
 pub(crate) fn scan(
     data: &dyn File,
     data_bytes: u64,
@@ -126,7 +126,7 @@ pub(crate) fn scan(
     Ok(sort_out(records, fragments, replaced))
 }
 
-/// Whether a footer stands where its own run says, so that no copy of it counts.
+/// Whether a footer is at the location its run states, which excludes copies.
 fn is_at_home(record: &RunRecord, header: &PageHeader, store: StoreId) -> bool {
     let reference = &record.reference;
     record.store == store
@@ -142,7 +142,8 @@ fn identity(store: StoreId, header: &PageHeader) -> PageIdentity {
     PageIdentity { store, kind, page, generation, keyspace, incarnation }
 }
 
-/// Adds a block to the fragment before it, if it continues that. `goes_on`: it only has the end of a value.
+/// Adds a block, merging it with the previous fragment if it continues that. `goes_on`: the block only
+/// continues a value.
 fn add(fragments: &mut Vec<Fragment>, next: Fragment, goes_on: bool) {
     if let Some(last) = fragments.last_mut()
         && last.first_page + u64::from(last.page_count) == next.first_page
@@ -193,7 +194,7 @@ fn sort_out(
             found.runs.insert(id, record);
         }
     }
-    // Of one without a page that can be read nobody knows; then whoever refers to a value of it tells.
+    // A run without a readable page may be misclassified; then its losses are reported per reference.
     found.logged =
         found.runs.iter().filter(|(_, record)| record.is_value_segment).map(|(id, _)| *id).collect();
     for fragment in fragments.iter().filter(|fragment| fragment.keys.is_some() && !fragment.is_logged) {
@@ -216,15 +217,16 @@ fn sort_out(
         is_replaced: true,
         is_logged: false,
     }));
-    // What is of no keyspace was for readers of a process that has ended; it only shows what was overwritten.
+    // Pages without a keyspace were spilled for readers of a former process; they only prove what was
+    // overwritten.
     let is_kept = |keyspace| keyspace != KeyspaceId::SPILLED || planted!("spilled-pages-salvaged");
     found.runs.retain(|_, record| is_kept(record.reference.keyspace));
     found.orphans.retain(|fragment| is_kept(fragment.keyspace));
     found
 }
 
-/// Space is given to a new run only after the manifest had let go of the old one. `replaced`: where pages
-/// were replaced, with their generations and the runs that they belong to.
+/// Whether a run had been freed: its space is reused only after the manifest released it. `replaced`:
+/// locations of replaced pages, with their generations and runs.
 fn was_given_back(record: &RunRecord, fragments: &[Fragment], replaced: &[(u64, RunId, RunId)]) -> bool {
     let own = record.reference.id;
     record.reference.spans.iter().any(|span| {
@@ -239,7 +241,7 @@ fn was_given_back(record: &RunRecord, fragments: &[Fragment], replaced: &[(u64, 
     })
 }
 
-/// A walk over the pages of a file.
+/// An iterator over the pages of a file.
 struct Pages<'f> {
     data: &'f dyn File,
     page_count: u64,
@@ -262,7 +264,7 @@ impl<'f> Pages<'f> {
         }
     }
 
-    /// The next page that has a header of a known kind, and its number.
+    /// The next page with a header of a known kind, and its number.
     fn next(&mut self, meter: &mut Meter<'_, '_>) -> Result<Option<(u64, PageHeader)>> {
         while self.next_page < self.page_count {
             if self.next_page >= self.window_first + self.window_pages {
@@ -288,17 +290,17 @@ impl<'f> Pages<'f> {
         self.window_first = self.next_page;
         self.window_pages = u64_of(PIECE_PAGES).min(self.page_count - self.next_page);
         let bytes = usize_of(self.window_pages * PAGE_BYTES);
-        // What cannot be read is zeros, and so no page of anybody.
+        // Unreadable pages become zeros, which no run owns.
         read_leniently(self.data, self.window_first, &mut self.window[..bytes]);
     }
 
-    /// The page that was returned last.
+    /// The page returned last.
     fn current(&self) -> &[u8] {
         let start = usize_of((self.next_page - 1 - self.window_first) * PAGE_BYTES);
         &self.window[start..start + PAGE_SIZE]
     }
 
-    /// The whole block that begins with the page that was returned last, if the file is long enough.
+    /// The whole block that begins with the page returned last, if the file is long enough.
     fn block(&self, header: &PageHeader) -> Option<Vec<u8>> {
         let bytes = u64_of(PAGE_HEADER_BYTES) + u64::from(header.payload_bytes);
         let pages = bytes.div_ceil(PAGE_BYTES);
@@ -306,7 +308,7 @@ impl<'f> Pages<'f> {
             return Some(self.current().to_vec());
         }
         let first = self.next_page - 1;
-        // A page that claims to be long must at least fit into the file before anything is allocated for it.
+        // A page that claims to be long must fit into the file before memory is allocated for it.
         if pages > self.page_count - first {
             return None;
         }

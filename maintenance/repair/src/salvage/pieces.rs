@@ -1,10 +1,10 @@
-//! Values in pieces: their keyspace is salvaged before those of users, so that an entry that refers to a
-//! value is written only where all of its pieces are.
+//! Values in pieces: their keyspace is salvaged before user keyspaces, so that an entry that refers to a
+//! value is written only if all its pieces are present.
 //!
 //! **Invariants**
-//! - A head is written with the entry that refers to its value, by one commit: no other value has one.
+//! - A head is written with the entry that refers to its value, in the same commit: no other value has one.
 //! - Pieces of a value without a head are removed at the end.
-//! - What is lost is named by the key of the user; keys of pieces are in no report.
+//! - A loss is reported for the user's key; keys of pieces are in no report.
 
 use testudo_base::{Kind, Result, ValueReference, num::u64_of};
 use testudo_db::{
@@ -22,7 +22,7 @@ use crate::salvage::{
     target::Target,
 };
 
-/// Pieces of a dead value that are removed by one commit.
+/// Pieces of an unreferenced value that one commit removes.
 const REMOVED_TOGETHER: usize = 256;
 
 /// The pieces in the target.
@@ -30,21 +30,21 @@ const REMOVED_TOGETHER: usize = 256;
 pub(crate) struct SalvagedPieces {
     /// `None` if there are none.
     keyspace: Option<Keyspace>,
-    /// What is missing of them, by their own keys.
+    /// Lost ranges of their own keys.
     lost: Vec<LostRange>,
-    /// Where commits are missing.
+    /// Place of the first lost commits.
     lost_of_log: Option<(String, u64)>,
 }
 
 impl SalvagedPieces {
-    /// Those in `keyspace`, of which `lost` is missing; the pieces themselves may have been in the log, too.
+    /// The pieces in `keyspace`, with the `lost` ranges; lost commits may have held pieces too.
     pub(crate) fn new(keyspace: Option<Keyspace>, lost: Vec<LostRange>, log: &LogSalvage) -> Self {
         let lost_of_log = log.lost.first().map(|lost| (lost.file.clone(), lost.offset));
         Self { keyspace, lost, lost_of_log }
     }
 
-    /// The first piece that is missing of the value that `reference` leads to; `None` if all of it is there,
-    /// or if it leads to no value in pieces.
+    /// The first missing piece of the value that `reference` refers to; `None` if it is complete, or not a
+    /// value in pieces.
     pub(crate) fn first_missing(&self, reference: &ValueReference) -> Result<Option<u32>> {
         let Some(value) = reference.pieces() else { return Ok(None) };
         let mut next = 0;
@@ -62,7 +62,7 @@ impl SalvagedPieces {
         Ok(Some(next).filter(|next| *next < piece_count(reference.length)))
     }
 
-    /// What is reported of `key`, the value of which lacks a piece.
+    /// The loss to report for `key`, whose value lacks a piece.
     pub(crate) fn lost(&self, key: &[u8], reference: &ValueReference, piece: u32) -> LostRange {
         let piece_key = piece_key(reference.pieces().unwrap_or_default(), piece);
         let range = self.lost.iter().find(|range| range.contains(&piece_key));
@@ -96,7 +96,7 @@ impl SalvagedPieces {
         }
     }
 
-    /// Removes the pieces to which nothing refers.
+    /// Removes unreferenced pieces.
     pub(crate) fn remove_dead(self, target: &Target) -> Result<()> {
         let Some(keyspace) = self.keyspace else { return Ok(()) };
         let mut from = piece_key(0, 0);

@@ -1,10 +1,10 @@
-//! Which keyspaces there are, and which runs say what about them.
+//! Determines the keyspaces, and the runs that hold their content.
 //!
 //! **Invariants**
-//! - With a manifest that counts, exactly its runs count, for exactly the keys that their tree gives them.
-//! - Without one all runs found count; ages and authorities decide between them. Fragments of runs without a
-//!   footer count where nothing of a later run covers them.
-//! - What has values under their numbers is no source: its keys are not those of users.
+//! - With a complete manifest exactly its runs are used, each for exactly the keys its tree assigns to it.
+//! - Otherwise all runs found are used; ages and covered ranges decide between them. Fragments of runs
+//!   without a footer are used where no later run covers them.
+//! - A run of numbered values is not a source: its keys are not user keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,15 +25,15 @@ use crate::salvage::{
     report::{NameSource, SalvageMethod},
 };
 
-/// A run, or a fragment of one, that is read.
+/// A run, or a fragment of one, to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) reference: RunRef,
-    /// The keys for which it counts; `None`: all.
+    /// The keys for which it is used; `None`: all.
     pub(crate) counts_in: Option<Vec<KeyBounds>>,
-    /// A fragment of a run that lost its footer: its age is not known.
+    /// A fragment of a run that lost its footer: its age is unknown.
     pub(crate) is_orphan: bool,
-    /// It holds values that other runs refer to: nothing supersedes all of it.
+    /// It holds values that other runs refer to, so it is never superseded as a whole.
     pub(crate) is_value_segment: bool,
 }
 
@@ -42,47 +42,47 @@ impl Source {
         (self.reference.newest_seqno, self.reference.version())
     }
 
-    /// Whether an entry of it with this key counts, authorities aside.
+    /// Whether an entry of it with this key is used, covered ranges aside.
     pub(crate) fn counts_for(&self, key: &[u8]) -> bool {
         self.counts_in.as_ref().is_none_or(|bounds| bounds.iter().any(|bounds| bounds.contains(key)))
     }
 }
 
-/// Where values lie under their numbers.
+/// A run that stores values by number.
 #[derive(Clone, Debug)]
 pub(crate) struct LoggedSource {
-    /// By which references name it; without a manifest only its entries tell.
+    /// Segment id in references; without a manifest only its entries tell.
     pub(crate) segment: RunId,
     pub(crate) reference: RunRef,
-    /// Values were still appended to it: it may have pages that were never written.
+    /// Values were still being appended: some of its pages may never have been written.
     pub(crate) is_open: bool,
 }
 
-/// What is known of a keyspace.
+/// Plan of a keyspace.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyspacePlan {
     pub(crate) name: String,
     pub(crate) name_from: NameSource,
     pub(crate) options: StoredOptions,
-    /// The trees hold everything up to here.
+    /// The trees hold everything up to this seqno.
     pub(crate) flushed: Seqno,
     pub(crate) sources: Vec<Source>,
-    /// Where values lie under their numbers.
+    /// Runs that store values by number.
     pub(crate) logged: Vec<LoggedSource>,
-    /// Sorted by their low bound.
+    /// Sorted by lower bound.
     pub(crate) authorities: Vec<CoveredRange>,
 }
 
-/// What is to be done.
+/// Plan of the salvage.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) method: SalvageMethod,
     pub(crate) keyspaces: BTreeMap<KeyspaceId, KeyspacePlan>,
-    /// Keyspaces that were dropped.
+    /// Dropped keyspaces.
     pub(crate) dropped: BTreeSet<KeyspaceId>,
     /// Ids below this one that are not in the manifest's catalogue were dropped.
     pub(crate) known_below: KeyspaceId,
-    /// Everything up to here is known to have been durable.
+    /// Everything up to this seqno is known to have been durable.
     pub(crate) proven: Seqno,
     pub(crate) unproven: Option<String>,
 }
@@ -93,9 +93,9 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
     if !(evidence.manifest_counts && plan.take_layouts(evidence)) {
         plan.method = SalvageMethod::Scan;
         plan.unproven = Some(
-            "no manifest names the runs: one that left no footer, or a keyspace without a run, leaves no \
+            "no manifest lists the runs: a run without a footer, or a keyspace without runs, leaves no \
              trace, and older \
-             versions may stand where such a run had newer ones"
+             versions may appear where such a run had newer ones"
                 .to_owned(),
         );
         if let Some(data) = &evidence.data {
@@ -106,11 +106,11 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
     }
     if plan.unproven.is_none() && !evidence.log_findings.is_empty() {
         let findings = evidence.log_findings.join("; ");
-        plan.unproven = Some(format!("commits may be lost that nothing else tells of: {findings}"));
+        plan.unproven = Some(format!("commits may be lost without other evidence: {findings}"));
     }
     plan.note_proven();
     for keyspace in plan.keyspaces.values_mut() {
-        // The next one to be opened is the last one.
+        // Sorted so that the next source to open is the last one.
         keyspace.sources.sort_by(|a, b| b.reference.keys.first().cmp(a.reference.keys.first()));
     }
     let total = plan.source_bytes() + evidence.log.segments().iter().map(|s| s.bytes).sum::<u64>();
@@ -133,7 +133,7 @@ impl Plan {
         plan
     }
 
-    /// The plan that the manifest gives, if it counts.
+    /// The plan from the manifest, if that is complete.
     pub(crate) fn of_manifest(evidence: &mut Evidence) -> Option<Self> {
         let mut plan = Self::new(evidence);
         let counts = evidence.manifest_counts && plan.take_layouts(evidence);
@@ -141,14 +141,14 @@ impl Plan {
         counts.then_some(plan)
     }
 
-    /// Trees hold what the log does not hold any more: runs that end before it begins are not the newest
-    /// ones.
+    /// Detects missing runs: trees hold everything before the start of the log, so runs that end earlier are
+    /// not the newest ones.
     fn compare_with_log(&mut self, evidence: &Evidence) {
         let Some(first) = evidence.log.first_seqno(evidence.store) else { return };
         let Seqno(newest) = self.newest_run_seqno();
         if let Some(unproven) = self.unproven.as_mut().filter(|_| first.0 > newest.saturating_add(1)) {
             let more = format!(
-                "; runs are missing, for the log begins at operation {first} and the runs that were found \
+                "; runs are missing: the log begins at operation {first}, but the runs found \
                  end at {newest}"
             );
             unproven.push_str(&more);
@@ -160,7 +160,7 @@ impl Plan {
         sources.map(|source| source.reference.newest_seqno).max().unwrap_or_default()
     }
 
-    /// What a run holds had been durable in the log before.
+    /// The content of a run was durable in the log before.
     fn note_proven(&mut self) {
         self.proven = self.proven.max(self.newest_run_seqno());
     }
@@ -183,7 +183,7 @@ impl Plan {
             let options = StoredOptions::decode(&record.options).unwrap_or_else(|why| {
                 let file = manifest_file_name(manifest.number);
                 evidence.findings.push(why.into_error(&file, id).to_string());
-                // Without them nobody knows what the tree's objects mean.
+                // Without its options, the tree's objects cannot be interpreted.
                 evidence.manifest_counts = false;
                 StoredOptions::default()
             });
@@ -200,7 +200,7 @@ impl Plan {
         }
     }
 
-    /// Takes the runs of the manifest's trees; `false` if those contradict themselves.
+    /// Takes the runs of the manifest's trees; `false` if those are inconsistent.
     fn take_layouts(&mut self, evidence: &mut Evidence) -> bool {
         let Some(manifest) = &evidence.manifest else { return false };
         let mut layouts = BTreeMap::new();
@@ -235,13 +235,13 @@ impl Plan {
         true
     }
 
-    /// The plan of a keyspace that the manifest may not know; `None` if it was dropped.
+    /// The plan of a keyspace, which may be missing from the manifest; `None` if it was dropped.
     pub(crate) fn keyspace(&mut self, id: KeyspaceId) -> Option<&mut KeyspacePlan> {
         if self.dropped.contains(&id) || (id < self.known_below && !self.keyspaces.contains_key(&id)) {
             return None;
         }
         if id >= self.known_below && self.method == SalvageMethod::Manifest {
-            let why = "the log writes to keyspaces that the manifest does not know: it is older than the log";
+            let why = "the log writes to keyspaces unknown to the manifest, which is older than the log";
             self.unproven.get_or_insert_with(|| why.to_owned());
         }
         let invented = || KeyspacePlan::new(format!("recovered-{id}"), NameSource::Invented);
@@ -303,7 +303,7 @@ impl KeyspacePlan {
         self.sources.push(Source { reference, counts_in: None, is_orphan: false, is_value_segment });
     }
 
-    /// Forgets runs of which bottom runs say that all of it is old.
+    /// Drops runs that newer bottom runs cover completely.
     fn drop_superseded(&mut self) {
         let authorities = &self.authorities;
         self.sources.retain(|source| {
@@ -314,7 +314,7 @@ impl KeyspacePlan {
         });
     }
 
-    /// Takes what is left of a run without a footer, as far as no later bottom run covers it.
+    /// Takes a fragment of a run without a footer, as far as no later bottom run covers it.
     fn take_orphan(&mut self, fragment: Fragment) {
         let Some((first_key, last_key)) = fragment.keys else { return };
         let span = ExtentSpan { first_page: fragment.first_page, page_count: fragment.page_count };
@@ -348,7 +348,7 @@ impl KeyspacePlan {
     }
 }
 
-/// What of a keyspace has values under their numbers.
+/// The runs of a keyspace that store values by number.
 fn stored_logged(objects: &Objects) -> std::result::Result<Vec<LoggedSource>, Damage> {
     let segments = testudo_separated::logged_runs(objects)?.into_iter();
     let segments = segments.map(|(segment, reference)| LoggedSource { segment, reference, is_open: false });

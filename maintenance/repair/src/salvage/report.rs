@@ -1,29 +1,27 @@
-//! What a salvage came to.
+//! Report of a salvage.
 
 use std::fmt;
 
-/// What a salvage came to.
+/// Result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SalvageReport {
     /// Id of the damaged store, in hex.
     pub store: String,
-    /// How the runs that count were found.
+    /// Method by which the runs were found.
     pub method: SalvageMethod,
-    /// What is wrong with the files around the data; what that costs, if anything, is in the rest of the
-    /// report.
+    /// Problems in the files around the data; any resulting losses are in the rest of the report.
     pub findings: Vec<String>,
-    /// Why something may be missing that left no trace at all; `None` if everything that ever was is
-    /// accounted for.
+    /// Reason why data may be missing without a trace; `None` if everything ever written is accounted for.
     pub unproven: Option<String>,
-    /// Keyspace by keyspace.
+    /// Result for each keyspace.
     pub keyspaces: Vec<KeyspaceSalvage>,
-    /// The log.
+    /// Result for the log.
     pub log: LogSalvage,
 }
 
 impl SalvageReport {
-    /// Whether every record is there, and known to be.
+    /// Whether every record was recovered, and is known to be.
     pub fn is_complete(&self) -> bool {
         let whole = |keyspace: &KeyspaceSalvage| {
             keyspace.lost_ranges.is_empty() && keyspace.uncertain_records == 0 && keyspace.older_records == 0
@@ -31,24 +29,24 @@ impl SalvageReport {
         self.unproven.is_none() && self.log.lost.is_empty() && self.keyspaces.iter().all(whole)
     }
 
-    /// Records written.
+    /// Number of records written.
     pub fn records(&self) -> u64 {
         self.keyspaces.iter().map(|keyspace| keyspace.records).sum()
     }
 }
 
-/// How the runs that count were found.
+/// Method by which the runs were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum SalvageMethod {
-    /// The manifest names them.
+    /// The manifest lists them.
     #[default]
     Manifest,
-    /// The data file was searched, because the manifest is lost or cannot be trusted.
+    /// By scanning the data file, because the manifest is lost or cannot be trusted.
     Scan,
 }
 
-/// Where the name of a keyspace comes from.
+/// Origin of a keyspace's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum NameSource {
@@ -56,11 +54,11 @@ pub enum NameSource {
     Manifest,
     /// A run of the keyspace.
     Run,
-    /// Nowhere: it was made up.
+    /// No origin: the name was generated.
     Invented,
 }
 
-/// A keyspace that was salvaged.
+/// Result for a keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyspaceSalvage {
@@ -74,38 +72,37 @@ pub struct KeyspaceSalvage {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// Records among them that come from runs of which the footer and the manifest are lost: probably
-    /// current.
+    /// Records among them from runs whose footer is lost along with the manifest: probably current.
     pub uncertain_records: u64,
-    /// Records in lost ranges of which a version is left that may not be the last one.
+    /// Records in lost ranges whose recovered version may not be the last one.
     pub older_records: u64,
-    /// The keyspace that these went into, if there are any and they were not asked for among the others.
+    /// The separate keyspace for these records, if any were written to one.
     pub older_keyspace: Option<String>,
     /// Ranges of keys in which records are missing.
     pub lost_ranges: Vec<LostRange>,
 }
 
-/// Keys whose newest entries could not be read.
+/// A range of keys whose newest entries could not be read.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LostRange {
     /// The first key that may be affected.
     pub low: Vec<u8>,
-    /// The first key beyond; `None` is the end.
+    /// Exclusive upper bound; `None` means unbounded.
     pub high: Option<Vec<u8>>,
-    /// About how many records were there. Some of them may have been superseded.
+    /// Estimated number of lost records, some of which may have been superseded.
     pub records_about: u64,
-    /// About how many bytes of keys and values.
+    /// Estimated bytes of lost keys and values.
     pub bytes_about: u64,
     /// The damaged file.
     pub file: String,
-    /// Where the damage begins in it.
+    /// Offset in it at which the damage begins.
     pub offset: u64,
-    /// What is wrong there.
+    /// Description of the damage.
     pub why: String,
 }
 
-/// Keys are the user's; they are shown to those who ask for the fields, not in logs.
+/// Omits the keys, which are user data and must not reach logs.
 impl fmt::Debug for LostRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -123,7 +120,7 @@ impl LostRange {
     }
 }
 
-/// What became of the log.
+/// Result for the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LogSalvage {
@@ -133,22 +130,22 @@ pub struct LogSalvage {
     pub commits: u64,
     /// Operations in them.
     pub operations: u64,
-    /// The last seqno that was there.
+    /// The last seqno found.
     pub last_seqno: u64,
-    /// Commits that had been durable and are lost.
+    /// Commits that were durable and are lost.
     pub lost: Vec<LostCommits>,
 }
 
-/// Commits that had been durable and are lost.
+/// Commits that were durable and are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LostCommits {
-    /// The first seqno that is missing.
+    /// First missing seqno.
     pub first_seqno: u64,
-    /// The last one.
+    /// Last missing seqno.
     pub last_seqno: u64,
-    /// The file where they should be.
+    /// File that should contain them.
     pub file: String,
-    /// Where the damage begins in it.
+    /// Offset in it at which the damage begins.
     pub offset: u64,
 }

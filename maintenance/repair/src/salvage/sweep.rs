@@ -1,19 +1,18 @@
-//! All sources of a keyspace as one sequence of keys, each with the newest entry that is left, and what is
-//! missing.
+//! Merges all sources of a keyspace into one sequence of keys, each with its newest recovered entry and its
+//! losses.
 //!
-//! Runs are opened when the sweep reaches their first key and closed at their end. Where pages are lost, the
-//! range between the keys around them is a gap: an older entry in there may not be what the key held last,
-//! unless the run's filter says that the run never held the key.
+//! A run is opened when the sweep reaches its first key, and closed at its end. Lost pages leave a gap
+//! between the keys around them: an older entry in the gap may be stale, unless the run's filter excludes the
+//! key.
 //!
 //! **Invariants**
 //! - Keys come in order, each once.
-//! - An entry counts unless a newer bottom run says that its key is gone; of those that count the newest
-//!   wins.
-//! - A gap matters as far as nothing newer covers it, or operands stand upon what is missing.
-//! - Values of value segments are no entries; they stand where an entry refers to them. Those that lie under
-//!   their numbers are not among the sources.
-//! - Operands are stacked only upon what their tree has below them: elsewhere nobody knows which of them a
-//!   run repeats.
+//! - An entry counts unless a newer bottom run covers its key. Of those that count, the newest wins.
+//! - A gap matters only where nothing newer covers it, or where operands are stacked on missing entries.
+//! - Values of value segments are not entries; they are read through the entries that refer to them. Numbered
+//!   values are not among the sources.
+//! - Operands are stacked only on the entry below them in their tree: without a tree it is unknown which
+//!   operands a run repeats.
 
 use std::{
     cmp::Reverse,
@@ -37,18 +36,18 @@ use crate::salvage::{
     values::SalvagedValues,
 };
 
-/// What the runs say of a key.
+/// The runs' answer for a key.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     /// The newest entry that counts.
     pub(crate) entry: Option<(Kind, Vec<u8>)>,
-    /// Up to which age the answer, an entry or its absence, holds.
+    /// Age up to which the answer, an entry or its absence, is valid.
     pub(crate) age: Option<Age>,
-    /// It comes from a run of which the age is not known.
+    /// Whether it comes from a run of unknown age.
     pub(crate) is_uncertain: bool,
-    /// The age of the newest run that may have had something newer, but cannot be read here.
+    /// Age of the newest run that may have had a newer entry, but is not readable here.
     pub(crate) gap: Option<Age>,
-    /// The value of the newest entry is missing: to be told if nothing else has a newer one.
+    /// Loss to report unless the log has a newer version: the value of the newest entry is missing.
     pub(crate) lost: Option<LostRange>,
 }
 
@@ -60,7 +59,7 @@ struct OpenSource {
 struct Gap {
     bounds: KeyBounds,
     age: Age,
-    /// Knows which keys the run never held, if it can still be read.
+    /// Excludes keys that the run never held, if it is still readable.
     filter: Option<Arc<LenientFilter>>,
 }
 
@@ -70,7 +69,7 @@ impl Gap {
     }
 }
 
-/// The sequence.
+/// The sequence of keys.
 pub(crate) struct Sweep<'p> {
     data: Option<Arc<dyn File>>,
     store: StoreId,
@@ -78,20 +77,20 @@ pub(crate) struct Sweep<'p> {
     authorities: &'p [CoveredRange],
     next_covered_range: usize,
     active_authorities: Vec<usize>,
-    /// Not yet opened, the next one last.
+    /// Sources not yet opened, the next one last.
     waiting: Vec<Source>,
     open: BTreeMap<usize, OpenSource>,
     opened: usize,
     heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     gaps: Vec<Gap>,
-    /// What was found missing so far.
+    /// Losses found so far.
     pub(crate) lost: Vec<LostRange>,
-    /// Bytes of pages looked at since this was last taken.
+    /// Bytes of pages read since this was last taken.
     pub(crate) bytes_read: u64,
 }
 
 impl<'p> Sweep<'p> {
-    /// Over everything in `plan`, whose sources it takes.
+    /// Sweeps over the sources in `plan`, which it takes.
     pub(crate) fn new(
         plan: &'p mut KeyspacePlan,
         data: Option<Arc<dyn File>>,
@@ -115,7 +114,7 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    /// The next key of any run, if it is not beyond `limit`, a key from elsewhere; `limit` otherwise.
+    /// The next key of any run or `limit`, a key from elsewhere, whichever is first.
     pub(crate) fn next_key(&mut self, limit: Option<&[u8]>) -> Option<Vec<u8>> {
         loop {
             let head = self.heads.peek().map(|Reverse((key, _))| key.as_slice());
@@ -159,7 +158,7 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    /// Pages between the keys `last` and `next` of a source are lost.
+    /// Records that pages between the keys `last` and `next` of a source are lost.
     fn record_gap(&mut self, source: &Source, last: Option<&[u8]>, next: Option<&[u8]>, lost: &LostPages) {
         let reference = &source.reference;
         let whole = reference.keys.bounds();
@@ -198,9 +197,9 @@ impl<'p> Sweep<'p> {
         }
     }
 
-    /// Replaces the operands of the first of `sources`, newest first and none older than `covered_range`, by
-    /// an entry that says everything about the key: together with what they change, or, where that is not
-    /// certain, by the newest one that is whole, or else alone.
+    /// Replaces the operands of the first of `sources` by a complete entry. `sources` are newest first, and
+    /// none is older than `covered_range`. The entry is the operands stacked on their base or, if runs may
+    /// repeat operands, the newest whole entry, or else the operands alone.
     fn stack_up(&self, key: &[u8], sources: &[&OpenSource], covered_range: Option<Age>, answer: &mut Answer) {
         let is_operands =
             |open: &&&OpenSource| open.cursor.entry().is_some_and(|entry| entry.kind == Kind::Operands);
@@ -209,7 +208,7 @@ impl<'p> Sweep<'p> {
         let (base_age, base) = base.unzip();
         let base_age = base_age.max(covered_range);
         let base = base.map_or((Kind::Tombstone, &[][..]), |entry| (entry.kind, entry.value));
-        // Runs that no tree names may be repeated by later ones.
+        // Runs outside any tree may be repeated by later ones.
         if sources.iter().any(|open| open.source.counts_in.is_none()) {
             answer.gap = answer.gap.max(answer.age);
             let newest = sources.first().and_then(|open| open.cursor.entry());
@@ -230,7 +229,7 @@ impl<'p> Sweep<'p> {
         answer.entry = Some((kind, stack));
     }
 
-    /// What the runs say of `key`, the one that [`Self::next_key`] gave; moves on behind it.
+    /// The runs' answer for `key`, which [`Self::next_key`] returned; advances past it.
     ///
     /// Errors: `Corruption`, `Io` from the target.
     pub(crate) fn take(&mut self, key: &[u8]) -> Result<Answer> {
@@ -248,7 +247,7 @@ impl<'p> Sweep<'p> {
         Ok(answer)
     }
 
-    /// Puts the value in the place of a reference to it, if one of the sources has it.
+    /// Replaces a reference by its value, if one of the sources has it.
     fn read_value(&self, key: &[u8], holders: &[usize], answer: &mut Answer) -> Result<()> {
         let Some((kind @ (Kind::Reference | Kind::UnmergedReference), bytes)) = &answer.entry else {
             return Ok(());
@@ -278,11 +277,11 @@ impl<'p> Sweep<'p> {
             _ => Some((Kind::Unmerged, with_value_read(bytes, &value).ok()?)),
         });
         if read.is_none() {
-            // The page that had it was reported, unless a newer run covers its keys.
+            // The lost page was reported already, unless a newer run covers its keys.
             if let Some(reference) = wanted
                 && !self.gaps.iter().any(|gap| gap.may_have_held(key))
             {
-                let of = "the value lies in a value segment";
+                let of = "the value is in a value segment";
                 answer.lost = Some(self.values.logged.lost(key, &reference, of));
             }
             answer.gap = answer.gap.max(answer.age);
@@ -291,7 +290,7 @@ impl<'p> Sweep<'p> {
         Ok(())
     }
 
-    /// Ages of the bottom runs that know everything about `key`.
+    /// Ages of the bottom runs that cover `key`.
     fn authorities_at(&mut self, key: &[u8]) -> Vec<Age> {
         while let Some(next) = self.authorities.get(self.next_covered_range)
             && next.bounds.low.as_deref().is_none_or(|low| low <= key)
@@ -327,13 +326,13 @@ impl<'p> Sweep<'p> {
         };
         if answer.entry.as_ref().is_some_and(|(kind, _)| *kind == Kind::Operands) {
             let mut sources: Vec<_> = known().collect();
-            // What an covered range says is gone is nothing that operands change.
+            // Operands do not apply to entries that a covered range deletes.
             sources.retain(|open| Some(open.source.age()) >= covered_range);
             sources.sort_by_key(|open| Reverse(open.source.age()));
             self.stack_up(key, &sources, covered_range, &mut answer);
         }
-        // A run without a footer tells nothing of its age but its id. It counts where no run written later
-        // has a say.
+        // A run without a footer has only its id as an age. It counts if no later run has an entry or covers
+        // the key.
         let latest = known().map(|open| open.source.age()).chain(authorities.iter().copied());
         let latest = latest.map(|(_, run)| run).max();
         let orphan = counting().filter(|open| open.source.is_orphan).max_by_key(|open| open.source.age());
@@ -354,7 +353,7 @@ impl<'p> Sweep<'p> {
     }
 }
 
-/// Operands without anything that they change.
+/// Operands on top of no value.
 fn on_nothing(operands: &[u8]) -> (Kind, Vec<u8>) {
     let mut stack = Vec::with_capacity(operands.len() + 1);
     let kind = begin_stack(Kind::Tombstone, &[], &mut stack);
@@ -362,7 +361,7 @@ fn on_nothing(operands: &[u8]) -> (Kind, Vec<u8>) {
     (kind, stack)
 }
 
-/// Taking the head of a heap only if it stands on a key.
+/// Pops the top of a heap if it equals a key.
 trait PopIfEqual {
     fn pop_if_equal(&mut self, key: &[u8]) -> Option<Reverse<(Vec<u8>, usize)>>;
 }

@@ -1,9 +1,9 @@
 //! The store that a salvage writes.
 //!
 //! **Invariants**
-//! - It carries the mark of an unfinished store from before there is anything of it until everything in it is
-//!   durable.
-//! - Only who holds its lock changes it or removes it. A salvage that fails leaves nothing behind.
+//! - It carries the mark of an unfinished store from before its first file is written until everything in it
+//!   is durable.
+//! - Only the holder of its lock changes or removes it. A failed salvage leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use testudo_store::directory::{self, LOCK_FILE, UNFINISHED_FILE};
 
 use crate::salvage::SalvageOptions;
 
-/// A store in the making.
+/// A store under construction.
 pub(crate) struct Target {
     pub(crate) db: Db,
     env: Arc<dyn Env>,
@@ -27,7 +27,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Begins a store where there is none.
+    /// Begins a store in a directory that holds none.
     ///
     /// Errors: `Invalid` if the directory holds anything.
     pub(crate) fn begin(options: &SalvageOptions) -> Result<Self> {
@@ -43,7 +43,7 @@ impl Target {
         }
     }
 
-    /// Ends the store: finished if the outcome is good, removed otherwise.
+    /// Ends the store: finishes it if the outcome is good, and removes it otherwise.
     pub(crate) fn end<T>(self, outcome: Result<T>) -> Result<T> {
         let Self { db, env, directory, made_directory } = self;
         let store = store_of(&db).id;
@@ -60,8 +60,8 @@ impl Target {
     }
 }
 
-/// Takes the mark from the closed store of this id. Closing has given its lock up: if somebody else has taken
-/// its place since, it is not there any more.
+/// Removes the mark from the closed store with this id. Closing released its lock, so another process may
+/// have replaced the store since.
 ///
 /// Errors: `Locked`; `Io`.
 fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
@@ -70,8 +70,7 @@ fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
     let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
     let is_ours = || SuperblockFile::open(env, directory, false).is_ok_and(|(_, found)| found.store == store);
     if !is_marked || !is_ours() {
-        let message =
-            format!("{}: another process has taken the place of the new store", directory.display());
+        let message = format!("{}: another process replaced the new store", directory.display());
         return Err(Error::new(ErrorKind::Locked, message));
     }
     let mark = directory.join(UNFINISHED_FILE);
@@ -81,7 +80,7 @@ fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
         .map_err(|e| directory::io(directory, e))
 }
 
-/// Removes what is left of a store that was not finished, unless somebody else has taken its place.
+/// Removes an unfinished store, unless another process has replaced it.
 fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
     let unfinished = || {
         let names = directory::list(env, directory).ok().flatten().unwrap_or_default();
@@ -93,7 +92,7 @@ fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
     let Ok(lock) = directory::lock(env, directory, true, true) else { return };
     let names = unfinished();
     if let Some(names) = &names {
-        // The mark goes last but one, so that what is cut short here stays marked.
+        // The mark is removed last but one, so that an interrupted removal stays marked.
         let last = [UNFINISHED_FILE, LOCK_FILE];
         let others = names.iter().map(String::as_str).filter(|name| !last.contains(name));
         others.chain(last).for_each(|name| _ = env.remove_file(&directory.join(name)));

@@ -5,9 +5,9 @@ use testudo_env::MemEnv;
 
 use super::{target::Target, *};
 
-/// Closing gives the lock of the target up before the mark goes.
+/// Closing releases the lock of the target before the mark is removed.
 #[test]
-fn a_target_whose_place_somebody_has_taken_is_neither_finished_nor_removed() {
+fn replaced_target_is_neither_finished_nor_removed() {
     let machine = MemEnv::new(1);
     let env: Arc<dyn Env> = machine.clone();
     let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/saved") };

@@ -1,21 +1,21 @@
-//! Values that lie elsewhere than their entries, as far as they were found.
+//! Values stored outside their entries, as far as they were found.
 
 use testudo_base::{Kind, Result, ValueReference, planted};
 
 use crate::salvage::{logged_values::LoggedValues, pieces::SalvagedPieces, report::LostRange};
 
-/// Where the values are to which entries refer.
+/// The values that entries refer to.
 #[derive(Debug, Default)]
 pub(crate) struct SalvagedValues {
-    /// Those that lie under their numbers.
+    /// Values stored by number.
     pub(crate) logged: LoggedValues,
-    /// Those in pieces.
+    /// Values in pieces.
     pub(crate) pieces: SalvagedPieces,
 }
 
 impl SalvagedValues {
-    /// What is lost of `key` because the value in pieces that `reference` leads to is not whole; `None` if it
-    /// is, or if it leads to another one.
+    /// The loss to report for `key` if the value in pieces that `reference` refers to is incomplete; `None`
+    /// if it is complete, or not a value in pieces.
     pub(crate) fn lost_pieces(&self, key: &[u8], reference: &ValueReference) -> Result<Option<LostRange>> {
         if planted!("salvaged-pieces-unchecked") {
             return Ok(None);
@@ -25,14 +25,14 @@ impl SalvagedValues {
     }
 }
 
-/// The reference of an entry that leads to a value in pieces.
+/// The reference of an entry to a value in pieces.
 pub(crate) fn reference_to_pieces(kind: Kind, value: &[u8]) -> Option<ValueReference> {
     let reference = ValueReference::of(kind, value).ok().flatten();
     reference.filter(|reference| reference.pieces().is_some())
 }
 
-/// The value below operands, where that is one in pieces: upon these no operand was ever written, so that
-/// a write between them is lost.
+/// The value below operands if that is a value in pieces. Operands are never written on such a value, so a
+/// write in between is lost.
 pub(crate) fn pieces_without_operands(kind: Kind, value: &[u8]) -> Option<(Kind, Vec<u8>)> {
     let reference = reference_to_pieces(kind, value).filter(|_| kind == Kind::UnmergedReference)?;
     let mut base = Vec::new();

@@ -1,7 +1,7 @@
-//! Writes what is left of each keyspace into the target, and adds up the report.
+//! Writes the recovered content of each keyspace into the target, and assembles the report.
 //!
-//! `keyspace_writer.rs` writes a keyspace; what becomes of a key is decided in `decide.rs`. Values in pieces
-//! come before the keyspaces of users.
+//! `keyspace_writer.rs` writes a keyspace; `decide.rs` decides each key's version. Values in pieces are
+//! written before user keyspaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ use crate::salvage::{
     values::SalvagedValues,
 };
 
-/// Writes everything; the report.
+/// Writes everything and returns the report.
 pub(crate) fn write_all(
     options: &SalvageOptions,
     target: &Target,
@@ -41,7 +41,7 @@ pub(crate) fn write_all(
     meter: &mut Meter<'_, '_>,
 ) -> Result<SalvageReport> {
     let SortedLog { scratch, whole_after, report: log } = log;
-    // A sweep would take values away of which the keys are not written yet.
+    // A sweep would remove values whose keys are not written yet.
     let _no_sweep = store_of(&target.db).pieces.begin_sweep();
     let mut report = SalvageReport {
         store: format!("{:032x}", evidence.store.0),
@@ -69,20 +69,20 @@ pub(crate) fn write_all(
     Ok(SalvageReport { log, ..report })
 }
 
-/// What the keyspaces have in common.
+/// State shared by all keyspaces.
 struct Site<'s, 'm, 'o> {
     options: &'s SalvageOptions,
     target: &'s Target,
     source: (Option<Arc<dyn File>>, StoreId),
     whole_after: Seqno,
     operations_of: BTreeMap<KeyspaceId, Keyspace>,
-    /// Names that the source has.
+    /// Keyspace names in the source.
     taken: BTreeSet<String>,
     meter: &'s mut Meter<'m, 'o>,
 }
 
 impl Site<'_, '_, '_> {
-    /// Writes what is left of a keyspace.
+    /// Writes the recovered content of a keyspace.
     fn write(
         &mut self,
         (id, mut keyspace): (KeyspaceId, KeyspacePlan),
@@ -92,7 +92,7 @@ impl Site<'_, '_, '_> {
         let into = keyspace_like(self.target, &keyspace.name, &settings)?;
         store_of(&self.target.db).pieces.adopt(core_of(&into));
         let reach = LogReach { flushed: keyspace.flushed, whole_after: self.whole_after };
-        // A piece has one version only.
+        // A piece has only one version.
         let older = if self.options.older_versions || keyspace.name == PIECES_KEYSPACE {
             Older::Among
         } else {
@@ -112,7 +112,7 @@ fn names_of(keyspaces: &BTreeMap<KeyspaceId, KeyspacePlan>) -> BTreeSet<String> 
     keyspaces.values().map(|keyspace| keyspace.name.clone()).collect()
 }
 
-/// The settings of the keyspace in the target.
+/// The options of the keyspace in the target.
 fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOptions {
     let is_described = keyspace.name_from == NameSource::Manifest;
     match &options.merge_operator {
@@ -121,7 +121,7 @@ fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOpt
     }
 }
 
-/// The report of a keyspace of which nothing is written yet.
+/// An empty report for a keyspace.
 fn empty_report(id: KeyspaceId, keyspace: &KeyspacePlan) -> KeyspaceSalvage {
     KeyspaceSalvage {
         id: id.0,
@@ -136,7 +136,7 @@ fn empty_report(id: KeyspaceId, keyspace: &KeyspacePlan) -> KeyspaceSalvage {
     }
 }
 
-/// Drops the keyspace that held the log's operations on another one.
+/// Drops the scratch keyspace with the log's operations on another one.
 fn drop_scratch(target: &Target, scratch: Keyspace) -> Result<()> {
     let name = scratch.name().to_owned();
     drop(scratch);

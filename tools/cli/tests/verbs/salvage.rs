@@ -85,7 +85,7 @@ fn failed_salvage_is_reported_and_leaves_nothing() {
     {
         fs::remove_file(place.store().join(name)).unwrap();
     }
-    place.run(&["salvage", "STORE", "NEW"]).refused(&["STORE", "nothing tells which store this was"]);
+    place.run(&["salvage", "STORE", "NEW"]).refused(&["STORE", "the store cannot be identified"]);
     assert!(!place.path("NEW").exists());
 }
 

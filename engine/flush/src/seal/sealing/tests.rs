@@ -1,12 +1,12 @@
-//! Which buffers are sealed when, by examples.
+//! Examples of when buffers are sealed, and which.
 //!
 //! **Invariants**
-//! - Every expectation is a rule of the parent's head.
+//! - Every expectation follows from a rule in the parent's header.
 
 use super::{Fill, choose};
 
-/// Fills buffers in turn, a byte each, and looks when the last answer says so; how full they are when it is
-/// time.
+/// Fills buffers round-robin, one byte each, and checks when the last answer says so. Returns the active
+/// bytes when sealing is due, and the number of checks.
 fn fill(keyspaces: usize, write_buffers: u64) -> (u64, u32) {
     let (mut active, mut check_at, mut looks) = (0u64, 0, 0);
     loop {
@@ -23,42 +23,42 @@ fn fill(keyspaces: usize, write_buffers: u64) -> (u64, u32) {
 }
 
 #[test]
-fn a_single_keyspace_is_sealed_at_half_of_the_memory() {
+fn single_keyspace_seals_at_half_of_write_memory() {
     let (active, looks) = fill(1, 100 << 20);
     assert!((50 << 20..(50 << 20) + 400_000).contains(&active), "{active}");
     assert!(looks < 12, "{looks}");
 }
 
 #[test]
-fn two_keyspaces_are_sealed_when_a_third_is_left() {
+fn two_keyspaces_seal_with_a_third_of_memory_left() {
     let (active, _) = fill(2, 99 << 20);
     assert!((66 << 20..(66 << 20) + 400_000).contains(&active), "{active}");
 }
 
 #[test]
-fn many_keyspaces_leave_an_eighth() {
+fn many_keyspaces_seal_with_an_eighth_of_memory_left() {
     let (active, looks) = fill(1000, 80 << 20);
     assert!((70 << 20..(70 << 20) + 400_000).contains(&active), "{active}");
     assert!(looks < 12, "{looks}");
 }
 
 #[test]
-fn of_little_memory_half_is_sealed_together() {
+fn small_write_memory_is_sealed_by_halves() {
     let (active, _) = fill(1000, 80_000);
     assert!((40_000..40_400).contains(&active), "{active}");
     assert_eq!(choose(&[5; 16], 80), [0, 1, 2, 3, 4, 5, 6, 7], "half");
-    assert_eq!(choose(&[1 << 12; 256], 1 << 20).len(), 64, "or as much as is worth a round");
+    assert_eq!(choose(&[1 << 12; 256], 1 << 20).len(), 64, "or the minimum size of a round");
 }
 
 #[test]
-fn what_is_sealed_already_counts_but_is_not_sealed_again() {
+fn sealed_buffers_count_but_are_not_sealed_again() {
     let fill = |sealed| Fill { active: 40, largest: 40, sealed };
     assert!(fill(9).is_time(100).is_err());
-    assert_eq!(fill(10).is_time(100), Ok(()), "with the half that a round of it takes");
+    assert_eq!(fill(10).is_time(100), Ok(()), "including the half that a round takes");
 }
 
 #[test]
-fn the_largest_are_chosen_until_they_make_a_round() {
+fn largest_buffers_are_chosen_until_they_fill_a_round() {
     const MIB: u64 = 1 << 20;
     assert_eq!(choose(&[3 * MIB, 9 * MIB, MIB, 5 * MIB], 64 * MIB), [1]);
     assert_eq!(choose(&[3 * MIB, 4 * MIB, MIB, 5 * MIB], 64 * MIB), [3, 1]);

@@ -9,13 +9,13 @@ fn age(seqno: u64) -> Age {
     (Seqno(seqno), testudo_base::RunId(1))
 }
 
-/// The runs say `value`, as of `seqno`.
+/// An answer of the runs: `value`, as of `seqno`.
 fn run(value: &str, seqno: u64) -> Answer {
     let entry = Some((Kind::Value, value.as_bytes().to_vec()));
     Answer { entry, age: Some(age(seqno)), ..Answer::default() }
 }
 
-/// The verdict as text; the tree has the log up to 10, of which nothing is lost after 20.
+/// The verdict as text; the tree holds the log up to 10, and no part of the log is lost after 20.
 fn verdict(answer: Answer, operations: Vec<Logged>) -> String {
     let log = LogReach { flushed: Seqno(10), whole_after: Seqno(20) };
     match decide(answer, operations, log).0 {
@@ -34,7 +34,7 @@ fn with_gap(answer: Answer, seqno: u64) -> Answer {
 }
 
 #[test]
-fn without_an_operation_of_the_log_the_runs_decide() {
+fn runs_decide_without_a_log_operation() {
     assert_eq!(verdict(run("r", 5), vec![]), "Value r");
     assert_eq!(verdict(with_gap(run("r", 5), 7), vec![]), "Value r older uncertain");
     assert_eq!(verdict(Answer::default(), vec![]), "gone");
@@ -43,18 +43,18 @@ fn without_an_operation_of_the_log_the_runs_decide() {
 }
 
 #[test]
-fn an_operation_wins_if_it_is_newer_than_what_the_runs_say() {
+fn log_operation_newer_than_the_runs_wins() {
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Value, 11, "l")]), "Value l");
-    // The tree has it, and what has come after it.
+    // Already in the tree, possibly superseded there.
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Value, 10, "l")]), "Value r");
     assert_eq!(verdict(run("r", 15), vec![logged(Kind::Value, 15, "l")]), "Value r");
     assert_eq!(verdict(run("r", 5), vec![logged(Kind::Tombstone, 11, "")]), "gone");
 }
 
 #[test]
-fn an_operation_after_which_nothing_is_lost_is_the_truth() {
+fn log_operation_after_the_last_hole_is_authoritative() {
     assert_eq!(verdict(with_gap(run("r", 30), 40), vec![logged(Kind::Value, 21, "l")]), "Value l");
-    // Up to there a run that cannot be read may have something newer.
+    // Up to there an unreadable run may have a newer version.
     assert_eq!(
         verdict(with_gap(run("r", 5), 40), vec![logged(Kind::Value, 20, "l")]),
         "Value l older uncertain"
@@ -63,12 +63,12 @@ fn an_operation_after_which_nothing_is_lost_is_the_truth() {
 }
 
 #[test]
-fn operands_count_once() {
+fn operands_are_applied_once() {
     let operands = || vec![logged(Kind::Operands, 10, "a"), logged(Kind::Operands, 11, "b")];
     for answer in [Answer::default(), run("r", 5)] {
         let on_top = verdict(answer, operands());
         assert!(on_top.starts_with("Unmerged") && on_top.ends_with('b'), "{on_top}");
-        assert!(!on_top.contains('a'), "the tree has it: {on_top}");
+        assert!(!on_top.contains('a'), "already in the tree: {on_top}");
     }
 }
 
@@ -78,19 +78,19 @@ fn range(why: &str) -> Option<LostRange> {
     Some(LostRange { low, high, records_about: 1, bytes_about: 1, file, offset: 0, why })
 }
 
-/// A write whose value lay in a value log and was not found.
+/// A write whose value was in a value log and was not found.
 fn lost(seqno: u64) -> Logged {
     Logged { lost: range("of the log"), ..logged(Kind::Reference, seqno, "reference") }
 }
 
-/// What is told to be lost.
+/// The reason of the reported loss.
 fn lost_of(answer: Answer, operations: Vec<Logged>) -> Option<String> {
     let log = LogReach { flushed: Seqno(10), whole_after: Seqno(20) };
     decide(answer, operations, log).1.map(|lost| lost.why)
 }
 
 #[test]
-fn a_write_whose_value_is_missing_leaves_nothing_that_is_current() {
+fn write_with_missing_value_leaves_no_current_version() {
     for seqno in [11, 21] {
         assert_eq!(verdict(run("r", 5), vec![lost(seqno)]), "Value r older");
         assert_eq!(verdict(Answer::default(), vec![lost(seqno)]), "gone");
@@ -98,7 +98,7 @@ fn a_write_whose_value_is_missing_leaves_nothing_that_is_current() {
         assert_eq!(verdict(run("r", 5), changed), "Value r older");
         assert_eq!(lost_of(run("r", 5), vec![lost(seqno)]).as_deref(), Some("of the log"));
     }
-    // The tree has it.
+    // Already in the tree.
     for (run_seqno, seqno) in [(5, 10), (15, 15), (30, 25)] {
         assert_eq!(verdict(run("r", run_seqno), vec![lost(seqno)]), "Value r");
         assert_eq!(lost_of(run("r", run_seqno), vec![lost(seqno)]), None);
@@ -106,7 +106,7 @@ fn a_write_whose_value_is_missing_leaves_nothing_that_is_current() {
 }
 
 #[test]
-fn a_value_missing_in_the_runs_counts_unless_the_log_has_a_newer_one() {
+fn value_missing_in_runs_is_reported_unless_the_log_is_newer() {
     let missing = || Answer { entry: None, gap: Some(age(5)), lost: range("of the runs"), ..run("", 5) };
     assert_eq!(lost_of(missing(), vec![]).as_deref(), Some("of the runs"));
     let operand = vec![logged(Kind::Operands, 11, "a")];

@@ -12,7 +12,7 @@ fn left(range: KeyBounds, covered: &[(&str, &str)]) -> Vec<KeyBounds> {
 }
 
 #[test]
-fn what_is_not_covered_is_left() {
+fn uncovered_parts_of_a_range_are_returned() {
     assert_eq!(left(bounds("b", "m"), &[]), [bounds("b", "m")]);
     assert_eq!(left(bounds("b", "m"), &[("", "c"), ("d", "e")]), [bounds("c", "d"), bounds("e", "m")]);
     assert_eq!(left(bounds("b", "m"), &[("", "c"), ("c", "k"), ("k", "")]), []);

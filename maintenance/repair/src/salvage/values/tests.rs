@@ -3,7 +3,7 @@ use testudo_base::operands_format::begin_stack;
 use super::*;
 
 #[test]
-fn of_operands_upon_a_value_in_pieces_the_value_is_kept() {
+fn operands_on_a_value_in_pieces_keep_only_the_value() {
     let mut reference = Vec::new();
     ValueReference::to_pieces(7, 100_000).encode(&mut reference);
     let mut stack = Vec::new();
