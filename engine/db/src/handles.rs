@@ -1,6 +1,6 @@
-//! What users hold: the store, keyspaces, batches, snapshots, iterators, and plain data.
+//! Handles and plain data of the public API: store, keyspaces, batches, snapshots, iterators, statistics.
 //!
-//! Handles hand out each other; nothing below this folder needs them but to make them.
+//! Handles create each other; code outside this folder uses them only to create the first one.
 
 pub(crate) mod batch;
 pub(crate) mod builder;

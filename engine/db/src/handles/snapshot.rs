@@ -1,14 +1,14 @@
-//! Snapshots: the state of the store at one seqno, for as long as it is held.
+//! Snapshots: the state of the store at one seqno, readable for as long as it is held.
 //!
-//! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
-//! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
-//! that was written since (`held_views.rs`). What it sees of flushed write buffers goes to disk when memory
-//! is needed, once for all snapshots and iterators.
+//! A snapshot pins a seqno (memtables keep the versions it may read) and, per keyspace, a view (which keeps
+//! its tree). Taking one costs no I/O. Held for long, it costs disk space, and a little memory for each
+//! keyspace written since (`held_views.rs`). The flushed write buffers it sees are spilled to disk when
+//! memory is needed, once for all snapshots and iterators.
 //!
 //! **Invariants**
-//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its
-//!   buffers yet.
-//! - Before it is handed out, every commit up to its seqno has reached the memtables.
+//! - It is registered and its views are pinned under the commit lock: no later commit has chosen its buffers
+//!   yet.
+//! - Before it is returned, every commit up to its seqno has reached the memtables.
 
 use std::{
     mem,
@@ -33,7 +33,7 @@ use crate::{
     handles::{db::Open, key_range::bounds_of_prefix, value_reader::ValueReader},
 };
 
-/// A registered seqno; its drop releases it.
+/// A registered seqno, released on drop.
 #[derive(Debug)]
 struct Registered {
     open: Arc<Open>,
@@ -56,10 +56,10 @@ pub(crate) struct Pinned {
     /// The keyspace of values in pieces, if there is one.
     pieces: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
-    /// Its name.
+    /// Name of the keyspace.
     pub(crate) keyspace: Arc<str>,
     pub(crate) gaps: Arc<Gaps>,
-    /// It has write buffers, which nobody holds who holds a moment.
+    /// Weak, because it refers to the current write buffers, which a snapshot must not keep in memory.
     pub(crate) core: Weak<KeyspaceCore>,
     registered: Arc<Registered>,
 }
@@ -73,7 +73,7 @@ impl Drop for Pinned {
 }
 
 impl Pinned {
-    /// Pins the present state of one keyspace.
+    /// Pins the current state of one keyspace.
     ///
     /// Errors: `Closed`.
     pub(crate) fn now(keyspace: &Keyspace) -> Result<Arc<Self>> {
@@ -91,23 +91,23 @@ impl Pinned {
         Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
     }
 
-    /// The store that it is of.
+    /// The store of the keyspace.
     pub(crate) fn store(&self) -> &Store {
         &self.registered.open.store
     }
 
-    /// Reads something of it.
+    /// Runs a read of the keyspace.
     pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
         self.store().read_of(&self.keyspace, read)
     }
 
-    /// What `key` has.
+    /// Looks up `key`.
     fn find(&self, key: &[u8]) -> Result<Found> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
         look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
         self.read(|| match self.find(key)? {
             Found::Whole(value) => Ok(value),
@@ -115,18 +115,18 @@ impl Pinned {
         })
     }
 
-    /// The whole value that a reference leads to.
+    /// Returns the whole value that a reference points to.
     pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
         let limit = self.store().memory.max_value_bytes();
         read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
     }
 
-    /// A piece of the value that a reference leads to.
+    /// Returns one piece of the value that a reference points to.
     pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
         self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
     }
 
-    /// A reader of the value of `key`.
+    /// Returns a reader of the value of `key`.
     pub(crate) fn get_reader(self: &Arc<Self>, key: &[u8]) -> Result<Option<ValueReader>> {
         Ok(match self.read(|| self.find(key))? {
             Found::Whole(value) => value.map(ValueReader::of_whole),
@@ -134,7 +134,7 @@ impl Pinned {
         })
     }
 
-    /// The values of `keys`.
+    /// Returns the values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
         let ManyFound { mut answers, in_pieces } = found;
@@ -144,14 +144,14 @@ impl Pinned {
         Ok(answers)
     }
 
-    /// What keeps that store open.
+    /// The handle that keeps the store open.
     pub(crate) fn open(&self) -> &Arc<Open> {
         &self.registered.open
     }
 }
 
-/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every
-/// other handle.
+/// A consistent, read-only view of all keyspaces at one seqno. Clones are cheap. It can be sent to other
+/// threads and can outlive every other handle.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     views: Arc<Views>,
@@ -185,19 +185,19 @@ impl Snapshot {
         Ok(Self { views, registered })
     }
 
-    /// Every keyspace of that moment.
+    /// The views of all keyspaces in the snapshot.
     pub(crate) fn views(&self) -> &Arc<Views> {
         &self.views
     }
 
-    /// Number of the last commit that it shows.
+    /// Returns the seqno of the last commit that the snapshot shows.
     pub fn seqno(&self) -> u64 {
         self.registered.seqno.0
     }
 
-    /// One keyspace of the snapshot.
+    /// Returns one keyspace as the snapshot shows it.
     ///
-    /// Errors: `Invalid` if the keyspace did not exist then, or is of another store.
+    /// Errors: `Invalid` if the keyspace did not exist at the time, or belongs to another store.
     pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
         self.registered.open.store.health.check_process()?;
         let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
@@ -218,8 +218,7 @@ impl Snapshot {
         Ok(SnapshotKeyspace(Arc::new(pinned)))
     }
 
-    /// Whether `key` has a value, as of the snapshot; see
-    /// [`ReadView::contains_key`](crate::ReadView::contains_key).
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key), as of the snapshot.
     ///
     /// Errors: as [`Snapshot::of`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
