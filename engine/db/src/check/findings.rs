@@ -18,8 +18,8 @@ use testudo_storage::{
 use testudo_store::{Store, commits::batch_format};
 use testudo_wal::{HeaderContents, RecordKind, SegmentInfo, SegmentPiece, segment_file_name};
 
-/// Maximum reads of the superblock. A slot may be written while it is read, so only damage in every read
-/// counts.
+/// Maximum repeated reads of the superblock. A slot may be written while it is read, so only damage in every
+/// read counts.
 const SLOT_READS: usize = 3;
 
 /// A piece of damage, or an entry that cannot be read.

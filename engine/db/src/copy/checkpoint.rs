@@ -34,9 +34,9 @@ impl Db {
     /// Writers are not blocked. The target must be missing or empty; an unfinished one is never opened as a
     /// store.
     ///
-    /// Errors: `Invalid` for a target that is not empty; `Locked` if another process is filling it;
-    /// `Corruption` if a page of this store is damaged; `Poisoned` if this store must be reopened first;
-    /// `Closed`; `OutOfSpace`; `Io`. After an error the partial target is removed.
+    /// Errors: `Invalid` for a target that is not empty; `Locked` if it is already being filled; `Corruption`
+    /// if a page of this store is damaged; `Poisoned` if this store must be reopened first; `Closed`;
+    /// `OutOfSpace`; `Io`. After an error the partial target is removed.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_observed(target.as_ref(), &mut unobserved())
     }

@@ -92,8 +92,8 @@ impl DbBuilder {
     /// Sets how much extra device space a Bε-tree may use for leaves and runs that were merged but that
     /// queries still find in memory, in percent of the tree's own bytes. Point reads are answered from their
     /// pages (LSbM §4, there for levels). They are dropped as soon as their pages leave memory or space is
-    /// short. Default 0; more than 100 is treated as 100. Answers do not depend on it. [`Tree::lsbm`] always
-    /// retains merged runs.
+    /// short. Default 0; more than 100 is treated as 100. Answers do not depend on it. An lsbm tree
+    /// ([`Tree::lsbm`]) has its own percentage.
     ///
     /// [`Tree::lsbm`]: testudo_options::Tree::lsbm
     #[must_use]

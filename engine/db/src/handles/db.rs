@@ -286,7 +286,7 @@ impl Db {
         {
             let known: Vec<_> = operators.names().collect();
             let message =
-                format!("merge operator {name:?} is not registered; there are: {}", known.join(", "));
+                format!("merge operator {name:?} is not registered; available: {}", known.join(", "));
             return Err(Error::invalid(message));
         }
         Ok(())

@@ -88,10 +88,10 @@ impl Entry {
     /// Returns the value. If it is outside the tree, the first call reads it from the device. That read
     /// includes values of the entries that follow, if the values of earlier entries were read too.
     ///
-    /// Errors do not affect the iterator. Any error of the merge operator about the key's operands; `Invalid`
-    /// if the operator panics or produces a value beyond 4 GiB; `Unsupported` if it is not registered;
-    /// `Corruption` if the operands contradict themselves. [`Entry::base_with_operands`] returns the stored
-    /// operands.
+    /// Errors: any error of the merge operator about the key's operands; `Invalid` if the operator panics or
+    /// produces a value beyond 4 GiB; `Unsupported` if it is not registered; `Corruption` if the operands
+    /// contradict themselves. [`Entry::base_with_operands`] returns the stored operands. No error affects the
+    /// iterator.
     ///
     /// For a value outside the tree also `Corruption` with file and offset, `Io` and `Closed`; the next call
     /// reads it again. `Invalid` for a value that was written in pieces and is longer than a quarter of the

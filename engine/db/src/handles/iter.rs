@@ -57,7 +57,7 @@ pub struct Iter {
     weigh_at: u64,
 }
 
-/// Memory is accounted after steps 1, 8, 64 and so on, and at least once every this many steps.
+/// Memory is accounted at steps 1, 8 and 64, then every this many steps.
 const WEIGHED_EVERY: u64 = 64;
 const WEIGHED_FACTOR: u64 = 8;
 /// Smaller changes in memory are not accounted.
@@ -104,9 +104,9 @@ impl Iter {
         }
     }
 
-    /// Returns the first `count` remaining entries, as [`Iterator::take`] does. The store then reads exactly
-    /// what these need in a few large reads. Without a count it grows its read-ahead as the iterator
-    /// advances.
+    /// Returns the first `count` remaining entries, as [`Iterator::take`] does. The store then reads the
+    /// pages of these entries in a few large reads. Without a count it increases its read-ahead as the
+    /// iterator advances.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {

@@ -119,7 +119,7 @@ impl Keyspace {
         set_tree(self.db.store(), &self.core, preset)
     }
 
-    /// Changes where values are stored. Durable on return; reads and writes continue during the change.
+    /// Changes where new values are stored. Durable on return; reads and writes continue during the change.
     /// Stored values stay where they are until they are rewritten.
     ///
     /// ```
@@ -196,8 +196,8 @@ impl Keyspace {
     /// ```
     ///
     /// Errors: as [`Keyspace::insert`], except for its limit on the value's length; `Invalid` for a value
-    /// beyond 4 GiB - 1, and if `reader` returns fewer or more bytes than `length`; `Io` if it fails. After
-    /// an error nothing was set.
+    /// beyond 4 GiB - 1, and if `reader` returns fewer or more bytes than `length`; `Io` if `reader` fails.
+    /// After any of these last three nothing was set.
     ///
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
@@ -223,7 +223,7 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "1815")?;
     /// users.remove("ada")?;
-    /// users.remove("nobody")?;
+    /// users.remove("charles")?;
     /// assert_eq!(users.get("ada")?, None);
     /// # Ok(())
     /// # }
@@ -239,10 +239,9 @@ impl Keyspace {
     /// Adds an operand of the keyspace's merge operator to `key`, without reading its value. Acknowledged
     /// with the store's default durability.
     ///
-    /// If the store has found that the key's operands have become long, it merges them at once, which reads
-    /// the key. An operand that would make the value too long is then refused. Until the store has found
-    /// that, it accepts the operand; the resulting value is stored and read as usual, and the next operand is
-    /// refused.
+    /// Once the store knows that the key's operands have become long, it merges them at once, which reads the
+    /// key. An operand that would make the value too long is then refused. Before that the store accepts such
+    /// an operand; the resulting value is stored and read as usual, and the next operand is refused.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -322,8 +321,8 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: as [`Keyspace::update`]; `Conflict` if the value differs from `old`, which is not
-    /// [retryable](Error::is_retryable): the same call would fail again. After an error nothing was written.
+    /// Errors: as [`Keyspace::update`]; `Conflict` if the value differs from `old`. A `Conflict` wrote
+    /// nothing and is not [retryable](Error::is_retryable): the same call would fail again.
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -350,7 +349,7 @@ impl Keyspace {
     /// if let Some(born) = users.get("ada")? {
     ///     assert_eq!(&*born, b"1815");
     /// }
-    /// assert_eq!(users.get("nobody")?, None);
+    /// assert_eq!(users.get("charles")?, None);
     /// # Ok(())
     /// # }
     /// ```
@@ -380,7 +379,7 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "")?;
     /// assert!(users.contains_key("ada")?);
-    /// assert!(!users.contains_key("nobody")?);
+    /// assert!(!users.contains_key("charles")?);
     /// # Ok(())
     /// # }
     /// ```
@@ -400,7 +399,7 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "1815")?;
     /// users.insert("grace", "1906")?;
-    /// let born = users.multi_get(&["grace", "nobody", "ada"])?;
+    /// let born = users.multi_get(&["grace", "charles", "ada"])?;
     /// assert_eq!(born[0].as_deref(), Some(&b"1906"[..]));
     /// assert!(born[1].is_none() && born[2].is_some());
     /// # Ok(())

@@ -47,7 +47,7 @@ impl Memory {
     /// Changes the budget, which [`crate::DbBuilder::memory_bytes`] set initially. Log buffers and the device
     /// space kept in reserve keep the size they got at opening.
     ///
-    /// Errors: `Invalid` below 1 MiB.
+    /// Errors: `Invalid` below 1 MiB; `Closed` in a forked child.
     pub fn set_total(&self, bytes: u64) -> Result<()> {
         self.store.health.check_process()?;
         MemoryShares::check_total(bytes)?;
@@ -66,7 +66,7 @@ impl Memory {
     /// share makes writes cheaper; a smaller one leaves more memory to caches. A minimum remains for each.
     /// Takes effect with the next memtable.
     ///
-    /// Errors: `Invalid` outside `0.0..=0.9`.
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
     pub fn set_write_share(&self, share: f64) -> Result<()> {
         self.store.health.check_process()?;
         self.store.memory.set_write_share(Share::of(share)?);
@@ -103,7 +103,7 @@ impl Keyspace {
     /// (`None`, the default). The limit applies within the store's share for write buffers; beyond it the
     /// keyspace's memtable is flushed on its own. Not persisted when the store is closed.
     ///
-    /// Errors: `Invalid` outside `0.0..=0.9`.
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
     pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
         self.db.store().health.check_process()?;
         self.core.write_share.set(share.map(Share::of).transpose()?);

@@ -37,8 +37,8 @@ use crate::handles::{db::Open, snapshot::Pinned};
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// … and without a lease.
 const UNLEASED_BYTES: u64 = 64 << 10;
-/// Read-ahead gains little for values of at least this length: it reads no more than this fraction of the
-/// bytes accessed so far.
+/// Read-ahead gains little for values of at least this length, so it is limited to one part in `LOOKED_PARTS`
+/// of the bytes accessed so far.
 const LONG_VALUE_BYTES: u64 = 32 << 10;
 const LOOKED_PARTS: u64 = 8;
 /// Values are read ahead if at least one in this many was accessed.

@@ -2,8 +2,8 @@
 //!
 //! A snapshot pins a seqno (memtables keep the versions it may read) and, per keyspace, a view (which keeps
 //! its tree). Taking one costs no I/O. Held for long, it costs disk space, and a little memory for each
-//! keyspace written since (`held_views.rs`). The flushed write buffers it sees are spilled to disk when
-//! memory is needed, once for all snapshots and iterators.
+//! keyspace written since (`held_views.rs` of `testudo-store`). The flushed write buffers it sees are spilled
+//! to disk when memory is needed, once for all snapshots and iterators.
 //!
 //! **Invariants**
 //! - It is registered and its views are pinned under the commit lock: no later commit has chosen its buffers
@@ -190,14 +190,15 @@ impl Snapshot {
         &self.views
     }
 
-    /// Returns the seqno of the last commit that the snapshot shows.
+    /// Returns the sequence number (seqno) of the last commit that the snapshot shows.
     pub fn seqno(&self) -> u64 {
         self.registered.seqno.0
     }
 
     /// Returns one keyspace as the snapshot shows it.
     ///
-    /// Errors: `Invalid` if the keyspace did not exist at the time, or belongs to another store.
+    /// Errors: `Invalid` if the keyspace did not exist at the time, or belongs to another store; `Closed` in
+    /// a forked child.
     pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
         self.registered.open.store.health.check_process()?;
         let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);

@@ -39,10 +39,10 @@ pub struct DbStats {
     pub stream_reads: u64,
     /// Bytes of large sequential reads.
     pub stream_read_bytes: u64,
-    /// Tombstones that iterators skipped one by one on the way to the next entry; a count.
+    /// Tombstones that iterators skipped one by one to reach the next entry; a count.
     pub tombstones_passed: u64,
-    /// Memory of gaps: ranges of keys in which an iterator found only tombstones, and which later iterators
-    /// seek past.
+    /// Bytes of memory of gaps: ranges of keys in which an iterator found only tombstones, and which later
+    /// iterators seek past.
     pub gap_bytes: u64,
     /// Page cache hits.
     pub cache_hits: u64,
@@ -64,10 +64,11 @@ pub struct DbStats {
     pub cached_records: u64,
     /// Bytes of the record cache and its index.
     pub record_cache_bytes: u64,
-    /// Memory that the page cache borrows beyond its own share: write buffers and records do not use it.
+    /// Bytes of memory that the page cache borrows beyond its own share; write buffers and records do not
+    /// need it at the moment.
     pub cache_borrowed_bytes: u64,
-    /// Target size of the record cache, out of the memory that it shares with borrowed pages. The border
-    /// between the two follows the reads that each would have saved with more memory.
+    /// Target size of the record cache in bytes, out of the memory that it shares with borrowed pages. The
+    /// split follows the reads that each of the two would have saved with more memory.
     pub record_due_bytes: u64,
     /// State of reading back the pages and records that were hot before the store was opened.
     pub restore_state: RestoreState,
@@ -83,7 +84,7 @@ pub struct DbStats {
     pub restored_record_hits: u64,
     /// Bytes read to restore pages and records.
     pub restore_bytes_read: u64,
-    /// Memory of memtables, including memory that neither they nor cached records use.
+    /// Bytes of memory of memtables, including memory that neither they nor cached records use.
     pub memtable_bytes: u64,
     /// Bytes of log segments that are still needed.
     pub wal_live_bytes: u64,
@@ -148,7 +149,7 @@ pub struct DbStats {
     pub max_stall_micros: u64,
     /// Syncs of the log.
     pub wal_syncs: u64,
-    /// Last assigned seqno.
+    /// Last assigned sequence number (seqno).
     pub seqno: u64,
     /// Last durable seqno: every write up to it is on disk.
     pub durable_seqno: u64,
@@ -171,14 +172,14 @@ pub struct DbStats {
     pub write_memory_seen_misses: u64,
     /// Size at which the write buffer of a single keyspace is flushed (χ), in bytes.
     pub flush_distance_bytes: u64,
-    /// Estimated memory of metadata that cannot be evicted: keyspaces, nodes of trees, references to runs,
-    /// the state of the manifest. The caches shrink by the part of it beyond a 24th of the budget, at most 24
-    /// MiB. For budgets from 32 to 168 MiB that threshold is higher, up to 7 MiB.
+    /// Estimated bytes of metadata that cannot be evicted: keyspaces, nodes of trees, references to runs, the
+    /// state of the manifest. The caches shrink by the part of it beyond a 24th of the budget (at most 24
+    /// MiB). For budgets from 32 to 168 MiB that threshold is higher, up to 7 MiB.
     pub metadata_bytes: u64,
     /// Live snapshots; a count.
     pub snapshots: u64,
-    /// Memory of open iterators for pages and entries. If it exceeds an eighth of the budget, they keep less
-    /// and are slower.
+    /// Bytes of memory that open iterators use for pages and entries. If it exceeds an eighth of the budget,
+    /// they keep less and are slower.
     pub iterator_bytes: u64,
 }
 
@@ -319,9 +320,9 @@ pub struct KeyspaceStats {
     pub leaves: u64,
     /// Runs in node buffers; a count.
     pub buffered_runs: u64,
-    /// Entries waiting in node buffers.
+    /// Bytes of entries waiting in node buffers.
     pub buffered_bytes: u64,
-    /// Entries in leaves.
+    /// Bytes of entries in leaves.
     pub leaf_bytes: u64,
     /// Entries stored, shadowed ones included; a count.
     pub entries: u64,
@@ -331,13 +332,13 @@ pub struct KeyspaceStats {
     pub stored_bytes: u64,
     /// Value segments; a count.
     pub value_segments: u64,
-    /// Values in value segments.
+    /// Bytes of values in value segments.
     pub value_bytes: u64,
     /// Part of `value_bytes` that is garbage: no entry of the tree refers to it.
     pub dead_value_bytes: u64,
     /// Part of `stored_bytes` in merged runs that queries still use in place of live ones, in an lsbm tree.
     pub retained_bytes: u64,
-    /// Retained runs that were dropped because they were damaged; no record is lost, queries use the live
+    /// Retained runs that were dropped because they were damaged. No record is lost: queries use the live
     /// runs. Counted since the opening or the last change of tree; a count.
     pub retained_damaged_runs: u64,
     /// Levels of an lsbm tree that retain no more runs, because most keys merged into them are already there;
@@ -347,7 +348,8 @@ pub struct KeyspaceStats {
     pub replaced_pages: u64,
     /// Overflow pages of a treeline tree, for entries that did not fit into replaced pages; a count.
     pub overflow_pages: u64,
-    /// Values of medium pairs in value segments; they return to their keys at the bottom of the tree.
+    /// Bytes of values of medium pairs in value segments; these values return to their keys at the bottom of
+    /// the tree.
     pub transient_value_bytes: u64,
     /// Part of `transient_value_bytes` that is garbage: no entry of the tree refers to it.
     pub dead_transient_value_bytes: u64,
@@ -359,7 +361,7 @@ pub struct KeyspaceStats {
     /// Excess at which the thresholds move; 0 if they do not, because there are no large values or they are
     /// long.
     pub large_values_limit_bytes: u64,
-    /// Memory of its memtables.
+    /// Memory of its memtables, in bytes.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
     pub memtable_entries: u64,
