@@ -22,42 +22,42 @@
 //!
 //! **Durability.** With [`Durability::Buffered`], the default, an acknowledged write survives the end of the
 //! process (exit, abort, panic, SIGKILL) and is synced within a second; a crash of the machine may lose the
-//! last second. With [`Durability::Sync`] it is acknowledged once it is on disk. Whatever a crash leaves is a
-//! prefix of the commit order, across all keyspaces.
+//! last second. With [`Durability::Sync`] a write is acknowledged once it is on disk. After any crash the
+//! store holds a prefix of the commit order, across all keyspaces.
 //!
-//! **Blocking.** Every call may be made from any thread, and none is async. What they wait for:
+//! **Blocking.** Every call may be made from any thread, and none is async. This is what each may wait for:
 //!
 //! - [`Slice`], [`Entry::key`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
-//!   [`Db::keyspace_names`]: for nothing but short locks.
-//! - `insert`, `remove`, `merge`, [`Batch::commit`] with [`Durability::Buffered`]: as a rule for nothing but
-//!   memory. While flushes are behind, each call is delayed by up to 5 ms. When the write buffers or the
-//!   log's buffers are full, it waits until the flush or the log write under way has made room: milliseconds
-//!   on an idle device, a tenth of a second and more under a small budget or on a slow one; at most as long
-//!   as the device takes for the write buffers' share of the budget. [`DbStats::max_stall_micros`] tells the
-//!   longest wait. `merge` reads where a value has become long.
-//! - [`Keyspace::insert_reader`]: for its reader, and for each 64 KiB as `insert` does.
+//!   [`Db::keyspace_names`]: only short locks.
+//! - `insert`, `remove`, `merge`, [`Batch::commit`] with [`Durability::Buffered`]: usually only memory. While
+//!   flushes are behind, each call is throttled by up to 5 ms. When the write buffers or the log buffers are
+//!   full, the call waits for a flush or log write to free space: milliseconds on an idle device, a tenth of
+//!   a second or more under a small budget or on a slow device. The upper bound is the time the device takes
+//!   to write the write buffers' share of the budget. [`DbStats::max_stall_micros`] reports the longest wait.
+//!   `merge` reads the key if its value has become long.
+//! - [`Keyspace::insert_reader`]: its reader, and for each 64 KiB as `insert` does.
 //! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`], [`Entry::value`], reads of a [`ValueReader`]:
-//!   for reads of the pages that are not in memory.
-//! - `update`, `compare_and_swap`: for a read and a write, and for other writers of the same key with their
-//!   functions.
-//! - [`Db::snapshot`], `iter`, `range`, `prefix`: for commits under way, as long as those take.
-//! - Anything with [`Durability::Sync`], [`Db::persist`], making, changing and dropping keyspaces: for syncs
-//!   of the device.
-//! - Opening, [`Db::flush`], [`Db::settle`], [`Db::close`] and the drop of the last handle, verifying,
-//!   scrubbing, copying: for the work itself.
+//!   reads of pages that are not in memory.
+//! - `update`, `compare_and_swap`: a read and a write, and other writers of the same key, including their
+//!   closures.
+//! - [`Db::snapshot`], `iter`, `range`, `prefix`: commits in flight.
+//! - Anything with [`Durability::Sync`], [`Db::persist`], creating, changing and dropping keyspaces: device
+//!   syncs.
+//! - Opening, [`Db::flush`], [`Db::settle`], [`Db::close`], the drop of the last handle, verifying,
+//!   scrubbing, copying: the work itself.
 //!
-//! So in an async program run everything but the first on threads of its own (`tokio::task::spawn_blocking`,
-//! or a few threads behind a channel). Single buffered writes may be called directly, if it does no harm that
-//! one of them now and then takes as long as is said there. Bulk loads may not.
+//! In an async program, run everything but the first group on separate threads
+//! (`tokio::task::spawn_blocking`, or a few threads behind a channel). Single buffered writes may be called
+//! directly if an occasional delay as long as stated above does no harm. Bulk loads may not.
 //!
 //! Data flow: `commit → write-ahead log + memtable → (flush) → tree → runs in the data file`; see
 //! ARCHITECTURE.md.
 //!
 //! **Invariants**
-//! - A commit gets its seqno, its place in the log and its memtables in one critical section.
-//! - What a keyspace's readers see is one view that is swapped whole.
-//! - Data is synced before the manifest edit that refers to it; the log is synced up to what an edit declares
-//!   flushed.
+//! - A commit gets its seqnos, its place in the log and its memtables in one critical section.
+//! - Readers of a keyspace see one view, which is replaced atomically.
+//! - Data is synced before the manifest edit that refers to it. The log is synced up to the seqno that an
+//!   edit declares flushed.
 
 #![warn(unnameable_types)]
 
@@ -88,14 +88,14 @@ pub use testudo_store::{
 };
 pub use testudo_values::Placement;
 
-/// Private parts under chosen schedules, for `testing/schedules`.
+/// Internals that `testing/schedules` runs under chosen schedules.
 #[cfg(testudo_shuttle)]
 #[doc(hidden)]
 pub mod schedules {
     pub use testudo_store::commits::in_flight::schedule::in_flight;
 }
 
-/// The examples of the README are tests too.
+/// Runs the examples of the README as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct ReadmeExamples;

@@ -1,14 +1,16 @@
-//! The background threads of a store, and the same work step by step where there are none.
+//! The background threads of a store, and the same work step by step in stepped execution.
 //!
-//! *log thread*: writes full log buffers, and everything every 100 ms. *sync thread*: syncs the log every
-//! 500 ms, creates its next segment ahead, states what is durable; so buffers are written while the device
-//! syncs. *flush thread*: flushes sealed buffers, and those of keyspaces at rest, shortens the log, gives
-//! space back. *job threads*: do the trees' own work, beside flushes. *warm thread*: reads back what was hot,
-//! see `warm.rs`.
+//! - *log thread*: writes full log buffers at once, and all of them every 100 ms.
+//! - *sync thread*: syncs the log every 500 ms, creates its next segment in advance, and persists the
+//!   watermark. It is separate so that buffers are written while the device syncs.
+//! - *flush thread*: flushes sealed buffers and those of keyspaces at rest, shortens the log, returns space
+//!   to the file system.
+//! - *job threads*: run the trees' own background jobs, flushes excluded.
+//! - *warm thread*: reads back the hot set, see `background/warm_loop.rs`.
 //!
 //! **Invariants**
-//! - A panic or an error in the background poisons the store; the threads then end. What fails for want of
-//!   something, space or descriptors, is tried again.
+//! - A panic or an error in the background poisons the store, and the threads end. Work that fails for lack
+//!   of space, descriptors or another resource is retried.
 
 mod warm_loop;
 
@@ -46,25 +48,25 @@ use testudo_write::sweep_pieces::try_sweep_pieces;
 
 use crate::status::publish_status;
 
-/// How long written commits may stay in the log's buffers.
+/// Maximum time that commits stay in the log's buffers.
 const LOG_WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// How long they may stay unsynced.
+/// Maximum time that commits stay unsynced.
 const LOG_SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the superblock may not know that something new is durable.
+/// Maximum delay until the superblock states a new durable seqno.
 const WATERMARK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same in stepped execution, in steps.
 const WATERMARK_STEPS: u32 = 8;
-/// How long log buffers are kept that were needed while the device was slow.
+/// Interval at which log buffers are freed that were added while the device was slow.
 const LOG_TRIM_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the sync thread looks whether anything is due.
+/// Interval at which the sync thread checks for due work.
 const SYNC_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the flush thread sleeps when nobody wakes it.
+/// Maximum sleep of the flush thread without a wakeup.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What a job thread knows of the store's pauses.
+/// A job thread's view of writes and flushes, to detect idle periods.
 #[derive(Debug)]
 struct Watch {
-    /// Of all keyspaces together.
+    /// Idle state of all keyspaces together.
     idle: Idle,
     throttle: Throttle,
     writes: u64,
@@ -76,7 +78,7 @@ impl Watch {
         Self { idle: Idle::from(now), throttle: Throttle::default(), writes: 0, flushes: 0 }
     }
 
-    /// Whoever wrote, and whoever flushed, a thread of the store or a caller.
+    /// Updates the idle state from the counters, whichever thread wrote or flushed.
     fn check(&mut self, store: &Store) {
         let now = store.env.monotonic();
         let counters = &store.counters;
@@ -93,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// Does one job of one tree; `false` if there is none, or none for now.
+    /// Runs one job of one tree; returns `false` if none is ready.
     fn run_job(&mut self, store: &Store) -> Result<bool> {
         let began = store.env.monotonic();
         let is_welcome =
@@ -117,7 +119,7 @@ impl Watch {
 
 type Body = fn(&Store) -> Result<()>;
 
-/// Starts the threads. If it fails, those in `threads` run.
+/// Starts the threads. On an error, those in `threads` are running.
 pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
     let warm: Option<(&str, Body)> = store.warm.is_on().then_some(("testudo-warm", warm_loop::warm_loop));
     let job_threads = (store.background.job_executor.workers() / 2).max(1);
@@ -125,7 +127,7 @@ pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> R
         vec![("testudo-log", log_loop), ("testudo-sync", sync_loop), ("testudo-flush", flush_loop)];
     bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));
     if store.log.wal.is_none() {
-        // A reader writes nothing, and so has no work but to become warm.
+        // A read-only store only restores its hot set.
         bodies.clear();
     }
     for (name, body) in bodies.into_iter().chain(warm) {
@@ -146,7 +148,7 @@ pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> R
     Ok(())
 }
 
-/// Runs the body of a thread, again and again while it fails for want of what may be there again.
+/// Runs the body of a thread; restarts it after transient errors.
 fn persist(store: &Store, body: Body) -> Result<()> {
     loop {
         match body(store) {
@@ -162,7 +164,7 @@ fn log_loop(store: &Store) -> Result<()> {
     let wal = store.wal()?;
     let mut written = store.env.monotonic();
     while !store.health.is_closing() && !store.has_failed() {
-        // Reads bring footers of runs into memory.
+        // Reads load footers of runs into memory.
         fit_caches(store);
         if wal.wait_for_sealed(LOG_WRITE_INTERVAL) {
             wal.write_sealed()?;
@@ -226,7 +228,7 @@ fn flush_loop(store: &Store) -> Result<()> {
         }
         let jobs_before = std::mem::replace(&mut jobs, store.counters.jobs.load(Relaxed));
         if jobs != jobs_before {
-            // What they have freed is given back once nothing is left to do.
+            // Return the space that jobs have freed once no work is left.
             idle_rounds = idle_rounds.min(1);
         }
         if idle_rounds == 2 {
@@ -238,9 +240,10 @@ fn flush_loop(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// A look for work that takes so long is followed by a pause.
+/// A search for work that takes this long is followed by a pause.
 const LONG_LOOK: Duration = Duration::from_micros(500);
-/// A job thread takes no more than this part of a processor to look for work among thousands of keyspaces.
+/// A job thread spends at most one part in this many of a processor on searching thousands of keyspaces for
+/// work.
 const LOOKING_PARTS: u32 = 8;
 
 fn job_loop(store: &Store) -> Result<()> {
@@ -248,7 +251,7 @@ fn job_loop(store: &Store) -> Result<()> {
     while !store.health.is_closing() && !store.has_failed() {
         let began = store.env.monotonic();
         watch.check(store);
-        // What is being flushed changes what there is to do, and comes first.
+        // A flush changes the available jobs, and takes precedence.
         let is_flushing = store.backpressure.is_flushing();
         let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
         if is_stalled(&worked) || !worked? {
@@ -262,8 +265,9 @@ fn job_loop(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// While the device is full: gives free space of the data file back, and checks whether there is space again.
-/// Also where write buffers may be full: the device might have less space than they have become large.
+/// While the device is full: returns free space of the data file to the file system, and checks whether there
+/// is space again. Also checks when write buffers may be full: the device may have less space than they
+/// occupy.
 fn check_device_space(store: &Store) -> Result<()> {
     if store.space.is_short() && !store.nearly_full.is_on() {
         give_back_all_space(store)?;
@@ -275,12 +279,12 @@ fn check_device_space(store: &Store) -> Result<()> {
     fit_to_device(store)
 }
 
-/// Sleeps until there is something to be flushed, or for [`IDLE_INTERVAL`].
+/// Sleeps until there is work for the flush thread, or for [`IDLE_INTERVAL`].
 fn wait_for_work(store: &Store) {
     wait_for(&store.background.wakeup, IDLE_INTERVAL);
 }
 
-/// Sleeps until somebody wakes it, at most for so long.
+/// Sleeps until woken, at most for `timeout`.
 fn wait_for(wakeup: &Wakeup, timeout: Duration) {
     let mut is_woken = wakeup.is_woken.lock();
     if !*is_woken {
@@ -289,13 +293,13 @@ fn wait_for(wakeup: &Wakeup, timeout: Duration) {
     *is_woken = false;
 }
 
-/// Whether work failed for want of space or anything else that may be there again: it is tried again, and
-/// writers are told meanwhile.
+/// Returns `true` if work failed for lack of space or another transient resource. It is retried, and writers
+/// get the error meanwhile.
 fn is_stalled(outcome: &Result<bool>) -> bool {
     outcome.as_ref().is_err_and(Error::is_shortage)
 }
 
-/// One piece of background work in stepped execution; `false` if there is none.
+/// Does one piece of background work in stepped execution; returns `false` if there is none.
 pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {

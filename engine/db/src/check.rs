@@ -1,4 +1,4 @@
-//! Looking for damage, and what can be done about it.
+//! Verification and scrubbing: finds damage in an open store and reports it.
 
 pub(crate) mod findings;
 pub(crate) mod scrub;

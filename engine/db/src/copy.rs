@@ -1,4 +1,4 @@
-//! The store at one commit, copied: into a directory, or into a repository of backups.
+//! Copies of the store at one commit, into a directory or a backup repository.
 
 pub(crate) mod checkpoint;
 pub(crate) mod consistent_state;

@@ -3,9 +3,9 @@
 //! **Invariants**
 //! - The last handle (of the store, a keyspace, a snapshot or an iterator) closes the store: threads end, the
 //!   log is written and synced, the lock is released.
-//! - In a forked child handles are forgotten instead (decision 0057): no lock is taken there, no thread is
-//!   waited for, no file written or removed, and nothing freed that a thread of the parent may have left
-//!   halfway.
+//! - In a forked child handles are leaked instead of closed (decision 0057): no lock is taken there, no
+//!   thread is waited for, no file is written or removed, and no memory is freed that a thread of the parent
+//!   may have left half modified.
 
 pub(crate) mod batch;
 pub(crate) mod builder;
@@ -66,13 +66,13 @@ use crate::{
     status::{end_publishing, start_publishing},
 };
 
-/// A store that has more log segments than this when it is closed, beside those in which a log grows long,
-/// begins its log anew: a later opening reads all of them.
+/// Maximum log segments at close, beyond the number that a log of its length needs. A store with more starts
+/// a new log, because the next opening reads every segment.
 const LOG_SEGMENTS_CLOSED: u32 = 4;
-/// So does one that has more when it is opened, because it was never closed.
+/// The same limit at opening, for a store that was not closed cleanly.
 const LOG_SEGMENTS_OPENED: u32 = 8;
 
-/// Keeps the store open; its drop closes it.
+/// Keeps the store open and closes it when dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) store: Arc<Store>,
@@ -83,15 +83,15 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Closes the store; does nothing the second time.
+    /// Closes the store; a second call does nothing.
     ///
-    /// Errors: in a forked child `Closed`, and nothing was done.
+    /// Errors: `Closed` in a forked child, with nothing done.
     fn close(&self) -> Result<()> {
         if !planted!("forked-child-closes") {
             self.store.health.check_process()?;
         }
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
-        // Where there is no room for it the log keeps what it has; other failures are told below.
+        // Without space for it the log stays as it is; other failures are reported below.
         let _ = renew_log(&self.store, LOG_SEGMENTS_CLOSED).and_then(|()| give_back_at_close(&self.store));
         let _ = fit_at_close(&self.store);
         self.store.health.begin_closing();
@@ -103,9 +103,9 @@ impl Open {
         if let Some(pool) = &self.pool {
             pool.close();
         }
-        // A flush or a change of the catalogue that was under way ends first; later ones are refused.
+        // Wait for a flush or catalogue change in progress; later ones are refused.
         let _flush = self.store.flush_lock.lock();
-        // Writers that were under way when closing began have reserved their place by now or never will.
+        // By now, writers in flight when closing began have reserved their place in the log or never will.
         drop(self.store.commits.lock());
         self.store.commits.in_flight.wait_for(self.store.last_seqno());
         if planted!("closed-before-log-sync") && !self.store.has_failed() {
@@ -127,8 +127,8 @@ impl Open {
         outcome
     }
 
-    /// What is left of the store in a forked child stays as it is until that ends. Only its copy of the lock
-    /// is closed, so that the lock is free once the owner is gone.
+    /// Leaks the state of the store in a forked child. Only the child's copy of the lock is closed, so that
+    /// the lock is free once the owner has exited.
     fn forget(&mut self) {
         if let Some(lock) = self.lock.get_mut().take() {
             lock.abandon();
@@ -143,25 +143,25 @@ impl Drop for Open {
         if self.store.is_forked() && !planted!("forked-child-closes") {
             return self.forget();
         }
-        // A drop has nobody to tell; `Db::close` reports.
+        // A drop cannot report errors; `Db::close` does.
         let _ = self.close();
     }
 }
 
-/// An open store. Clones are cheap and name the same store.
+/// An open store. Clones are cheap and refer to the same store.
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(crate) open: Arc<Open>,
 }
 
 impl Db {
-    /// Settings for opening the store in `directory`.
+    /// Returns a builder for opening the store in `directory`.
     pub fn builder(directory: impl AsRef<Path>) -> DbBuilder {
         DbBuilder::new(directory.as_ref())
     }
 
-    /// Opens or creates the store in `directory` with default settings. If it is created, so are the
-    /// directories above that do not exist, with mode 0700.
+    /// Opens the store in `directory` with default settings, or creates it. Creating a store also creates
+    /// missing parent directories, with mode 0700.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -209,11 +209,11 @@ impl Db {
         &self.open.store
     }
 
-    /// The keyspace called `name`; it is created with `options`, plain ones or a closure that makes them, if
-    /// there is none. Durable on return.
+    /// Returns the keyspace called `name`, and creates it with `options` (a value or a closure that returns
+    /// one) if it does not exist. Durable on return.
     ///
-    /// One that exists keeps what it was created with: another tree in `options` is no error and changes
-    /// nothing ([`Keyspace::set_tree`] does that), and [`Keyspace::options`] tells what it has. But if
+    /// An existing keyspace keeps its settings: a different tree in `options` is no error and changes
+    /// nothing. Use [`Keyspace::set_tree`] to change it and [`Keyspace::options`] to read the settings. If
     /// `options` name a merge operator, it must be the keyspace's own.
     ///
     /// ```
@@ -231,17 +231,17 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for a name that is empty, longer than 1,024 bytes or the store's own, and for
-    /// another merge operator than the keyspace has; `Closed`. If it would have to be created, also:
+    /// Errors: `Invalid` for a name that is empty, longer than 1,024 bytes or reserved by the store, and for
+    /// a merge operator that differs from the keyspace's; `Closed`. If the keyspace has to be created, also:
     /// `Invalid` for settings outside their limits and for a merge operator that is not registered;
-    /// `Unsupported` in a store that is open for reading only; `OutOfSpace` on a full device; `Io`;
-    /// `Poisoned` after an earlier failure.
+    /// `Unsupported` in a read-only store; `OutOfSpace` on a full device; `Io`; `Poisoned` after an earlier
+    /// failure.
     pub fn keyspace(&self, name: &str, options: impl IntoKeyspaceOptions) -> Result<Keyspace> {
         let created = self.keyspaces([name], options)?.pop();
         Ok(created.expect("as many keyspaces as names"))
     }
 
-    /// The keyspace called `name`, if there is one.
+    /// Returns the keyspace called `name`, or `None` if it does not exist.
     ///
     /// Errors: `Closed`.
     pub fn open_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
@@ -250,11 +250,11 @@ impl Db {
         Ok(core.map(|core| Keyspace::new(self, core)))
     }
 
-    /// The keyspaces with these names, in this order; all that are missing are created with `options`, in one
-    /// edit with one sync, where [`Db::keyspace`] needs one for each. Durable on return.
+    /// Returns the keyspaces with these names, in this order. Missing ones are created with `options` in one
+    /// manifest edit with one sync; [`Db::keyspace`] needs one for each. Durable on return.
     ///
-    /// Errors: as [`Db::keyspace`]. None of them is there then; after a failed write or sync of the manifest
-    /// writes are `Poisoned`, and the next opening finds either all of them or none.
+    /// Errors: as [`Db::keyspace`], with no keyspace created. After a failed write or sync of the manifest,
+    /// writes are `Poisoned`, and the next opening finds either all of the new keyspaces or none.
     pub fn keyspaces<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
@@ -270,13 +270,12 @@ impl Db {
         }
         self.check_options(&options)?;
         let keyspaces = self.keyspaces_as_described(&names, &options)?;
-        // Somebody else may have made one meanwhile.
+        // Another thread may have created one in the meantime.
         self.check_operators(&names, &options)?;
         Ok(keyspaces)
     }
 
-    /// Whether those of the keyspaces that exist have the merge operator that `options` name, if they name
-    /// one.
+    /// Checks that existing keyspaces have the merge operator that `options` name, if any.
     fn check_operators(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let Some(wanted) = options.merge_operator_name() else { return Ok(()) };
         let catalogue = self.store().catalogue.read();
@@ -285,7 +284,7 @@ impl Db {
             if stored.merge_operator_name() != Some(wanted) {
                 let has = stored.merge_operator_name().map_or("none".to_owned(), |name| format!("{name:?}"));
                 let message = format!(
-                    "the keyspace {:?} has another merge operator than {wanted:?}: {has}, for good",
+                    "the merge operator of keyspace {:?} is fixed: it is {has}, not {wanted:?}",
                     core.name
                 );
                 return Err(Error::invalid(message));
@@ -301,13 +300,14 @@ impl Db {
             && !operators.names().any(|known| known == name)
         {
             let known: Vec<_> = operators.names().collect();
-            let message = format!("there is no merge operator {name:?}; there are: {}", known.join(", "));
+            let message =
+                format!("merge operator {name:?} is not registered; available: {}", known.join(", "));
             return Err(Error::invalid(message));
         }
         Ok(())
     }
 
-    /// As [`Db::keyspaces`], with options that another store had: their merge operator may not be known here.
+    /// As [`Db::keyspaces`], with options of another store, whose merge operator may not be registered here.
     pub(crate) fn keyspaces_as_described(
         &self,
         names: &[&str],
@@ -315,17 +315,17 @@ impl Db {
     ) -> Result<Vec<Keyspace>> {
         let _flush = self.store().flush_lock.lock();
         self.create_missing(names, options)?;
-        Ok(self.open_all(names).expect("who drops one waits for the round to end"))
+        Ok(self.open_all(names).expect("drops wait for the flush lock"))
     }
 
-    /// The keyspaces with these names, if there are all of them.
+    /// Returns the keyspaces with these names, or `None` if any is missing.
     fn open_all(&self, names: &[&str]) -> Option<Vec<Keyspace>> {
         let catalogue = self.store().catalogue.read();
         let open = |name: &&str| Some(Keyspace::new(self, Arc::clone(catalogue.by_name.get(*name)?)));
         names.iter().map(open).collect()
     }
 
-    /// Creates those that are missing. REQUIRES: `flush_lock` is held.
+    /// Creates the missing keyspaces. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
         let options = StoredOptions::from(*options);
@@ -338,7 +338,7 @@ impl Db {
         }
         store.check_writable()?;
         store.space.check(&*store.env, Intent::Write)?;
-        // The catalogue is durable at once; what was written before it must be as well.
+        // The catalogue change is durable at once, so earlier writes must be durable before it.
         if !planted!("keyspace-created-before-sync") {
             store.wal()?.sync_all()?;
         }
@@ -364,12 +364,12 @@ impl Db {
         Ok(())
     }
 
-    /// Drops the keyspace called `name` with everything in it; `false` if there is none. Durable on return.
-    /// Handles and snapshots that still name it keep reading what was there; writes to it fail.
+    /// Drops the keyspace called `name` and all its contents; returns `false` if it does not exist. Durable
+    /// on return. Existing handles and snapshots of it can still read the old contents; writes to it fail.
     ///
-    /// Errors, only if there is one: `Closed`; `Unsupported` in a store that is open for reading only;
-    /// `Poisoned` after an earlier failure; `OutOfSpace` or `Io` if log or manifest cannot be written. After
-    /// the last two writes to the keyspace fail, and the next opening finds it whole or gone.
+    /// Errors, only if the keyspace exists: `Closed`; `Unsupported` in a read-only store; `Poisoned` after an
+    /// earlier failure; `OutOfSpace` or `Io` if log or manifest cannot be written. After either of the last
+    /// two, writes to the keyspace fail, and the next opening finds it either whole or gone.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let store = self.store();
         store.health.check_process()?;
@@ -387,7 +387,7 @@ impl Db {
         edit.extend(without_value_logs(store, &core));
         edit.push(Change::DropKeyspace(core.id));
         commit_catalogue(store, &edit)?;
-        // Who still has a handle has the values in memory.
+        // Remaining handles read the values from memory.
         core.give_up_value_logs();
         let mut catalogue = store.catalogue.write();
         catalogue.by_name.remove(name);
@@ -395,9 +395,9 @@ impl Db {
         drop(catalogue);
         store.buffered.remove(core.id);
         retire_buffers(store, &core);
-        // Nothing refers to what it had in pieces.
+        // Nothing refers to its values in pieces any more.
         store.pieces.expect_sweep();
-        // If it was its buffers for which there was no space, they are gone.
+        // If a flush of its buffers stalled for lack of space, the cause is gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();
         recount_buffers(store);
@@ -406,7 +406,7 @@ impl Db {
         Ok(true)
     }
 
-    /// Names of all keyspaces, sorted; none in a forked child.
+    /// Returns the names of all keyspaces, sorted; none in a forked child.
     pub fn keyspace_names(&self) -> Vec<String> {
         if self.store().is_forked() {
             return Vec::new();
@@ -414,7 +414,7 @@ impl Db {
         self.store().catalogue.read().names_of_users()
     }
 
-    /// An empty batch, to be committed atomically across keyspaces.
+    /// Returns an empty batch, which [commits](Batch::commit) atomically across keyspaces.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -437,7 +437,7 @@ impl Db {
         Batch::new(self)
     }
 
-    /// The state of the whole store at this moment, for as long as it is held.
+    /// Returns a snapshot of the whole store at this moment, readable for as long as it is held.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -458,8 +458,9 @@ impl Db {
         Snapshot::take(self)
     }
 
-    /// Makes everything durable that was acknowledged before the call ([`Durability::Sync`]). With
-    /// [`Durability::Buffered`] it means what every write means: that survives the end of the process.
+    /// Brings every write that was acknowledged before the call to the given durability: with
+    /// [`Durability::Sync`] it is on disk on return. With [`Durability::Buffered`] it survives the end of the
+    /// process, as every acknowledged write does.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -476,9 +477,8 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Unsupported` in a store that is open for reading only; `OutOfSpace` or `Io` if the log cannot
-    /// be written or synced, after which writes are `Poisoned`; `Poisoned` after an earlier failure;
-    /// `Closed`.
+    /// Errors: `Unsupported` in a read-only store; `OutOfSpace` or `Io` if the log cannot be written or
+    /// synced, after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`.
     pub fn persist(&self, durability: Durability) -> Result<()> {
         let store = self.store();
         store.check_writable()?;
@@ -488,18 +488,18 @@ impl Db {
         }
     }
 
-    /// Moves everything from the write buffers into the trees, durably. For backups, tests and benchmarks;
-    /// normal use never needs it.
+    /// Flushes all write buffers into the trees, durably. For backups, tests and benchmarks; normal use never
+    /// needs it.
     ///
-    /// Errors: `OutOfSpace` on a full device; `Corruption` with file and offset; `Io`; after these three
-    /// writes are `Poisoned`, unless only the data file found no room: then another try may succeed.
-    /// `Poisoned` after an earlier failure; `Unsupported` in a store that is open for reading only; `Closed`.
-    /// What was flushed before the error stays so.
+    /// Errors: `OutOfSpace` on a full device; `Corruption` with file and offset; `Io`. After these three,
+    /// writes are `Poisoned`, unless only the data file ran out of space: then a retry may succeed. Also
+    /// `Poisoned` after an earlier failure; `Unsupported` in a read-only store; `Closed`. Buffers flushed
+    /// before the error stay flushed.
     pub fn flush(&self) -> Result<()> {
         let store = self.store();
         store.check_writable()?;
         store.wal()?;
-        // What is sealed already must leave first: a round takes one buffer of each keyspace.
+        // Flush the buffers that are already sealed first: a round takes one buffer per keyspace.
         flush_all_sealed(store)?;
         prepare_value_logs(store)?;
         seal_all(store);
@@ -508,9 +508,10 @@ impl Db {
         Ok(())
     }
 
-    /// Does the background work that the trees owe, then gives free space back. For benchmarks and the
-    /// `compact` command; it happens by itself while keyspaces are idle. Of a keyspace that is written to
-    /// meanwhile it does about as much as was owed at the call; what others write does not delay its end.
+    /// Does the pending background work of the trees, then returns free space to the file system. For
+    /// benchmarks and the `compact` command; it happens automatically while keyspaces are idle. For a
+    /// keyspace with concurrent writers it does about as much work as was pending at the call. Writes to
+    /// other keyspaces do not delay its end.
     ///
     /// Errors: as [`Db::flush`].
     pub fn settle(&self) -> Result<()> {
@@ -524,7 +525,7 @@ impl Db {
         give_back_all_space(self.store())
     }
 
-    /// One piece of background work, in stepped execution; `false` if there is none.
+    /// Does one piece of background work in stepped execution; returns `false` if there is none.
     ///
     /// Errors: as [`Db::flush`].
     pub fn step(&self) -> Result<bool> {
@@ -532,12 +533,12 @@ impl Db {
         background::step(self.store())
     }
 
-    /// The memory budget, to be looked at and changed.
+    /// Returns a handle to read and change the memory budget.
     pub fn memory(&self) -> Memory {
         Memory::of(self)
     }
 
-    /// Statistics; zeros in a forked child.
+    /// Returns the statistics of the store; zeros in a forked child.
     pub fn stats(&self) -> DbStats {
         if self.store().is_forked() {
             return DbStats::default();
@@ -545,12 +546,11 @@ impl Db {
         DbStats::of(self.store())
     }
 
-    /// Closes the store for all handles: background work ends, acknowledged writes are synced, the lock is
-    /// released.
+    /// Closes the store for all handles: stops background work, syncs acknowledged writes, releases the lock.
     ///
-    /// From then on everything that reads or writes fails with [`ErrorKind::Closed`], the steps of iterators
-    /// and the reads of snapshots included. A read under way gives its right answer or `Closed`. What reads
-    /// returned before stays valid.
+    /// From then on every read or write fails with [`ErrorKind::Closed`], including steps of iterators and
+    /// reads of snapshots. A read in flight returns either its correct answer or `Closed`. Data returned by
+    /// earlier reads stays valid.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -567,15 +567,15 @@ impl Db {
     /// ```
     ///
     /// Errors: `OutOfSpace` or `Io` if log or manifest cannot be written or synced; `Poisoned` after an
-    /// earlier failure. The store is closed all the same; the next opening finds what was acknowledged.
-    /// Closing a closed store is no error. In a process that was forked from the one that opened the store:
-    /// `Closed`; there nothing happens to it.
+    /// earlier failure. The store is closed even then; the next opening finds every acknowledged write.
+    /// Closing a closed store is no error. In a process forked from the one that opened the store: `Closed`,
+    /// with no effect on the store.
     pub fn close(self) -> Result<()> {
         self.open.close()
     }
 }
 
-/// Says that a handle of another store was used.
+/// Error for a handle of another store.
 pub(crate) fn foreign_handle() -> Error {
     Error::new(ErrorKind::Invalid, "a keyspace handle belongs to another store")
 }

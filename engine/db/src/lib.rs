@@ -1,10 +1,10 @@
-//! Handles of an open store: `Db`, `Keyspace`, snapshots, iterators, batches; checks of an open store; its
-//! status file; its background threads.
+//! Handles of an open store: `Db`, `Keyspace`, snapshots, iterators, batches. Also verification and scrubbing
+//! of an open store, its status file, and its background threads.
 //!
 //! Users reach all of it through the crate `testudo`.
 //!
 //! **Invariants**
-//! - Handles hold no state of their own: they name an open store, a keyspace or a snapshot.
+//! - Handles hold no state of their own: they refer to an open store, a keyspace or a snapshot.
 //! - The last handle closes the store.
 
 #![warn(unnameable_types)]

@@ -7,27 +7,27 @@ use testudo_store::{Store, keyspace::KeyspaceCore};
 pub use crate::copy::consistent_state::ConsistentState;
 use crate::{Batch, Db, DbBuilder, Keyspace};
 
-/// The open store of a handle.
+/// Returns the open store of a handle.
 pub fn store_of(db: &Db) -> &Arc<Store> {
     db.store()
 }
 
-/// The state of a keyspace.
+/// Returns the state of a keyspace.
 pub fn core_of(keyspace: &Keyspace) -> &Arc<KeyspaceCore> {
     &keyspace.core
 }
 
-/// A handle of a keyspace.
+/// Creates a handle of a keyspace.
 pub fn keyspace_of(db: &Db, core: &Arc<KeyspaceCore>) -> Keyspace {
     Keyspace::new(db, Arc::clone(core))
 }
 
-/// Opens a store that stays marked as unfinished until the caller removes the mark.
+/// Makes `builder` create a store that stays marked as unfinished until the caller removes the mark.
 pub fn unfinished(builder: DbBuilder) -> DbBuilder {
     builder.unfinished()
 }
 
-/// The keyspaces with these names, created if they are missing. Unlike `Db::keyspaces`, accepts a merge
+/// Returns the keyspaces with these names, and creates missing ones. Unlike `Db::keyspaces`, accepts a merge
 /// operator that is not registered.
 ///
 /// Errors: as `Db::keyspaces`.
@@ -35,7 +35,7 @@ pub fn keyspaces_as_described(db: &Db, names: &[&str], options: &KeyspaceOptions
     db.keyspaces_as_described(names, options)
 }
 
-/// An empty batch for records of another store, which may be longer than this store's budget allows.
+/// Creates an empty batch for records of another store, which may be longer than this store's budget allows.
 pub fn batch_of_another_store(db: &Db) -> Batch {
     Batch::of_another_store(db)
 }

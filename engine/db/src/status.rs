@@ -1,17 +1,16 @@
-//! What the process that writes a store tells others about it: the file `status`, and a look at a store in
-//! use by it.
+//! The file `status`, in which the writing process publishes statistics, and inspection of a store that
+//! another process has open.
 //!
-//! A store that is open for writing is locked, and most of what people ask about it stands only in its
-//! memory. So its sync thread writes the statistics of `stats()` into a file beside the others, once a second
-//! at most and only if they changed (decision 0035). [`inspect_store`] reads them together with the manifest,
-//! without the lock.
+//! A store that is open for writing is locked, and most of its statistics exist only in memory. So its sync
+//! thread writes the statistics of `stats()` to a file of the store, at most once a second and only if they
+//! changed (decision 0035). [`inspect_store`] reads them and the manifest without the lock.
 //!
 //! **Invariants**
-//! - Nothing ever depends on the file: it is never synced, never read by an opening, and a failed write only
-//!   makes it old.
-//! - What is half written, damaged, of another store or of another process than the lock's owner is no
-//!   status.
-//! - A store in which nothing happens writes nothing.
+//! - Nothing depends on the file: it is never synced, never read at opening, and after a failed write it is
+//!   only stale.
+//! - A file that is torn, damaged, or from another store or from a process other than the lock's owner, is
+//!   ignored.
+//! - An idle store writes nothing.
 
 mod inspection;
 mod status_format;
@@ -31,15 +30,15 @@ use crate::{DbStats, KeyspaceStats};
 pub use self::inspection::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 use self::status_format::{Status, StatusWriter};
 
-/// It is written at most this often.
+/// Minimum time between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Collecting statistics takes at most this part of the sync thread's time.
+/// Collecting statistics takes at most one part in this many of the sync thread's time.
 const PART_OF_TIME: u32 = 100;
 
-/// Creates the file of a store that was just opened for writing. Without it, or without a process that
-/// the lock could name, nothing is published.
+/// Creates the status file of a store that was just opened for writing. If that fails, or the lock names no
+/// process, nothing is published.
 pub(crate) fn start_publishing(store: &Store) {
-    // What is kept back for a full device is for writes.
+    // The reserve for a full device is for writes only.
     let env = store.space.plain_env(&store.env);
     let path = store.directory.join(STATUS_FILE);
     // Left by a process that was killed.
@@ -53,7 +52,7 @@ pub(crate) fn start_publishing(store: &Store) {
     }
 }
 
-/// Writes the statistics if it is time, and if they are not those of the last time.
+/// Writes the statistics if the interval has passed and they have changed.
 pub(crate) fn publish_status(store: &Store) {
     let mut published = store.publisher.lock();
     let Some(published) = &mut *published else { return };
@@ -71,7 +70,7 @@ pub(crate) fn publish_status(store: &Store) {
     let stats = Some(write_status(store, &status, |_, _| ()));
     if stats != published.last {
         status.time = store.env.wall_clock();
-        // If it fails, whoever reads sees that nothing comes any more.
+        // If it fails, readers see that the statistics are stale.
         write_status(store, &status, |offset, piece| drop(published.file.write_at(offset, piece)));
         published.last = stats;
     }
@@ -79,7 +78,7 @@ pub(crate) fn publish_status(store: &Store) {
     published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);
 }
 
-/// Hands the pieces of a status with all keyspaces to `write`; the checksum of its text.
+/// Passes the pieces of a status with all keyspaces to `write`; returns the checksum of its text.
 fn write_status(store: &Store, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
     let mut writer = StatusWriter::begin(status, write);
     for keyspace in store.keyspaces() {
@@ -88,23 +87,23 @@ fn write_status(store: &Store, status: &Status, write: impl FnMut(u64, &[u8])) -
     writer.end()
 }
 
-/// Removes the file: the store is being closed.
+/// Removes the file while the store closes.
 pub(crate) fn end_publishing(store: &Store) {
     if store.publisher.lock().take().is_some() {
-        // One that stays is known by its process to be of nobody.
+        // A leftover file is ignored because its process no longer holds the lock.
         let _ = store.env.remove_file(&store.directory.join(STATUS_FILE));
     }
 }
 
-/// What there is of a status.
+/// Result of reading the status file.
 enum Read {
     Missing,
-    /// Half written, perhaps.
+    /// Possibly half written.
     Torn,
     Whole(Box<Status>),
 }
 
-/// The status that stands in `directory`.
+/// Reads the status file in `directory`.
 fn read(env: &dyn Env, directory: &Path) -> Read {
     let path = directory.join(STATUS_FILE);
     let Ok(file) = env.open(&path, OpenOptions { mode: OpenMode::Read, direct: false }) else {

@@ -1,11 +1,11 @@
-//! The warm thread: reads back what was hot beside the first reads of users, then notes what is hot now and
-//! then.
+//! The warm thread: reads back the hot set concurrently with the first reads of users, then saves it at
+//! intervals.
 //!
 //! **Invariants**
-//! - A store that is open for reading only is read back, too, and nothing is noted.
-//! - It begins with the first read of a user: a store that is opened to be written, or for one look, reads
-//!   nothing for nobody.
-//! - While users read it pauses as long as it works.
+//! - A read-only store also restores the hot set, but never saves it.
+//! - It starts with the first read of a user: a store that is opened only for writing or inspection restores
+//!   nothing.
+//! - While users read, it pauses as long as it works.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use testudo_store::Store;
 
 use testudo_store::warm_restart::restore_state::RestoreState;
 
-/// How often it looks whether a user reads: often at first, then as often as other background threads.
+/// Interval of checks for a first read: short at first, then that of other background threads.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(200);
-/// The longest pause after a piece of work.
+/// Maximum pause after a piece of work.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// How often what is hot is noted, at most.
+/// Interval between saves of the hot set.
 const NOTE_INTERVAL: Duration = Duration::from_secs(180);
 
 pub(crate) fn warm_loop(store: &Store) -> Result<()> {
@@ -39,7 +39,7 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
             store.warm.wait(store.env.monotonic().saturating_sub(began).min(PAUSE_MAX));
         }
     }
-    // A reader notes nothing.
+    // A read-only store saves nothing.
     while store.log.wal.is_some() && !ends() {
         store.warm.wait(NOTE_INTERVAL);
         if !ends() {

@@ -1,10 +1,10 @@
-//! Looks for damage in the files of an open store, page by page and record by record, past all caches.
+//! Finds damage in the files of an open store, page by page and record by record, bypassing all caches.
 //!
-//! What is looked at stays what it is meanwhile: a run is held, a sealed segment of the log and the committed
-//! part of the manifest never change. A file that was rightly removed meanwhile is no finding.
+//! The checked data cannot change: a run is pinned, and a sealed log segment and the committed part of the
+//! manifest never change. A file that was properly removed during the check is no finding.
 //!
 //! **Invariants**
-//! - Damage is collected, never an error; it does not hide other damage.
+//! - Damage is collected, never returned as an error; it does not hide other damage.
 //! - Nothing is written and no lock of the store is held over I/O.
 
 use std::fmt;
@@ -18,22 +18,23 @@ use testudo_storage::{
 use testudo_store::{Store, commits::batch_format};
 use testudo_wal::{HeaderContents, RecordKind, SegmentInfo, SegmentPiece, segment_file_name};
 
-/// A slot of the superblock may be written just when it is read: it is damaged if it is so every time.
+/// Maximum repeated reads of the superblock. A slot may be written while it is read, so only damage in every
+/// read counts.
 const SLOT_READS: usize = 3;
 
 /// A piece of damage, or an entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
-    /// The file, within the store's directory; empty if what is wrong is in no single one.
+    /// Name of the file in the store's directory; empty if no single file is at fault.
     pub file: String,
-    /// Where it begins.
+    /// Byte offset of the damage.
     pub offset: u64,
-    /// How many bytes, as far as is known; 0 if it is not about bytes.
+    /// Length of the damage in bytes, if known; 0 if the finding is not about bytes.
     pub bytes: u64,
-    /// The keyspace that it concerns.
+    /// Name of the affected keyspace.
     pub keyspace: Option<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Finding {
 }
 
 impl From<&Error> for Finding {
-    /// What kept a store from being opened, for a report of it.
+    /// Converts an error of opening the store, for a report.
     fn from(error: &Error) -> Self {
         let (file, offset) = error.location().unwrap_or(("", 0));
         let text = error.to_string();
@@ -61,12 +62,12 @@ impl From<&Error> for Finding {
 }
 
 impl Finding {
-    /// Something that is wrong in `file`, at no place of it that is known.
+    /// A finding about `file`, at no known offset.
     pub(crate) fn about(file: &str, keyspace: Option<&str>, what: String) -> Self {
         Self { file: file.to_owned(), offset: 0, bytes: 0, keyspace: keyspace.map(str::to_owned), what }
     }
 
-    /// An error as a finding; errors that are not about damage are passed on.
+    /// Converts a `Corruption` error to a finding; returns other errors.
     pub(crate) fn of_error(error: Error, file: &str, keyspace: Option<&str>) -> Result<Self> {
         if error.kind() != ErrorKind::Corruption {
             return Err(error);
@@ -78,8 +79,8 @@ impl Finding {
     }
 }
 
-/// Verifies the pages of a run from page `from` on; `passed` is told after each stretch how many bytes were
-/// read, which page is next and how many findings there are, and may stop the walk.
+/// Verifies the pages of a run from page `from` on. After each stretch, calls `passed` with the bytes read,
+/// the next page and the number of findings; an error of `passed` stops the walk.
 pub(crate) fn check_run_pages(
     run: &Arc<Run>,
     keyspace: &str,
@@ -115,7 +116,7 @@ pub(crate) fn check_run_pages(
                 passed(PAGE_BYTES, page + 1, notes.findings.len())?;
             }
             Err(_) => {
-                // Some page of the stretch cannot be read: find out which.
+                // Some page of the stretch cannot be read: retry page by page.
                 single_until = page.saturating_add(64);
                 walk.set_stretch(Some(1));
             }
@@ -134,7 +135,7 @@ impl PageNotes<'_> {
     fn add(&mut self, page: u32, pages: u32, what: &str) {
         let physical = self.run.reference().locate(page).map_or(0, |(physical, _)| physical);
         let (offset, bytes) = (physical.saturating_mul(PAGE_BYTES), u64::from(pages) * PAGE_BYTES);
-        // Pages that follow each other and are wrong in one way are one finding.
+        // Consecutive pages with the same problem become one finding.
         if let Some(last) = self.findings.last_mut()
             && (last.file.as_str(), last.offset + last.bytes, last.what.as_str()) == (DATA_FILE, offset, what)
         {
@@ -146,7 +147,7 @@ impl PageNotes<'_> {
     }
 }
 
-/// Checks superblock, manifest and sealed segments of the log as the device has them; the bytes read.
+/// Checks superblock, manifest and sealed log segments as stored on the device; returns the bytes read.
 pub(crate) fn check_files(store: &Store, findings: &mut Vec<Finding>) -> Result<u64> {
     let mut slots = inspect_superblock(&*store.env, &store.directory)?;
     for _ in 0..SLOT_READS {
@@ -154,7 +155,7 @@ pub(crate) fn check_files(store: &Store, findings: &mut Vec<Finding>) -> Result<
             slots = inspect_superblock(&*store.env, &store.directory)?;
         }
     }
-    // Opening for writing wrote the slot that a crash may have torn; opening for reading leaves it as it is.
+    // Opening for writing repairs a slot that a crash has torn; opening read-only leaves it.
     let may_be_torn = store.log.wal.is_none() && !store.manifest.was_closed();
     for (slot, contents) in (0..).zip(slots).filter(|_| !may_be_torn) {
         if let SlotContents::Damaged(what) = contents {
@@ -176,7 +177,7 @@ fn check_manifest(store: &Store, findings: &mut Vec<Finding>) -> Result<u64> {
         let name = manifest_file_name(before.number);
         let read = read_file(&*store.env, &store.directory, &name);
         if store.manifest.stats().number != before.number {
-            // It was replaced meanwhile.
+            // The manifest was replaced during the read.
             continue;
         }
         let mut bytes = match read {
@@ -229,9 +230,9 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
         if next > segment.last_seqno.0 {
             return;
         }
-        // Between commits that follow each other a power loss may have torn the end of a page.
+        // Between consecutive commits a power loss may have torn the end of a page.
         if let Some((offset, bytes)) = strange.take().filter(|_| header.first_seqno.0 != next) {
-            note(offset, bytes, "no record of the log");
+            note(offset, bytes, "not a log record");
         }
         let decodes = |payload: &[u8]| {
             batch_format::decode::<testudo_base::codec::Damage>(payload, |_, _| Ok(())).is_ok()
@@ -248,7 +249,7 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
     });
     let header = match header {
         Ok(header) => header,
-        // Released meanwhile.
+        // Released during the check.
         Err(_) if !is_live(store, segment.number) => return Ok(0),
         Err(error) if error.kind() == ErrorKind::Io => {
             findings.push(unread(&name, &error));
@@ -259,7 +260,7 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
     match header {
         HeaderContents::Header(header) if header.store_id == store.id && header.number == segment.number => {}
         HeaderContents::Damaged(what) => note(0, PAGE_BYTES, &what),
-        _ => note(0, PAGE_BYTES, "the header is not that of the segment"),
+        _ => note(0, PAGE_BYTES, "the header belongs to another segment"),
     }
     if next <= segment.last_seqno.0 {
         let (offset, bytes) = strange.unwrap_or_default();

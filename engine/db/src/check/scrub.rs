@@ -1,12 +1,12 @@
-//! Scrubbing: reads everything that is live from the device, past all caches, at a pace that leaves the
-//! device to others.
+//! Scrubbing: reads all live data from the device, bypassing all caches, at a rate that leaves bandwidth to
+//! others.
 //!
-//! Runs are scrubbed in the order of their ids, those that existed when the scrub began. A run that a merge
-//! replaces meanwhile needs no look; its successors are younger than the scrub and were just written.
+//! Runs that existed when the scrub began are scrubbed in the order of their ids. A run that a merge replaces
+//! during the scrub is skipped; its successors are newer than the scrub and were just written.
 //!
 //! **Invariants**
-//! - No lock of the store is held while anything is read, and only a few runs are held at a time.
-//! - A position names the first page that was not looked at; going on from there covers every other page
+//! - No lock of the store is held during reads, and only a few runs are pinned at a time.
+//! - A position names the first page not yet scrubbed; a scrub that resumes there reads every other page
 //!   once.
 
 use std::{collections::BTreeMap, fmt, ops::ControlFlow, str::FromStr, time::Duration};
@@ -22,19 +22,19 @@ use crate::{
     check::findings::{Finding, check_files, check_run_pages},
 };
 
-/// Runs that are held at once.
+/// Maximum runs pinned at a time.
 const BATCH_RUNS: usize = 32;
-/// What findings say that cost nothing.
-const OF_SPARE_RUN: &str = " (retained beside live runs: no record is lost, and it is given up)";
-/// Longest sleep before the observer is asked again.
+/// Suffix of findings that cost no data.
+const OF_SPARE_RUN: &str = " (in a retained run: no record is lost, and the run is dropped)";
+/// Maximum sleep between two calls of the observer.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Where a scrub stands; its text form can be kept and read back.
+/// Position of a scrub. Its text form can be stored and parsed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubPosition {
     run: RunId,
     page: u32,
-    /// Runs from here on are younger than the scrub.
+    /// Exclusive upper bound: runs with this id or a greater one are newer than the scrub.
     end: RunId,
 }
 
@@ -55,52 +55,52 @@ impl FromStr for ScrubPosition {
             let end = RunId(parts.next()?.parse().ok()?);
             parts.next().is_none().then_some(Self { run, page, end })
         };
-        parse().ok_or_else(|| Error::invalid("not a position of a scrub"))
+        parse().ok_or_else(|| Error::invalid("not a scrub position"))
     }
 }
 
-/// How a scrub is done.
+/// Options of [`Db::scrub`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Most bytes to read in a second; `None` is as fast as the device goes.
+    /// Maximum bytes to read per second; `None`: as fast as the device allows.
     pub bytes_per_second: Option<u64>,
-    /// Where an earlier scrub stopped; `None` begins anew.
+    /// Position at which an earlier scrub stopped; `None` starts from the beginning.
     pub resume_from: Option<ScrubPosition>,
 }
 
-/// What a scrub found.
+/// Result of [`Db::scrub`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Runs looked at, in part or whole.
+    /// Runs read, in part or whole.
     pub runs: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Where to go on; `None` if everything was looked at.
+    /// Position to resume from; `None` if the scrub is complete.
     pub position: Option<ScrubPosition>,
-    /// What is wrong; empty if all is valid.
+    /// Problems found; empty if there are none.
     pub findings: Vec<Finding>,
 }
 
-/// How far a scrub has come.
+/// Progress of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubProgress {
-    /// Bytes of runs that were read, of those that were live when it began.
+    /// Bytes of runs read, out of those that were live when the scrub began.
     pub done: WorkDone,
-    /// Where to go on if it is stopped now.
+    /// Position to resume from if it is stopped now.
     pub position: ScrubPosition,
-    /// What was found so far; whoever keeps the position should not forget it.
+    /// Number of findings so far; store it together with the position.
     pub findings: usize,
 }
 
-/// Is told after each piece how far the scrub is; its `Break` stops it.
+/// Called with the progress after each stretch of pages; `Break` stops the scrub.
 pub type ScrubObserver<'a> = dyn FnMut(ScrubProgress) -> ControlFlow<()> + 'a;
 
 impl Db {
-    /// Verifies every live page, the sealed part of the log, manifest and superblock as the device has them,
-    /// while the store is in use. Damage is a finding; a stop by the observer is not an error, the report
-    /// then says where to go on.
+    /// Verifies every live page, the sealed part of the log, manifest and superblock as stored on the device,
+    /// while the store is in use. Damage is a finding, not an error. If `observer` stops the scrub, the
+    /// report has the position to resume from.
     ///
-    /// Errors: `Closed`, also if the store is closed meanwhile; `Io`.
+    /// Errors: `Closed`, also if the store is closed during the scrub; `Io`.
     pub fn scrub(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
         self.store().read_throughout(|| self.scrub_open(options, observer))
     }
@@ -108,8 +108,8 @@ impl Db {
     fn scrub_open(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
         let store = self.store();
         let mut report = ScrubReport::default();
-        // What is written from now on need not be read. Nothing is by a reader, and its own ids say nothing:
-        // a copy that a reader made has runs with such ids as well.
+        // Later runs need no scrub. A read-only store writes none, and its own ids are meaningless: a copy
+        // made by a reader contains runs with such ids too.
         let end = if store.log.wal.is_some() { store.run_ids.next() } else { RunId(u64::MAX) };
         let fresh = ScrubPosition { run: RunId(0), page: 0, end };
         let position = options.resume_from.unwrap_or(fresh);
@@ -156,12 +156,12 @@ impl Db {
     }
 }
 
-/// Whether a tree has the run, and needs it for no answer.
+/// Returns `true` if a tree retains the run but needs it for no answer.
 fn is_spare(store: &Store, run: &Run) -> bool {
     store.keyspaces().iter().any(|keyspace| keyspace.view.load().tree.is_spare(run.reference().id))
 }
 
-/// The next runs to look at, by id, with the names of their keyspaces.
+/// Returns the next runs to scrub, by id, with the names of their keyspaces.
 fn next_runs(store: &Store, position: ScrubPosition) -> Vec<(Arc<Run>, String)> {
     let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
     for keyspace in store.keyspaces() {
@@ -184,7 +184,7 @@ struct Scrub<'a, 'o> {
     rate: Option<u64>,
     started: Duration,
     progress: ScrubProgress,
-    /// The one that does the work: an observer may fork.
+    /// The process that runs the scrub: an observer may fork.
     process: Process,
     observer: &'a mut ScrubObserver<'o>,
 }
@@ -208,7 +208,7 @@ impl Scrub<'_, '_> {
         Ok(())
     }
 
-    /// Reports, and sleeps for as long as the rate asks for.
+    /// Calls the observer, then sleeps as the rate requires.
     fn passed(&mut self, bytes: u64) -> Result<()> {
         self.progress.done.done_bytes += bytes;
         loop {

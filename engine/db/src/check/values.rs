@@ -1,7 +1,8 @@
-//! Whether the values that a keyspace counts as dead are those to which no entry of its tree refers.
+//! Checks that the values a keyspace counts as garbage are exactly those to which no entry of its tree
+//! refers.
 //!
 //! **Invariants**
-//! - Background work is held off only until the state is taken that is counted.
+//! - Background work is blocked only until the state to be counted is pinned.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use testudo_values::{DeadValues, Segment, SegmentSet};
 
 const READ_BYTES: usize = 256 << 10;
 
-/// Counts the references of all entries and compares them with what the segments say; fails with the first
-/// that is wrong.
+/// Collects the references of all entries and compares them with the counts of the segments; fails with the
+/// first mismatch.
 pub(crate) fn check_values(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     let round = store.flush_lock.lock();
     if store.has_failed() || keyspace.is_dropped() {
@@ -40,7 +41,7 @@ fn damaged(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("manifest: {why}"))
 }
 
-/// Notes the values to which the entries of a run refer, as far as they count.
+/// Records the values to which the entries of a run refer, within the ranges in which the run counts.
 fn note_references(
     run: &Arc<Run>,
     used: &RunUse,
@@ -59,7 +60,10 @@ fn note_references(
                 let count = segment.map_or(0, |segment| segment.dead().count());
                 let values = referred.entry(reference.segment).or_insert_with(|| DeadValues::none_of(count));
                 if !values.insert(reference.number) {
-                    return Err(wrong(reference.segment, "entries refer to a value twice, or to none"));
+                    return Err(wrong(
+                        reference.segment,
+                        "entries refer to a value twice or to a missing one",
+                    ));
                 }
             }
             cursor.next()?;
@@ -72,13 +76,13 @@ fn wrong(segment: RunId, what: &str) -> Error {
     Error::new(ErrorKind::Corruption, format!("data: value segment {segment}: {what}"))
 }
 
-/// Whether exactly the values are dead to which nothing refers, and their bytes are counted.
+/// Checks that exactly the unreferenced values are marked as garbage, and that the byte counts match.
 fn compare(segment: &Segment, referred: Option<&DeadValues>) -> Result<()> {
     let is_referred = |number| referred.is_some_and(|values| values.contains(number));
     for number in 0..segment.dead().count() {
         match (segment.dead().contains(number), is_referred(number)) {
-            (true, true) => return Err(wrong(segment.id(), "an entry refers to a dead value")),
-            (false, false) => return Err(wrong(segment.id(), "no entry refers to a value that is not dead")),
+            (true, true) => return Err(wrong(segment.id(), "an entry refers to a value counted as garbage")),
+            (false, false) => return Err(wrong(segment.id(), "no entry refers to a value counted as live")),
             _ => {}
         }
     }
@@ -94,7 +98,7 @@ fn compare(segment: &Segment, referred: Option<&DeadValues>) -> Result<()> {
         cursor.next()?;
     }
     if (stored_bytes, dead_bytes) != (segment.stored_bytes(), segment.dead_bytes()) {
-        return Err(wrong(segment.id(), "it counts other bytes of values than it has"));
+        return Err(wrong(segment.id(), "its byte counts differ from its contents"));
     }
     Ok(())
 }

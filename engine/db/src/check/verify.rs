@@ -1,4 +1,4 @@
-//! Checking an open store: the structure in memory, the references, and every page on the device.
+//! Verification of an open store: the structure in memory, the references, and every page on the device.
 //!
 //! **Invariants**
 //! - Nothing is written.
@@ -23,25 +23,26 @@ use crate::{
     },
 };
 
-/// Entries of a keyspace that its operator refuses are named one by one up to here.
+/// Maximum entries of a keyspace reported one by one because its operator refuses them.
 const REFUSED_MAX: u64 = 100;
 const ENTRIES_BETWEEN_CHECKS: usize = 1000;
 
-/// How much [`crate::Db::verify`] reads. Everything, unless it is told not to.
+/// How much [`crate::Db::verify`] reads; everything by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum VerifyLevel {
-    /// Structure and references, from memory: damage of what lies on the device is not looked for.
+    /// Structure and references in memory; does not detect damage on the device.
     Fast,
     /// Also superblock, manifest and sealed log as bytes, and every page of every run: checksums, identities,
-    /// order of keys, filters; and whether the values counted as dead are those to which nothing refers.
-    /// Where a keyspace has a merge operator that is registered, also whether it takes what is stored.
+    /// key order, filters. Also checks that the values counted as garbage are exactly the unreferenced ones.
+    /// If a keyspace has a registered merge operator, also whether it accepts the stored data.
     #[default]
     Full,
 }
 
 impl VerifyLevel {
-    /// What a check of this level does not look at, in human-readable words. Empty for [`VerifyLevel::Full`].
+    /// Returns the parts that a check of this level does not read, in human-readable words. Empty for
+    /// [`VerifyLevel::Full`].
     pub fn not_read(self) -> &'static [&'static str] {
         match self {
             Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],
@@ -50,27 +51,27 @@ impl VerifyLevel {
     }
 }
 
-/// What [`crate::Db::verify`] found.
+/// Result of [`crate::Db::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct VerifyReport {
-    /// How much was read.
+    /// Level of the check.
     pub level: VerifyLevel,
     /// Keyspaces checked.
     pub keyspaces: u64,
-    /// Entries in their trees: also older versions and tombstones that are not merged away yet.
+    /// Entries in their trees, including older versions and tombstones that are not merged away yet.
     pub entries: u64,
-    /// Entries in their write buffers, which only the log has on the device.
+    /// Entries in their write buffers, whose only durable copy is the log.
     pub buffered_entries: u64,
-    /// Bytes of the runs that the check is about.
+    /// Bytes of the runs covered by the check.
     pub bytes: u64,
-    /// What is wrong with what was read.
+    /// Problems found; empty if there are none.
     pub findings: Vec<Finding>,
 }
 
 impl VerifyReport {
-    /// Whether everything was read and nothing was found. A fast check never says so; what it found is in
-    /// [`VerifyReport::findings`].
+    /// Returns `true` if everything was read and nothing was found. Always `false` for a fast check, whose
+    /// result is in [`VerifyReport::findings`].
     pub fn is_valid(&self) -> bool {
         let has_read_all = self.level == VerifyLevel::Full || planted!("unread-called-valid");
         self.findings.is_empty() && has_read_all
@@ -92,7 +93,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
         let tree = Arc::clone(&keyspace.view.load().tree);
         let stats = tree.stats();
         report.bytes += stats.stored_bytes;
-        // That of pieces is the store's own: nobody knows it who would count.
+        // Users do not know the internal keyspace of pieces, so it is not counted.
         if &*keyspace.name != PIECES_KEYSPACE {
             report.keyspaces += 1;
             report.entries += stats.entries;
@@ -106,7 +107,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
             let id = run.reference().id;
             let (first, _) = runs.entry(id).or_insert_with(|| (Arc::clone(&run), keyspace.name.to_string()));
             if first.reference() != run.reference() {
-                let what = format!("run {id} is stated in two ways");
+                let what = format!("two references to run {id} differ");
                 report.findings.push(Finding::about(&file, Some(&keyspace.name), what));
             }
         }
@@ -120,7 +121,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
     Ok(report)
 }
 
-/// Reads everything: files, the pages of all runs, and the entries of those whose pages are valid.
+/// Reads everything: files, the pages of all runs, and the entries of runs whose pages are valid.
 fn check_contents(
     db: &Db,
     runs: BTreeMap<RunId, (Arc<Run>, String)>,
@@ -133,7 +134,7 @@ fn check_contents(
     let mut refer_to_pieces = 0;
     for (run, keyspace) in runs.into_values() {
         let found_before = findings.len();
-        // Pages first, then entries: each reads all of it, and is half of the work.
+        // Pages first, then entries: each pass reads all of the run and counts as half of the work.
         let mut read_bytes = 0;
         check_run_pages(&run, &keyspace, 0, &mut findings, &mut |bytes, _, _| {
             read_bytes += bytes / 2;
@@ -168,7 +169,7 @@ fn check_contents(
     Ok(findings)
 }
 
-/// Reads all values in pieces to which the entries of a keyspace refer.
+/// Reads all values in pieces referenced by the entries of a keyspace.
 fn check_pieces(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
     let mut broken = 0_u64;
     for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
@@ -186,7 +187,7 @@ fn check_pieces(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Me
         }
     }
     if broken > REFUSED_MAX {
-        let what = format!("so are {} more values in pieces: they are not whole", broken - REFUSED_MAX);
+        let what = format!("{} more values in pieces cannot be read", broken - REFUSED_MAX);
         findings.push(Finding::about(DATA_FILE, Some(keyspace.name()), what));
     }
     Ok(())
@@ -200,15 +201,15 @@ fn read_pieces(reader: Result<ValueReader>, meter: &mut Meter<'_, '_>) -> Result
     Ok(())
 }
 
-/// Whether the merge operator of a keyspace takes everything that is stored. Damage that ends the look was
-/// found before.
+/// Checks that the merge operator of a keyspace accepts all stored data. Damage that ends the iteration was
+/// reported earlier.
 fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Meter<'_, '_>) -> Result<()> {
     let mut refused = 0_u64;
     for (number, entry) in keyspace.iter()?.map_while(Result::ok).enumerate() {
         let checked = match entry.value() {
             Ok(value) => keyspace.core.full_merge.check_value(entry.key(), &value),
             Err(error) if entry.base_with_operands().is_some() => Err(error),
-            // It cannot be read, which was found before, or is too long to be merged.
+            // Unreadable, which was reported earlier, or too long to be merged.
             Err(_) => Ok(()),
         };
         if let Err(error) = checked {
@@ -223,14 +224,15 @@ fn check_merges(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Me
         }
     }
     if refused > REFUSED_MAX {
-        let what = format!("so do {} more entries: their merge operator refuses them", refused - REFUSED_MAX);
+        let what = format!("the merge operator refuses {} more entries", refused - REFUSED_MAX);
         findings.push(Finding::about("", Some(keyspace.name()), what));
     }
     Ok(())
 }
 
 impl Db {
-    /// Reads and checks the store, all of it with the default level; writes nothing.
+    /// Verifies the store at the given [`VerifyLevel`]; [`VerifyLevel::Full`] reads all of it. Writes
+    /// nothing.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -248,21 +250,22 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Closed`, also if the store is closed meanwhile; `Io`. Damage is a finding, not an error.
+    /// Errors: `Closed`, also if the store is closed during the check; `Io`. Damage is a finding, not an
+    /// error.
     pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
         self.verify_observed(level, &mut unobserved())
     }
 
-    /// As [`Db::verify`], telling `observer` how far it is.
+    /// As [`Db::verify`], and reports progress to `observer`.
     ///
-    /// Errors: as [`Db::verify`]; `Cancelled` if `observer` ends it.
+    /// Errors: as [`Db::verify`]; `Cancelled` if `observer` stops it.
     pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
         self.store().read_throughout(|| verify(self, level, observer))
     }
 
     /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
     ///
-    /// Errors: `Corruption` for the first thing that is wrong; `Closed`.
+    /// Errors: `Corruption` for the first problem found; `Closed`.
     pub fn check_invariants(&self) -> Result<()> {
         self.store().read(|| testudo_recovery::structure::check_structure(self.store(), false))
     }

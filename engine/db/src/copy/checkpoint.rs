@@ -1,8 +1,8 @@
-//! Checkpoints: a second, complete store with the contents of a snapshot, made while the first one is in use.
+//! Checkpoints: a second, complete store with the contents of a snapshot, created while the first is in use.
 //!
 //! **Invariants**
 //! - The new store has an id of its own; it shares no bytes with the old one.
-//! - Memory is bounded by one stretch of pages and two buffers of the log, whatever the size of the store.
+//! - Memory is bounded by one stretch of pages and two log buffers, whatever the size of the store.
 
 use std::path::Path;
 
@@ -12,38 +12,38 @@ use testudo_store::long_work::{Meter, Observer, unobserved};
 
 use crate::{Db, copy::consistent_state::ConsistentState};
 
-/// What a checkpoint came to.
+/// Result of [`Db::checkpoint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CheckpointReport {
-    /// The last commit that it holds.
+    /// Seqno of the last commit in the checkpoint.
     pub seqno: u64,
-    /// Keyspaces.
+    /// Keyspaces copied.
     pub keyspaces: u64,
     /// Runs copied.
     pub runs: u64,
-    /// Bytes of those.
+    /// Bytes of runs copied.
     pub run_bytes: u64,
     /// Operations copied from the write buffers.
     pub tail_operations: u64,
 }
 
 impl Db {
-    /// Makes a new store in the directory `target`, equal to a snapshot of this moment. Durable on return.
+    /// Creates a new store in the directory `target`, equal to a snapshot of this moment. Durable on return.
     ///
-    /// Writers are not held up. The target must not exist or be empty; one that did not end is never opened
-    /// as a store.
+    /// Writers are not blocked. The target must be missing or empty; an unfinished one is never opened as a
+    /// store.
     ///
-    /// Errors: `Invalid` for a target that is not empty; `Locked` if somebody else is filling it;
-    /// `Corruption` if a page of this store is damaged; `Poisoned` if this store must be reopened first;
-    /// `Closed`; `OutOfSpace`; `Io`. What was made of the target is removed then.
+    /// Errors: `Invalid` for a target that is not empty; `Locked` if it is already being filled; `Corruption`
+    /// if a page of this store is damaged; `Poisoned` if this store must be reopened first; `Closed`;
+    /// `OutOfSpace`; `Io`. After an error the partial target is removed.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_observed(target.as_ref(), &mut unobserved())
     }
 
-    /// As [`Db::checkpoint`], telling `observer` how far it is.
+    /// As [`Db::checkpoint`], and reports progress to `observer`.
     ///
-    /// Errors: as [`Db::checkpoint`]; `Cancelled` if `observer` ends it.
+    /// Errors: as [`Db::checkpoint`]; `Cancelled` if `observer` stops it.
     pub fn checkpoint_observed(
         &self,
         target: &Path,
@@ -54,7 +54,7 @@ impl Db {
 
     fn copy_to(&self, target: &Path, observer: &mut Observer<'_>) -> Result<CheckpointReport> {
         let store = self.store();
-        // A copy may be given up when there is no room; it must not use what is kept for writes.
+        // A copy may fail without space; it must not use the reserve for writes.
         let new = NewStore::begin(&store.space.plain_env(&store.env), target)?;
         let source = ConsistentState::take(self)?;
         let mut meter = Meter::new(observer, source.run_bytes());

@@ -1,13 +1,13 @@
-//! The whole store at one commit, in the shape in which it can be copied: runs, objects, and what no tree
-//! holds yet.
+//! The whole store at one commit, in a form that can be copied: runs, objects, and writes that are in no tree
+//! yet.
 //!
-//! Under `flush_lock` no tree changes, so that the manifest's state and the views of a snapshot taken there
-//! are the same trees. The snapshot keeps their runs, and so their pages, for as long as they are read; what
-//! its write buffers hold up to its seqno is the tail.
+//! Under `flush_lock` no tree changes, so the manifest's state and the views of a snapshot taken there
+//! describe the same trees. The snapshot keeps their runs, and so their pages, while they are read. The
+//! contents of its write buffers up to its seqno are the tail.
 //!
 //! **Invariants**
 //! - State plus runs plus tail is exactly the snapshot.
-//! - No lock is held after [`ConsistentState::take`] returned: writers and the background go on.
+//! - No lock is held after [`ConsistentState::take`] returns: writers and background work continue.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::{Db, Snapshot};
 pub struct ConsistentState {
     /// Keeps the state readable.
     pub snapshot: Snapshot,
-    /// Of the trees of `state`, and with the write buffers that hold the rest.
+    /// Views of the trees of `state`, with the write buffers that hold the tail.
     views: Arc<Views>,
     /// Catalogue, objects and references of exactly the trees that the snapshot shows.
     pub state: ManifestState,
@@ -34,21 +34,21 @@ pub struct ConsistentState {
 }
 
 impl ConsistentState {
-    /// The state of this moment.
+    /// Captures the current state.
     ///
-    /// Errors: `Poisoned` after a failure in the background, because the manifest may then be ahead of the
+    /// Errors: `Closed`; `Poisoned` after a background failure, because the manifest may then be ahead of the
     /// trees.
     pub fn take(db: &Db) -> Result<Self> {
         let store = db.store();
         let round = store.flush_lock.lock();
         if store.has_failed() {
-            let message = "the store must be reopened first: a failure in the background stopped its writes";
+            let message = "a background failure stopped the writes of the store; reopen it first";
             return Err(Error::new(ErrorKind::Poisoned, message));
         }
         let snapshot = Snapshot::take(db)?;
         let views = Arc::clone(snapshot.views());
         let mut state = store.manifest.with_state(Clone::clone);
-        // What they hold is in the tail.
+        // The contents of value logs are in the tail.
         for keyspace in store.keyspaces() {
             state.apply_all(&without_value_logs(store, &keyspace))?;
         }
@@ -61,18 +61,20 @@ impl ConsistentState {
         Ok(Self { snapshot, views, state, runs: runs.into_values().collect() })
     }
 
-    /// The last commit that it holds.
+    /// Returns the seqno of the last commit in the state.
     pub fn seqno(&self) -> Seqno {
         Seqno(self.snapshot.seqno())
     }
 
-    /// Bytes of all runs.
+    /// Returns the bytes of all runs.
     pub fn run_bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.reference().stored_bytes()).sum()
     }
 
-    /// The newest operation on each key that is in no tree, tombstones included, keyspace by keyspace in key
-    /// order.
+    /// Calls `act` with the newest operation on each key of the tail, tombstones included, keyspace by
+    /// keyspace in key order.
+    ///
+    /// Errors: those of `act` and of reading spilled write buffers.
     pub fn for_each_tail(&self, mut act: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
         for (keyspace, view) in self.views.iter() {
             let buffers = view.buffers.iter().filter_map(|buffer| buffer.cursor(self.seqno()));

@@ -1,7 +1,7 @@
-//! Several writes that become visible and durable together.
+//! Batches: writes that become visible and durable together.
 //!
 //! **Invariants**
-//! - A batch of several writes holds no more than a value may have: log, write buffer and recovery hold
+//! - A batch of several writes is no larger than the longest value: log, write buffer and recovery each hold
 //!   it whole.
 
 use std::{mem, sync::Arc};
@@ -13,7 +13,7 @@ use testudo_write::commit::{Limits, commit_many};
 
 use crate::{Db, Keyspace, db::foreign_handle};
 
-/// What each write of a batch counts beside its key and its value.
+/// Bytes that each write of a batch counts in addition to its key and value.
 const WRITE_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +25,11 @@ struct Item {
     value_bytes: usize,
 }
 
-/// Writes to any keyspaces of one store, applied by [`Batch::commit`] all together or not at all.
+/// Writes to any keyspaces of one store, which [`Batch::commit`] applies atomically.
 ///
-/// A batch of several writes holds at most a quarter of the memory budget, as a value does: keys,
-/// values, and 32 bytes for each write. [`Batch::has_room_for`] tells when to commit and begin the next
-/// one.
+/// A batch of several writes holds at most a quarter of the memory budget, the same limit as for a value:
+/// keys, values, and 32 bytes for each write. [`Batch::has_room_for`] returns `false` when it is time to
+/// commit and start the next batch.
 #[derive(Debug)]
 pub struct Batch {
     db: Db,
@@ -38,7 +38,7 @@ pub struct Batch {
     bytes: Vec<u8>,
     durability: Durability,
     is_foreign: bool,
-    /// Why it cannot be committed; nothing more is kept then.
+    /// Why the batch cannot be committed; once set, further writes are discarded.
     refused: Option<Error>,
     limits: Limits,
 }
@@ -65,14 +65,14 @@ impl Batch {
         }
     }
 
-    /// A batch for entries of another store, however long they are.
+    /// A batch for entries of another store, without limits on their length.
     pub(crate) fn of_another_store(db: &Db) -> Self {
         let mut batch = Self::new(db);
         batch.limits = Limits::None;
         batch
     }
 
-    /// Adds an entry of any kind as it is.
+    /// Adds an entry of any kind unchanged.
     pub(crate) fn push(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
         self.is_foreign |= !Arc::ptr_eq(&keyspace.db.open, &self.db.open);
         if self.refused.is_some() {
@@ -99,27 +99,27 @@ impl Batch {
 
     fn too_large(&self) -> Error {
         Error::invalid(format!(
-            "a batch is larger than {} bytes, a quarter of the memory budget of {} bytes, after {} writes",
+            "the batch exceeds {} bytes, a quarter of the memory budget of {} bytes, after {} writes",
             self.limit(),
             self.db.store().memory.total(),
             self.items.len()
         ))
     }
 
-    /// What counts towards the limit so far: keys, values, and 32 bytes for each write.
+    /// Returns the bytes that count towards the limit so far: keys, values, and 32 bytes for each write.
     pub fn bytes(&self) -> u64 {
         u64_of(self.bytes.len() + self.items.len() * WRITE_BYTES)
     }
 
-    /// Whether a write with a key and a value of so many bytes can be added; always so while the batch
-    /// is empty. Without room the write is not added, and [`Batch::commit`] fails.
+    /// Returns `true` if a write with a key and a value of these lengths can be added; always `true` while
+    /// the batch is empty. A write that does not fit is not added, and [`Batch::commit`] fails.
     pub fn has_room_for(&self, key_bytes: usize, value_bytes: usize) -> bool {
         let more = u64_of(key_bytes + WRITE_BYTES).saturating_add(u64_of(value_bytes));
         self.items.is_empty() || self.bytes().saturating_add(more) <= self.limit()
     }
 
-    /// Sets `key` to `value`. Of several writes to one key the last one counts. What a merge operator says
-    /// against the value is an error of [`Batch::commit`].
+    /// Sets `key` to `value`. The last of several writes to one key takes effect. If a merge operator rejects
+    /// the value, [`Batch::commit`] returns its error.
     pub fn insert(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.keep_refusal(keyspace.core.check_value(key, value));
@@ -131,8 +131,8 @@ impl Batch {
         self.push(keyspace, Kind::Tombstone, key.as_ref(), &[]);
     }
 
-    /// Changes the value of `key` by an operand, as [`Keyspace::merge`]; what speaks against that is an error
-    /// of [`Batch::commit`].
+    /// Adds an operand to `key`, as [`Keyspace::merge`] does; [`Batch::commit`] returns any error of the
+    /// operator.
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.keep_refusal(keyspace.core.full_merge.check_operand(key, operand));
@@ -145,20 +145,20 @@ impl Batch {
         }
     }
 
-    /// Number of writes.
+    /// Returns the number of writes.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is nothing to write.
+    /// Returns `true` if the batch has no writes.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How durable the commit is, at least, when it is acknowledged. The default is the store's.
+    /// Sets the minimum durability of the commit when it is acknowledged. The default is the store's.
     ///
-    /// A batch can ask for more than the store, never for less: in a store that was opened with
-    /// [`Durability::Sync`] every commit is synced before it is acknowledged, also one that asks for
+    /// A batch can raise the durability of the store, never lower it. In a store that was opened with
+    /// [`Durability::Sync`] every commit is synced before it is acknowledged, even a batch with
     /// [`Durability::Buffered`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -183,10 +183,10 @@ impl Batch {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` if the batch is too large, or a keyspace is of another store; those of
-    /// [`Keyspace::insert`] and [`Keyspace::merge`], of any of its writes. After an error of the sync the
-    /// writes are visible but may be lost by a crash; after any other error nothing is applied. A batch
-    /// without writes is `Poisoned` or `Closed` where the store is, and otherwise does nothing.
+    /// Errors: `Invalid` if the batch is too large, or contains a keyspace of another store; those of
+    /// [`Keyspace::insert`] and [`Keyspace::merge`], for any of its writes. After an error of the sync the
+    /// writes are visible but a crash may lose them; after any other error nothing is applied. An empty batch
+    /// fails with `Poisoned` or `Closed` if the store is in that state, and otherwise does nothing.
     pub fn commit(mut self) -> Result<()> {
         if self.is_foreign {
             return Err(foreign_handle());

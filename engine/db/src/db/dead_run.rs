@@ -1,12 +1,12 @@
-//! How a scan gets past tombstones: step by step, or past a gap that another scan has left behind.
+//! How a scan skips tombstones: step by step, or past a gap that another scan has recorded.
 //!
-//! Both ends of an iterator do it in the same way. A dead run that took many steps is remembered as a gap of
-//! the keyspace (`store/gaps.rs`).
+//! Both ends of an iterator use the same code. A long run of tombstones is recorded as a gap of the keyspace
+//! (`gaps.rs` of `testudo-store`).
 //!
 //! **Invariants**
 //! - A stretch of a dead run holds no live entry at the seqno of the scan.
-//! - A gap is proposed first; then the write buffers are searched for what came in since that seqno. A commit
-//!   inserts first and looks for gaps then. So one of the two sees the other.
+//! - A gap is proposed first; then the write buffers are searched for writes since that seqno. A commit
+//!   inserts first and checks for gaps afterwards. So one of the two sees the other.
 
 use testudo_base::{
     Cursor, Kind, Result,
@@ -29,31 +29,31 @@ const REMEMBERED_STEPS: usize = scaled(16, 1);
 const SEEK_STEPS: usize = 4;
 /// Maximum recorded stretches of one dead run.
 const STRETCHES_MAX: usize = 64;
-/// Gaps take no more than this part of the memory budget.
+/// Maximum memory of all gaps: one part in this many of the memory budget.
 pub(crate) const GAP_PARTS: u64 = 64;
 
-/// What one end of an iterator passes without returning it.
+/// The tombstones that one end of an iterator skips before a live entry.
 #[derive(Debug)]
 pub(crate) struct DeadRun {
     direction: Direction,
-    /// The scan was placed here, and has not moved since.
+    /// Where the scan was placed, if it has not moved since.
     placed_at: Option<Place>,
-    /// What was passed step by step.
+    /// Stretches skipped step by step.
     stretches: Vec<Stretch>,
     steps: usize,
     seeks: usize,
 }
 
-/// A border of keys: those below it, and those at it and beyond.
+/// A boundary between keys: those below it, and those at or above it. `None`: unbounded.
 #[derive(Clone, Debug)]
 struct Place(Option<Vec<u8>>);
 
-/// Where a dead run has led.
+/// Result of skipping a dead run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Led {
-    /// The sources stand on a live entry within the bounds of the scan, or beyond them, or nowhere.
+    /// The sources are on a live entry within the bounds of the scan, beyond them, or unpositioned.
     On,
-    /// Nothing is left within the bounds; the sources stand anywhere.
+    /// No entries remain within the bounds; the position of the sources is unspecified.
     ToTheEnd,
 }
 
@@ -62,7 +62,7 @@ impl DeadRun {
         Self { direction, placed_at: None, stretches: Vec::new(), steps: 0, seeks: 0 }
     }
 
-    /// Places `sources` at the border `key` (`None`: at the end where the direction begins), or behind the
+    /// Positions `sources` at the boundary `key` (`None`: at the end where the direction begins), or past the
     /// gap there.
     pub(crate) fn place(
         &mut self,
@@ -91,7 +91,7 @@ impl DeadRun {
         Ok(Led::On)
     }
 
-    /// The scan has come to a live entry.
+    /// Ends the dead run: the scan has reached a live entry.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.placed_at.is_some() {
@@ -105,7 +105,7 @@ impl DeadRun {
         (self.steps, self.seeks) = (0, 0);
     }
 
-    /// Seeks past a gap, to its far border.
+    /// Seeks past a gap, to its far boundary.
     fn seek(&mut self, sources: &mut Sources, border: Vec<u8>) -> Result<()> {
         self.seeks += 1;
         match self.direction {
@@ -116,7 +116,7 @@ impl DeadRun {
         Ok(())
     }
 
-    /// Moves `sources`, which stand on a tombstone within the bounds, on to the next entry that is none.
+    /// Moves `sources` from a tombstone within the bounds to the next entry that is not a tombstone.
     pub(crate) fn pass(
         &mut self,
         sources: &mut Sources,
@@ -191,7 +191,7 @@ impl DeadRun {
         }
     }
 
-    /// Leaves gaps behind, if what was passed has cost enough.
+    /// Records the skipped stretches as gaps, if they cost enough.
     fn remember(&mut self, pinned: &Pinned) {
         let cost = self.steps + SEEK_STEPS * self.seeks.saturating_sub(1);
         if cost < REMEMBERED_STEPS || self.stretches.is_empty() {
@@ -206,7 +206,7 @@ impl DeadRun {
         let commit = store.commits.lock();
         let view = core.view.load_full();
         drop(commit);
-        // What was written since is in the buffer that was active then, and in newer ones.
+        // Later writes are in the buffer that was active at the scan's seqno, and in newer ones.
         let active = pinned.view.buffers.first().and_then(|held| held.memtable());
         let is_that =
             |buffer: &&Arc<WriteBuffer>| active.as_ref().is_some_and(|t| Arc::ptr_eq(&buffer.table, t));
@@ -226,7 +226,7 @@ impl DeadRun {
     }
 }
 
-/// The border that a scan meets right before it comes to `key`.
+/// The boundary that a scan reaches directly before `key`.
 fn border_before(direction: Direction, key: &[u8]) -> Place {
     Place(Some(match direction {
         Direction::Forward => key.to_vec(),
@@ -234,7 +234,7 @@ fn border_before(direction: Direction, key: &[u8]) -> Place {
     }))
 }
 
-/// What lies between two borders that a scan has met in this order.
+/// The stretch between two boundaries, in the order in which a scan reaches them.
 fn stretch(direction: Direction, begin: &Place, end: Place) -> Stretch {
     let (Place(low), Place(high)) = match direction {
         Direction::Forward => (begin.clone(), end),

@@ -1,7 +1,7 @@
-//! An entry that an iterator returned: its key, and its value, which may lie elsewhere still.
+//! An entry that an iterator returned: its key, and its value, which may not have been read yet.
 //!
 //! **Invariants**
-//! - What was read of an entry never changes, and is read once.
+//! - A value is read at most once successfully, and never changes afterwards.
 
 use testudo_base::{
     Kind, Result, ValueReference,
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// A key and its value, or its operands where they cannot be merged.
+/// A key and its value, or its operands if they cannot be merged.
 ///
-/// A value that lies outside its tree, in a keyspace with a [`Placement`](testudo_values::Placement), is read when
-/// somebody looks at it. Until the entry is dropped it keeps the state that it is of: the store stays open,
-/// and the space of the value is not used for anything else.
+/// A value outside its tree, in a keyspace with a [`Placement`](testudo_values::Placement), is read lazily,
+/// on first access. The entry pins the state it was read from until it is dropped: the store stays open, and
+/// the space of the value is not reused.
 #[derive(Clone)]
 pub struct Entry {
     key: Slice,
@@ -44,34 +44,34 @@ struct ValueInPieces {
     told: OnceLock<Told>,
 }
 
-/// Operands that wait for a merge operator, and what they change.
+/// Unmerged operands, and the value they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseWithOperands<'e> {
-    /// The value below them; `None`: there is none.
+    /// The base value, or `None` if there is none.
     pub base: Option<&'e [u8]>,
-    /// Oldest first; at least one.
+    /// The operands, oldest first; at least one.
     pub operands: Vec<&'e [u8]>,
 }
 
 impl Entry {
-    /// One whose value is known, or which has none that could be told.
+    /// An entry whose value is known, or cannot be determined.
     pub(crate) fn new(key: Slice, value: Told) -> Self {
         Self { key, value: Value::Here(value) }
     }
 
-    /// One whose value lies outside the tree.
+    /// An entry whose value is outside the tree.
     pub(crate) fn with_outlying(key: Slice, value: OutlyingValue) -> Self {
         Self { key, value: Value::Outside(Arc::new(value)) }
     }
 
-    /// One whose value lies in pieces.
+    /// An entry whose value was written in pieces.
     pub(crate) fn with_pieces(key: Slice, pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
         let pinned = Arc::clone(pinned);
         let value = ValueInPieces { pinned, reference, told: OnceLock::new() };
         Self { key, value: Value::InPieces(Arc::new(value)) }
     }
 
-    /// Bytes of memory that it takes beside itself; not those of values that are yet to be read.
+    /// Heap memory of the entry in bytes, without values that have not been read.
     pub(crate) fn memory_bytes(&self) -> usize {
         let value = match &self.value {
             Value::Here(Ok(value)) => value.len(),
@@ -80,20 +80,22 @@ impl Entry {
         self.key.len() + value
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value. Reads from the device if it lies outside the tree: the first time, and then it reads values
-    /// of the entries that follow with it, if those before were looked at, too.
+    /// Returns the value. If it is outside the tree, the first call reads it from the device. That read
+    /// includes values of the entries that follow, if the values of earlier entries were read too.
     ///
-    /// Errors, which leave the iterator as it is: what the merge operator says of the key's operands,
-    /// `Invalid` if it panics or makes a value beyond 4 GiB; `Unsupported` if it is not registered;
-    /// `Corruption` if the operands contradict themselves. [`Entry::base_with_operands`] shows what is there.
-    /// If it lies outside also `Corruption` with file and offset, `Io` and `Closed`; asked again, it is read
-    /// again. `Invalid` for a value that was written in pieces and is longer than a quarter of the memory
-    /// budget: [`Entry::reader`] reads it.
+    /// Errors: any error of the merge operator about the key's operands; `Invalid` if the operator panics or
+    /// produces a value beyond 4 GiB; `Unsupported` if it is not registered; `Corruption` if the operands
+    /// contradict themselves. [`Entry::base_with_operands`] returns the stored operands. No error affects the
+    /// iterator.
+    ///
+    /// For a value outside the tree also `Corruption` with file and offset, `Io` and `Closed`; the next call
+    /// reads it again. `Invalid` for a value that was written in pieces and is longer than a quarter of the
+    /// memory budget: [`Entry::reader`] reads it.
     pub fn value(&self) -> Result<Slice> {
         match self.known()? {
             Ok(value) => Ok(value.clone()),
@@ -101,7 +103,8 @@ impl Entry {
         }
     }
 
-    /// Bytes of the value. Reads nothing, unless operands have to be merged upon a value that lies outside.
+    /// Returns the length of the value in bytes. Reads nothing, unless operands have to be merged with a
+    /// value outside the tree.
     ///
     /// Errors: as [`Entry::value`].
     pub fn value_len(&self) -> Result<u64> {
@@ -120,10 +123,10 @@ impl Entry {
         }
     }
 
-    /// A reader of the value. One that was written by
+    /// Returns a reader of the value. A value that was written by
     /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read in pieces, in little memory.
     ///
-    /// Errors: as [`Entry::value`], but for the length.
+    /// Errors: as [`Entry::value`], except for its limit on the length.
     pub fn reader(&self) -> Result<ValueReader> {
         match &self.value {
             Value::InPieces(pieces) => Ok(ValueReader::in_pieces(&pieces.pinned, pieces.reference)),
@@ -131,7 +134,7 @@ impl Entry {
         }
     }
 
-    /// A reader of its value if that was written in pieces, or why there is none though it was.
+    /// Returns a reader of the value if it was written in pieces, or the error if it cannot be read.
     pub(crate) fn pieces(&self) -> Option<Result<ValueReader>> {
         match &self.value {
             Value::InPieces(_) => Some(self.reader()),
@@ -142,7 +145,7 @@ impl Entry {
         }
     }
 
-    /// Key and value, without a copy.
+    /// Returns key and value, without a copy.
     ///
     /// Errors: as [`Entry::value`].
     pub fn into_pair(self) -> Result<(Slice, Slice)> {
@@ -156,8 +159,8 @@ impl Entry {
         }
     }
 
-    /// What the key has, as it is stored, where [`Entry::value`] is an error of operands; `None` where it is
-    /// not, or where the value cannot be read.
+    /// Returns the operands and their base as stored, if [`Entry::value`] fails because of the operands;
+    /// `None` otherwise, or if the value cannot be read.
     pub fn base_with_operands(&self) -> Option<BaseWithOperands<'_>> {
         let unmerged = self.known().ok()?.as_ref().err()?;
         if !matches!(unmerged.kind, Kind::Operands | Kind::Unmerged) {
@@ -167,7 +170,7 @@ impl Entry {
         Some(BaseWithOperands { base: existing, operands })
     }
 
-    /// The value, or why there is none. Reads it if it lies outside.
+    /// Returns the value, or why there is none. Reads a value outside the tree.
     fn known(&self) -> Result<&Told> {
         match &self.value {
             Value::Here(value) => Ok(value),
@@ -176,7 +179,7 @@ impl Entry {
         }
     }
 
-    /// The value, or what is there in its place; `None` if it cannot be read.
+    /// Returns the value, or the stored bytes in its place; `None` if it cannot be read.
     fn shown(&self) -> Option<(Kind, &[u8])> {
         Some(match self.known().ok()? {
             Ok(value) => (Kind::Value, value),
@@ -186,7 +189,7 @@ impl Entry {
 }
 
 impl ValueInPieces {
-    /// The whole value.
+    /// Returns the whole value.
     fn get(&self) -> Result<&Told> {
         if let Some(told) = self.told.get() {
             return Ok(told);
@@ -197,7 +200,7 @@ impl ValueInPieces {
 }
 
 impl PartialEq for Entry {
-    /// Reads values that lie outside. One that cannot be read is equal to itself only.
+    /// Reads values outside the tree. An entry whose value cannot be read equals only itself.
     fn eq(&self, other: &Self) -> bool {
         if let (Value::Outside(outlying), Value::Outside(of_other)) = (&self.value, &other.value)
             && Arc::ptr_eq(outlying, of_other)
@@ -226,7 +229,7 @@ impl std::fmt::Debug for Entry {
         match known {
             Some(Ok(value)) => write!(f, "{:?} = {value:?}", self.key),
             Some(Err(unmerged)) => write!(f, "{:?}: {}", self.key, unmerged.why),
-            None => write!(f, "{:?}: a value that was not read", self.key),
+            None => write!(f, "{:?}: a value not read yet", self.key),
         }
     }
 }

@@ -1,21 +1,21 @@
 //! The payload of a commit in the log, in human-readable form.
 //!
 //! **Invariants**
-//! - Never fails as a whole: what can be decoded is given, with the reason why the rest cannot.
+//! - Never fails as a whole: returns the operations that decode, and the reason why the rest does not.
 
 use testudo_base::{Entry, KeyspaceId, OwnedEntry, codec::Damage};
 use testudo_store::commits::batch_format;
 
-/// An operation of a commit in the log.
+/// One operation of a commit in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedOperation {
-    /// The keyspace.
+    /// Keyspace of the operation.
     pub keyspace: KeyspaceId,
-    /// What it says of its key.
+    /// Key, kind and value of the operation.
     pub entry: OwnedEntry,
 }
 
-/// The operations of a commit's payload; the reason where they end too early.
+/// Decodes the operations of a commit's payload; returns also the reason if it ends too early.
 pub fn inspect_commit(payload: &[u8]) -> (Vec<LoggedOperation>, Option<&'static str>) {
     let mut operations = Vec::new();
     let outcome: Result<(), Damage> = batch_format::decode(payload, |_, operation| {

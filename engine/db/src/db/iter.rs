@@ -1,11 +1,11 @@
-//! Iterating over a range of keys, from both ends.
+//! Iterators over a range of keys, from both ends.
 //!
 //! **Invariants**
 //! - An iterator shows the state at its seqno; writes made later are invisible to it.
-//! - It reads no further than it is asked for, but takes entries ahead whose values lie outside their tree.
-//! - What is left are the keys that are not below `low` nor returned by the front since it was set, and below
-//!   `back_key`.
-//! - After an error it returns `None` for good, unless it is positioned anew by [`Iter::seek`].
+//! - It reads no further than requested, but takes entries ahead whose values are outside their tree.
+//! - The remaining keys are those at or above `low` and below `back_key` that the front has not returned
+//!   since `low` was set.
+//! - After an error it returns `None` until [`Iter::seek`] positions it again.
 
 use std::{iter::Take, mem, sync::Arc};
 
@@ -26,40 +26,41 @@ use crate::db::{
 
 /// An iterator over entries in key order, from both ends.
 ///
-/// An entry of which the value cannot be told, because its merge operator is not registered or refuses, comes
-/// as any other: only its [`Entry::value`] is an error. So does one whose value lies outside its tree, in a
-/// keyspace with a [`Placement`](testudo_values::Placement), and cannot be read. Of such values only those are read
-/// that somebody looks at, and then those that come next with them.
+/// If the value of an entry cannot be determined, because its merge operator is not registered or fails, the
+/// iterator still returns the entry: only [`Entry::value`] fails. The same holds for a value outside its
+/// tree, in a keyspace with a [`Placement`](testudo_values::Placement), that cannot be read. Values outside
+/// the tree are read lazily, on access, together with those of the next entries: a key-only scan reads no
+/// values.
 pub struct Iter {
     pinned: Arc<Pinned>,
     bounds: KeyBounds,
-    /// Where what is left begins, but for what the front has returned: the start of the range, or where it
-    /// was sought.
+    /// Inclusive lower bound of the remaining keys, apart from those that the front has returned: the start
+    /// of the range or the last seek key.
     low: Option<Vec<u8>>,
     front: Option<Front>,
     back: Option<Sources>,
-    /// `back` stands on the entry that was returned last; it moves on when the next one is asked for.
+    /// `back` is positioned on the last returned entry; the next step moves it first.
     back_is_returned: bool,
     back_dead: DeadRun,
-    /// Once the back has come across a value that lies outside the tree.
+    /// Set once the back has met a value outside the tree.
     back_scan: Option<Arc<OutlyingScan>>,
     back_watch: Option<Watch>,
-    /// Keys at or beyond it were returned from the back.
+    /// Exclusive upper bound: keys at or above it were returned from the back.
     back_key: Option<Vec<u8>>,
-    /// At most so many entries will be asked for, as far as is known.
+    /// Maximum number of entries the caller will request, if known.
     expected_entries: Option<u64>,
     has_ended: bool,
-    /// What it takes of the memory of the store, as it was weighed last.
+    /// Memory of the iterator when it was last accounted, in bytes.
     weight: u64,
-    /// Steps that were taken, and when it is weighed next.
+    /// Steps taken, and the step at which the memory is accounted next.
     steps: u64,
     weigh_at: u64,
 }
 
-/// While it has taken few steps an iterator is weighed after one, eight, …, and from then on every so many.
+/// Memory is accounted at steps 1, 8 and 64, then every this many steps.
 const WEIGHED_EVERY: u64 = 64;
 const WEIGHED_FACTOR: u64 = 8;
-/// Changes of less are not counted.
+/// Smaller changes in memory are not accounted.
 const WEIGHT_STEP: u64 = 256;
 
 impl std::fmt::Debug for Iter {
@@ -103,8 +104,9 @@ impl Iter {
         }
     }
 
-    /// The first `count` entries that are left, as [`Iterator::take`] gives them. The store reads what these
-    /// take, in few large pieces, where it would else read ahead by how far an iterator has come.
+    /// Returns the first `count` remaining entries, as [`Iterator::take`] does. The store then reads the
+    /// pages of these entries in a few large reads. Without a count it increases its read-ahead as the
+    /// iterator advances.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -124,13 +126,13 @@ impl Iter {
         Iterator::take(self, count)
     }
 
-    /// Moves the front to the first entry whose key is ≥ `key` and inside the range, forwards or backwards.
+    /// Moves the front to the first entry in the range whose key is ≥ `key`, forwards or backwards.
     ///
-    /// What is left then, for both ends, are the entries from there up to those that the back has returned:
-    /// `next` takes the first of them, `next_back` the last. So entries below `key` come from neither end,
-    /// unless the front is moved back by another seek; what the front has returned comes again if it lies
-    /// there; what the back has returned never does. An iterator that has ended, or has failed, goes on where
-    /// it is moved to.
+    /// The remaining entries, for both ends, then start there and stop before those that the back has
+    /// returned: `next` returns the first of them, `next_back` the last. Neither end returns entries below
+    /// `key`, until another seek moves the front back. Entries that the front has already returned are
+    /// returned again if they are at or above `key`; those that the back has returned never are. A seek also
+    /// revives an iterator that has ended or failed.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -151,8 +153,8 @@ impl Iter {
     /// # }
     /// ```
     ///
-    /// Errors: `Closed`; `Corruption` with file, offset and keyspace; `Io`. After one nothing is left, until
-    /// the next seek.
+    /// Errors: `Closed`; `Corruption` with file, offset and keyspace; `Io`. After an error no entries remain
+    /// until the next seek.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.pinned.store().check_open()?;
         let low = self.bounds.low.as_deref().filter(|low| *low > key).unwrap_or(key).to_vec();
@@ -171,7 +173,7 @@ impl Iter {
         Ok(())
     }
 
-    /// A front that goes as far as is known; it is to be sought.
+    /// A front for the expected number of entries; the caller seeks it.
     fn new_front(&self) -> Front {
         Front::new(self.new_sources(), self.expected_entries, &self.pinned)
     }
@@ -181,8 +183,7 @@ impl Iter {
         sources_at(&self.pinned.view, self.pinned.seqno, &ScanLimits { entries: self.expected_entries, end })
     }
 
-    /// A step was taken: now and then it is weighed, and while iterators take too much it lets go of what it
-    /// reads with.
+    /// Counts a step. Accounts the iterator's memory at intervals, and parks it while iterators use too much.
     #[inline]
     fn note_step(&mut self) {
         self.steps += 1;
@@ -200,7 +201,7 @@ impl Iter {
         let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
         let is_beyond =
             |key: &[u8]| high.is_some_and(|high| key >= high) || back.is_some_and(|back| key >= back);
-        // One that has returned nothing begins anew at `low`, and so does an ended one, if it is ever sought.
+        // A front that has returned nothing starts again at `low`; so does an ended one if it is sought.
         self.front = self.front.take().filter(|front| !self.has_ended && front.key_returned().is_some());
         if let Some(front) = &mut self.front {
             front.park(&self.pinned, is_beyond);
@@ -258,7 +259,7 @@ impl Iter {
             None => {
                 self.back_watch = Watch::of(&self.pinned);
                 let mut sources = sources_at(&self.pinned.view, self.pinned.seqno, &ScanLimits::default());
-                // After an error it goes on below what it has returned.
+                // After an error, continue below the entries already returned.
                 let high = self.back_key.as_deref().or(self.bounds.high.as_deref());
                 if self.back_dead.place(&mut sources, &self.pinned, high)? == Led::ToTheEnd {
                     return Ok(None);
@@ -312,7 +313,7 @@ impl DoubleEndedIterator for Iter {
     fn next_back(&mut self) -> Option<Self::Item> {
         let step = self.step(Self::backward);
         if matches!(step, Some(Err(_))) {
-            // A cursor that failed stands nowhere.
+            // A cursor is unpositioned after an error.
             self.back = None;
             self.back_is_returned = false;
         }

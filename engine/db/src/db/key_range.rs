@@ -1,16 +1,16 @@
-//! Ranges of keys, in whatever form Rust writes them.
+//! Ranges of keys, in every form that Rust has for ranges.
 //!
 //! **Invariants**
-//! - Every form becomes the same half-open pair of bounds; an inverted range holds no key.
+//! - Every form converts to the same half-open pair of bounds; an inverted range contains no key.
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use testudo_base::key;
 use testudo_run::KeyBounds;
 
-/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of [`Bound`]s or [`KeyBounds`], of
-/// anything that is bytes: `&str`, `String`, `Vec<u8>`, arrays, [`Slice`](testudo_store::read::slice::Slice), and references to
-/// them.
+/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of [`Bound`]s or [`KeyBounds`], over
+/// any type of byte string: `&str`, `String`, `Vec<u8>`, arrays,
+/// [`Slice`](testudo_store::read::slice::Slice), and references to them.
 ///
 /// ```
 /// # use testudo::KeyRange;
@@ -21,7 +21,7 @@ use testudo_run::KeyBounds;
 /// assert_eq!(("a"..="b").into_bounds().high, Some(b"b\0".to_vec()));
 /// ```
 pub trait KeyRange {
-    /// The same range as bounds that own their bytes.
+    /// Converts the range to bounds that own their bytes.
     fn into_bounds(self) -> KeyBounds;
 }
 
@@ -37,7 +37,7 @@ impl KeyRange for RangeFull {
     }
 }
 
-/// Says the same of each form.
+/// Implements [`KeyRange`] for each form.
 macro_rules! key_range {
     ($($range:ty),*) => {$(
         impl<K: AsRef<[u8]>> KeyRange for $range {
@@ -69,7 +69,7 @@ fn bounds_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyBounds {
     KeyBounds { low, high }
 }
 
-/// The bounds of the keys that start with `prefix`.
+/// Returns the bounds of the keys that start with `prefix`.
 pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> KeyBounds {
     KeyBounds { low: (!prefix.is_empty()).then(|| prefix.to_vec()), high: key::prefix_end(prefix) }
 }

@@ -32,7 +32,7 @@ use crate::{
 };
 
 impl Db {
-    /// The keyspace of values in pieces, made for the first of them.
+    /// Returns the keyspace of values in pieces; creates it for the first such value.
     fn keyspace_of_pieces(&self) -> Result<Arc<KeyspaceCore>> {
         if let Some(core) = self.store().pieces.keyspace() {
             return Ok(Arc::clone(core));
@@ -45,8 +45,8 @@ impl Db {
     }
 }
 
-/// A keyspace: an ordered map of byte strings with a tree of its own. Clones are cheap and name the same
-/// keyspace.
+/// A keyspace: an ordered map from byte strings to byte strings, with its own tree. Clones are cheap and
+/// refer to the same keyspace.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
     pub(crate) db: Db,
@@ -66,32 +66,33 @@ impl Keyspace {
         Self { db: db.clone(), core }
     }
 
-    /// Its name.
+    /// Returns the name of the keyspace.
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// Its present settings; while it moves, with the tree where it goes.
+    /// Returns the current settings; while the keyspace moves, those of the tree it moves to.
     pub fn options(&self) -> KeyspaceOptions {
         self.core.view.load().options.chosen()
     }
 
-    /// Stores the keyspace in a tree of this kind from now on, with values where the preset puts them if it
-    /// says so ([`Tree::parallax`](testudo_options::Tree::parallax) does). Durable on return; readers and writers go on
-    /// meanwhile.
+    /// Switches the keyspace to a tree of this kind, and to the preset's value placement if it has one
+    /// ([`Tree::parallax`](testudo_options::Tree::parallax) does). Durable on return; reads and writes
+    /// continue during the change.
     ///
-    /// Turtle and splinter trees are one family; leveled, lsbm and treeline trees are the other one. Within
-    /// a family nothing is moved: what is stored takes the new shape by and by, as it is written anew. The
-    /// sizes of leaves, nodes, runs and levels stay those that the keyspace was created with: to change them
-    /// would mean to write most of it anew at once.
+    /// Turtle and splinter trees form one family; leveled, lsbm and treeline trees form the other. Within a
+    /// family no data moves: stored data takes the new shape gradually, as it is rewritten. Sizes of leaves,
+    /// nodes, runs and levels stay as they were when the keyspace was created, because a change would rewrite
+    /// most of the keyspace at once.
     ///
-    /// To go to the other family, all of the keyspace is written anew, range by range in the background,
-    /// which goes on after a crash or a restart where it was. [`Keyspace::stats`] tells how far it is. Until
-    /// it has ended the keyspace can be sent back at any time by setting it to a tree of the family that it
-    /// leaves: then only what has moved moves back. A full device stops it until there is space. While
-    /// values come back to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)) the keyspace
-    /// has to arrive before it can go to another family: then the call takes part in writing the rest,
-    /// without those values.
+    /// A switch to the other family rewrites the whole keyspace, range by range in the background. The move
+    /// resumes after a crash or restart; [`Keyspace::stats`] reports its progress. Until it ends, setting a
+    /// tree of the old family reverses it at any time, and only the data that has moved moves back. A full
+    /// device pauses the move until there is space.
+    ///
+    /// While values return to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)),
+    /// that rewrite has to finish before the keyspace can switch to another family. The call then helps to
+    /// rewrite the rest, without those values.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -107,19 +108,19 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` for settings outside their limits or if the keyspace was dropped; `Unsupported` in a
-    /// store that is open for reading only, and for a tree of a third family while the keyspace moves between
-    /// two others; `OutOfSpace` on a full device; `Io` if the manifest cannot be written,
-    /// after which writes are `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if what
-    /// is stored of the tree contradicts itself.
+    /// Errors: `Invalid` for settings outside their limits and for a dropped keyspace; `Unsupported` in a
+    /// read-only store, and for a tree of a third family while the keyspace moves between two others;
+    /// `OutOfSpace` on a full device; `Io` if the manifest cannot be written, after which writes are
+    /// `Poisoned`; `Poisoned` after an earlier failure; `Closed`; `Corruption` if the stored tree contradicts
+    /// itself.
     pub fn set_tree(&self, tree: impl Into<TreePreset>) -> Result<()> {
         let preset = tree.into();
         testudo_options::validate(&KeyspaceOptions::default().tree(preset))?;
         set_tree(self.db.store(), &self.core, preset)
     }
 
-    /// Puts values where `placement` says from now on. Durable on return; readers and writers go on
-    /// meanwhile. What is stored already stays where it is until it is written anew.
+    /// Changes where new values are stored. Durable on return; reads and writes continue during the change.
+    /// Stored values stay where they are until they are rewritten.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -134,7 +135,7 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` if the keyspace was dropped; others as [`Keyspace::set_tree`].
+    /// Errors: `Invalid` for a dropped keyspace; otherwise as [`Keyspace::set_tree`].
     pub fn set_placement(&self, placement: Placement) -> Result<()> {
         set_placement(self.db.store(), &self.core, placement)
     }
@@ -157,12 +158,12 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: `Invalid` if the key is longer than 64 KiB or the value than a quarter of the memory budget,
-    /// if the keyspace was dropped, and from inside the function of [`Keyspace::update`]; what the keyspace's
-    /// merge operator says of the value; `OutOfSpace` on a full device; `Io` if the log cannot be written or
-    /// synced; `Poisoned` after an earlier failure; `Unsupported` in a store that is open for reading only;
-    /// `Closed`. After an error of the sync in a store with [`Durability::Sync`] the write is visible but may
-    /// be lost by a crash; after any other error nothing was written.
+    /// Errors: `Invalid` if the key is longer than 64 KiB or the value longer than a quarter of the memory
+    /// budget, if the keyspace was dropped, and inside the closure of [`Keyspace::update`]; any error of the
+    /// keyspace's merge operator about the value; `OutOfSpace` on a full device; `Io` if the log cannot be
+    /// written or synced; `Poisoned` after an earlier failure; `Unsupported` in a read-only store; `Closed`.
+    /// If the sync fails in a store with [`Durability::Sync`], the write is visible but a crash may lose it.
+    /// After any other error nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.core.check_value(key, value)?;
@@ -170,13 +171,13 @@ impl Keyspace {
         commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
-    /// Sets `key` to the `length` bytes that `reader` gives, up to 4 GiB - 1, with the store's default
-    /// durability. The value is written in pieces: it takes little memory, however long it is, and may be
-    /// longer than a quarter of the memory budget. [`Keyspace::get_reader`] and [`Entry::reader`] read it so,
-    /// too. No merge operator is asked of it.
+    /// Sets `key` to the `length` bytes that `reader` returns, at most 4 GiB - 1, with the store's default
+    /// durability. The value is written in pieces: it takes little memory whatever its length, and may be
+    /// longer than a quarter of the memory budget. [`Keyspace::get_reader`] and [`Entry::reader`] also read
+    /// it in pieces. No merge operator checks it.
     ///
-    /// Until it returns nobody sees anything of the value. What was written of one that failed is taken away,
-    /// at once or in the background; so is what is overwritten or removed, when no snapshot reads it.
+    /// No part of the value is visible before the call returns. The pieces of a failed call are removed at
+    /// once or in the background. So are those of an overwritten or removed value, once no snapshot reads it.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -194,8 +195,9 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: as [`Keyspace::insert`], but for the length of the value; `Invalid` for a longer one, and if
-    /// `reader` gives fewer or more bytes than `length`; `Io` if it fails. Nothing was set then.
+    /// Errors: as [`Keyspace::insert`], except for its limit on the value's length; `Invalid` for a value
+    /// beyond 4 GiB - 1, and if `reader` returns fewer or more bytes than `length`; `Io` if `reader` fails.
+    /// After any of these last three nothing was set.
     ///
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
@@ -211,8 +213,8 @@ impl Keyspace {
         insert_pieces(store, &pieces, &self.core, (key, short), &mut reader)
     }
 
-    /// Deletes `key`, whether or not it has a value, and whether or not what it has can be read. Acknowledged
-    /// with the store's default durability.
+    /// Deletes `key`, whether or not it has a value, and even if that value cannot be read. Acknowledged with
+    /// the store's default durability.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -221,25 +223,25 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "1815")?;
     /// users.remove("ada")?;
-    /// users.remove("nobody")?;
+    /// users.remove("charles")?;
     /// assert_eq!(users.get("ada")?, None);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// Errors: as [`Keyspace::insert`], but that no merge operator is asked, and that a full device takes
-    /// removals for longer.
+    /// Errors: as [`Keyspace::insert`], except that no merge operator is involved. A nearly full device
+    /// accepts removals for longer than other writes.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
         commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
-    /// Changes the value of `key` by an operand of the keyspace's merge operator, without reading it.
-    /// Acknowledged with the store's default durability.
+    /// Adds an operand of the keyspace's merge operator to `key`, without reading its value. Acknowledged
+    /// with the store's default durability.
     ///
-    /// Where it is known that the key's operands have become long, they are merged at once, which reads the
-    /// key: then an operand that would make too long a value is refused. Where nobody can know yet it is
-    /// accepted; the value that comes of it is kept, and read, as any other, and the next operand is refused.
+    /// Once the store knows that the key's operands have become long, it merges them at once, which reads the
+    /// key. An operand that would make the value too long is then refused. Before that the store accepts such
+    /// an operand; the resulting value is stored and read as usual, and the next operand is refused.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -255,8 +257,8 @@ impl Keyspace {
     /// ```
     ///
     /// Errors: as [`Keyspace::insert`]; `Unsupported` if the keyspace has no merge operator, or one that is
-    /// not registered; what the operator says of the operand. Where operands are merged at once, also those
-    /// of [`Keyspace::get`], and `Invalid` if the value would become too long.
+    /// not registered; any error of the operator about the operand. If operands are merged at once, also
+    /// those of [`Keyspace::get`], and `Invalid` if the value would become too long.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.core.full_merge.check_operand(key, operand)?;
@@ -265,14 +267,14 @@ impl Keyspace {
         commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
     }
 
-    /// Replaces the value of `key` by what `change` makes of it (`None`: no value), atomically among all
+    /// Replaces the value of `key` by the result of `change` (`None`: no value), atomically among all
     /// writers, and returns the new value. Acknowledged with the store's default durability.
     ///
-    /// The key is locked while `change` runs, so it should be short. If what it made has to wait for space on
-    /// a nearly full device, it is called anew, with the value that there is then. It may read the store. Its
-    /// writes to the store, to any key and by any handle, fail with `Invalid` and change nothing; what needs
-    /// several keys is a [`Batch`](crate::Batch). Two stores whose updates write to each other can wait for
-    /// each other for ever.
+    /// The key is locked while `change` runs, so `change` should be short. If its result has to wait for
+    /// space on a nearly full device, `change` is called again with the value of that time. `change` may read
+    /// the store. Its writes to the store, to any key and through any handle, fail with `Invalid` and have no
+    /// effect; use a [`Batch`](crate::Batch) to change several keys. Two stores whose updates write to each
+    /// other can deadlock.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -301,8 +303,8 @@ impl Keyspace {
         Ok(new.map(Slice::from))
     }
 
-    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: it has none). Acknowledged
-    /// with the store's default durability.
+    /// Sets `key` to `new` (`None`: deletes it) if its value is `old` (`None`: no value). Acknowledged with
+    /// the store's default durability.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -319,8 +321,8 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Errors: as [`Keyspace::update`]; `Conflict` if the value is another one, which is not
-    /// [retryable](Error::is_retryable): the same call would fail again. Nothing was written then.
+    /// Errors: as [`Keyspace::update`]; `Conflict` if the value differs from `old`. A `Conflict` wrote
+    /// nothing and is not [retryable](Error::is_retryable): the same call would fail again.
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -329,7 +331,7 @@ impl Keyspace {
     ) -> Result<()> {
         modify(self.db.store(), &self.core, key.as_ref(), |present| {
             if present != old {
-                return Err(Error::mismatch("the value is not the expected one"));
+                return Err(Error::mismatch("the value differs from the expected one"));
             }
             Ok(new.map(<[u8]>::to_vec))
         })?;
@@ -347,7 +349,7 @@ impl Keyspace {
     /// if let Some(born) = users.get("ada")? {
     ///     assert_eq!(&*born, b"1815");
     /// }
-    /// assert_eq!(users.get("nobody")?, None);
+    /// assert_eq!(users.get("charles")?, None);
     /// # Ok(())
     /// # }
     /// ```
@@ -377,7 +379,7 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "")?;
     /// assert!(users.contains_key("ada")?);
-    /// assert!(!users.contains_key("nobody")?);
+    /// assert!(!users.contains_key("charles")?);
     /// # Ok(())
     /// # }
     /// ```
@@ -397,7 +399,7 @@ impl Keyspace {
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "1815")?;
     /// users.insert("grace", "1906")?;
-    /// let born = users.multi_get(&["grace", "nobody", "ada"])?;
+    /// let born = users.multi_get(&["grace", "charles", "ada"])?;
     /// assert_eq!(born[0].as_deref(), Some(&b"1906"[..]));
     /// assert!(born[1].is_none() && born[2].is_some());
     /// # Ok(())
@@ -476,16 +478,16 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Each item is an entry or an error: `count()` of the iterator counts both.
+    /// Each item is an entry or an error; `count()` counts both.
     ///
     /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }
 
-    /// About how many bytes of entries the keyspace holds in `range`, in its tree and in write buffers.
-    /// Reads no records, and index pages at the ends of the range at most; what was replaced or removed
-    /// counts until it is merged away, and values outside the tree do not.
+    /// Estimates the bytes of entries in `range`, in the tree and in write buffers. Reads no records, and at
+    /// most the index pages at the two ends of the range. Replaced and removed entries count until they are
+    /// merged away; values outside the tree do not count.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -511,7 +513,7 @@ impl Keyspace {
         Ok(self.db.store().read_of(&self.core.name, || view.tree.bytes_between(low, high))? + buffered)
     }
 
-    /// Statistics; zeros in a forked child.
+    /// Returns the statistics of the keyspace; zeros in a forked child.
     pub fn stats(&self) -> KeyspaceStats {
         if self.db.store().is_forked() {
             return KeyspaceStats::default();
@@ -519,7 +521,7 @@ impl Keyspace {
         KeyspaceStats::of(self.db.store(), &self.core)
     }
 
-    /// The structure of its tree, in human-readable form; nothing in a forked child.
+    /// Returns the structure of the keyspace's tree in human-readable form; nothing in a forked child.
     pub fn outline(&self) -> Vec<OutlineLine> {
         if self.db.store().is_forked() {
             return Vec::new();

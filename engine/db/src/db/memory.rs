@@ -1,12 +1,12 @@
-//! The handle by which users change the memory budget of an open store.
+//! The handle to read and change the memory budget of an open store.
 //!
-//! How much of it write buffers get is the one knob between writes and reads (TurtleKV §3, χ): the larger
-//! the batches that reach a tree, the less is written again; what is left are caches. Files do not depend on
-//! it: any share can follow any other, in use or at the next opening. Unless a share is set, a governor moves
-//! it to where the next byte saves most (decision 0039).
+//! The share of write buffers is the one knob that trades writes against reads (TurtleKV §3, χ): larger
+//! batches reach a tree with less rewriting, and the rest of the memory is for caches. Files do not depend on
+//! the share: it can change at any time, in use or at the next opening. Unless the share is set explicitly, a
+//! governor moves it to where the next byte saves most (decision 0039).
 //!
 //! **Invariants**
-//! - A change takes effect with the next memtable; nobody waits for it.
+//! - A change takes effect with the next memtable; no thread waits for it.
 
 use std::mem;
 
@@ -22,7 +22,8 @@ use testudo_store::{
 
 use crate::{Db, Keyspace};
 
-/// The memory of an open store, from [`Db::memory`]. Nothing of it is kept when the store is closed.
+/// The memory budget of an open store, from [`Db::memory`]. Changes are not persisted: they end when the
+/// store is closed.
 #[derive(Clone, Debug)]
 pub struct Memory {
     store: Arc<Store>,
@@ -41,15 +42,15 @@ impl Memory {
         Self { store: Arc::clone(db.store()) }
     }
 
-    /// Everything that the store may hold in memory, in bytes.
+    /// Returns the memory budget of the whole store, in bytes.
     pub fn total(&self) -> u64 {
         self.store.memory.total()
     }
 
-    /// Changes the budget; [`crate::DbBuilder::memory_bytes`] sets it at first. Log buffers and the room kept
-    /// back on the device keep the size that they got when the store was opened.
+    /// Changes the budget, which [`crate::DbBuilder::memory_bytes`] set initially. Log buffers and the device
+    /// space kept in reserve keep the size they got at opening.
     ///
-    /// Errors: `Invalid` below 1 MiB.
+    /// Errors: `Invalid` below 1 MiB; `Closed` in a forked child.
     pub fn set_total(&self, bytes: u64) -> Result<()> {
         self.store.health.check_process()?;
         MemoryShares::check_total(bytes)?;
@@ -58,16 +59,17 @@ impl Memory {
         Ok(())
     }
 
-    /// The part of the budget that write buffers may take, whoever set it.
+    /// Returns the share of the budget that write buffers may use, whether set explicitly or chosen
+    /// automatically.
     pub fn write_share(&self) -> f64 {
         self.store.memory.write_share().as_f64()
     }
 
-    /// Sets the part of the budget that write buffers may take, and keeps it there until [`Memory::auto`].
-    /// More of it makes writes cheaper, less of it leaves more to caches; a little is kept for either. In
-    /// effect from the next memtable on.
+    /// Sets the share of the budget that write buffers may use, and keeps it until [`Memory::auto`]. A larger
+    /// share makes writes cheaper; a smaller one leaves more memory to caches. A minimum remains for each.
+    /// Takes effect with the next memtable.
     ///
-    /// Errors: `Invalid` outside `0.0..=0.9`.
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
     pub fn set_write_share(&self, share: f64) -> Result<()> {
         self.store.health.check_process()?;
         self.store.memory.set_write_share(Share::of(share)?);
@@ -77,10 +79,10 @@ impl Memory {
 }
 
 impl Memory {
-    /// Has the store choose the part of the budget that write buffers may take, between an eighth and three
-    /// quarters, as it does from the beginning: what the next byte saves in rewriting, by the model of the
-    /// trees, against the reads of the device that the caches would save with it. Its last decision and the
-    /// reasons are in [`crate::DbStats`].
+    /// Lets the store choose the share of write buffers, between an eighth and three quarters of the budget.
+    /// This is the initial state. The governor weighs the rewriting that the next byte saves, by the model of
+    /// the trees, against the device reads that it would save in the caches. [`crate::DbStats`] has its last
+    /// decision and the inputs.
     pub fn auto(&self) {
         if self.store.is_forked() {
             return;
@@ -88,23 +90,23 @@ impl Memory {
         self.store.memory.set_auto(counted_for_governor(&self.store));
     }
 
-    /// Whether the store chooses it: at first, and after [`Memory::auto`].
+    /// Returns `true` if the store chooses the share: initially, and after [`Memory::auto`].
     pub fn is_auto(&self) -> bool {
         self.store.memory.is_auto()
     }
 }
 
 impl Keyspace {
-    /// Its own part of the budget for write buffers, if one was set.
+    /// Returns the keyspace's own limit on write buffers as a share of the budget, if one was set.
     pub fn write_share(&self) -> Option<f64> {
         self.core.write_share.get().map(Share::as_f64)
     }
 
-    /// Bounds what the write buffers of this keyspace may take to a part of the whole budget, or lifts the
-    /// bound (`None`, as at first). Within the share of the store's write buffers; beyond the bound its
-    /// memtable is flushed by itself. Not kept when the store is closed.
+    /// Limits the write buffers of this keyspace to a share of the whole budget, or removes the limit
+    /// (`None`, the default). The limit applies within the store's share for write buffers; beyond it the
+    /// keyspace's memtable is flushed on its own. Not persisted when the store is closed.
     ///
-    /// Errors: `Invalid` outside `0.0..=0.9`.
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
     pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
         self.db.store().health.check_process()?;
         self.core.write_share.set(share.map(Share::of).transpose()?);

@@ -1,14 +1,14 @@
-//! Values of a scan that lie outside the tree: read when they are looked at, many at a time.
+//! Values of a scan that are outside the tree: read on access, many at a time.
 //!
-//! An iterator takes entries ahead, which costs the tree's pages only (`scan_front.rs`). Who looks at the
-//! value of one gets those read, too, that were taken behind it: together, in the order of their places,
-//! neighbours in one read. So it is if values before were looked at. Who passes most of them reads only what
-//! is looked at, and who looks at none reads none.
+//! An iterator takes entries ahead, which reads only pages of the tree (`scan_front.rs`). The first access to
+//! a value also reads the values taken ahead after it: together, in the order of their places, neighbors in
+//! one read. This happens if earlier values of the scan were accessed too. A scan that skips most values
+//! reads only those it accesses, and a key-only scan reads no values.
 //!
 //! **Invariants**
-//! - What was taken ahead keeps the state of the tree that its references are of.
-//! - A value that was read ahead is kept until it is looked at, or its entry is dropped.
-//! - Reading ahead shows no errors: a value that cannot be read is an error of whoever looks at it.
+//! - Entries taken ahead pin the state of the tree that their references belong to.
+//! - A value read ahead is kept until it is accessed or its entry is dropped.
+//! - Read-ahead hides errors: a value that cannot be read is an error only when it is accessed.
 
 use std::mem;
 
@@ -33,18 +33,18 @@ use testudo_values::{LargeValues, SegmentSet, ValueCosts};
 
 use crate::db::{Open, pinned::Pinned};
 
-/// Bytes of values that are read together at most …
+/// Maximum bytes of values read together …
 pub(crate) const AHEAD_BYTES: u64 = 256 << 10;
 /// … and without a lease.
 const UNLEASED_BYTES: u64 = 64 << 10;
-/// Reading ahead of a value of this length spares little: no more is read than one of so many parts of what
-/// was looked at so far.
+/// Read-ahead gains little for values of at least this length, so it is limited to one part in `LOOKED_PARTS`
+/// of the bytes accessed so far.
 const LONG_VALUE_BYTES: u64 = 32 << 10;
 const LOOKED_PARTS: u64 = 8;
-/// Values are read ahead if at least one in so many was looked at.
+/// Values are read ahead if at least one in this many was accessed.
 const PASSED_MAX: u64 = 4;
 
-/// What a key has where there is no telling its value.
+/// The stored bytes of a key whose value cannot be determined, with the reason.
 #[derive(Clone)]
 pub(crate) struct Unmerged {
     pub(crate) kind: Kind,
@@ -53,7 +53,7 @@ pub(crate) struct Unmerged {
 }
 
 impl Unmerged {
-    /// Operands of `kind` of which no value can be made.
+    /// Operands of `kind` that do not merge to a value.
     pub(crate) fn new(kind: Kind, stack: Vec<u8>, why: Error) -> Box<Self> {
         Box::new(Self { kind, stack, why })
     }
@@ -62,25 +62,25 @@ impl Unmerged {
 /// A value, or why there is none.
 pub(crate) type Told = std::result::Result<Slice, Box<Unmerged>>;
 
-/// Whether an entry has a reference to a value segment in the place of a value.
+/// Returns `true` if an entry has a reference to a value segment in place of a value.
 pub(crate) fn refers(entry: &Entry<'_>) -> bool {
     matches!(entry.kind, Kind::Reference | Kind::UnmergedReference)
         && !ValueReference::is_to_pieces(entry.kind, entry.value)
 }
 
-/// What the values of one scan have in common.
+/// State shared by the values of one scan.
 pub(crate) struct OutlyingScan {
     /// Keeps the store open.
     open: Arc<Open>,
-    /// Its name.
+    /// Name of the keyspace.
     keyspace: Arc<str>,
     tree: Arc<dyn Tree>,
     full_merge: Arc<FullMerge>,
-    /// Where it is counted what values outside cost scans.
+    /// Counters of the cost of values outside the tree to scans.
     costs: Option<(Arc<ValueCosts>, LargeValues)>,
-    /// One more than the number of the value that was looked at last; 0: none was.
+    /// Number of the last accessed value plus one; 0 if none was accessed.
     looked: AtomicU64,
-    /// Bytes of all values that were looked at.
+    /// Bytes of all accessed values.
     looked_bytes: AtomicU64,
 }
 
@@ -93,7 +93,7 @@ impl Drop for OutlyingScan {
 }
 
 impl OutlyingScan {
-    /// Of a scan of `pinned`.
+    /// The shared state of a scan of `pinned`.
     pub(crate) fn of(pinned: &Pinned) -> Arc<Self> {
         let costs = pinned.view.tree.value_costs().cloned();
         Arc::new(Self {
@@ -111,12 +111,12 @@ impl OutlyingScan {
         self.tree.value_segments().ok_or_else(stray_reference)
     }
 
-    /// Values of several references, read together.
+    /// Reads the values of several references together.
     fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
         let segments = self.segments()?;
         let (values, reads) = segments.read_together(wanted)?;
         if let Some((costs, large_values)) = &self.costs {
-            // Values of transient segments come back by themselves, and cost nobody anything for long.
+            // Values of transient segments return to their keys anyway, so they cost scans nothing for long.
             let reads = reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1));
             match large_values {
                 LargeValues::Outside => costs.note_reads(reads),
@@ -127,7 +127,7 @@ impl OutlyingScan {
     }
 }
 
-/// A reference, and where its entry's bytes are.
+/// A reference, and the positions of its entry's bytes.
 struct Wanted {
     kind: Kind,
     key_start: usize,
@@ -136,16 +136,16 @@ struct Wanted {
     reference: ValueReference,
 }
 
-/// What has become of a value.
+/// State of one value.
 enum Slot {
     Unread,
-    /// It was read ahead.
+    /// Read ahead, not accessed yet.
     Read(Vec<u8>),
-    /// Its entry has it, or was dropped.
+    /// Moved to its entry, or its entry was dropped.
     Gone,
 }
 
-/// Values that are read ahead, and the memory that was lent for them.
+/// Values read ahead, and the lease of memory for them.
 struct Slots {
     slots: Vec<Slot>,
     lease: Option<StreamLease>,
@@ -154,12 +154,12 @@ struct Slots {
 /// References that were taken ahead together.
 pub(crate) struct TakenAhead {
     scan: Arc<OutlyingScan>,
-    /// How many values of the scan come before.
+    /// Number of values of the scan before the first of these.
     first_number: u64,
-    /// Keys and what the tree has of them, one after the other.
+    /// Keys and stored values, concatenated.
     bytes: Vec<u8>,
     wanted: Vec<Wanted>,
-    /// Held while values are read; nobody locks anything else of the store meanwhile.
+    /// Held while values are read; the holder takes no other lock of the store.
     slots: Mutex<Slots>,
 }
 
@@ -174,9 +174,9 @@ impl TakingAhead {
         Self { bytes: Vec::new(), wanted: Vec::new() }
     }
 
-    /// Adds an entry with a reference; bytes of its value.
+    /// Adds an entry with a reference; returns the length of its value.
     ///
-    /// Errors: `Corruption` if there is none.
+    /// Errors: `Corruption` if it has no valid reference.
     pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<u64> {
         let reference = ValueReference::of(entry.kind, entry.value).map_err(damaged_entry)?;
         let reference = reference.ok_or_else(stray_reference)?;
@@ -189,7 +189,7 @@ impl TakingAhead {
         Ok(u64::from(reference.length))
     }
 
-    /// All of them. `first_number`: how many values of the scan come before.
+    /// Returns all added references. `first_number`: number of values of the scan before them.
     pub(crate) fn finish(self, scan: &Arc<OutlyingScan>, first_number: u64) -> Arc<TakenAhead> {
         let Self { bytes, wanted } = self;
         let slots = wanted.iter().map(|_| Slot::Unread).collect();
@@ -207,7 +207,7 @@ impl Drop for TakenAhead {
 }
 
 impl TakenAhead {
-    /// The value of the entry that was added as number `index`. REQUIRES: it is asked for once.
+    /// Returns the value of entry number `index`. REQUIRES: called once per entry.
     pub(crate) fn value(self: &Arc<Self>, index: usize) -> OutlyingValue {
         OutlyingValue { taken: Arc::clone(self), index, told: OnceLock::new() }
     }
@@ -217,13 +217,14 @@ impl TakenAhead {
         &self.bytes[wanted.key_start..wanted.value_start]
     }
 
-    /// Whether values behind the one with this number of the scan are read with it.
+    /// Returns `true` if an access to the value with this number also reads the values after it; records the
+    /// access.
     fn reads_ahead(&self, number: u64) -> bool {
         let looked = self.scan.looked.swap(number + 1, Relaxed);
         number < PASSED_MAX || (looked > 0 && looked <= number && number - looked < PASSED_MAX)
     }
 
-    /// Somebody looks at value `index`.
+    /// Returns value `index` on first access, and reads it if necessary.
     fn look_at(&self, index: usize) -> Result<Vec<u8>> {
         let reads_ahead = self.reads_ahead(self.first_number + u64_of(index));
         self.scan.looked_bytes.fetch_add(self.wanted[index].reference.length.into(), Relaxed);
@@ -242,7 +243,7 @@ impl TakenAhead {
         Ok(alone.pop().expect("each reference has its value"))
     }
 
-    /// Reads values from `index` on, as far as that goes without errors.
+    /// Reads values from `index` on, up to the limits; ignores read errors.
     fn read_from(&self, index: usize, slots: &mut Slots) -> Result<()> {
         let data = self.scan.segments()?.iter().next().map(|segment| segment.run().data());
         if slots.lease.is_none() {
@@ -259,7 +260,7 @@ impl TakenAhead {
         for at in index..self.wanted.len() {
             let reference = self.wanted[at].reference;
             bytes += u64::from(reference.length);
-            // One beyond the bound is read alone, by whoever looks at it.
+            // A value beyond the limit is read on its own when it is accessed.
             if bytes > bytes_max {
                 break;
             }
@@ -277,7 +278,7 @@ impl TakenAhead {
         Ok(())
     }
 
-    /// What the entry is with the value that its reference leads to.
+    /// Returns the entry's final value, given the value that its reference points to.
     fn told(&self, index: usize, value: Vec<u8>) -> Result<Told> {
         let wanted = &self.wanted[index];
         if wanted.kind == Kind::Reference {
@@ -292,7 +293,7 @@ impl TakenAhead {
 }
 
 impl Slots {
-    /// The value, if it was read.
+    /// Takes the value if it was read.
     fn take(&mut self, index: usize) -> Option<Vec<u8>> {
         match mem::replace(&mut self.slots[index], Slot::Gone) {
             Slot::Read(value) => {
@@ -311,7 +312,7 @@ impl Slots {
         self.give_back_lease();
     }
 
-    /// Gives back the memory that was lent, once no value is kept in it.
+    /// Releases the lease once it holds no value.
     fn give_back_lease(&mut self) {
         if self.lease.is_some() && !self.slots.iter().any(|slot| matches!(slot, Slot::Read(_))) {
             self.lease = None;
@@ -319,7 +320,7 @@ impl Slots {
     }
 }
 
-/// The value of an entry, which is read when it is looked at.
+/// The value of an entry outside the tree, read on first access.
 pub(crate) struct OutlyingValue {
     taken: Arc<TakenAhead>,
     index: usize,
@@ -327,9 +328,9 @@ pub(crate) struct OutlyingValue {
 }
 
 impl OutlyingValue {
-    /// The value, or why there is none.
+    /// Returns the value, or why there is none.
     ///
-    /// Errors: those of reading it; it is read again then.
+    /// Errors: those of the read; the next call reads again.
     pub(crate) fn get(&self) -> Result<&Told> {
         if let Some(told) = self.told.get() {
             return Ok(told);
@@ -341,18 +342,18 @@ impl OutlyingValue {
         Ok(self.told.get_or_init(|| told))
     }
 
-    /// The same, if it was read.
+    /// As [`OutlyingValue::get`], but only if it was read already.
     pub(crate) fn get_if_read(&self) -> Option<&Told> {
         self.told.get()
     }
 
-    /// Bytes of the value, if the reference says so.
+    /// Returns the length of the value, if the reference states it.
     pub(crate) fn stated_len(&self) -> Option<u64> {
         let wanted = &self.taken.wanted[self.index];
         (wanted.kind == Kind::Reference).then(|| u64::from(wanted.reference.length))
     }
 
-    /// The value, without a copy if nobody else has the entry.
+    /// Returns the value, without a copy if no other clone of the entry exists.
     pub(crate) fn into_value(this: Arc<Self>) -> Result<Slice> {
         this.get()?;
         match Arc::try_unwrap(this) {
@@ -364,7 +365,7 @@ impl OutlyingValue {
 
 impl Drop for OutlyingValue {
     fn drop(&mut self) {
-        // In a forked child the thread that reads others of them is not there to end that.
+        // In a forked child the lock may be held by a thread of the parent that no longer exists.
         if !self.taken.scan.open.store.is_forked() {
             self.taken.slots.lock().forget(self.index);
         }

@@ -1,8 +1,9 @@
-//! One keyspace at one seqno, for reads.
+//! One keyspace pinned at one seqno, for reads.
 //!
 //! **Invariants**
-//! - It is registered under the commit lock, together with its view: no later commit has chosen its buffers.
-//! - Before it is handed out, every commit up to its seqno has reached the memtables.
+//! - It is registered and its view is pinned under the commit lock: no later commit has chosen its buffers
+//!   yet.
+//! - Before it is returned, every commit up to its seqno has reached the memtables.
 
 use std::{
     mem,
@@ -24,7 +25,7 @@ use testudo_store::{
 
 use crate::db::Open;
 
-/// A registered seqno; its drop releases it.
+/// A registered seqno, released on drop.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) open: Arc<Open>,
@@ -47,10 +48,10 @@ pub(crate) struct Pinned {
     /// The keyspace of values in pieces, if there is one.
     pub(crate) pieces: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
-    /// Its name.
+    /// Name of the keyspace.
     pub(crate) keyspace: Arc<str>,
     pub(crate) gaps: Arc<Gaps>,
-    /// It has write buffers, which nobody holds who holds a moment.
+    /// Weak, because it refers to the current write buffers, which a snapshot must not keep in memory.
     pub(crate) core: Weak<KeyspaceCore>,
     pub(crate) registered: Arc<Registered>,
 }
@@ -64,7 +65,7 @@ impl Drop for Pinned {
 }
 
 impl Pinned {
-    /// Pins the present state of one keyspace.
+    /// Pins the current state of one keyspace.
     ///
     /// Errors: `Closed`.
     pub(crate) fn now(open: &Arc<Open>, core: &Arc<KeyspaceCore>) -> Result<Arc<Self>> {
@@ -82,23 +83,23 @@ impl Pinned {
         Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
     }
 
-    /// The store that it is of.
+    /// The store of the keyspace.
     pub(crate) fn store(&self) -> &Store {
         &self.registered.open.store
     }
 
-    /// Reads something of it.
+    /// Runs a read of the keyspace.
     pub(crate) fn read<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
         self.store().read_of(&self.keyspace, read)
     }
 
-    /// What `key` has.
+    /// Looks up `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Found> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
         look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
         self.read(|| match self.find(key)? {
             Found::Whole(value) => Ok(value),
@@ -106,18 +107,18 @@ impl Pinned {
         })
     }
 
-    /// The whole value that a reference leads to.
+    /// Returns the whole value that a reference points to.
     pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
         let limit = self.store().memory.max_value_bytes();
         read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
     }
 
-    /// A piece of the value that a reference leads to.
+    /// Returns one piece of the value that a reference points to.
     pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
         self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
     }
 
-    /// The values of `keys`.
+    /// Returns the values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
         let ManyFound { mut answers, in_pieces } = found;
@@ -127,7 +128,7 @@ impl Pinned {
         Ok(answers)
     }
 
-    /// What keeps that store open.
+    /// The handle that keeps the store open.
     pub(crate) fn open(&self) -> &Arc<Open> {
         &self.registered.open
     }

@@ -1,4 +1,4 @@
-//! What keyspaces and snapshots of them have in common: reading.
+//! The read methods shared by keyspaces and their snapshots.
 
 use testudo_base::Result;
 use testudo_run::KeyBounds;
@@ -6,9 +6,9 @@ use testudo_store::read::slice::Slice;
 
 use crate::{Iter, ValueReader};
 
-/// What can be read from: a [`Keyspace`](crate::Keyspace) as it is now, or as a snapshot shows it
-/// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that takes either, as `&dyn ReadView` or by a
-/// type parameter; both types have the same methods for any bytes and any form of range themselves.
+/// A readable keyspace: a [`Keyspace`](crate::Keyspace) as it is now, or one shown by a snapshot
+/// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that accepts either, as `&dyn ReadView` or by a
+/// type parameter. Both types also have these methods themselves, for any byte strings and any form of range.
 ///
 /// ```
 /// # fn main() -> testudo::Result<()> {
@@ -33,44 +33,45 @@ use crate::{Iter, ValueReader};
 /// # }
 /// ```
 pub trait ReadView {
-    /// The value of `key`, or `None`.
+    /// Returns the value of `key`, or `None` if there is none.
     ///
-    /// Errors: `Corruption` with file, offset and keyspace, `Io`, `Closed`; where the key has operands, what
-    /// their operator says of them, `Unsupported` without it, and `Invalid` if it panics or makes a value
-    /// beyond 4 GiB. `Invalid` also for a value longer than a quarter of the memory budget that was written
-    /// in pieces: [`ReadView::get_reader`] reads it. Never a wrong answer.
+    /// Errors: `Corruption` with file, offset and keyspace; `Io`; `Closed`. If the key has operands: any
+    /// error of their merge operator, `Unsupported` if it is not registered, and `Invalid` if it panics or
+    /// produces a value beyond 4 GiB. `Invalid` also for a value that was written in pieces and is longer
+    /// than a quarter of the memory budget: [`ReadView::get_reader`] reads it. Never a wrong answer.
     fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
 
-    /// A reader of the value of `key`, or `None`. A value that was written by
+    /// Returns a reader of the value of `key`, or `None` if there is none. A value that was written by
     /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read in pieces, in little memory; any
-    /// other one is read at once.
+    /// other value is read at once.
     ///
     /// Errors: as [`ReadView::get`].
     fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>>;
 
-    /// Whether `key` has a value. Operands are not merged for that, so a key has one also if it cannot be
-    /// read.
+    /// Returns `true` if `key` has a value. Operands are not merged for this, so the result is `true` even if
+    /// the value cannot be read.
     ///
-    /// Errors: `Corruption` with file, offset and keyspace, `Io`, `Closed`.
+    /// Errors: `Corruption` with file, offset and keyspace; `Io`; `Closed`.
     fn contains_key(&self, key: &[u8]) -> Result<bool>;
 
-    /// The values of many keys, in the order of `keys`. Pages that are not in memory are read together.
+    /// Returns the values of many keys, in the order of `keys`. Pages that are not in memory are read
+    /// together.
     ///
-    /// Errors: as [`ReadView::get`], of any of the keys.
+    /// Errors: as [`ReadView::get`], for any of the keys.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>>;
 
-    /// The entries with keys in `range`, from both ends, as they are now. [`KeyRange`](crate::KeyRange) makes
-    /// bounds of a range.
+    /// Returns an iterator over the entries with keys in `range`, usable from both ends, as of this call.
+    /// [`KeyRange`](crate::KeyRange) converts ranges to bounds.
     ///
-    /// Errors: `Closed`. Those of reading come with the entries.
+    /// Errors: `Closed`. Read errors are items of the iterator.
     fn range(&self, range: KeyBounds) -> Result<Iter>;
 
-    /// The entries whose keys start with `prefix`.
+    /// Returns an iterator over the entries whose keys start with `prefix`.
     ///
     /// Errors: as [`ReadView::range`].
     fn prefix(&self, prefix: &[u8]) -> Result<Iter>;
 
-    /// All entries.
+    /// Returns an iterator over all entries.
     ///
     /// Errors: as [`ReadView::range`].
     fn iter(&self) -> Result<Iter> {
@@ -78,7 +79,7 @@ pub trait ReadView {
     }
 }
 
-/// The trait for a type that has its methods, for any bytes, already.
+/// Implements the trait for a type that already has its methods, for any byte strings.
 macro_rules! read_view {
     ($view:ty) => {
         impl ReadView for $view {

@@ -1,15 +1,15 @@
-//! The front of an iterator: entries in ascending order, taken ahead where their values lie outside the tree.
+//! The front of an iterator: entries in ascending order, taken ahead if their values are outside the tree.
 //!
-//! Where an entry refers to a value, those behind it are taken ahead: 2, 4 and up to 64 of them, or as many
-//! as the iterator says that it is for. Their references are kept together, and their values are read
-//! together once somebody looks at one (`outlying_value.rs`).
+//! After an entry that refers to a value outside, the front takes following entries ahead: 2, 4 and up to 64,
+//! or the number that the iterator expects. Their references are kept together. The first access to one of
+//! the values reads them together (`outlying_value.rs`).
 //!
-//! A front may be parked: it takes a few entries ahead and gives up what it reads with, until these have been
-//! returned. Then it goes on behind the last of them, as of the same moment.
+//! A front may be parked: it takes a few entries ahead and drops its sources until these have been returned.
+//! Then it continues after the last of them, at the same seqno.
 //!
 //! **Invariants**
-//! - What was taken ahead lies within the bounds that held then.
-//! - An error of the sources behind what was taken ahead shows when the front comes there.
+//! - Entries taken ahead are within the bounds of that moment.
+//! - An error of the sources is returned after the entries that were taken ahead before it.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -36,56 +36,56 @@ use crate::db::{
     pinned::Pinned,
 };
 
-/// Values are counted so many together.
+/// Values counted per update of the shared counter.
 const COUNTED_TOGETHER: u64 = 64;
-/// Entries that are taken ahead at most.
+/// Maximum entries taken ahead.
 const AHEAD_ENTRIES: u64 = 64;
-/// Entries that are taken ahead at most when a front is parked, and about how many bytes of memory they take.
+/// Maximum entries taken ahead when a front is parked, and about how many bytes of memory they use.
 const PARKED_ENTRIES: u64 = 64;
 const PARKED_BYTES: usize = 2 << 10;
 
-/// A place in the entries of a scan, from which it goes on to greater keys.
+/// A position in the entries of a scan, which moves to greater keys.
 pub(crate) struct Front {
     /// `None` while it is parked.
     sources: Option<Sources>,
-    /// Where it goes on after that: behind this key.
+    /// The key after which it resumes.
     parked_at: Vec<u8>,
-    /// How many entries it takes ahead when it is parked next.
+    /// Number of entries to take ahead the next time it is parked.
     parked_count: usize,
-    /// The sources stand on an entry that was returned or taken ahead.
+    /// The sources are positioned on an entry that was returned or taken ahead.
     is_passed: bool,
     dead: DeadRun,
-    /// Nothing is left within the bounds, wherever the sources stand.
+    /// No entries remain within the bounds, whatever the position of the sources.
     has_ended: bool,
-    /// What was taken ahead.
+    /// Entries taken ahead.
     ahead: VecDeque<Entry>,
-    /// Why the sources could not go on behind that.
+    /// Error of the sources after those entries.
     failure: Option<Error>,
-    /// The key that was returned last, if it had been taken ahead.
+    /// The last returned key, if its entry had been taken ahead.
     key_returned: Option<Vec<u8>>,
-    /// How many entries are to be taken ahead next.
+    /// Number of entries to take ahead next.
     count: u64,
-    /// Entries that the scan is for, and those that were returned since it was sought.
+    /// Expected number of entries of the scan, and the number returned since the last seek.
     expected: Option<u64>,
     returned: u64,
-    /// Values outside the tree that were come across.
+    /// Number of values outside the tree met so far.
     outlying: u64,
-    /// Once there are such.
+    /// Set once there is such a value.
     scan: Option<Arc<OutlyingScan>>,
-    /// Counts values of large pairs that lie with their keys, if that is to be counted.
+    /// Counts large values that are stored with their keys, if the tree measures their cost.
     watch: Option<Watch>,
 }
 
-/// What scans would have paid if values of large pairs lay outside (decision 0053).
+/// Measures the cost to scans if large values were stored outside (decision 0053).
 pub(crate) struct Watch {
     placement: Placement,
     costs: Arc<ValueCosts>,
-    /// Such values that were passed.
+    /// Number of such values passed.
     passed: u64,
 }
 
 impl Watch {
-    /// Of a scan of `pinned`, if that is to be counted.
+    /// A watch for a scan of `pinned`, if the tree measures that cost.
     pub(crate) fn of(pinned: &Pinned) -> Option<Self> {
         let HeldView { options, tree, .. } = &*pinned.view;
         let are_with_keys = options.large_values() == LargeValues::WithKeys;
@@ -93,7 +93,7 @@ impl Watch {
         Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
     }
 
-    /// An entry is returned.
+    /// Counts an entry that is returned.
     pub(crate) fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
         let is_large = || self.placement.class_of(entry.key.len(), entry.value.len()) == PairClass::Large;
         self.passed += u64::from(entry.kind == Kind::Value && is_large());
@@ -109,14 +109,14 @@ impl Drop for Watch {
     }
 }
 
-/// One entry of those that were taken, its value aside if it lies outside.
+/// One of the entries taken ahead; for a value outside the tree only its key.
 enum Taken {
     Entry(Entry),
     Outside(Slice),
 }
 
-/// A copy of an entry that is no tombstone and has no reference to a value segment; operands as the value
-/// that they make, if they make one.
+/// Copies an entry that is neither a tombstone nor a reference to a value segment. Operands become the value
+/// they merge to, if they merge.
 fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
     let value = match entry.kind {
         Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
@@ -132,7 +132,7 @@ fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
     Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))
 }
 
-/// The same of any entry that is no tombstone; a value that lies outside is read alone.
+/// As [`owned`], for any entry but a tombstone; a value outside the tree will be read on its own.
 ///
 /// Errors: `Corruption` if a reference cannot be read.
 pub(crate) fn owned_alone(
@@ -150,14 +150,14 @@ pub(crate) fn owned_alone(
 }
 
 impl Front {
-    /// Gives up in a forked child what needs nothing of the parent's threads, and forgets the rest.
+    /// In a forked child, drops the parts that are independent of the parent's threads and leaks the rest.
     pub(crate) fn forget(self) {
         let Self { sources, watch, .. } = self;
         std::mem::forget((sources, watch));
     }
 
-    /// In front of everything that `sources` have once they are sought. `expected`: entries that the scan is
-    /// for, if that is known.
+    /// A front before all entries of `sources`, which the caller seeks. `expected`: number of entries the
+    /// scan will return, if known.
     pub(crate) fn new(sources: Sources, expected: Option<u64>, pinned: &Pinned) -> Self {
         Self {
             sources: Some(sources),
@@ -178,7 +178,7 @@ impl Front {
         }
     }
 
-    /// Moves in front of the first entry whose key is ≥ `low`, or of all.
+    /// Moves before the first entry whose key is ≥ `low`, or before all entries.
     /// REQUIRES: it is not parked.
     pub(crate) fn seek(&mut self, pinned: &Pinned, low: Option<&[u8]>) -> Result<()> {
         self.parked_count = 1;
@@ -193,21 +193,21 @@ impl Front {
         Ok(())
     }
 
-    /// Whether it has nothing to read with.
+    /// Returns `true` if it has no sources.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.sources.is_none()
     }
 
-    /// Whether it needs something to read with for its next entry.
+    /// Returns `true` if it needs sources for its next entry.
     #[inline]
     pub(crate) fn is_dry(&self) -> bool {
         self.is_parked() && self.ahead.is_empty() && self.failure.is_none()
     }
 
-    /// Goes on with `sources` where it was parked; to be sought if `is_sought`.
+    /// Resumes with `sources` where it was parked, unless `is_sought`: then the caller seeks it.
     pub(crate) fn resume(&mut self, mut sources: Sources, is_sought: bool) -> Result<()> {
-        debug_assert!(self.is_parked(), "it has none");
+        debug_assert!(self.is_parked(), "resumes only while parked");
         self.is_passed = false;
         if !is_sought {
             sources.seek(&self.parked_at)?;
@@ -217,7 +217,7 @@ impl Front {
         Ok(())
     }
 
-    /// Gives up what it reads with, if it has returned something, and takes a few entries ahead before.
+    /// Drops its sources if it has returned an entry, and takes a few entries ahead first.
     pub(crate) fn park(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
         if self.failure.is_some() || self.is_parked() {
             return;
@@ -237,7 +237,7 @@ impl Front {
         self.is_passed = false;
     }
 
-    /// Takes entries whose values lie with their keys: from the one behind that on which the sources stand.
+    /// Takes entries ahead whose values are with their keys, starting after the current one of the sources.
     fn take_plain_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
         let left = usize_of(self.entries_left().unwrap_or(PARKED_ENTRIES));
         let count = self.parked_count.min(left);
@@ -264,14 +264,14 @@ impl Front {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory of the front in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let ahead = self.ahead.iter().map(|entry| size_of::<Entry>() + entry.memory_bytes()).sum::<usize>();
         let keys = self.parked_at.capacity() + self.key_returned.as_ref().map_or(0, Vec::capacity);
         ahead + keys + self.sources.as_ref().map_or(0, Cursor::memory_bytes)
     }
 
-    /// The key of the entry that was returned last, unless it has been sought since.
+    /// Returns the key of the last returned entry, unless it has been sought since.
     pub(crate) fn key_returned(&self) -> Option<&[u8]> {
         let of_sources = || {
             let entry = self.sources.as_ref()?.entry().filter(|_| self.is_passed)?;
@@ -280,7 +280,8 @@ impl Front {
         self.key_returned.as_deref().or_else(of_sources)
     }
 
-    /// The next entry that is no tombstone; `None` from the first on that `is_beyond`.
+    /// Returns the next entry that is not a tombstone; `None` from the first entry on for which `is_beyond`
+    /// holds.
     pub(crate) fn next(
         &mut self,
         pinned: &Arc<Pinned>,
@@ -304,7 +305,7 @@ impl Front {
         Ok(Some(entry))
     }
 
-    /// The next entry, unless it is one that is taken ahead with others, or there is none.
+    /// Returns the next entry of the sources; `None` at the end, or if the next entries were taken ahead.
     fn next_of_sources(
         &mut self,
         pinned: &Arc<Pinned>,
@@ -336,19 +337,19 @@ impl Front {
         Ok(None)
     }
 
-    /// Passes tombstones from the one on that the sources stand on.
+    /// Skips tombstones, starting with the current entry of the sources.
     fn pass_dead(&mut self, pinned: &Pinned, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
         let Some(sources) = &mut self.sources else { return Ok(()) };
         self.has_ended = self.dead.pass(sources, pinned, is_beyond)? == Led::ToTheEnd;
         Ok(())
     }
 
-    /// Entries that the scan is still for, as far as that is known.
+    /// Returns the expected number of remaining entries, if known.
     fn entries_left(&self) -> Option<u64> {
         self.expected.map(|expected| expected.saturating_sub(self.returned)).filter(|left| *left > 0)
     }
 
-    /// Takes entries from the one on that the sources stand on.
+    /// Takes entries ahead, starting with the current entry of the sources.
     fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);

@@ -1,14 +1,14 @@
-//! Snapshots: the state of the store at one seqno, for as long as it is held.
+//! Snapshots: the state of the store at one seqno, readable for as long as it is held.
 //!
-//! A snapshot pins a seqno (memtables keep what it may need) and, per keyspace, a view (whose tree it
-//! keeps alive). It costs no I/O; held long, it costs disk space, and a little memory for each keyspace
-//! that was written since (`held_views.rs`). What it sees of flushed write buffers goes to disk when memory
-//! is needed, once for all snapshots and iterators.
+//! A snapshot pins a seqno (memtables keep the versions it may read) and, per keyspace, a view (which keeps
+//! its tree). Taking one costs no I/O. Held for long, it costs disk space, and a little memory for each
+//! keyspace written since (`held_views.rs` of `testudo-store`). The flushed write buffers it sees are spilled
+//! to disk when memory is needed, once for all snapshots and iterators.
 //!
 //! **Invariants**
-//! - It is registered under the commit lock, where its views are pinned too: no later commit has chosen its
-//!   buffers yet.
-//! - Before it is handed out, every commit up to its seqno has reached the memtables.
+//! - It is registered and its views are pinned under the commit lock: no later commit has chosen its buffers
+//!   yet.
+//! - Before it is returned, every commit up to its seqno has reached the memtables.
 
 use std::{mem, sync::Arc};
 
@@ -30,8 +30,8 @@ use crate::{
     },
 };
 
-/// The state of a store at one moment. Clones are cheap; it may be sent to other threads and outlive every
-/// other handle.
+/// A consistent, read-only view of all keyspaces at one seqno. Clones are cheap. It can be sent to other
+/// threads and can outlive every other handle.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     views: Arc<Views>,
@@ -65,19 +65,20 @@ impl Snapshot {
         Ok(Self { views, registered })
     }
 
-    /// Every keyspace of that moment.
+    /// The views of all keyspaces in the snapshot.
     pub(crate) fn views(&self) -> &Arc<Views> {
         &self.views
     }
 
-    /// Number of the last commit that it shows.
+    /// Returns the sequence number (seqno) of the last commit that the snapshot shows.
     pub fn seqno(&self) -> u64 {
         self.registered.seqno.0
     }
 
-    /// One keyspace of the snapshot.
+    /// Returns one keyspace as the snapshot shows it.
     ///
-    /// Errors: `Invalid` if the keyspace did not exist then, or is of another store.
+    /// Errors: `Invalid` if the keyspace did not exist at the time, or belongs to another store; `Closed` in
+    /// a forked child.
     pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
         self.registered.open.store.health.check_process()?;
         let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
@@ -98,8 +99,7 @@ impl Snapshot {
         Ok(SnapshotKeyspace(Arc::new(pinned)))
     }
 
-    /// Whether `key` has a value, as of the snapshot; see
-    /// [`ReadView::contains_key`](crate::ReadView::contains_key).
+    /// As [`ReadView::contains_key`](crate::ReadView::contains_key), as of the snapshot.
     ///
     /// Errors: as [`Snapshot::of`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {

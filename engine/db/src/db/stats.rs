@@ -9,13 +9,13 @@ use testudo_store::{
 };
 use testudo_values::LargeValues;
 
-/// Statistics of a store. Counts are since it was opened; sizes are of this moment, in bytes.
+/// Statistics of a store. Counters start at zero when it is opened; sizes are current, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DbStats {
-    /// Bytes of keys and values that users wrote.
+    /// Bytes of keys and values written by users.
     pub user_bytes_written: u64,
-    /// Writes that users made.
+    /// Writes by users.
     pub user_writes: u64,
     /// Bytes written to the log.
     pub wal_bytes_written: u64,
@@ -25,161 +25,161 @@ pub struct DbStats {
     pub data_bytes_written: u64,
     /// Bytes written to the manifest.
     pub manifest_bytes_written: u64,
-    /// Bytes written to the file that says what was hot, for the warm restart.
+    /// Bytes written to the file `hot-set`, for the warm restart.
     pub hot_set_bytes_written: u64,
-    /// What was written to log, data file, manifest and that file.
+    /// Bytes written to log, data file, manifest and `hot-set` together.
     pub device_bytes_written: u64,
-    /// Bytes read from the data file, and from that one.
+    /// Bytes read from the data file and from `hot-set`.
     pub device_bytes_read: u64,
-    /// Reads of pages for queries.
+    /// Page reads for queries; a count.
     pub page_reads: u64,
-    /// Bytes of those.
+    /// Bytes of page reads for queries.
     pub page_read_bytes: u64,
-    /// Reads of large pieces, by scans and background work.
+    /// Large sequential reads, by scans and background work; a count.
     pub stream_reads: u64,
-    /// Bytes of those.
+    /// Bytes of large sequential reads.
     pub stream_read_bytes: u64,
-    /// Tombstones that iterators passed one by one to come to the next entry; a count.
+    /// Tombstones that iterators skipped one by one to reach the next entry; a count.
     pub tombstones_passed: u64,
-    /// Bytes of memory of gaps: ranges of keys in which an iterator found nothing but tombstones, and which
-    /// later ones seek past.
+    /// Bytes of memory of gaps: ranges of keys in which an iterator found only tombstones, and which later
+    /// iterators seek past.
     pub gap_bytes: u64,
-    /// Look-ups that found their page in the cache.
+    /// Page cache hits.
     pub cache_hits: u64,
-    /// Look-ups that did not.
+    /// Page cache misses.
     pub cache_misses: u64,
     /// Bytes of pages in the cache.
     pub cache_used_bytes: u64,
-    /// Most bytes of pages that may be in the cache.
+    /// Maximum bytes of pages in the cache.
     pub cache_capacity_bytes: u64,
-    /// Look-ups that found their record in the record cache.
+    /// Record cache hits.
     pub record_hits: u64,
-    /// Look-ups that did not.
+    /// Record cache misses.
     pub record_misses: u64,
-    /// Records put into the record cache.
+    /// Records inserted into the record cache.
     pub record_inserts: u64,
-    /// Records that made room for others.
+    /// Records evicted from the record cache.
     pub record_evictions: u64,
     /// Records in the record cache; a count.
     pub cached_records: u64,
     /// Bytes of the record cache and its index.
     pub record_cache_bytes: u64,
-    /// Bytes of pages beyond those that the page cache has in any case: memory that write buffers and records
-    /// do not use.
+    /// Bytes of memory that the page cache borrows beyond its own share; write buffers and records do not
+    /// need it at the moment.
     pub cache_borrowed_bytes: u64,
-    /// Bytes that the record cache should have of what it and borrowed pages hold together: the border
-    /// between them follows what each would have saved with more memory.
+    /// Target size of the record cache in bytes, out of the memory that it shares with borrowed pages. The
+    /// split follows the reads that each of the two would have saved with more memory.
     pub record_due_bytes: u64,
-    /// Whether what was hot before the store was opened is being read back.
+    /// State of reading back the pages and records that were hot before the store was opened.
     pub restore_state: RestoreState,
-    /// Pages put back into the page cache because it held them before the store was opened.
+    /// Pages restored because they were in the page cache before the store was opened.
     pub restored_pages: u64,
-    /// Those of them that were used.
+    /// Restored pages that were used since.
     pub restored_page_hits: u64,
-    /// Pages put into the page cache by merges, because they took the place of pages that queries used.
+    /// Pages that merges inserted into the page cache in place of pages that queries used.
     pub warmed_pages: u64,
-    /// Records put back into the record cache because it held them before.
+    /// Records restored because they were in the record cache before the store was opened.
     pub restored_records: u64,
-    /// Look-ups that found one of these.
+    /// Record cache hits on restored records.
     pub restored_record_hits: u64,
-    /// Bytes read to put pages and records back.
+    /// Bytes read to restore pages and records.
     pub restore_bytes_read: u64,
-    /// Bytes of memtables, and of memory that neither they nor cached records use.
+    /// Bytes of memory of memtables, including memory that neither they nor cached records use.
     pub memtable_bytes: u64,
-    /// Bytes of log segments still needed.
+    /// Bytes of log segments that are still needed.
     pub wal_live_bytes: u64,
     /// Bytes that the data file occupies on the device.
     pub data_file_bytes: u64,
     /// Bytes of extents that the durable state refers to.
     pub live_bytes: u64,
-    /// Bytes of extents that only memory holds: work under way, snapshots.
+    /// Bytes of extents held only by memory: work in progress, snapshots.
     pub held_bytes: u64,
     /// Bytes of the data file that can be reused.
     pub free_bytes: u64,
     /// Length of the current manifest.
     pub manifest_bytes: u64,
-    /// Bytes of the device kept back for when it is full; less than [`DbStats::whole_reserve_bytes`] while it
-    /// is.
+    /// Device space reserved for a full device, in bytes; less than [`DbStats::whole_reserve_bytes`] while
+    /// the device is full.
     pub reserve_bytes: u64,
-    /// Bytes that are kept back otherwise.
+    /// Size of the whole reserve.
     pub whole_reserve_bytes: u64,
-    /// Bytes that data file, log, manifest, the reserve and, unless that is switched off, the file for a warm
-    /// restart occupy on the device: all files but a few kilobytes.
+    /// Bytes on the device of data file, log, manifest, the reserve and, unless it is disabled, the file for
+    /// a warm restart: everything but a few kilobytes.
     pub disk_bytes: u64,
-    /// Rounds of flushing.
+    /// Flush rounds.
     pub flushes: u64,
-    /// Time of these rounds until the log was synced, in microseconds.
+    /// Time of flush rounds until the log was synced, in microseconds.
     pub flush_log_micros: u64,
-    /// Time of planning, merging and writing runs.
+    /// Time of planning, merging and writing runs, in microseconds.
     pub flush_apply_micros: u64,
-    /// Time of syncing the data file.
+    /// Time of syncing the data file, in microseconds.
     pub flush_data_micros: u64,
-    /// Time of writing and syncing manifest edits.
+    /// Time of writing and syncing manifest edits, in microseconds.
     pub flush_edit_micros: u64,
-    /// Time of publishing the new trees and releasing the log.
+    /// Time of publishing the new trees and releasing the log, in microseconds.
     pub flush_publish_micros: u64,
-    /// Longest round.
+    /// Duration of the longest flush round, in microseconds.
     pub max_flush_micros: u64,
     /// Bytes of memtables that were flushed.
     pub flushed_bytes: u64,
-    /// Writes that never reached a tree: before their write buffer was flushed, newer ones of their keys
-    /// came, or they became part of another entry. Counted when the buffer is flushed; a count.
+    /// Writes that never reached a tree: newer writes replaced them in the write buffer, or they were folded
+    /// into another entry. Updated when the buffer is flushed; a count.
     pub dropped_before_flush_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `dropped_before_flush_entries`.
     pub dropped_before_flush_bytes: u64,
-    /// Entries that merges of flushes and jobs found dead: hidden by newer ones, tombstones with nothing
-    /// below them, operands and what they change; a count.
+    /// Entries that merges of flushes and jobs dropped: shadowed entries, tombstones with nothing below them,
+    /// operands and the entries they change; a count.
     pub dropped_in_merges_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `dropped_in_merges_entries`.
     pub dropped_in_merges_bytes: u64,
-    /// Entries made of operands and of what they change, which count as dropped themselves; a count. Writes
-    /// that were flushed and these together are in the tree or were dropped.
+    /// Entries made from operands and the entries they change, which themselves count as dropped; a count.
+    /// Each flushed write and each of these is either in the tree or counted as dropped.
     pub folded_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `folded_entries`.
     pub folded_bytes: u64,
-    /// Jobs that trees did of their own, beside flushes.
+    /// Background jobs of trees, flushes excluded.
     pub jobs: u64,
-    /// Jobs of which the outcome was dropped, because a flush had changed what they began with.
+    /// Jobs whose result was discarded because a flush had changed their input.
     pub jobs_overtaken: u64,
-    /// Time for which writers were throttled, all together, in microseconds.
+    /// Total time for which writers were throttled, in microseconds.
     pub throttled_micros: u64,
-    /// Times that a writer waited because no write memory was left.
+    /// Number of times a writer waited because the write memory was exhausted.
     pub write_stalls: u64,
     /// Longest delay of a writer, in microseconds.
     pub max_stall_micros: u64,
     /// Syncs of the log.
     pub wal_syncs: u64,
-    /// The last seqno that was assigned.
+    /// Last assigned sequence number (seqno).
     pub seqno: u64,
-    /// Everything up to this seqno is on disk.
+    /// Last durable seqno: every write up to it is on disk.
     pub durable_seqno: u64,
     /// Number of keyspaces.
     pub keyspaces: u64,
-    /// The memory budget.
+    /// Memory budget, in bytes.
     pub memory_bytes: u64,
-    /// The share of it for write buffers.
+    /// Share of the memory budget for write buffers, in bytes.
     pub write_memory_bytes: u64,
-    /// 1 while the store chooses that share by itself, 0 while one is set.
+    /// 1 while the store adjusts that share automatically, 0 while it is fixed.
     pub write_memory_auto: u64,
-    /// Changes of the share that the store made by itself; a count.
+    /// Automatic changes of that share; a count.
     pub write_memory_changes: u64,
-    /// What the store would give write buffers, as far as it has seen: where a byte more saves as much in
-    /// rewriting as in reads.
+    /// Size of write memory that the store estimates as optimal: one more byte saves as much rewriting there
+    /// as reads in the caches.
     pub write_memory_wanted_bytes: u64,
-    /// One reason for that: bytes that users wrote lately.
+    /// First input of that estimate: bytes that users wrote recently.
     pub write_memory_seen_bytes: u64,
-    /// The other: reads of the device that a little more memory for caches would have saved lately; a count.
+    /// Second input: device reads that slightly larger caches would have saved recently; a count.
     pub write_memory_seen_misses: u64,
-    /// Bytes at which the write buffer of a single keyspace is flushed (χ).
+    /// Size at which the write buffer of a single keyspace is flushed (χ), in bytes.
     pub flush_distance_bytes: u64,
-    /// Memory of what cannot leave it, by estimate: keyspaces, nodes of trees, references to runs, the state
-    /// of the manifest. What it takes beyond a 24th of the budget (with 32 to 168 MiB beyond more,
-    /// up to 7 MiB) the caches have less.
+    /// Estimated bytes of metadata that cannot be evicted: keyspaces, nodes of trees, references to runs, the
+    /// state of the manifest. The caches shrink by the part of it beyond a 24th of the budget (at most 24
+    /// MiB). For budgets from 32 to 168 MiB that threshold is higher, up to 7 MiB.
     pub metadata_bytes: u64,
-    /// Live snapshots.
+    /// Live snapshots; a count.
     pub snapshots: u64,
-    /// Bytes of memory that open iterators take for pages and entries. Where that is more than an eighth of
-    /// the budget they keep less, and are slower.
+    /// Bytes of memory that open iterators use for pages and entries. If it exceeds an eighth of the budget,
+    /// they keep less and are slower.
     pub iterator_bytes: u64,
 }
 
@@ -299,87 +299,88 @@ fn rounded(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// Statistics of one keyspace, in bytes where nothing else is said.
+/// Statistics of one keyspace, in bytes unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyspaceStats {
-    /// Name of its tree; while it moves, of the tree where it goes.
+    /// Name of its tree; while it moves, of the tree it moves to.
     pub tree: String,
-    /// Name of the tree that it leaves, if it is moving to one of another family; `tree` itself if values
-    /// come back to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)).
+    /// Name of the tree it moves from, if it is moving to another family; same as `tree` if values return to
+    /// their keys ([`Placement::automatic`](testudo_values::Placement::automatic)).
     pub moving_from: Option<String>,
-    /// While it moves: entries that have moved.
+    /// While it moves: bytes of entries that have moved.
     pub moved_bytes: u64,
-    /// While it moves: entries that have not.
+    /// While it moves: bytes of entries that have not moved yet.
     pub left_bytes: u64,
-    /// Levels of nodes above the leaves.
+    /// Levels of nodes above the leaves; a count.
     pub height: u64,
-    /// Nodes.
+    /// Nodes; a count.
     pub nodes: u64,
-    /// Leaves that hold something.
+    /// Non-empty leaves; a count.
     pub leaves: u64,
-    /// Runs in node buffers.
+    /// Runs in node buffers; a count.
     pub buffered_runs: u64,
-    /// Entries waiting in node buffers.
+    /// Bytes of entries waiting in node buffers.
     pub buffered_bytes: u64,
-    /// Entries in leaves.
+    /// Bytes of entries in leaves.
     pub leaf_bytes: u64,
     /// Entries stored, shadowed ones included; a count.
     pub entries: u64,
     /// Tombstones stored; a count.
     pub tombstones: u64,
-    /// Runs in the data file, those of value segments included.
+    /// Bytes of runs in the data file, including those of value segments.
     pub stored_bytes: u64,
     /// Value segments; a count.
     pub value_segments: u64,
-    /// Values in value segments.
+    /// Bytes of values in value segments.
     pub value_bytes: u64,
-    /// Of those, values to which no entry of the tree refers any more.
+    /// Part of `value_bytes` that is garbage: no entry of the tree refers to it.
     pub dead_value_bytes: u64,
-    /// Of `stored_bytes`, those of dead runs that queries still use in the place of live ones, in an lsbm
-    /// tree.
+    /// Part of `stored_bytes` in merged runs that queries still use in place of live ones, in an lsbm tree.
     pub retained_bytes: u64,
-    /// Such runs that were damaged and are given up, which costs no record: queries use the live ones.
-    /// Counted from the opening on, or from the last change of the tree; a count.
+    /// Retained runs that were dropped because they were damaged. No record is lost: queries use the live
+    /// runs. Counted since the opening or the last change of tree; a count.
     pub retained_damaged_runs: u64,
-    /// Levels of an lsbm tree that retain nothing more, because mostly keys come into them that they have;
-    /// found anew after each opening; a count.
+    /// Levels of an lsbm tree that retain no more runs, because most keys merged into them are already there;
+    /// detected again after each opening; a count.
     pub frozen_levels: u64,
-    /// Pages of a treeline tree that were updated since the run that they belong to was written; a count.
+    /// Pages of a treeline tree that were replaced since their run was written; a count.
     pub replaced_pages: u64,
-    /// Pages of it that have what did not fit into those; a count.
+    /// Overflow pages of a treeline tree, for entries that did not fit into replaced pages; a count.
     pub overflow_pages: u64,
-    /// Values of medium pairs in value segments, which come back to their keys at the bottom of the tree.
+    /// Bytes of values of medium pairs in value segments; these values return to their keys at the bottom of
+    /// the tree.
     pub transient_value_bytes: u64,
-    /// Of those, values to which no entry of the tree refers any more.
+    /// Part of `transient_value_bytes` that is garbage: no entry of the tree refers to it.
     pub dead_transient_value_bytes: u64,
-    /// Whether values of large pairs are with their keys because its thresholds have moved: 1, else 0.
+    /// 1 if values of large pairs are stored with their keys because the thresholds have moved, else 0.
     pub large_values_with_keys: u64,
-    /// If its thresholds move: what having values of large pairs where they are has cost scans and merges
-    /// more than the other way would have, in bytes as [`Placement`](testudo_values::Placement) and decision 0053 say.
+    /// If the thresholds move automatically: excess cost to scans and merges of the current place of large
+    /// values over the alternative, in bytes. See [`Placement`](testudo_values::Placement) and decision 0053.
     pub large_values_excess_bytes: u64,
-    /// At how much excess they move; 0 if they do not: there are none, or they are long.
+    /// Excess at which the thresholds move; 0 if they do not, because there are no large values or they are
+    /// long.
     pub large_values_limit_bytes: u64,
-    /// Its memtables.
+    /// Memory of its memtables, in bytes.
     pub memtable_bytes: u64,
     /// Keys in its memtables; a count.
     pub memtable_entries: u64,
-    /// Writes that never reached a tree: before their write buffer was flushed, newer ones of their keys
-    /// came, or they became part of another entry. Counted when the buffer is flushed; a count.
+    /// Writes that never reached a tree: newer writes replaced them in the write buffer, or they were folded
+    /// into another entry. Updated when the buffer is flushed; a count.
     pub dropped_before_flush_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `dropped_before_flush_entries`.
     pub dropped_before_flush_bytes: u64,
-    /// Entries that merges of its flushes and jobs found dead: hidden by newer ones, tombstones with nothing
-    /// below them, operands and what they change; a count.
+    /// Entries that merges of its flushes and jobs dropped: shadowed entries, tombstones with nothing below
+    /// them, operands and the entries they change; a count.
     pub dropped_in_merges_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `dropped_in_merges_entries`.
     pub dropped_in_merges_bytes: u64,
-    /// Entries made of operands and of what they change, which count as dropped themselves; a count. Writes
-    /// that were flushed and these together are in the tree or were dropped.
+    /// Entries made from operands and the entries they change, which themselves count as dropped; a count.
+    /// Each flushed write and each of these is either in the tree or counted as dropped.
     pub folded_entries: u64,
-    /// Bytes of keys and values of those.
+    /// Bytes of keys and values of `folded_entries`.
     pub folded_bytes: u64,
-    /// Everything up to this seqno is in its tree.
+    /// Seqno up to which all its writes are in its tree.
     pub flushed_seqno: u64,
 }
 

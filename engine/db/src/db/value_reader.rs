@@ -1,8 +1,8 @@
 //! Reading a value piece by piece.
 //!
 //! **Invariants**
-//! - It reads the value as it was when the reader was made, for as long as there is the reader.
-//! - Memory for one piece.
+//! - Reads the value as of the creation of the reader, for as long as the reader exists.
+//! - Holds at most one piece in memory.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -20,10 +20,10 @@ use testudo_store::{
 
 use crate::db::pinned::Pinned;
 
-/// Reads a value, from any place on. A value in pieces is read as it is asked for; the store stays open, and
-/// keeps the value, for as long as there is the reader.
+/// A seekable reader of one value. A value in pieces is read on demand. The reader keeps the store open and
+/// the value readable until it is dropped.
 ///
-/// Errors of the store are those of `std::io` with the store's own inside.
+/// Errors of the store are wrapped in [`io::Error`].
 pub struct ValueReader {
     source: Source,
     length: u64,
@@ -35,7 +35,7 @@ enum Source {
     Pieces {
         pinned: Arc<Pinned>,
         reference: ValueReference,
-        /// The piece that was read last, and its number.
+        /// The last piece read, with its number.
         piece: Option<(u32, Vec<u8>)>,
     },
 }
@@ -50,7 +50,7 @@ impl ValueReader {
         Self { source, length: u64::from(reference.length), position: 0 }
     }
 
-    /// Reads the value of `key`, if there is one.
+    /// A reader of the value of `key`, or `None` if there is none.
     pub(crate) fn of_key(pinned: &Arc<Pinned>, key: &[u8]) -> Result<Option<Self>> {
         Ok(match pinned.read(|| pinned.find(key))? {
             Found::Whole(value) => value.map(Self::of_whole),
@@ -58,19 +58,20 @@ impl ValueReader {
         })
     }
 
-    /// Bytes of the value.
+    /// Returns the length of the value in bytes.
     pub fn value_len(&self) -> u64 {
         self.length
     }
 
-    /// Reads a piece and moves behind it; `false` at the end.
+    /// Reads the next piece and moves past it; returns `false` at the end.
     pub(crate) fn skip_piece(&mut self) -> Result<bool> {
         let count = u64_of(self.at_hand()?.len());
         self.position += count;
         Ok(count > 0)
     }
 
-    /// What is there from the position on, as far as it is at hand.
+    /// Returns the bytes from the position to the end of the current piece, and reads that piece if
+    /// necessary.
     fn at_hand(&mut self) -> Result<&[u8]> {
         if self.position >= self.length {
             return Ok(&[]);
@@ -113,7 +114,7 @@ impl Seek for ValueReader {
             SeekFrom::End(by) => self.length.checked_add_signed(by),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the value");
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "seek before the start of the value");
         self.position = position.ok_or_else(before)?;
         Ok(self.position)
     }

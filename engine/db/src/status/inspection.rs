@@ -1,11 +1,10 @@
-//! A look at a store while another process writes it: the manifest as it stands in the file, and the
-//! published status.
+//! Inspection of a store while another process writes it: the manifest file and the published status.
 //!
 //! **Invariants**
-//! - Nothing is locked, nothing is written, and no page of the data file is read: its pages may be used anew
-//!   at any moment.
-//! - What is told was true a moment ago: catalogue and trees when the manifest was read, statistics when they
-//!   were published.
+//! - Takes no lock, writes nothing, and reads no page of the data file, whose pages may be reused at any
+//!   moment.
+//! - The result is a moment old: catalogue and trees date from reading the manifest, statistics from their
+//!   publication.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -25,13 +24,13 @@ use testudo_store::{
 use super::{Read, read, status_format::Status};
 use crate::{DbStats, KeyspaceStats};
 
-/// The manifest is read anew as often as that if it changes under the look.
+/// Maximum reads of the manifest if it changes during the inspection.
 const TRIES: u32 = 20;
-/// So often for statistics that are only half written: who writes them may have to wait for a processor.
+/// Maximum reads of torn statistics: their writer may be waiting for a processor.
 const STATUS_TRIES: u32 = 50;
-/// Between two of them.
+/// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Trees are held, and no pages.
+/// Memory budget: the inspection holds trees but no pages.
 const MEMORY_BYTES: u64 = 1 << 20;
 
 /// A store that another process has open for writing, as [`inspect_store`] sees it.
@@ -39,48 +38,49 @@ const MEMORY_BYTES: u64 = 1 << 20;
 pub struct StoreInspection {
     /// Id of the store.
     pub store: u128,
-    /// The process that has it open for writing; `None` if nobody has any more, or if it could not say so.
+    /// Id of the process that has it open for writing; `None` if there is none, or if the lock does not name
+    /// it.
     pub writer: Option<u32>,
-    /// What that process published; `None` if it has not come to it, or if it cannot write beside the store.
+    /// Publication by that process; `None` if it has published nothing yet, or cannot write the status file.
     pub published: Option<PublishedStats>,
-    /// Statistics of the store: those published; else those that follow from the manifest, with nothing in
-    /// memory.
+    /// Statistics of the store: the published ones, otherwise those that follow from the manifest, without
+    /// memory contents.
     pub stats: DbStats,
-    /// The keyspaces by name, as they are in the manifest.
+    /// Keyspaces by name, as in the manifest.
     pub keyspaces: Vec<KeyspaceInspection>,
 }
 
-/// When statistics were published.
+/// Age of published statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedStats {
-    /// Time since then, by the clock of the system. A store in which nothing happens publishes nothing new.
+    /// Time since publication, by the system clock. An idle store publishes nothing new.
     pub age: Duration,
 }
 
 /// A keyspace of a [`StoreInspection`].
 #[derive(Clone, Debug)]
 pub struct KeyspaceInspection {
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Its options.
+    /// Settings of the keyspace.
     pub options: KeyspaceOptions,
-    /// Its statistics: those published if it was there then, else those of its tree.
+    /// Statistics of the keyspace: the published ones if they include it, otherwise those of its tree.
     pub stats: KeyspaceStats,
-    /// The structure of its tree, as the manifest has it.
+    /// Structure of its tree, as in the manifest.
     pub outline: Vec<OutlineLine>,
 }
 
-/// Looks at the store in `directory` without opening it, so that it can be in use: which keyspaces it has,
-/// their trees, and the statistics that the process publishes which writes it (once a second at most).
+/// Inspects the store in `directory` without opening it, so that another process may be using it: keyspaces,
+/// their trees, and the statistics that the writing process publishes (at most once a second).
 ///
-/// Errors: `Invalid` if there is no store, `Corruption` for a damaged superblock or manifest, `Unsupported`,
-/// `Io`.
+/// Errors: `Invalid` if there is no store; `Corruption` for a damaged superblock or manifest; `Unsupported`
+/// for a newer format; `Io`.
 pub fn inspect_store(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
     let missing = || Error::invalid(format!("{} does not exist", directory.display()));
     let env = directory::anchor(env, directory)?.ok_or_else(missing)?;
     for _ in 1..TRIES {
         match inspect(&env, directory) {
-            // An edit that is half written, or a manifest that was just replaced.
+            // A torn edit, or a manifest that was just replaced.
             Err(error) if error.kind() == ErrorKind::Corruption => env.sleep(PAUSE),
             outcome => return outcome,
         }
@@ -108,7 +108,7 @@ fn inspect(env: &Arc<dyn Env>, directory: &Path) -> Result<StoreInspection> {
     })
 }
 
-/// What `process` published of `store`, looked for again if it is just being written.
+/// Reads the statistics of `store` published by `process`; retries while they are being written.
 fn published(env: &dyn Env, directory: &Path, store: StoreId, process: u32) -> Option<Status> {
     let is_of = |status: &Status| status.store == store && status.process == process;
     for _ in 0..STATUS_TRIES {

@@ -1,5 +1,4 @@
-//! The bytes of the file `status`: text, so that a person can read it, with a length and a checksum before
-//! it.
+//! Format of the file `status`: human-readable text, preceded by its length and checksum.
 //!
 //! ```text
 //! testudo-status LLLLLLLLLL CCCCCCCCCCCCCCCC\n     decimal length, hex XXH3, of the rest
@@ -11,12 +10,12 @@
 //! entries 100\n
 //! ```
 //!
-//! It is written over what was there before; bytes behind the length mean nothing.
+//! A new status overwrites the previous one; bytes beyond the length are ignored.
 //!
 //! **Invariants**
-//! - A status that is torn, by a crash or because it is being written, does not decode.
-//! - It is written in pieces, the first bytes last: there may be thousands of keyspaces.
-//! - Statistics that this build does not know are passed over, those that are missing are 0.
+//! - A status that is torn, by a crash or a write in progress, does not decode.
+//! - It is written in pieces, with the first bytes last, because there may be thousands of keyspaces.
+//! - Unknown statistics are skipped; missing ones are 0.
 
 use std::time::Duration;
 
@@ -29,25 +28,25 @@ use testudo_store::warm_restart::restore_state::RestoreState;
 
 use crate::{DbStats, KeyspaceStats};
 
-/// No status is longer.
+/// Maximum length of a status.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len();
-/// About as much is written at once.
+/// Approximate bytes per write.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// What a writing process says of its store.
+/// Statistics that a writing process publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) store: StoreId,
     pub(super) process: u32,
-    /// Since 1970.
+    /// Time of publication, since 1970.
     pub(super) time: Duration,
     pub(super) stats: DbStats,
-    /// Names and trees are in the manifest.
+    /// Without names and trees, which are in the manifest.
     pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
 }
 
-/// Shows every statistic with its name. The list is complete, or this does not compile.
+/// Visits every statistic with its name. An incomplete list does not compile.
 macro_rules! stat_fields {
     ($stats:ident { $($stat:ident),* $(,)? } except $($other:ident),*) => {
         impl $stats {
@@ -150,18 +149,18 @@ stat_fields!(KeyspaceStats {
     dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
 } except tree, moving_from);
 
-/// A status on its way into the file; `write` gets pieces and their places.
+/// Writes a status; `write` receives pieces with their offsets.
 pub(super) struct StatusWriter<W> {
     write: W,
-    /// Not written yet.
+    /// Text that is not written yet.
     piece: String,
-    /// Bytes of text that were written.
+    /// Bytes of text written so far.
     written: usize,
     checksum: StreamChecksum,
 }
 
 impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
-    /// Begins with what is not about a keyspace; the keyspaces of `status` are not looked at.
+    /// Starts with the part that is not about a keyspace; ignores the keyspaces of `status`.
     pub(super) fn begin(status: &Status, write: W) -> Self {
         let Status { store, process, time, stats, keyspaces: _ } = status;
         let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
@@ -171,7 +170,7 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
         writer
     }
 
-    /// The next keyspace.
+    /// Appends the next keyspace.
     pub(super) fn add(&mut self, keyspace: KeyspaceId, mut stats: KeyspaceStats) {
         self.line("keyspace", u64::from(keyspace.0));
         stats.for_each_stat(|name, stat| self.line(name, *stat));
@@ -183,7 +182,7 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
         }
     }
 
-    /// Writes the rest, and what makes all of it valid. The checksum of the text.
+    /// Writes the rest, then the header that makes all of it valid; returns the checksum of the text.
     pub(super) fn end(mut self) -> u64 {
         self.checksum.update(self.piece.as_bytes());
         let (checksum, bytes) = (self.checksum.value(), self.written + self.piece.len());
@@ -216,7 +215,7 @@ impl Status {
         bytes
     }
 
-    /// `None` if the bytes are no whole status.
+    /// Decodes a status; `None` if it is torn or damaged.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let mut words = std::str::from_utf8(header).ok()?.strip_suffix('\n')?.split(' ');

@@ -1,4 +1,4 @@
-//! The published statistics, on a disk in memory whose clock moves only when it is told to.
+//! Published statistics, on an in-memory disk whose clock moves only on request.
 
 use std::{path::Path, time::Duration};
 
@@ -25,7 +25,7 @@ impl Beside {
         let env: Arc<dyn Env> = MemEnv::new(1);
         let db = Db::builder("/db").env(Arc::clone(&env)).memory_bytes(1 << 20).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();
-        // There are no threads to do it.
+        // No background thread does it here.
         start_publishing(db.store());
         Self { env, db, keyspace }
     }
@@ -54,7 +54,7 @@ impl Beside {
 }
 
 #[test]
-fn figures_are_written_once_a_second_and_only_if_they_changed() {
+fn stats_are_published_at_most_once_a_second_and_only_if_changed() {
     let beside = Beside::new();
     beside.publish();
     let first = beside.bytes();
@@ -69,14 +69,14 @@ fn figures_are_written_once_a_second_and_only_if_they_changed() {
         beside.env.sleep(SECOND);
         beside.publish();
     }
-    assert_eq!(beside.bytes(), second, "nothing has happened");
+    assert_eq!(beside.bytes(), second, "the store was idle");
     assert!(beside.inspect().published.unwrap().age >= 100 * SECOND);
 }
 
 #[test]
-fn a_look_beside_the_writer_tells_what_is_in_its_memory() {
+fn inspection_next_to_a_writer_shows_published_memory_stats() {
     let beside = Beside::new();
-    assert!(beside.inspect().published.is_none(), "nothing was published");
+    assert!(beside.inspect().published.is_none(), "nothing was published yet");
     assert_eq!(beside.inspect().keyspaces[0].name, "k");
     for n in 0..100 {
         beside.keyspace.insert(format!("key {n}"), "value").unwrap();
@@ -88,13 +88,13 @@ fn a_look_beside_the_writer_tells_what_is_in_its_memory() {
     assert_eq!((&seen.stats, &seen.keyspaces[0].stats), (&beside.db.stats(), &beside.keyspace.stats()));
     assert_eq!((seen.keyspaces[0].stats.entries, seen.keyspaces[0].stats.memtable_entries), (100, 1));
     assert_eq!(seen.keyspaces[0].outline, beside.keyspace.outline());
-    // A keyspace that has come since is seen without what is in memory.
+    // A keyspace created later is visible, without its memory statistics.
     beside.db.keyspace("later", KeyspaceOptions::default).unwrap();
     assert_eq!(beside.inspect().keyspaces.len(), 2);
 }
 
 #[test]
-fn what_is_no_status_of_the_writer_is_not_believed() {
+fn status_of_another_store_or_process_is_ignored() {
     let beside = Beside::new();
     beside.keyspace.insert("a", "1").unwrap();
     beside.publish();
@@ -111,13 +111,13 @@ fn what_is_no_status_of_the_writer_is_not_believed() {
     let before = beside.env.monotonic();
     assert!(beside.inspect().published.is_none());
     let waited = beside.env.monotonic() - before;
-    assert!(waited >= SECOND / 5, "a writer that waits for a processor is waited for: {waited:?}");
+    assert!(waited >= SECOND / 5, "a torn status is retried: {waited:?}");
     beside.write(&valid.encode());
     assert!(beside.inspect().published.is_some());
 }
 
 #[test]
-fn a_closed_store_has_no_status_and_a_killed_one_is_not_believed() {
+fn close_removes_the_status_and_a_leftover_one_is_ignored() {
     let beside = Beside::new();
     beside.publish();
     let left = beside.bytes();
@@ -128,7 +128,7 @@ fn a_closed_store_has_no_status_and_a_killed_one_is_not_believed() {
     env.open(&Path::new("/db").join(STATUS_FILE), options).unwrap().write_at(0, &left).unwrap();
     let seen = beside.inspect();
     assert!(seen.writer.is_none() && seen.published.is_none());
-    // The next one begins with its own.
+    // The next opening starts with its own file.
     let db = Db::builder("/db").env(env).memory_bytes(1 << 20).open().unwrap();
     start_publishing(db.store());
     assert!(beside.inspect().published.is_none());

@@ -7,7 +7,7 @@ use testudo_values::Placement;
 
 use crate::{Db, Keyspace};
 
-/// Names for chunks that a memtable has in all.
+/// Number of arena ids of a memtable.
 const NAMES: u32 = 131_064;
 
 fn open(env: Arc<dyn Env>) -> (Db, Keyspace) {
@@ -21,16 +21,16 @@ fn value(number: u32) -> Vec<u8> {
     vec![number.to_le_bytes()[0]; 33 << 10]
 }
 
-/// Each value of 32 KiB has a chunk of its own, and so a name: in a large budget there are too many of them
+/// Each value of 32 KiB takes a chunk of its own, and so an arena id: under a large budget the ids run out
 /// long before the memory is full.
 #[test]
-fn a_buffer_that_runs_out_of_names_is_sealed_and_the_next_one_waits_for_its_flush() {
+fn buffer_short_of_arena_ids_is_sealed_and_the_next_waits_for_its_flush() {
     let (db, keyspace) = open(MemEnv::new(1) as Arc<dyn Env>);
     let mut last = None;
     for number in 0..120_u32 {
         let table = Arc::clone(&keyspace.core.view.load().active.table);
         if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &table)) {
-            // As if most had been used: what is left is enough for a few values more.
+            // As if most ids were used: the rest is enough for a few more values.
             table.use_up_names(NAMES / 2 - 4);
         }
         last = Some(table);
@@ -45,7 +45,7 @@ fn a_buffer_that_runs_out_of_names_is_sealed_and_the_next_one_waits_for_its_flus
 }
 
 #[test]
-fn a_batch_fits_where_a_buffer_is_about_to_run_out_of_names() {
+fn batch_commits_when_the_active_buffer_is_short_of_arena_ids() {
     let (db, keyspace) = open(MemEnv::new(1) as Arc<dyn Env>);
     keyspace.insert("first", "").unwrap();
     keyspace.core.view.load().active.table.use_up_names(NAMES - 64);
@@ -59,7 +59,7 @@ fn a_batch_fits_where_a_buffer_is_about_to_run_out_of_names() {
 }
 
 #[test]
-fn what_kept_a_dropped_keyspace_from_its_flush_stops_nobody_else() {
+fn stall_of_a_dropped_keyspace_is_cleared() {
     let faults = FaultyEnv::new(MemEnv::new(1) as Arc<dyn Env>);
     let (db, keyspace) = open(Arc::clone(&faults) as Arc<dyn Env>);
     keyspace.insert("a", "1").unwrap();

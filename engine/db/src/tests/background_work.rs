@@ -1,4 +1,4 @@
-//! What stays of a stepped store that is dropped in the middle of a job.
+//! A stepped store that is dropped in the middle of a job.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use testudo_options::{KeyspaceOptions, Tree};
 use crate::Db;
 
 #[test]
-fn a_stepped_store_that_is_dropped_between_the_halves_of_a_job_is_freed() {
+fn stepped_store_dropped_in_mid_job_is_freed() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(1 << 20).open().unwrap();
     let tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
     let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
@@ -21,7 +21,7 @@ fn a_stepped_store_that_is_dropped_between_the_halves_of_a_job_is_freed() {
         db.flush().unwrap();
     }
     while db.store().background.kept.lock().is_none() {
-        assert!(db.step().unwrap(), "there is a job to do");
+        assert!(db.step().unwrap(), "a job is ready");
     }
     let store = Arc::downgrade(db.store());
     let (data, jobs) = (Arc::downgrade(&db.store().data), Arc::downgrade(&db.store().background.jobs));

@@ -1,7 +1,7 @@
-//! What a round leaves in memory while a snapshot is held.
+//! Memory that a flush round leaves in use while a snapshot is held.
 //!
 //! **Invariants**
-//! - Nothing is flushed but by the test: a simulated machine has no threads of its own.
+//! - Only the test flushes: a simulated machine has no background threads.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use testudo_options::KeyspaceOptions;
 use crate::Db;
 
 #[test]
-fn a_flushed_buffer_is_write_memory_until_snapshots_have_let_go_of_it() {
+fn flushed_buffer_counts_as_write_memory_while_snapshots_hold_it() {
     for is_held in [false, true] {
         let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(8 << 20).open().unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default).unwrap();

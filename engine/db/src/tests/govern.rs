@@ -1,4 +1,4 @@
-//! What the governor is told of keyspaces.
+//! The governor's view of keyspaces.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn write(keyspace: &Keyspace, records: u32) {
 }
 
 #[test]
-fn keyspaces_count_by_what_their_buffers_hold() {
+fn governor_weights_keyspaces_by_their_buffered_bytes() {
     let env = MemEnv::new(1) as Arc<dyn Env>;
     let db = Db::builder("/db").env(env).memory_bytes(16 << 20).open().unwrap();
     let names: Vec<String> = (0..200).map(|number| format!("k{number}")).collect();
@@ -33,5 +33,5 @@ fn keyspaces_count_by_what_their_buffers_hold() {
     keyspaces.iter().for_each(|keyspace| write(keyspace, 3));
     check(190.0..200.01, "all are written to");
     write(&keyspaces[0], 20_000);
-    check(1.0..2.5, "all have a little, and one much");
+    check(1.0..2.5, "all hold a little, and one much");
 }

@@ -1,4 +1,4 @@
-//! Cursors that stand in a memtable while it is spilled.
+//! Cursors positioned in a memtable while it is spilled.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn key(cursor: &HeldCursor) -> Option<u64> {
 }
 
 #[test]
-fn a_cursor_goes_on_where_it_stood_when_its_memtable_goes_to_disk() {
+fn cursor_keeps_its_position_when_its_memtable_is_spilled() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).open().unwrap();
     let store = db.store();
     for steps in [0, 1, 7, 8, 9, 63, 64, 200, 298, 299, 300] {
@@ -48,7 +48,7 @@ fn a_cursor_goes_on_where_it_stood_when_its_memtable_goes_to_disk() {
                 let (data, run_ids, sealed_at) = (&store.data, &*store.run_ids, Seqno(1_000));
                 let spilling = Spilling { data, run_ids, readers: &[AT], sealed_at };
                 held.spill(SpilledBuffer::write(&table, &spilling).unwrap());
-                assert_eq!(Arc::strong_count(&table), 1, "nobody keeps the memtable");
+                assert_eq!(Arc::strong_count(&table), 1, "the memtable is still referenced");
                 sought.seek(&step.to_be_bytes()).unwrap();
                 assert_eq!(key(&sought), Some(step).filter(|step| *step < 300));
             }
@@ -59,7 +59,7 @@ fn a_cursor_goes_on_where_it_stood_when_its_memtable_goes_to_disk() {
                 backward.prev().unwrap();
             }
         }
-        // It turns round on disk as in memory.
+        // It can reverse on disk as in memory.
         forward.seek(&100_u64.to_be_bytes()).unwrap();
         forward.prev().unwrap();
         assert_eq!(key(&forward), Some(99));
@@ -67,7 +67,7 @@ fn a_cursor_goes_on_where_it_stood_when_its_memtable_goes_to_disk() {
 }
 
 #[test]
-fn a_cursor_that_turns_round_after_the_spill_stands_on_the_key_before() {
+fn cursor_reversed_after_a_spill_moves_to_the_previous_key() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).open().unwrap();
     let held = held();
     let mut cursor = held.cursor(AT).unwrap();

@@ -1,4 +1,4 @@
-//! The longest entry, made small: keys that gain operands from opening to opening.
+//! The maximum entry length, reduced for the test: keys gain operands from opening to opening.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use testudo_options::{KeyspaceOptions, Tree};
 
 use crate::{Db, Keyspace, VerifyLevel};
 
-/// Half of the longest entry; the other half is for what was accepted and is still on its way.
+/// Half of the maximum entry length; the other half is for accepted operands still in flight.
 const UNREAD_MAX: usize = 300_000;
 const OPERAND: usize = 60_000;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
@@ -32,7 +32,7 @@ fn open(machine: &Arc<MemEnv>, tree: Tree, operator: &str) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-/// The length of what the store holds for each key, merged or not.
+/// Stored length for each key, merged or not.
 fn lengths(keyspace: &Keyspace) -> BTreeMap<String, usize> {
     let length = |entry: testudo_base::Result<crate::Entry>| {
         let entry = entry.unwrap();
@@ -47,7 +47,7 @@ fn lengths(keyspace: &Keyspace) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn operands_that_come_from_opening_to_opening_never_pass_the_longest_entry() {
+fn operands_added_across_openings_never_exceed_the_longest_entry() {
     for (_, tree) in Tree::presets() {
         for operator in ["append", "joining", "refusing"] {
             let machine = MemEnv::new(1);
@@ -70,7 +70,7 @@ fn operands_that_come_from_opening_to_opening_never_pass_the_longest_entry() {
                 if round % 5 == 0 {
                     db.settle().unwrap();
                 }
-                // Nothing that was accepted is lost, and nothing is longer than can be written.
+                // No accepted operand is lost, and no entry exceeds the maximum.
                 let lengths = lengths(&keyspace);
                 assert_eq!(lengths, accepted, "{operator}, round {round}");
                 assert!(lengths.values().all(|&bytes| bytes <= 2 * UNREAD_MAX), "{operator}: {lengths:?}");
@@ -78,7 +78,7 @@ fn operands_that_come_from_opening_to_opening_never_pass_the_longest_entry() {
             }
             assert!(refused >= 40, "{operator}: {refused} refused");
             let (db, keyspace) = open(&machine, tree, operator);
-            // Nothing keeps such a key from being removed, and then it is as any other.
+            // Such a key can be removed, and then behaves like any other.
             for key in KEYS {
                 keyspace.remove(key).unwrap();
                 keyspace.merge(key, "anew").unwrap();

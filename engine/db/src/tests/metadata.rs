@@ -7,14 +7,14 @@ use crate::Db;
 
 const MEMORY: u64 = 64 << 20;
 
-/// What caches may have once a few MiB have come, which a placement puts where it likes; before the store
-/// was closed and after it was opened again.
+/// Cache share after writing a few MiB with a given placement of values, before the store is closed and after
+/// it is reopened.
 fn caches(placement: Placement) -> [u64; 2] {
     let env = MemEnv::new(1);
     let open = || {
         let builder = Db::builder("/db").memory_bytes(MEMORY);
         let db = builder.env(std::sync::Arc::clone(&env) as std::sync::Arc<dyn Env>).open().unwrap();
-        // No governor decides beside it.
+        // Keep the governor from changing the share.
         db.memory().set_write_share(0.3).unwrap();
         db
     };
@@ -30,7 +30,7 @@ fn caches(placement: Placement) -> [u64; 2] {
 }
 
 #[test]
-fn caches_make_room_for_what_values_outside_need() {
+fn caches_shrink_by_memory_that_outside_values_need() {
     let [inline, outside] = [Placement::inline(), Placement::separate()].map(caches);
     for (inline, outside) in inline.into_iter().zip(outside) {
         let less = inline - outside;

@@ -32,7 +32,7 @@ fn open(options: KeyspaceOptions) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-/// Writes some entries all over the keyspace, and flushes them.
+/// Writes entries across the whole key range and flushes them.
 fn write(db: &Db, keyspace: &Keyspace, round: u64) {
     for number in 0..200_u64 {
         let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round).to_be_bytes();
@@ -41,9 +41,9 @@ fn write(db: &Db, keyspace: &Keyspace, round: u64) {
     db.flush().unwrap();
 }
 
-/// A writer that flushes after each job makes more work than is done.
+/// A writer that flushes after each job creates more work than is done.
 #[test]
-fn settling_ends_next_to_a_writer_of_any_tree() {
+fn settle_ends_despite_a_concurrent_writer_on_every_tree() {
     for (name, options) in trees() {
         let (db, keyspace) = open(options);
         for round in 0..40 {
@@ -52,7 +52,7 @@ fn settling_ends_next_to_a_writer_of_any_tree() {
         let mut jobs = 0;
         let between = || {
             jobs += 1;
-            assert!(jobs < 2 * SHARE_MIN, "{name}: it goes on and on");
+            assert!(jobs < 2 * SHARE_MIN, "{name}: settle does not end");
             write(&db, &keyspace, 100 + jobs);
         };
         settle_trees(db.store(), between).unwrap();
@@ -61,7 +61,7 @@ fn settling_ends_next_to_a_writer_of_any_tree() {
 }
 
 #[test]
-fn settling_alone_leaves_no_job() {
+fn settle_without_writers_leaves_no_job() {
     for (name, options) in trees() {
         let (db, keyspace) = open(options);
         for round in 0..40 {
@@ -74,9 +74,9 @@ fn settling_alone_leaves_no_job() {
     }
 }
 
-/// What a second keyspace writes is nothing that the first one owes.
+/// Writes to a second keyspace create no work for the first.
 #[test]
-fn a_keyspace_at_rest_is_settled_entirely_next_to_a_writer_of_another() {
+fn idle_keyspace_settles_fully_while_another_is_written() {
     let (name, options) = trees().swap_remove(1);
     let (db, resting) = open(options);
     let busy = db.keyspace("busy", || options).unwrap();
@@ -87,7 +87,7 @@ fn a_keyspace_at_rest_is_settled_entirely_next_to_a_writer_of_another() {
     let mut jobs = 0;
     let between = || {
         jobs += 1;
-        assert!(jobs < 4 * SHARE_MIN, "{name}: it goes on and on");
+        assert!(jobs < 4 * SHARE_MIN, "{name}: settle does not end");
         write(&db, &busy, 100 + jobs);
     };
     settle_trees(db.store(), between).unwrap();

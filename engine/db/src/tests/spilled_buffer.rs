@@ -1,4 +1,4 @@
-//! Spilled buffers against the memtables that they stand for, at every seqno that they were written for.
+//! Compares spilled buffers with their memtables, at every seqno that they were written for.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use testudo_store::snapshots::{
 
 use crate::Db;
 
-/// A memtable with some 60 keys of up to 300 versions, of which those are kept that `readers` see.
+/// A memtable with about 60 keys of up to 300 versions; it keeps those that `readers` see.
 fn table(readers: &[u64]) -> Arc<Memtable> {
     let table = Memtable::new(ChunkPool::new(0));
     let mut number = 7_u64;
     for seqno in 1..=2_000_u64 {
         number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ seqno;
-        // Some keys are begins of others, and a few are written most of the time.
+        // Some keys are prefixes of others, and a few get most of the writes.
         let key = if number.is_multiple_of(3) { number % 5 } else { number % 60 };
         let key = vec![u8::try_from(key % 7).unwrap(); usize::try_from(key / 7 + 1).unwrap()];
         let kind = if number.is_multiple_of(11) { Kind::Tombstone } else { Kind::Value };
@@ -46,7 +46,7 @@ fn entries(cursor: &mut impl Cursor, is_backward: bool) -> Vec<testudo_base::Own
 }
 
 #[test]
-fn a_spilled_buffer_shows_each_reader_what_the_memtable_showed() {
+fn spilled_buffer_reads_like_its_memtable_at_every_seqno() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).open().unwrap();
     let store = db.store();
     let every: Vec<u64> = (0..=2_000).collect();
@@ -87,7 +87,7 @@ fn a_spilled_buffer_shows_each_reader_what_the_memtable_showed() {
 }
 
 #[test]
-fn what_no_reader_needs_is_not_written() {
+fn spill_skips_versions_that_no_reader_sees() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).open().unwrap();
     let store = db.store();
     let every: Vec<u64> = (0..=2_000).collect();
@@ -101,7 +101,7 @@ fn what_no_reader_needs_is_not_written() {
     };
     let all: Vec<Seqno> = every.iter().copied().map(Seqno).collect();
     assert_eq!(written(&[]), 0);
-    assert!(written(&[Seqno(2_000)]) * 4 < written(&all), "one of them needs little of it");
+    assert!(written(&[Seqno(2_000)]) * 4 < written(&all), "a single reader needs few versions");
     let twice: Vec<Seqno> = [&all[..], &[Seqno(3_000), Seqno(4_000)]].concat();
-    assert_eq!(written(&all), written(&twice), "who sees the same shares it");
+    assert_eq!(written(&all), written(&twice), "readers that see the same versions share them");
 }

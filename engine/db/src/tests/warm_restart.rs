@@ -1,4 +1,4 @@
-//! Stores on a machine in memory that are closed and opened again.
+//! Warm restarts: stores on an in-memory machine that are closed and reopened.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -25,7 +25,7 @@ fn value(number: u32, version: &str) -> Vec<u8> {
     format!("{version} {number} ").repeat(8).into_bytes()
 }
 
-/// A store of twenty thousand records in its tree, closed.
+/// A closed store of twenty thousand records, all in its tree.
 fn loaded() -> Arc<MemEnv> {
     let env = MemEnv::new(1);
     let db = builder(&env).open().unwrap();
@@ -42,7 +42,7 @@ fn keyspace(db: &Db) -> Keyspace {
     db.open_keyspace("k").unwrap().unwrap()
 }
 
-/// Reads a part of the records that the memory has room for, again and again; half of them are neighbours.
+/// Reads a subset of the records that fits in memory, repeatedly; half of them are neighbors.
 fn read_hot(db: &Db) -> DbStats {
     let keyspace = keyspace(db);
     let before = db.stats();
@@ -72,7 +72,7 @@ fn put_hot_set(env: &MemEnv, bytes: &[u8]) {
     file.write_at(0, bytes).unwrap();
 }
 
-/// A store that was read and closed.
+/// A store that was read and then closed.
 fn warm() -> Arc<MemEnv> {
     let env = loaded();
     let db = builder(&env).open().unwrap();
@@ -82,7 +82,7 @@ fn warm() -> Arc<MemEnv> {
     env
 }
 
-/// Every record is what it should be.
+/// Checks the value of every record.
 fn check_all(db: &Db, version: impl Fn(u32) -> &'static str) {
     let keyspace = keyspace(db);
     for number in 0..RECORDS {
@@ -91,7 +91,7 @@ fn check_all(db: &Db, version: impl Fn(u32) -> &'static str) {
 }
 
 #[test]
-fn a_reopened_store_reads_a_tenth_of_what_a_cold_one_reads() {
+fn warm_restart_cuts_page_reads_to_a_tenth() {
     let env = warm();
     let cold = {
         let db = builder(&env.live_image()).warm_restart(false).open().unwrap();
@@ -111,7 +111,7 @@ fn a_reopened_store_reads_a_tenth_of_what_a_cold_one_reads() {
 }
 
 #[test]
-fn an_opening_that_reads_nothing_leaves_the_file_and_reads_nothing() {
+fn opening_without_reads_neither_restores_nor_rewrites_hot_set() {
     let env = warm();
     let before = hot_set(&env).unwrap();
     let db = builder(&env).open().unwrap();
@@ -122,7 +122,7 @@ fn an_opening_that_reads_nothing_leaves_the_file_and_reads_nothing() {
 }
 
 #[test]
-fn a_reader_is_warm_too_and_notes_nothing() {
+fn read_only_store_restores_hot_set_but_never_saves_it() {
     let env = warm();
     let before = hot_set(&env).unwrap();
     let cold = read_hot(&builder(&env).read_only().warm_restart(false).open().unwrap());
@@ -141,7 +141,7 @@ fn a_reader_is_warm_too_and_notes_nothing() {
 }
 
 #[test]
-fn records_that_were_overwritten_since_are_not_shown() {
+fn overwritten_records_are_not_restored() {
     for (is_flushed, is_killed) in [(false, false), (true, false), (false, true), (true, true)] {
         let env = warm();
         let before = hot_set(&env).unwrap();
@@ -165,14 +165,14 @@ fn records_that_were_overwritten_since_are_not_shown() {
         let db = builder(&env).open().unwrap();
         restore(&db);
         let stats = db.stats();
-        assert_eq!(stats.restored_records, 0, "the newest opening is another one");
-        assert!(stats.restored_pages > 0, "pages are those of the trees");
+        assert_eq!(stats.restored_records, 0, "the hot set is from an older opening");
+        assert!(stats.restored_pages > 0, "pages still belong to the trees");
         check_all(&db, |number| if number < 1000 { "new" } else { "old" });
     }
 }
 
 #[test]
-fn records_of_a_diverged_copy_and_of_another_store_are_not_shown() {
+fn records_of_a_diverged_copy_or_another_store_are_not_restored() {
     let env = warm();
     let copy = env.live_image();
     let change = |env: &Arc<MemEnv>, version: &'static str| {
@@ -205,7 +205,7 @@ fn records_of_a_diverged_copy_and_of_another_store_are_not_shown() {
 }
 
 #[test]
-fn a_dropped_keyspace_and_another_tree_bring_nothing_wrong_back() {
+fn stale_hot_set_after_drop_and_tree_change_is_harmless() {
     let env = warm();
     let db = builder(&env).open().unwrap();
     let before = hot_set(&env).unwrap();
@@ -226,7 +226,7 @@ fn a_dropped_keyspace_and_another_tree_bring_nothing_wrong_back() {
 }
 
 #[test]
-fn a_keyspace_may_be_dropped_while_its_pages_come_back() {
+fn keyspace_can_be_dropped_while_its_pages_are_restored() {
     let env = warm();
     let db = builder(&env).open().unwrap();
     let _ = keyspace(&db).get(b"nothing").unwrap();
@@ -245,7 +245,7 @@ fn a_keyspace_may_be_dropped_while_its_pages_come_back() {
 }
 
 #[test]
-fn a_file_that_is_damaged_anywhere_changes_no_answer() {
+fn damaged_hot_set_changes_no_answer() {
     let env = warm();
     let whole = hot_set(&env).unwrap();
     let answers = |bytes: &[u8], what: &str| {
@@ -275,7 +275,7 @@ fn a_file_that_is_damaged_anywhere_changes_no_answer() {
 }
 
 #[test]
-fn a_smaller_budget_takes_what_fits() {
+fn smaller_budget_restores_what_fits() {
     let env = warm();
     let db = builder(&env).memory_bytes(1 << 20).open().unwrap();
     restore(&db);
@@ -286,12 +286,12 @@ fn a_smaller_budget_takes_what_fits() {
 }
 
 #[test]
-fn what_is_not_used_is_not_read_to_the_end() {
+fn restore_stops_when_restored_pages_are_unused() {
     let env = warm();
     let db = builder(&env).open().unwrap();
     let _ = keyspace(&db).get(b"nothing").unwrap();
     db.store().warm.set_state(RestoreState::Reading);
-    // Nothing has come back yet: all of these read the device.
+    // Nothing is restored yet: all of these read the device.
     for number in 0..RECORDS {
         let _ = keyspace(&db).get(key(number)).unwrap();
     }
@@ -300,7 +300,7 @@ fn what_is_not_used_is_not_read_to_the_end() {
 }
 
 #[test]
-fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
+fn close_succeeds_if_saving_the_hot_set_fails() {
     for error in [FaultError::NoSpace, FaultError::Device] {
         let env = loaded();
         let calls = {
@@ -312,7 +312,7 @@ fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
             note_hot_set(db.store());
             (calls, faulty.total_call_count())
         };
-        assert!(calls.1 > calls.0, "something is written");
+        assert!(calls.1 > calls.0, "the hot set is written");
         for failing in 0..calls.1 - calls.0 {
             let image = env.live_image();
             let faulty = FaultyEnv::new(Arc::clone(&image) as Arc<dyn Env>);
@@ -330,7 +330,7 @@ fn a_full_device_or_a_failing_one_does_not_fail_a_close() {
 }
 
 #[test]
-fn what_the_file_costs_the_device_is_counted() {
+fn hot_set_io_is_counted_in_device_bytes() {
     let env = warm();
     let file_bytes = u64_of(hot_set(&env).unwrap().len());
     let db = builder(&env).open().unwrap();
@@ -349,7 +349,7 @@ fn what_the_file_costs_the_device_is_counted() {
 }
 
 #[test]
-fn a_directory_in_its_place_is_left_alone() {
+fn directory_in_place_of_hot_set_is_left_alone() {
     let env = loaded();
     let path = Path::new(DIRECTORY).join(HOT_SET_FILE);
     let _ = env.remove_file(&path);
@@ -365,7 +365,7 @@ fn a_directory_in_its_place_is_left_alone() {
 }
 
 #[test]
-fn threads_read_it_back_on_a_real_machine() {
+fn background_threads_restore_the_hot_set_on_a_real_disk() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let open = || Db::builder(&path).memory_bytes(8 << 20).open().unwrap();
@@ -388,10 +388,10 @@ fn threads_read_it_back_on_a_real_machine() {
     let without = beside(&cold);
     cold.close().unwrap();
     let db = open();
-    assert_eq!(beside(&db) - without, noted, "what is noted is on the device, too");
+    assert_eq!(beside(&db) - without, noted, "`disk_bytes` includes the hot set");
     let clock = testudo_env::RealEnv::new();
     let began = clock.monotonic();
-    // What is read meanwhile may fill the caches first, or be read so fast that what was noted seems unused.
+    // Concurrent reads may fill the caches first, or be so fast that the restored data seems unused.
     let ends = [RestoreState::Done, RestoreState::Full, RestoreState::Unused];
     while !ends.contains(&db.stats().restore_state) {
         read_hot(&db);

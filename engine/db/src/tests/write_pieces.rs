@@ -1,4 +1,4 @@
-//! Power losses while values are written in pieces, and what is left of those that came to nothing.
+//! Power loss while values are written in pieces, and cleanup of values that were never completed.
 
 use std::{io::Read, path::Path};
 
@@ -26,16 +26,16 @@ fn insert(keyspace: &Keyspace, byte: u8) -> testudo_base::Result<()> {
     keyspace.insert_reader("key", LENGTH, std::io::repeat(byte).take(LENGTH))
 }
 
-/// Which byte the value of the key is made of.
+/// The byte that the key's value consists of.
 fn present(keyspace: &Keyspace) -> Option<u8> {
     let mut value = Vec::new();
     keyspace.get_reader("key").unwrap()?.read_to_end(&mut value).unwrap();
     assert_eq!(u64_of(value.len()), LENGTH);
-    assert!(value.iter().all(|byte| *byte == value[0]), "a value of two");
+    assert!(value.iter().all(|byte| *byte == value[0]), "a mix of two values");
     Some(value[0])
 }
 
-/// Heads of values, and pieces.
+/// Number of heads and of pieces.
 fn entries(db: &Db) -> (usize, usize) {
     let Some(core) = db.store().pieces.keyspace() else { return (0, 0) };
     let keyspace = Keyspace::new(db, Arc::clone(core));
@@ -44,7 +44,7 @@ fn entries(db: &Db) -> (usize, usize) {
 }
 
 #[test]
-fn a_power_loss_leaves_the_old_value_or_the_new_one_and_nothing_else() {
+fn power_loss_leaves_either_old_or_new_value_and_no_stray_pieces() {
     let trees = [(Tree::turtle(), Placement::inline()), (Tree::leveled(), Placement::separate())];
     for (seed, (tree, placement)) in (0..).zip(trees) {
         for durability in [Durability::Buffered, Durability::Sync] {
@@ -64,7 +64,7 @@ fn a_power_loss_leaves_the_old_value_or_the_new_one_and_nothing_else() {
                 let keyspace = db.open_keyspace("k").unwrap().unwrap();
                 let found = present(&keyspace).unwrap();
                 assert!(found == b'a' || found == b'b', "{found}");
-                assert!(outcome.is_err() || found == b'b', "what was flushed is durable");
+                assert!(outcome.is_err() || found == b'b', "a flushed value is durable");
                 assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
                 db.settle().unwrap();
                 assert_eq!(entries(&db), (1, 4), "after {count} operations");
@@ -81,7 +81,7 @@ fn a_power_loss_leaves_the_old_value_or_the_new_one_and_nothing_else() {
 }
 
 #[test]
-fn a_synced_value_survives_any_power_loss() {
+fn synced_value_survives_any_power_loss() {
     for seed in 0..20 {
         let machine = MemEnv::new(seed);
         let db = open(&machine, Durability::Sync);
@@ -95,7 +95,7 @@ fn a_synced_value_survives_any_power_loss() {
 }
 
 #[test]
-fn a_value_that_fails_is_gone_at_once_and_one_that_is_being_written_is_spared() {
+fn failed_value_is_removed_and_sweep_spares_value_in_progress() {
     let machine = MemEnv::new(1);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -130,7 +130,7 @@ impl<F: FnMut(&mut [u8]) -> usize> Read for SweepingReader<F> {
 }
 
 #[test]
-fn what_is_overwritten_is_gone_at_once_and_snapshots_see_it_still() {
+fn overwritten_value_is_removed_but_snapshots_still_read_it() {
     let machine = MemEnv::new(1);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -148,7 +148,7 @@ fn what_is_overwritten_is_gone_at_once_and_snapshots_see_it_still() {
 }
 
 #[test]
-fn a_sweep_is_overdue_after_many_values_although_the_store_is_never_idle() {
+fn sweep_becomes_overdue_after_many_values_in_a_busy_store() {
     let machine = MemEnv::new(1);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -165,7 +165,7 @@ fn a_sweep_is_overdue_after_many_values_although_the_store_is_never_idle() {
 }
 
 #[test]
-fn numbers_of_values_are_never_given_twice() {
+fn value_numbers_are_never_reused() {
     let machine = MemEnv::new(3);
     let mut numbers = Vec::new();
     for round in 0..6 {
@@ -186,9 +186,9 @@ fn numbers_of_values_are_never_given_twice() {
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
 }
 
-/// As a salvage leaves it that has found an older version: the head names the keyspace that the value was of.
+/// The state after a salvage that found an older version: the head names the original keyspace of the value.
 #[test]
-fn a_sweep_leaves_what_older_versions_refer_to() {
+fn sweep_keeps_pieces_that_older_versions_refer_to() {
     let machine = MemEnv::new(4);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -210,9 +210,9 @@ fn a_sweep_leaves_what_older_versions_refer_to() {
     assert_eq!((present(&keyspace), entries(&db).0), (Some(b'b'), 1));
 }
 
-/// As a salvage leaves it that has lost the newest heads.
+/// The state after a salvage that lost the newest heads.
 #[test]
-fn pieces_without_a_head_never_become_part_of_another_value() {
+fn pieces_without_a_head_never_join_another_value() {
     let machine = MemEnv::new(5);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -230,7 +230,7 @@ fn pieces_without_a_head_never_become_part_of_another_value() {
     assert_eq!(present(&keyspace), Some(b'b'));
 }
 
-/// Says that it has given more than it was asked for.
+/// Claims to have read more bytes than requested.
 struct Boaster;
 
 impl Read for Boaster {
@@ -240,7 +240,7 @@ impl Read for Boaster {
 }
 
 #[test]
-fn a_reader_that_counts_wrong_is_refused() {
+fn reader_that_overstates_its_count_is_rejected() {
     let machine = MemEnv::new(6);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -249,9 +249,9 @@ fn a_reader_that_counts_wrong_is_refused() {
     assert_eq!((present(&keyspace), entries(&db)), (None, (0, 0)));
 }
 
-/// A sweep would wait for the key that is being updated.
+/// A sweep would wait for the lock of the key that is being updated.
 #[test]
-fn settling_inside_an_update_is_refused_and_waits_for_nobody() {
+fn sweep_inside_an_update_is_refused_without_waiting() {
     let machine = MemEnv::new(7);
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();

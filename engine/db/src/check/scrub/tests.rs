@@ -18,13 +18,13 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     format!("{number} {round} ").repeat(10).into_bytes()
 }
 
-/// The runs that only compaction buffers have.
+/// The runs that only compaction buffers refer to.
 fn spare_runs(db: &Db) -> Vec<Arc<Run>> {
     let runs = next_runs(db.store(), ScrubPosition { run: RunId(0), page: 0, end: RunId(u64::MAX) });
     runs.into_iter().map(|(run, _)| run).filter(|run| is_spare(db.store(), run)).collect()
 }
 
-/// Records of which some are retained, in the version that each has.
+/// A store with retained runs, and the current version of each record.
 fn retaining(env: &Arc<MemEnv>) -> (Db, Keyspace, Vec<u64>) {
     let db = Db::builder("/db").memory_bytes(8 << 20).env(Arc::clone(env) as Arc<dyn Env>).open().unwrap();
     let tree = Tree::Lsbm { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 2, retained_percent: 100 };
@@ -49,7 +49,7 @@ fn retaining(env: &Arc<MemEnv>) -> (Db, Keyspace, Vec<u64>) {
 }
 
 #[test]
-fn a_scrub_says_which_damage_costs_nothing_and_the_run_is_given_up() {
+fn scrub_marks_damage_of_retained_runs_and_drops_them() {
     let env = MemEnv::new(1);
     let (db, keyspace, versions) = retaining(&env);
     let spare = spare_runs(&db);
@@ -75,9 +75,9 @@ fn a_scrub_says_which_damage_costs_nothing_and_the_run_is_given_up() {
     assert!(report.findings.is_empty(), "{report:?}");
 }
 
-/// While a keyspace moves, each of its two trees knows which of its own runs are spare.
+/// While a keyspace moves, each of its two trees determines which of its own runs are spare.
 #[test]
-fn damage_of_spare_runs_costs_no_answer_while_their_keyspace_moves() {
+fn damaged_retained_runs_change_no_answer_during_a_move() {
     let env = MemEnv::new(1);
     let (db, keyspace, versions) = retaining(&env);
     keyspace.set_tree(Tree::turtle()).unwrap();
@@ -95,7 +95,7 @@ fn damage_of_spare_runs_costs_no_answer_while_their_keyspace_moves() {
     let db = builder.warm_restart(false).record_cache(false).open().unwrap();
     let keyspace = db.open_keyspace("k").unwrap().unwrap();
     assert!(keyspace.stats().moving_from.is_some());
-    // Spare runs are asked while their filters and indexes are in memory.
+    // Spare runs are read only while their filters and indexes are in memory.
     for run in spare_runs(&db) {
         for key in (0..RECORDS).map(key) {
             let _ = run.check_filter(&key);

@@ -23,7 +23,7 @@ fn status() -> Status {
 }
 
 #[test]
-fn every_figure_comes_back_whatever_stands_behind() {
+fn every_stat_round_trips_despite_trailing_bytes() {
     let mut bytes = status().encode();
     assert_eq!(Status::decode(&bytes).as_ref(), Some(&status()));
     bytes.extend_from_slice(b"entries 5\n of a longer one before");
@@ -31,7 +31,7 @@ fn every_figure_comes_back_whatever_stands_behind() {
 }
 
 #[test]
-fn a_status_of_thousands_of_keyspaces_comes_in_pieces() {
+fn large_status_is_written_in_pieces_header_last() {
     let mut status = status();
     let (_, stats) = status.keyspaces[0].clone();
     status.keyspaces = (0..3_000).map(|id| (KeyspaceId(id), stats.clone())).collect();
@@ -41,12 +41,12 @@ fn a_status_of_thousands_of_keyspaces_comes_in_pieces() {
     status.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
     writer.end();
     assert!(pieces.len() > 10 && pieces.iter().all(|(_, length)| *length < 40_000), "{pieces:?}");
-    assert_eq!(pieces.last().map(|(offset, _)| *offset), Some(0), "what makes it valid comes last");
+    assert_eq!(pieces.last().map(|(offset, _)| *offset), Some(0), "the header is written last");
     assert_eq!(Status::decode(&bytes), Some(status));
 }
 
 #[test]
-fn a_torn_status_is_none() {
+fn torn_status_does_not_decode() {
     let bytes = status().encode();
     for end in 0..bytes.len() {
         assert_eq!(Status::decode(&bytes[..end]), None, "the first {end} bytes");
@@ -56,11 +56,11 @@ fn a_torn_status_is_none() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 4;
         assert_eq!(Status::decode(&damaged), None, "byte {at}");
-        // The beginning of one over another.
+        // The beginning of one status over another.
         damaged = bytes.clone();
         let torn = at.min(other.len());
         damaged[..torn].copy_from_slice(&other[..torn]);
         let is_whole = damaged.starts_with(&other) || damaged == bytes;
-        assert!(is_whole || Status::decode(&damaged).is_none(), "{torn} bytes of another one");
+        assert!(is_whole || Status::decode(&damaged).is_none(), "{torn} bytes of another status");
     }
 }
