@@ -1,5 +1,5 @@
-//! Trees of keyspaces by their stored options: opened, created, moved, described. With `tree/families.rs`, the
-//! only file of the engine that names a tree family or calls its crate.
+//! Trees of keyspaces by their stored options: opened, created, moved, described. With `tree/families.rs`,
+//! the only file of the engine that names a tree family or calls its crate.
 //!
 //! A family is a crate of `trees/` with its settings, its objects in the manifest, and the runs that these
 //! refer to. Users choose a [`Tree`]; `options_format.rs` encodes it.
@@ -133,6 +133,8 @@ pub fn with_placement(
 }
 
 /// The tree of a keyspace, opened from its objects.
+///
+/// Errors: `Corruption` if the objects contradict each other; `Io`.
 pub fn stored_tree(
     data: &Arc<DataFile>,
     options: &StoredOptions,

@@ -66,7 +66,7 @@ pub struct RepairFinding {
     pub offset: u64,
     /// Description of the problem.
     pub what: String,
-    /// What was done, or has to be done.
+    /// The action, done or to be done.
     pub action: String,
     /// Outcome of the finding.
     pub remedy: Remedy,

@@ -179,8 +179,7 @@ impl Wal {
     ///
     /// May be called from any thread; the engine calls it under its commit lock. Takes well under a
     /// microsecond unless all buffers are full; then it waits until one is written, or writes it itself.
-    /// A thread must fill a reservation before it makes another one or syncs. REQUIRES: [`Wal::begin`] has
-    /// returned.
+    /// A thread fills a reservation before it makes another one or syncs. REQUIRES: [`Wal::begin`] returned.
     pub fn reserve(&self, payload_bytes: usize, seqno_count: u32) -> Result<Reservation> {
         self.reserve_with_values(payload_bytes, seqno_count, 0)
     }
@@ -283,8 +282,7 @@ impl Wal {
         self.segments.set_segment_bytes(whole_segment(segment_bytes));
     }
 
-    /// Changes [`WalOptions::buffer_count`]. Buffers beyond [`crate::USUAL_BUFFERS`] are created only while
-    /// the device is slow.
+    /// Sets [`WalOptions::buffer_count`]. Buffers above [`crate::USUAL_BUFFERS`] exist only on a slow device.
     pub fn set_buffer_count(&self, count: usize) {
         self.tail.lock().set_count_max(count);
         self.remove_given_up();
@@ -380,8 +378,7 @@ impl Wal {
         writer.append_edit_soon(self.durable_seqno()).map_err(|error| self.fail(error))
     }
 
-    /// Fails if the log is stalled and still cannot be written; called before a commit that waits for the
-    /// device.
+    /// Fails if the log is stalled and still cannot be written; called before a commit that waits for a sync.
     #[inline]
     pub fn check_not_stalled(&self) -> Result<()> {
         if self.stall.is_on() { self.sync_all() } else { Ok(()) }

@@ -80,10 +80,10 @@ impl Handles {
         }
     }
 
-    /// Uses each handle and drops it; `store` is the directory of the store on `env`, `beside` a directory
+    /// Uses each handle and drops it; `store` is the directory of the store on `env`, `sibling` a directory
     /// for new stores. Fails unless each call was refused because of the fork.
-    pub(crate) fn refused(mut self, env: &Arc<dyn Env>, store: &Path, beside: &Path) -> Result<(), String> {
-        self.refuse_store(beside)?;
+    pub(crate) fn refused(mut self, env: &Arc<dyn Env>, store: &Path, sibling: &Path) -> Result<(), String> {
+        self.refuse_store(sibling)?;
         match Db::builder(store).env(Arc::clone(env)).create(false).open() {
             Err(error) if error.kind() == ErrorKind::Locked => {}
             outcome => return Err(format!("opening while the parent has the store open: {outcome:?}")),
@@ -100,7 +100,7 @@ impl Handles {
         refuse("close", db.clone().close())
     }
 
-    fn refuse_store(&self, beside: &Path) -> Result<(), String> {
+    fn refuse_store(&self, sibling: &Path) -> Result<(), String> {
         let db = &self.db;
         refuse("open_keyspace", db.open_keyspace("records"))?;
         refuse("keyspace", db.keyspace("records", KeyspaceOptions::default))?;
@@ -116,8 +116,8 @@ impl Handles {
         refuse("check_invariants", db.check_invariants())?;
         let scrub = ScrubOptions::default();
         refuse("scrub", db.scrub(&scrub, &mut |_| ControlFlow::Continue(())))?;
-        refuse("checkpoint", db.checkpoint(beside.join("checkpoint-of-child")))?;
-        refuse("backup", Repository::at(beside.join("backup-of-child")).create(db))?;
+        refuse("checkpoint", db.checkpoint(sibling.join("checkpoint-of-child")))?;
+        refuse("backup", Repository::at(sibling.join("backup-of-child")).create(db))?;
         refuse("set_total", self.memory.set_total(2 << 20))?;
         refuse("set_write_share", self.memory.set_write_share(0.5))?;
         self.memory.auto();

@@ -18,9 +18,9 @@ fn main() -> ExitCode {
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | codemap | schedules [--long | SCENARIO …] | planted [list | \
-                 environment | absent PROGRAM | \
-                 [--without-control] [BUG …]] | instructions [--update] | costs [TARGET …]"
+                "usage: cargo run -p xtask -- tidy | codemap | schedules [--long | SCENARIO …] | \
+                 planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
+                 instructions [--update] | costs [TARGET …]"
             );
             ExitCode::from(2)
         }

@@ -1,3 +1,5 @@
+//! Waits of commits on a full device.
+
 use std::path::Path;
 
 use testudo_base::sync::Arc;

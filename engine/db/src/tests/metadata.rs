@@ -1,3 +1,5 @@
+//! Memory accounted for keyspaces.
+
 use testudo_env::{Env, MemEnv};
 use testudo_options::KeyspaceOptions;
 use testudo_store::memory::metadata::OUTSIDE_BYTES;

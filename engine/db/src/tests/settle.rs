@@ -1,3 +1,5 @@
+//! Compaction on demand ends, next to writers and in every tree.
+
 use std::path::Path;
 
 use testudo_base::{num::u64_of, sync::Arc};

@@ -12,7 +12,7 @@ use crate::seal::begin_value_log::give_up_unused_value_logs;
 /// One in this many bytes of the data file may stay free, since the next writes need space again …
 const FREE_PART: u64 = 32;
 
-/// So many bytes may stay anyway.
+/// Free bytes that may always stay.
 const FREE_BYTES: u64 = 1 << 20;
 
 /// Releases the space of a failed attempt on a full device at once: log and manifest may need it. Releases

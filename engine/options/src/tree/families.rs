@@ -1,7 +1,8 @@
 //! Settings of trees in the terms of their families.
 //!
 //! **Invariants**
-//! - A family is a crate of `trees/`: its settings, its objects in the manifest, the runs to which these refer.
+//! - A family is a crate of `trees/`: its settings, its objects in the manifest, the runs that these refer
+//!   to.
 
 use testudo_base::{Error, KeyspaceId, Result};
 use testudo_betree::{BeTreeOptions, Policy};
@@ -92,6 +93,8 @@ pub fn treeline() -> Tree {
 }
 
 /// Checks that the settings of a tree are within their limits.
+///
+/// Errors: `Invalid`.
 pub fn validate(tree: Tree) -> Result<()> {
     match Settings::from(tree) {
         Settings::BeTree(BeTreeOptions { leaf_bytes, max_pivots, .. }) => {

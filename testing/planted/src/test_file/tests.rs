@@ -9,11 +9,11 @@ fn a_path_determines_the_target_and_the_tests() {
     let of = |target: &str, filter: &str| Some((target.to_owned(), filter.to_owned()));
     for (path, expected) in [
         ("tools/cli/tests/verbs/formats.rs", of("tools/cli/tests/verbs", "formats::")),
-        ("testudo/tests/long_keys.rs", of("engine/tests/long_keys", "")),
-        ("engine/db/src/tests/long_merges.rs", of("engine/src", "write::long_merges::tests::")),
+        ("testudo/tests/long_keys.rs", of("testudo/tests/long_keys", "")),
+        ("engine/db/src/tests/long_merges.rs", of("engine/db/src", "tests::long_merges::")),
         ("trees/betree/src/tree/tests/idle.rs", of("trees/betree/src", "tree::tests::idle::")),
-        ("engine/src/write/long_merges.rs", None),
-        ("engine/tests/seek", None),
+        ("engine/write/src/long_merges.rs", None),
+        ("testudo/tests/seek", None),
         ("schedules/flushes", None),
         ("model", None),
     ] {

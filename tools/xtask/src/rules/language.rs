@@ -10,9 +10,8 @@
 use crate::{Finding, checkout::sources::Source};
 
 /// Banned words, with their replacements.
-const BANNED: [(&str, &str); 17] = [
+const BANNED: [(&str, &str); 16] = [
     ("so many", "`up to n`, `the number of`"),
-    ("so much", "the amount, with its unit"),
     ("anew", "`again`"),
     ("whoever", "`any caller`"),
     ("whosoever", "`any caller`"),

@@ -2,9 +2,9 @@
 //!
 //! An incoming flow becomes a tier of its own. Tiers are merged only when a node has too many, and then up to
 //! eight at once. So a byte is rewritten about once for each eightfold growth of its tier. The merged tiers
-//! are the adjacent ones whose largest is smallest per tier saved, so many of about equal size. Using total
-//! bytes instead of the largest tier writes up to twice as much. The limit differs between nodes and trees,
-//! because nodes with equal flows would otherwise merge in the same round (decision 0024).
+//! are the adjacent ones whose largest is smallest per tier saved: as a rule tiers of similar size. Using
+//! total bytes instead of the largest tier writes up to twice as much. The limit differs between nodes and
+//! trees, because nodes with equal flows would otherwise merge in the same round (decision 0024).
 //!
 //! A leaf is rewritten as often as its space limit requires. Its buffered entries may be several times its
 //! size if they are new. If they overwrite the leaf's entries, those are garbage until the flush, so the

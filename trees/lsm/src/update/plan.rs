@@ -27,7 +27,7 @@ const SURELY_INSIDE_PARTS: u64 = 32;
 /// Incoming entries may go into a run's pages if they are at most one in this many of its bytes.
 const FEW_PARTS: u64 = 2;
 
-/// What is below a destination, in the range written.
+/// Contents below a destination, in the range written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
     /// Possibly older entries, at this height.

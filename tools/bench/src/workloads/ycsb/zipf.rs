@@ -86,7 +86,7 @@ pub(crate) enum Picker {
 /// Start of the hot range in the key space.
 const HOT_FROM: f64 = 0.4;
 const HOT_PERCENT: u64 = 98;
-/// Maximum draws for one pick. At least one in a thousand hits, so only a very small store needs so many.
+/// Maximum draws for one pick. At least one in a thousand hits, so only a very small store comes near this.
 const DRAWS_MAX: u32 = 10_000;
 
 impl Picker {

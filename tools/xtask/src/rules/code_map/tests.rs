@@ -17,7 +17,8 @@ fn low_crates_come_first_and_each_file_has_its_first_sentence() {
     let end = map.find("## substrate/wal").expect("the log");
     assert_eq!(
         map[end..],
-        *"## substrate/wal\n\n\n\n- `lib.rs`: The log\n\n## engine/db\n\nHandles.\n\n- `lib.rs`: The handles\n"
+        *"## substrate/wal\n\n\n\n- `lib.rs`: The log\n\n\
+          ## engine/db\n\nHandles.\n\n- `lib.rs`: The handles\n"
     );
 }
 

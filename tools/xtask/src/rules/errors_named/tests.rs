@@ -8,8 +8,9 @@ fn messages(path: &str, text: &str) -> Vec<String> {
 #[test]
 fn fallible_method_documents_its_errors() {
     let text = "impl Db {\n    /// Opens.\n    pub fn open(path: &Path) -> Result<Self> {\n    }\n}\n";
-    let found = messages("engine/db/src/handles/db.rs", text);
-    let expected = "engine/db/src/handles/db.rs:3: `open` returns a Result: its comment must name the possible `Errors:`";
+    let found = messages("engine/db/src/db.rs", text);
+    let expected =
+        "engine/db/src/db.rs:3: `open` returns a Result: its comment must name the possible `Errors:`";
     assert_eq!(found, [expected]);
     assert_eq!(messages("engine/db/src/lib.rs", &text.replace("    /// Opens.\n", "")).len(), 1);
     for comment in ["/// Errors: `Closed`.", "/// Opens.\n    ///\n    /// Errors: `Io`.\n    #[must_use]"] {

@@ -23,7 +23,7 @@ fn test_programs_are_found_in_cargo_messages() {
     ];
     let program =
         |target: &str, name: &str| (target.to_owned(), PathBuf::from("/target/debug/deps").join(name));
-    let expected = [program("engine/src", "testudo-1"), program("tools/cli/tests/verbs", "verbs-1")];
+    let expected = [program("testudo/src", "testudo-1"), program("tools/cli/tests/verbs", "verbs-1")];
     assert_eq!(tests_in(&all.join("\n"), Path::new("/checkout")), BTreeMap::from(expected));
 }
 
