@@ -43,7 +43,7 @@
 //! - [`Db::snapshot`], `iter`, `range`, `prefix`: commits in flight.
 //! - Anything with [`Durability::Sync`], [`Db::persist`], creating, changing and dropping keyspaces: device
 //!   syncs.
-//! - Opening, [`Db::flush`], [`Db::settle`], [`Db::close`], the drop of the last handle, verifying,
+//! - Opening, [`Db::flush`], [`Db::compact`], [`Db::close`], the drop of the last handle, verifying,
 //!   scrubbing, copying: the work itself.
 //!
 //! In an async program, run everything but the first group on separate threads

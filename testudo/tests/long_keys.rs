@@ -63,7 +63,7 @@ impl Case {
             keyspace.insert(self.key(n), n.to_be_bytes()).unwrap();
         }
         say("loading", resident_peak());
-        db.settle().unwrap();
+        db.compact().unwrap();
         db.close().unwrap();
         // The history in the manifest of a store in use depends on the time of its last rewrite.
         let manifest = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("manifest-");

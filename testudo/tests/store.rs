@@ -9,6 +9,8 @@ mod closing;
 mod damage_is_located;
 #[path = "store/drops.rs"]
 mod drops;
+#[path = "store/ends.rs"]
+mod ends;
 #[path = "store/even_rounds.rs"]
 mod even_rounds;
 #[path = "store/files_beside_a_store.rs"]

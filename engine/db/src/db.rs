@@ -514,7 +514,7 @@ impl Db {
     /// other keyspaces do not delay its end.
     ///
     /// Errors: as [`Db::flush`].
-    pub fn settle(&self) -> Result<()> {
+    pub fn compact(&self) -> Result<()> {
         self.flush()?;
         if try_sweep_pieces(self.store()) {
             self.flush()?;
@@ -523,14 +523,6 @@ impl Db {
         self.store().check_writable()?;
         give_up_unused_value_logs(self.store(), true)?;
         give_back_all_space(self.store())
-    }
-
-    /// Does one piece of background work in stepped execution; returns `false` if there is none.
-    ///
-    /// Errors: as [`Db::flush`].
-    pub fn step(&self) -> Result<bool> {
-        self.store().check_writable()?;
-        background::step(self.store())
     }
 
     /// Returns a handle to read and change the memory budget.

@@ -1,11 +1,12 @@
-//! Access to an open store for the crates in `maintenance/`, which `testudo` does not re-export.
+//! Access to an open store for the crates in `maintenance/` and `testing/`, which `testudo` does not re-export.
 
 use testudo_base::{Kind, Result, sync::Arc};
 use testudo_options::KeyspaceOptions;
+use testudo_recovery::structure::check_structure;
 use testudo_store::{Store, keyspace::KeyspaceCore};
 
 pub use crate::copy::consistent_state::ConsistentState;
-use crate::{Batch, Db, DbBuilder, Keyspace};
+use crate::{Batch, Db, DbBuilder, Keyspace, background};
 
 /// Returns the open store of a handle.
 pub fn store_of(db: &Db) -> &Arc<Store> {
@@ -43,4 +44,35 @@ pub fn batch_of_another_store(db: &Db) -> Batch {
 /// Adds an operation of any kind to a batch.
 pub fn push(batch: &mut Batch, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
     batch.push(keyspace, kind, key, value);
+}
+
+/// Stepped execution and checks of the structure, for tests.
+pub trait Stepping {
+    /// Does one piece of background work, in stepped execution. Returns `false` if there is none.
+    ///
+    /// Errors: as `Db::flush`.
+    fn step(&self) -> Result<bool>;
+
+    /// Checks the structure in memory: trees, references, extents.
+    ///
+    /// Errors: `Corruption` for the first violation; `Closed`.
+    fn check_invariants(&self) -> Result<()>;
+}
+
+impl Stepping for Db {
+    fn step(&self) -> Result<bool> {
+        self.store().check_writable()?;
+        background::step(self.store())
+    }
+
+    fn check_invariants(&self) -> Result<()> {
+        self.store().read(|| check_structure(self.store(), false))
+    }
+}
+
+/// Keeps small runs in extents of their own, as large stores do, in a store of any size.
+#[must_use]
+pub fn small_runs_apart(mut builder: DbBuilder, is_apart: bool) -> DbBuilder {
+    builder.0.small_runs_apart = is_apart;
+    builder
 }

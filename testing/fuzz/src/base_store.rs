@@ -10,6 +10,7 @@ use std::{
 
 use testudo::{Db, KeyspaceOptions, Tree};
 use testudo_base::{PAGE_SIZE, StoreId};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 use testudo_testkit::{
     Generator, Profile, Runner, engine_store::EngineOpener, op::Op, operator::operator_name,
@@ -108,7 +109,7 @@ fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
         }
         assert!(round < 999, "pages are updated: {:?}", keyspace.stats());
         keyspace.insert(&keys[round % keys.len()], b"updated").expect("the store can be written");
-        db.settle().expect("the store can be written");
+        db.compact().expect("the store can be written");
         // Scans trigger merges down.
         for key in &keys {
             let mut range = keyspace.range(key.as_slice()..).expect("the keyspace can be read");

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use testudo::{Db, Error, ErrorKind, Keyspace, Result, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 
 use crate::base_store::open;
@@ -59,7 +60,7 @@ pub(crate) fn exercise(machine: &Arc<MemEnv>, db: Db) {
     let _ = (db.stats(), db.check_invariants());
     for name in db.keyspace_names() {
         if let Ok(Some(keyspace)) = db.open_keyspace(&name) {
-            let _ = (keyspace.stats(), keyspace.outline(), keyspace.estimate(..));
+            let _ = (keyspace.stats(), keyspace.outline(), keyspace.approximate_bytes(..));
         }
     }
     let closed = db.close();

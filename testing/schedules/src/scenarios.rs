@@ -7,6 +7,7 @@ use testudo::{
     Durability::{Buffered, Sync},
     Placement, Tree,
 };
+use testudo_db::maintenance::Stepping as _;
 
 use crate::world::{World, judge, open, read_image};
 
@@ -430,9 +431,9 @@ fn jobs() {
     });
     let switched = main.clone();
     world.start(move |client| {
-        client.db.settle().expect("all jobs are done");
+        client.db.compact().expect("all jobs are done");
         switched.set_tree(Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 5 }).expect("another tree");
-        client.db.settle().expect("all jobs are done");
+        client.db.compact().expect("all jobs are done");
     });
     world.start(move |client| {
         client.get(&main, "a");

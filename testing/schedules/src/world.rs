@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use shuttle::thread::JoinHandle;
 use testudo::{Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Placement, Snapshot, Tree};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 
 use crate::{

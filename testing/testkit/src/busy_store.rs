@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, Entry, ErrorKind, Keyspace, Result, Snapshot, VerifyLevel};
 use testudo_base::num::usize_of;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, MemEnv, SplitMix};
 
 use crate::{engine_store::EngineOpener, store::Pair};

@@ -10,6 +10,7 @@ use testudo::{
     Placement, Result, Slice, Snapshot, Tree, VerifyLevel,
 };
 use testudo_base::num::u64_of;
+use testudo_db::maintenance::{Stepping as _, small_runs_apart};
 use testudo_env::Env;
 
 use crate::{
@@ -38,7 +39,7 @@ impl EngineOpener {
     pub fn builder(&self, env: Arc<dyn Env>, directory: &Path) -> DbBuilder {
         let builder = Db::builder(directory).memory_bytes(self.memory_bytes);
         // Small runs have their index in the footer, in separate pages, or a mix of both.
-        let builder = builder.small_runs_apart(env.random_u64().is_multiple_of(2));
+        let builder = small_runs_apart(builder, env.random_u64().is_multiple_of(2));
         // Also enable features that are off by default.
         builder.env(env).merge_operator(chain_operator()).warm_merges(true).retain_merged(100)
     }
@@ -77,7 +78,7 @@ impl Opener for EngineOpener {
     fn work_without_operators(&self, env: Arc<dyn Env>) -> Result<()> {
         let db = Db::builder(DIRECTORY).memory_bytes(self.memory_bytes).env(env).open()?;
         db.flush()?;
-        db.settle()?;
+        db.compact()?;
         db.close()
     }
 }

@@ -12,6 +12,8 @@ mod writes;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use testudo_db::maintenance::Stepping as _;
+
 pub use recovery::read_state;
 use testudo_base::{Error, ErrorKind};
 use testudo_env::{Env, FaultyEnv, MemEnv};
@@ -289,7 +291,7 @@ impl<'a> Runner<'a> {
                 // The first open may also lose power.
                 return self.perform(op);
             }
-            self.settle()?;
+            self.compact()?;
         }
         if !self.ended {
             self.perform(op)?;
@@ -309,7 +311,7 @@ impl<'a> Runner<'a> {
     /// operations. Returns false if the op makes fewer. The caller inspects the machine.
     pub fn lose_power_within(&mut self, op: &Op, after: u64) -> Result<bool, Wrong> {
         if self.store.is_none() {
-            self.settle()?;
+            self.compact()?;
         }
         self.stays_dead = true;
         self.machine.crash_after(after);

@@ -13,6 +13,7 @@ use testudo::{
     Batch, Db, Durability, Entry, Env, ErrorKind, Iter, Keyspace, KeyspaceOptions, Memory, Placement,
     ScrubOptions, Snapshot, SnapshotKeyspace, Tree, ValueReader, VerifyLevel, backup::Repository, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 
 /// Length of a value in pieces.
 const LONG_BYTES: u64 = 300_000;
@@ -64,7 +65,7 @@ impl Handles {
         batch.insert(&records, "from a batch", "lost");
         batch.remove(&values, "long");
         Self {
-            of_snapshot: snapshot.of(&values).unwrap(),
+            of_snapshot: snapshot.keyspace(&values).unwrap(),
             fresh: values.iter().unwrap(),
             memory: db.memory(),
             db: db.clone(),
@@ -110,7 +111,7 @@ impl Handles {
         refuse("persist", db.persist(Durability::Sync))?;
         refuse("persist buffered", db.persist(Durability::Buffered))?;
         refuse("flush", db.flush())?;
-        refuse("settle", db.settle())?;
+        refuse("settle", db.compact())?;
         refuse("step", db.step())?;
         refuse("verify", db.verify(VerifyLevel::Full))?;
         refuse("check_invariants", db.check_invariants())?;
@@ -128,7 +129,7 @@ impl Handles {
     }
 
     fn refuse_views(&mut self) -> Result<(), String> {
-        refuse("snapshot.of", self.snapshot.of(&self.values))?;
+        refuse("snapshot.of", self.snapshot.keyspace(&self.values))?;
         refuse("snapshot.get", self.snapshot.get(&self.values, "long"))?;
         refuse("snapshot.iter", self.snapshot.iter(&self.values))?;
         let of_snapshot = &self.of_snapshot;
@@ -137,6 +138,7 @@ impl Handles {
         refuse("contains_key of a snapshot", of_snapshot.contains_key("long"))?;
         refuse("multi_get of a snapshot", of_snapshot.multi_get(&["a", "long"]))?;
         refuse("iter of a snapshot", of_snapshot.iter())?;
+        refuse("last of a snapshot", of_snapshot.last())?;
         refuse("seek", self.iter.seek(b"a"))?;
         refuse("next", self.iter.next().unwrap_or(Ok(self.outlying[0].clone())))?;
         refuse("next_back", self.fresh.next_back().unwrap_or(Ok(self.outlying[0].clone())))?;
@@ -163,7 +165,12 @@ fn refuse_keyspace(keyspace: &Keyspace) -> Result<(), String> {
     refuse("range", keyspace.range("a".."b"))?;
     refuse("prefix", keyspace.prefix("a"))?;
     refuse("iter", keyspace.iter())?;
-    refuse("estimate", keyspace.estimate(..))?;
+    refuse("approximate_bytes", keyspace.approximate_bytes(..))?;
+    refuse("first", keyspace.first())?;
+    refuse("last", keyspace.last())?;
+    refuse("len", keyspace.len())?;
+    refuse("is_empty", keyspace.is_empty())?;
+    refuse("contains_prefix", keyspace.contains_prefix("a"))?;
     refuse("set_tree", keyspace.set_tree(Tree::leveled()))?;
     refuse("set_placement", keyspace.set_placement(Placement::inline()))?;
     refuse("set_write_share", keyspace.set_write_share(Some(0.5)))?;

@@ -108,7 +108,7 @@ fn writer(directory: &Path, seed: u64) {
         writing.join().unwrap()
     });
     db.persist(Durability::Sync).unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     check(&db, written);
     drop((db, records));
     assert_eq!(tell_from_outside(&store), ["opened", "opened"]);

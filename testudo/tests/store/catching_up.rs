@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use testudo::{Db, Keyspace, KeyspaceOptions, Tree};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{MemEnv, SplitMix};
 
 /// Number of sequences of runs that a query searches.

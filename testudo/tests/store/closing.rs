@@ -15,6 +15,7 @@ use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, MergeFunction, Result, ScrubOptions, VerifyLevel,
     backup::Repository,
 };
+use testudo_db::maintenance::Stepping as _;
 
 fn key(n: u64) -> String {
     format!("user{:020}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -51,7 +52,7 @@ fn reads_after_close_fail_even_after_others_wrote_the_store() {
     let path = dir.path().join("db");
     let (db, k) = store_with_old_values(&path);
     let snapshot = db.snapshot().unwrap();
-    let shown = snapshot.of(&k).unwrap();
+    let shown = snapshot.keyspace(&k).unwrap();
     let (mut fresh, mut forward, mut backward) = (k.iter().unwrap(), k.iter().unwrap(), k.iter().unwrap());
     let mut sought = shown.range(..).unwrap();
     let first = forward.next().unwrap().unwrap();
@@ -62,7 +63,7 @@ fn reads_after_close_fail_even_after_others_wrote_the_store() {
     let next = builder(&path).open().unwrap();
     let rewritten = next.open_keyspace("k").unwrap().unwrap();
     write_all(&rewritten, "new");
-    next.settle().unwrap();
+    next.compact().unwrap();
 
     for n in 0..200 {
         is_closed("get", k.get(key(n)));
@@ -76,7 +77,13 @@ fn reads_after_close_fail_even_after_others_wrote_the_store() {
     is_closed("range", k.range(key(1)..key(2)));
     is_closed("prefix", k.prefix("user"));
     is_closed("iter of a snapshot", shown.iter());
-    is_closed("estimate", k.estimate(key(1)..key(2)));
+    is_closed("approximate_bytes", k.approximate_bytes(key(1)..key(2)));
+    is_closed("first", k.first());
+    is_closed("last", k.last());
+    is_closed("len", k.len());
+    is_closed("is_empty", k.is_empty());
+    is_closed("contains_prefix", k.contains_prefix("user"));
+    is_closed("first of a snapshot", shown.first());
     is_closed("snapshot", db.snapshot());
     is_closed("open_keyspace", db.open_keyspace("k"));
     is_closed("keyspace", db.keyspace("k", KeyspaceOptions::default));
@@ -136,7 +143,7 @@ fn reads_during_close_and_reuse_are_right_or_fail_as_closed() {
         db.clone().close().unwrap();
         let next = builder(&path).open().unwrap();
         write_all(&next.open_keyspace("k").unwrap().unwrap(), "new");
-        next.settle().unwrap();
+        next.compact().unwrap();
         is_over.store(true, Ordering::Release);
     });
 }

@@ -29,7 +29,7 @@ fn damaged_store(tree: Tree) -> Arc<MemEnv> {
         }
     }
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     db.close().unwrap();
     let data = machine.file_bytes("/db/data").unwrap();
     let wanted = value("hurt", KEYS / 2);
@@ -66,7 +66,7 @@ fn every_kind_of_read_names_the_damaged_keyspace() {
         check(&keyspace.update(key, |_| None).unwrap_err());
         check(&first_error(&keyspace, false));
         check(&first_error(&keyspace, true));
-        let snapshot = db.snapshot().unwrap().of(&keyspace).unwrap();
+        let snapshot = db.snapshot().unwrap().keyspace(&keyspace).unwrap();
         check(&snapshot.get(key).unwrap_err());
         check(&snapshot.multi_get(&[key]).unwrap_err());
         check(&snapshot.iter().unwrap().find_map(Result::err).unwrap());

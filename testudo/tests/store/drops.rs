@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use testudo::{Db, DbStats, Keyspace, KeyspaceOptions, Tree};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{MemEnv, SplitMix};
 
 fn open(machine: &Arc<MemEnv>) -> Db {
@@ -78,7 +79,7 @@ fn an_emptied_store_has_dropped_every_entry() {
     for round in 0..4 {
         write(&db, &keyspaces, &mut random);
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         let [taken, dropped] = in_and_dropped(&db.stats());
         assert!(dropped.0 < taken.0 && dropped.1 < taken.1, "{round}: readable entries were dropped");
     }
@@ -88,7 +89,7 @@ fn an_emptied_store_has_dropped_every_entry() {
         }
     }
     db.flush().unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     let stats = db.stats();
     let of_keyspaces = keyspaces.each_ref().map(Keyspace::stats);
     assert!(of_keyspaces.iter().all(|stats| stats.buffered_runs == 0), "{of_keyspaces:?}");

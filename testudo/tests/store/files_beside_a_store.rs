@@ -154,7 +154,7 @@ fn readers_also_check_the_older_slot_of_a_closed_store() {
 fn a_rechecking_backup_repairs_damaged_runs_in_the_repository() {
     let machine = machine_with_store();
     let db = open(&machine);
-    db.settle().unwrap();
+    db.compact().unwrap();
     let repository = Repository::at("/backups").env(machine.clone());
     repository.create(&db).unwrap();
     let run = names(&machine, "/backups").into_iter().find(|name| name.starts_with("run-")).unwrap();

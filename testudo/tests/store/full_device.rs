@@ -6,6 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 use testudo_share::some_of;
 
@@ -124,7 +125,7 @@ fn a_flush_without_space_under_the_rules_goes_on_top() {
             // Everything continues, again under the tree's rules.
             (0..100).for_each(|number| keyspace.remove(key(number)).unwrap());
             keyspace.insert(key(taken), b"last").unwrap();
-            db.settle().unwrap();
+            db.compact().unwrap();
             assert_holds(&keyspace, 100..taken + 1);
             db.check_invariants().unwrap();
         }
@@ -366,11 +367,11 @@ fn no_space_to_record_free_space_is_not_a_failure() {
     let plan = FaultPlan::once(0, FaultError::NoSpace).of_class(IoClass::PunchHole).on_path("/db/data");
     faults.set_plan(Some(plan.for_good()));
     (0..8_000).for_each(|number| keyspace.remove(key(number)).unwrap());
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert!(faults.call_count(IoClass::PunchHole) > 0);
     faults.set_plan(None);
     keyspace.insert("k", "v").unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert_eq!(keyspace.iter().unwrap().count(), 1);
 }
 
@@ -415,7 +416,7 @@ fn a_device_filled_by_others_takes_every_removal() {
                 }
                 keyspace.remove(b"x").unwrap();
                 keyspace.insert(b"y", b"z").unwrap_or_else(|error| panic!("{name}: {error}"));
-                db.settle().unwrap();
+                db.compact().unwrap();
                 db.check_invariants().unwrap();
                 assert_eq!(keyspace.iter().unwrap().count(), 1, "{name}");
             }

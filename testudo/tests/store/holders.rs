@@ -81,7 +81,7 @@ fn buffers_of_a_dropped_keyspace_are_released() {
         for number in 0..1_500 {
             keyspace.insert(key(number), round.to_le_bytes().repeat(20)).unwrap();
         }
-        let snapshot = db.snapshot().unwrap().of(&keyspace).unwrap();
+        let snapshot = db.snapshot().unwrap().keyspace(&keyspace).unwrap();
         let mut iter = snapshot.iter().unwrap();
         iter.next().unwrap().unwrap();
         drop(keyspace);

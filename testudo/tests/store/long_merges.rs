@@ -57,7 +57,7 @@ fn operands_in_the_write_buffer_cannot_exceed_the_value_limit() {
     assert_eq!(batch.commit().unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!((length(&k, "b"), k.get("d").unwrap()), (LIMIT, None));
 
-    db.settle().unwrap();
+    db.compact().unwrap();
     db.close().unwrap();
     let db = builder(&machine).open().unwrap();
     let k = appending(&db);
@@ -114,7 +114,7 @@ fn an_oversized_value_found_by_a_flush_is_kept_but_stops_growing() {
     let k = appending(&db);
     let mut expected = vec![1; LIMIT - 10];
     k.insert("a", &expected).unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     drop((k, db));
     // No write buffer has the value, and it was written before the opening: its length is unknown.
     let db = builder(&machine).open().unwrap();
@@ -126,7 +126,7 @@ fn an_oversized_value_found_by_a_flush_is_kept_but_stops_growing() {
         assert_eq!(k.get("a").unwrap().as_deref(), Some(&*expected), "no part of it may be lost");
         assert_eq!(k.merge("a", "x").unwrap_err().kind(), ErrorKind::Invalid, "the length is known now");
         if !settled {
-            db.settle().unwrap();
+            db.compact().unwrap();
         }
     }
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());

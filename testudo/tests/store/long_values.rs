@@ -4,6 +4,7 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, Keyspace, KeyspaceOptions, Tree, TreePreset};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{MemEnv, SplitMix};
 
 const KIB: usize = 1 << 10;
@@ -53,7 +54,7 @@ fn settled_within(
         keyspace.insert(key(number), value(number, bytes)).unwrap();
         while db.step().unwrap() {}
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     drop(keyspace);
     db.close().unwrap();
     let db = open(&machine, memory_bytes);

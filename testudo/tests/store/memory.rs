@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
 
 const MEMORY: u64 = 8 << 20;

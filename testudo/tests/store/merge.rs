@@ -16,6 +16,7 @@ use testudo::{
     Db, DbBuilder, Durability, ErrorKind, Keyspace, KeyspaceOptions, MergeFunction, MergeOperator,
     MergeOperators, VerifyLevel,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
@@ -75,7 +76,7 @@ fn every_kind_of_read_merges_operands_in_buffers_and_trees() {
         check(&|| scan(&k), &pairs);
         match round {
             0 => {}
-            3 => db.settle().unwrap(),
+            3 => db.compact().unwrap(),
             _ => db.flush().unwrap(),
         }
         check(&|| scan(&k), &pairs);
@@ -166,7 +167,7 @@ fn a_store_without_the_operator_keeps_operands_and_names_it() {
         for number in 0..300_u32 {
             k.insert(format!("other{number:05}"), vec![1; 1000]).unwrap();
         }
-        db.settle().unwrap();
+        db.compact().unwrap();
         assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
         db.close().unwrap();
     }
@@ -176,7 +177,7 @@ fn a_store_without_the_operator_keeps_operands_and_names_it() {
         assert_eq!(text(k.get("flushed").unwrap()).unwrap(), "cba");
         assert_eq!(text(k.get("nothing").unwrap()).unwrap(), "ba");
         assert_eq!(text(k.get("logged").unwrap()).unwrap(), "ba");
-        db.settle().unwrap();
+        db.compact().unwrap();
     }
 }
 
@@ -208,12 +209,12 @@ fn reads_report_a_refused_merge_until_the_key_is_overwritten() {
             assert!(text.contains(r#"keyspace "k": late-add over 1 operands: "#), "{text}");
             assert_eq!(error.key(), Some(&b"a"[..]));
         }
-        db.settle().unwrap();
+        db.compact().unwrap();
     }
     k.insert("a", 5_u64.to_le_bytes()).unwrap();
     k.merge("a", 1_u64.to_le_bytes()).unwrap();
     assert_eq!(k.get("a").unwrap().unwrap(), 6_u64.to_le_bytes());
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert_eq!(k.get("a").unwrap().unwrap(), 6_u64.to_le_bytes());
 }
 

@@ -9,6 +9,7 @@ use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, RepairOptions,
     SalvageOptions, Tree, VerifyLevel, backup::Repository, repair, salvage, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
 use testudo_share::some_of;
 
@@ -465,7 +466,7 @@ fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
             assert!(!move_up_to(&db, &keyspace, 1001), "{what}: the move must end");
             assert_eq!(keyspace.stats().moving_from, None);
             check_lengths(&db, &keyspace, &rounds, &what);
-            db.settle().unwrap();
+            db.compact().unwrap();
             check_lengths(&db, &keyspace, &rounds, &what);
         }
     }

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, Tree, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 use testudo_share::some_of;
 
@@ -124,7 +125,7 @@ fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
              {large_values_limit_bytes}"
         );
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         let stats = keyspace.stats();
         assert!(stats.value_bytes - stats.transient_value_bytes == 0, "{tree}: {stats:?}");
         assert!(scanned(&keyspace) == model, "{tree}");
@@ -146,7 +147,7 @@ fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
         assert!(!are_with_keys(&keyspace), "{tree}: merges trigger nothing: {:?}", keyspace.stats());
         insert(&keyspace, &mut model, 0..KEYS, 50);
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         let stats = keyspace.stats();
         assert!(stats.value_bytes > stats.transient_value_bytes, "{tree}: {stats:?}");
         check(&db, &keyspace, &model);
@@ -266,7 +267,7 @@ fn a_crash_during_a_move_loses_nothing_and_the_move_resumes() {
                 assert!(are_with_keys(&keyspace), "{tree}: the decision must hold");
                 check(&db, &keyspace, &model);
                 arrive(&db, &keyspace);
-                db.settle().unwrap();
+                db.compact().unwrap();
                 check(&db, &keyspace, &model);
                 assert!(scanned(&keyspace) == model, "{tree}");
             }
@@ -329,7 +330,7 @@ fn another_tree_can_be_set_during_a_move() {
             db.step().unwrap();
             arrive(&db, &keyspace);
         }
-        db.settle().unwrap();
+        db.compact().unwrap();
         let stats = keyspace.stats();
         assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they must return");
         check(&db, &keyspace, &model);
@@ -350,11 +351,11 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
         // Less than two segments, of four runs each.
         insert(&keyspace, &mut model, 0..100, 0);
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         assert_eq!(keyspace.stats().value_segments, 0, "{tree}: a small keyspace needs no segments");
         insert(&keyspace, &mut model, 100..KEYS, 0);
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         let segments = keyspace.stats().value_segments;
         assert!(segments > 0, "{tree}: a large keyspace needs segments");
         for number in 0..20 {

@@ -43,7 +43,7 @@ fn settled(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace) {
         let number = number * 7_919 % KEYS;
         keyspace.insert(key(number), value(number)).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     drop(keyspace);
     db.close().unwrap();
     let db = open(&machine);
@@ -190,7 +190,7 @@ fn an_entry_keeps_its_value_after_its_key_changes() {
             for number in 0..KEYS {
                 keyspace.insert(key(number), [round; 2_000]).unwrap();
             }
-            db.settle().unwrap();
+            db.compact().unwrap();
         }
         held.iter().for_each(check);
         let first = held[0].clone();

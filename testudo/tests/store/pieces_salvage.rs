@@ -138,7 +138,7 @@ impl Subject {
         assert!(verified.is_valid(), "{:?}", verified.findings);
         // Twice, the second time after a sweep of unreferenced values.
         let found = contents(&db, FILMS);
-        db.settle().unwrap();
+        db.compact().unwrap();
         assert!(contents(&db, FILMS) == found && db.verify(VerifyLevel::Full).unwrap().is_valid());
         let films = &report.keyspaces[0];
         assert_eq!(films.records, found.len() as u64);
@@ -230,7 +230,7 @@ fn salvage_drops_pieces_without_a_key() {
     subject.damage(&["data", "wal-"], "b-film", 1);
     subject.salvage();
     let db = open_at(&subject.machine, "/saved");
-    db.settle().unwrap();
+    db.compact().unwrap();
     // Two of the three films, and the late one.
     let expected = 2 * (2 * PIECE + 999) + PIECE + 1;
     let live = db.stats().live_bytes;

@@ -8,6 +8,7 @@ use testudo::{
     Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, TreePreset, VerifyLevel,
     salvage, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
 use testudo_share::Share;
 

@@ -109,7 +109,7 @@ fn every_form_of_a_range_is_inferred() {
     };
     let (vec, string, array, last) = (vec![b'b'], String::from("b"), [b'b'], [b'd']);
     let snapshot = db.snapshot().unwrap();
-    let shown = snapshot.of(&k).unwrap();
+    let shown = snapshot.keyspace(&k).unwrap();
     assert_eq!(
         (keys(k.range(..)), keys(shown.range(..)), keys(snapshot.range(&k, ..))),
         ("abcd".into(), "abcd".into(), "abcd".into())
@@ -129,7 +129,7 @@ fn every_form_of_a_range_is_inferred() {
     let read: Slice = k.get("b").unwrap().unwrap();
     assert_eq!(keys(k.range(&read..)), "bcd");
     assert_eq!(keys(k.range(("b"..).into_bounds())), "bcd");
-    assert!(k.estimate(..).is_ok() && k.estimate(&vec..).is_ok());
+    assert!(k.approximate_bytes(..).is_ok() && k.approximate_bytes(&vec..).is_ok());
     let bytes: Vec<u8> = read.into();
     assert_eq!(bytes, b"b");
 }
@@ -139,7 +139,7 @@ fn generic_view_code_accepts_keyspaces_and_snapshots() {
     let (db, k) = open();
     let snapshot = db.snapshot().unwrap();
     k.remove("a").unwrap();
-    let shown = snapshot.of(&k).unwrap();
+    let shown = snapshot.keyspace(&k).unwrap();
     let views: [(&dyn ReadView, usize); 2] = [(&k, 3), (&shown, 4)];
     for (view, count) in views {
         assert_eq!(view.iter().unwrap().count(), count);

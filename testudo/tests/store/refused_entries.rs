@@ -79,7 +79,7 @@ fn an_unmergeable_entry_stops_no_scan_and_can_be_removed() {
         assert!(
             k.contains_key("b").unwrap() && k.contains_key("new").unwrap() && !k.contains_key("x").unwrap()
         );
-        assert!(db.snapshot().unwrap().of(&k).unwrap().contains_key("b").unwrap());
+        assert!(db.snapshot().unwrap().keyspace(&k).unwrap().contains_key("b").unwrap());
         let all: Vec<Entry> = k.iter().unwrap().map(Result::unwrap).collect();
         let keys: Vec<_> = all.iter().map(|entry| entry.key().to_vec()).collect();
         assert_eq!(keys, [&b"a"[..], b"b", b"c", b"d", b"e", b"new"]);
@@ -112,7 +112,7 @@ fn an_unmergeable_entry_stops_no_scan_and_can_be_removed() {
         );
         match round {
             0 => db.flush().unwrap(),
-            _ => db.settle().unwrap(),
+            _ => db.compact().unwrap(),
         }
     }
     k.remove("b").unwrap();

@@ -6,6 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions, Tree};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 use testudo_share::some_of;
 
@@ -80,7 +81,7 @@ impl Device {
                 tries += 1;
                 assert!(tries < 5, "removal {number} is not accepted: {error}, {:?}", db.stats());
                 let _ = db.flush();
-                let _ = db.settle();
+                let _ = db.compact();
             }
         }
     }

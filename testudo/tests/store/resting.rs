@@ -15,6 +15,7 @@ use std::{
 };
 
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, TreePreset};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
 const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
@@ -120,7 +121,7 @@ fn rest(db: &Db) {
 /// Checks that an idle store takes the same space as a settled one, except for some free space.
 fn assert_settled(db: &Db, name: &str) {
     let rested = db.stats();
-    db.settle().unwrap();
+    db.compact().unwrap();
     let settled = db.stats();
     assert_eq!(
         rested.live_bytes, settled.live_bytes,

@@ -34,7 +34,7 @@ fn loaded(tree: &str) -> (Db, testudo::Keyspace) {
         // A multiplier coprime to the count visits every number once.
         k.insert(key(number.wrapping_mul(48_271) % RECORDS), [b'v'; 100]).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     drop(k);
     db.close().unwrap();
     let db = open().unwrap();

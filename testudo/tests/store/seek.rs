@@ -147,7 +147,7 @@ fn an_iterator_that_failed_at_its_back_resumes_after_a_seek() {
     for n in 0..30_000_u32 {
         k.insert(format!("{n:06}"), [7; 100]).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     let mut iter = k.iter().unwrap();
     let taken = iter.by_ref().rev().take(100).count();
     assert_eq!(taken, 100);

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions, Tree};
+use testudo_db::maintenance::Stepping as _;
 
 const TURTLE: Tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
 const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 8 };
@@ -119,7 +120,7 @@ fn writers_and_readers_continue_while_the_tree_changes() {
         reader.join().unwrap();
     });
     check(&keyspace, 11);
-    db.settle().unwrap();
+    db.compact().unwrap();
     check(&keyspace, 11);
     db.check_invariants().unwrap();
 }

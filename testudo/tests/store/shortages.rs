@@ -7,6 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions};
 use testudo_base::errno::{TREATMENTS, Treatment};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, RealEnv};
 
 fn number_of(name: &str) -> i32 {

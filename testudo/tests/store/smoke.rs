@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Tree, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
 fn key(n: u64) -> String {
@@ -89,7 +90,7 @@ fn a_snapshot_is_stable_during_writes_and_flushes() {
     assert_eq!(snapshot.iter(&b).unwrap().count(), 0);
     assert!(snapshot.iter(&a).unwrap().all(|e| e.unwrap().value().unwrap() == *"old"));
     assert_eq!(snapshot.get(&a, key(17)).unwrap().unwrap(), *"old");
-    assert_eq!(snapshot.of(&a).unwrap().multi_get(&[key(1), key(9999)]).unwrap()[1], None);
+    assert_eq!(snapshot.keyspace(&a).unwrap().multi_get(&[key(1), key(9999)]).unwrap()[1], None);
     assert_eq!(a.iter().unwrap().count(), 50_000);
     assert_eq!(b.get(key(49_999)).unwrap().unwrap(), *"new");
 }

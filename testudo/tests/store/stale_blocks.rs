@@ -11,6 +11,7 @@ use std::{
 use testudo::{
     Db, Durability, Keyspace, KeyspaceOptions, RepairOptions, Tree, VerifyLevel, repair, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
 fn open(machine: &Arc<MemEnv>, tree: Tree) -> (Db, Keyspace) {

@@ -9,6 +9,7 @@ use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, ScrubOptions, Tree,
     VerifyLevel, backup::Repository, salvage, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
 const TREELINE: Tree = Tree::Treeline { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
@@ -39,7 +40,7 @@ impl Subject {
         let users = db.keyspace("users", KeyspaceOptions::default().tree(TREELINE)).unwrap();
         let mut subject = Self { machine, db, users, model: Model::new() };
         (0..KEYS).for_each(|number| subject.insert(number * 10, &[1; 100]));
-        subject.db.settle().unwrap();
+        subject.db.compact().unwrap();
         subject
     }
 
@@ -60,13 +61,13 @@ impl Subject {
             self.users.remove(&gone).unwrap();
             self.model.remove(&gone);
         }
-        self.settle();
+        self.compact();
     }
 
     /// Moves everything to the bottom, which scans trigger.
-    fn settle(&self) {
+    fn compact(&self) {
         for _ in 0..200 {
-            self.db.settle().unwrap();
+            self.db.compact().unwrap();
             if self.users.stats().buffered_bytes == 0 {
                 return;
             }
@@ -246,7 +247,7 @@ fn salvage_finds_the_newest_version_of_each_page() {
     (40..50).for_each(|round| subject.churn(round));
     // More entries than fit on their page.
     (0..12).for_each(|number| subject.insert(20_003 + number * 10, &[9; 100]));
-    subject.settle();
+    subject.compact();
     assert!(subject.users.stats().overflow_pages > 0, "some page overflowed");
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
@@ -304,7 +305,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
     let users = db.keyspace("users", options).unwrap();
     let mut subject = Subject { machine, db, users, model: Model::new() };
     (0..1500).for_each(|number| subject.insert(number * 40, &vec![number.to_le_bytes()[0]; 1_100]));
-    subject.settle();
+    subject.compact();
     let used = subject.db.stats().live_bytes;
     assert!(used < 1_500 * 1_112 * 6 / 5, "values continue on the next page: {used} bytes");
     subject.users.set_tree(TREELINE).unwrap();
@@ -313,7 +314,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
             let at = (u32::from(round) * 977 + number * 3) % 1500;
             subject.insert(at * 40, &vec![round; 1_000 + usize::from(round) * 20]);
         }
-        subject.settle();
+        subject.compact();
         subject.check();
     }
     let replaced = subject.users.stats().replaced_pages;
@@ -338,7 +339,7 @@ fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     assert_eq!(subject.users.stats().moving_from, None);
     for number in 0..6 {
         subject.insert(number * KEYS, &[2; 300]);
-        subject.settle();
+        subject.compact();
     }
     assert!(subject.users.stats().replaced_pages >= 6, "{:?}", subject.users.stats());
     subject.check();

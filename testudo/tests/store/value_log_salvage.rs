@@ -103,7 +103,7 @@ impl Subject {
         for number in self.in_segment.0.clone().step_by(3) {
             self.insert(&keyspace, number..number + 1, 3);
         }
-        db.settle().unwrap();
+        db.compact().unwrap();
         let stats = keyspace.stats();
         assert!(stats.value_segments > 0, "{stats:?}");
         assert!(stats.dead_value_bytes < stats.value_bytes / 10, "{stats:?}");

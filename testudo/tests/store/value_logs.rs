@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv, SplitMix};
 use testudo_share::some_of;
 
@@ -331,7 +332,7 @@ fn space_of_overwritten_values_is_reclaimed() {
             insert(&keyspace, &mut model, 0..4_000, round);
         }
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         check(&keyspace, &model);
         verify(&db);
         let stats = keyspace.stats();

@@ -145,7 +145,7 @@ fn verify(db: &Db) {
 /// Bytes that runs and memtables hold, once the store is idle.
 fn rested_bytes(db: &Db) -> u64 {
     for _ in 0..4 {
-        db.settle().unwrap();
+        db.compact().unwrap();
     }
     db.stats().live_bytes
 }
@@ -170,7 +170,7 @@ fn values_of_any_length_are_read_back_in_every_tree() {
         db.flush().unwrap();
         check_all(&keyspace);
         verify(&db);
-        db.settle().unwrap();
+        db.compact().unwrap();
         check_all(&keyspace);
         drop(keyspace);
         db.close().unwrap();
@@ -307,8 +307,8 @@ fn snapshots_readers_and_entries_keep_their_value() {
         }
         keyspace.remove("key").unwrap();
         rested_bytes(&db);
-        check(&snapshot.of(&keyspace).unwrap(), "key", 1, length);
-        assert!(snapshot.of(&empty).is_err());
+        check(&snapshot.keyspace(&keyspace).unwrap(), "key", 1, length);
+        assert!(snapshot.keyspace(&empty).is_err());
         assert_gives(reader, 1, length);
         assert_gives(entry.reader().unwrap(), 1, length);
         assert_eq!(keyspace.get("key").unwrap(), None);

@@ -27,11 +27,11 @@ use std::{
     time::Duration,
 };
 
+use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 use testudo::{Db, Durability, Keyspace, KeyspaceOptions, KeyspaceStats, Tree, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, RealEnv, SplitMix};
 use testudo_share::part_of;
-
-use script::{KEYSPACES, MARKER, Model, Script, Step, step};
 
 const MEMORY_BYTES: u64 = 8 << 20;
 /// Default number of ends.

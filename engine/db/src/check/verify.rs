@@ -262,11 +262,4 @@ impl Db {
     pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
         self.store().read_throughout(|| verify(self, level, observer))
     }
-
-    /// Checks the structure in memory: trees, references, extents. Cheap; for tests.
-    ///
-    /// Errors: `Corruption` for the first problem found; `Closed`.
-    pub fn check_invariants(&self) -> Result<()> {
-        self.store().read(|| testudo_recovery::structure::check_structure(self.store(), false))
-    }
 }

@@ -10,7 +10,7 @@ use crate::Db;
 
 /// Settings for opening a store, from [`Db::builder`]; each has a default.
 #[derive(Clone, Debug)]
-pub struct DbBuilder(Settings);
+pub struct DbBuilder(pub(crate) Settings);
 
 impl DbBuilder {
     pub(crate) fn new(directory: &Path) -> Self {
@@ -99,15 +99,6 @@ impl DbBuilder {
     #[must_use]
     pub fn retain_merged(mut self, percent: u32) -> Self {
         self.0.retained_percent = percent.min(100);
-        self
-    }
-
-    /// Sets whether small runs keep index and filter in pages of their own, as large runs do. For tests,
-    /// whose stores are small. Answers do not depend on it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn small_runs_apart(mut self, small_runs_apart: bool) -> Self {
-        self.0.small_runs_apart = small_runs_apart;
         self
     }
 

@@ -27,8 +27,8 @@ use testudo_write::{
 };
 
 use crate::{
-    Db, Iter, KeyRange, KeyspaceStats,
-    db::{key_range::bounds_of_prefix, pinned::Pinned, value_reader::ValueReader},
+    Db, Entry, Iter, KeyRange, KeyspaceStats, ReadView,
+    db::{key_range::bounds_of_prefix, pinned::Pinned, read_view::read_view, value_reader::ValueReader},
 };
 
 impl Db {
@@ -485,6 +485,57 @@ impl Keyspace {
         self.range(..)
     }
 
+    /// Returns the entry with the smallest key, or `None` if the keyspace is empty.
+    ///
+    /// ```
+    /// # fn main() -> testudo::Result<()> {
+    /// # let directory = std::env::temp_dir().join(format!("testudo-first-{}", std::process::id()));
+    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
+    /// let letters = db.keyspace("letters", testudo::KeyspaceOptions::default())?;
+    /// assert!(letters.is_empty()? && letters.first()?.is_none());
+    /// for letter in ["a", "b", "c"] {
+    ///     letters.insert(letter, "")?;
+    /// }
+    /// assert_eq!(letters.first()?.expect("an entry").key(), b"a");
+    /// assert_eq!(letters.last()?.expect("an entry").key(), b"c");
+    /// assert_eq!((letters.len()?, letters.contains_prefix("b")?), (3, true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn first(&self) -> Result<Option<Entry>> {
+        ReadView::first(self)
+    }
+
+    /// As [`ReadView::last`](crate::ReadView::last).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn last(&self) -> Result<Option<Entry>> {
+        ReadView::last(self)
+    }
+
+    /// As [`ReadView::is_empty`](crate::ReadView::is_empty).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn is_empty(&self) -> Result<bool> {
+        ReadView::is_empty(self)
+    }
+
+    /// As [`ReadView::len`](crate::ReadView::len).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn len(&self) -> Result<u64> {
+        ReadView::len(self)
+    }
+
+    /// As [`ReadView::contains_prefix`](crate::ReadView::contains_prefix).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn contains_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<bool> {
+        ReadView::contains_prefix(self, prefix.as_ref())
+    }
+
     /// Estimates the bytes of entries in `range`, in the tree and in write buffers. Reads no records, and at
     /// most the index pages at the two ends of the range. Replaced and removed entries count until they are
     /// merged away; values outside the tree do not count.
@@ -497,14 +548,14 @@ impl Keyspace {
     /// for number in 0..1000_u32 {
     ///     users.insert(number.to_be_bytes(), [0; 100])?;
     /// }
-    /// let tenth = users.estimate(100_u32.to_be_bytes()..200_u32.to_be_bytes())?;
+    /// let tenth = users.approximate_bytes(100_u32.to_be_bytes()..200_u32.to_be_bytes())?;
     /// assert!((8_000..16_000).contains(&tenth));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// Errors: `Corruption` with file and offset, `Io`, `Closed`.
-    pub fn estimate(&self, range: impl KeyRange) -> Result<u64> {
+    pub fn approximate_bytes(&self, range: impl KeyRange) -> Result<u64> {
         self.db.store().check_open()?;
         let bounds = range.into_bounds();
         let (low, high) = (bounds.low.as_deref(), bounds.high.as_deref());
@@ -529,3 +580,5 @@ impl Keyspace {
         self.core.view.load().tree.outline()
     }
 }
+
+read_view!(Keyspace);

@@ -4,7 +4,7 @@ use testudo_base::Result;
 use testudo_run::KeyBounds;
 use testudo_store::read::slice::Slice;
 
-use crate::{Iter, ValueReader};
+use crate::{Entry, Iter, ValueReader};
 
 /// A readable keyspace: a [`Keyspace`](crate::Keyspace) as it is now, or one shown by a snapshot
 /// ([`SnapshotKeyspace`](crate::SnapshotKeyspace)). For code that accepts either, as `&dyn ReadView` or by a
@@ -28,7 +28,7 @@ use crate::{Iter, ValueReader};
 /// let snapshot = db.snapshot()?;
 /// letters.insert("b", "2")?;
 /// assert_eq!(sizes(&letters)?, (2, 1));
-/// assert_eq!(sizes(&snapshot.of(&letters)?)?, (1, 0));
+/// assert_eq!(sizes(&snapshot.keyspace(&letters)?)?, (1, 0));
 /// # Ok(())
 /// # }
 /// ```
@@ -77,38 +77,75 @@ pub trait ReadView {
     fn iter(&self) -> Result<Iter> {
         self.range(KeyBounds { low: None, high: None })
     }
+
+    /// Returns the entry with the smallest key, or `None` if there are no entries.
+    ///
+    /// Errors: `Corruption` with file, offset and keyspace; `Io`; `Closed`.
+    fn first(&self) -> Result<Option<Entry>> {
+        self.iter()?.next().transpose()
+    }
+
+    /// Returns the entry with the largest key, or `None` if there are no entries.
+    ///
+    /// Errors: as [`ReadView::first`].
+    fn last(&self) -> Result<Option<Entry>> {
+        self.iter()?.next_back().transpose()
+    }
+
+    /// Returns `true` if there are no entries.
+    ///
+    /// Errors: as [`ReadView::first`].
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// Counts the entries. Exact and slow: it reads every key, but no value outside its tree.
+    ///
+    /// Errors: as [`ReadView::first`].
+    fn len(&self) -> Result<u64> {
+        self.iter()?.try_fold(0, |count, entry| entry.map(|_| count + 1))
+    }
+
+    /// Returns `true` if the key of any entry starts with `prefix`.
+    ///
+    /// Errors: as [`ReadView::first`].
+    fn contains_prefix(&self, prefix: &[u8]) -> Result<bool> {
+        Ok(self.prefix(prefix)?.next().transpose()?.is_some())
+    }
 }
 
 /// Implements the trait for a type that already has its methods, for any byte strings.
 macro_rules! read_view {
     ($view:ty) => {
-        impl ReadView for $view {
-            fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        impl $crate::ReadView for $view {
+            fn get(&self, key: &[u8]) -> testudo_base::Result<Option<testudo_store::read::slice::Slice>> {
                 <$view>::get(self, key)
             }
 
-            fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+            fn get_reader(&self, key: &[u8]) -> testudo_base::Result<Option<$crate::ValueReader>> {
                 <$view>::get_reader(self, key)
             }
 
-            fn contains_key(&self, key: &[u8]) -> Result<bool> {
+            fn contains_key(&self, key: &[u8]) -> testudo_base::Result<bool> {
                 <$view>::contains_key(self, key)
             }
 
-            fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
+            fn multi_get(
+                &self,
+                keys: &[&[u8]],
+            ) -> testudo_base::Result<Vec<Option<testudo_store::read::slice::Slice>>> {
                 <$view>::multi_get(self, keys)
             }
 
-            fn range(&self, range: KeyBounds) -> Result<Iter> {
+            fn range(&self, range: testudo_run::KeyBounds) -> testudo_base::Result<$crate::Iter> {
                 <$view>::range(self, range)
             }
 
-            fn prefix(&self, prefix: &[u8]) -> Result<Iter> {
+            fn prefix(&self, prefix: &[u8]) -> testudo_base::Result<$crate::Iter> {
                 <$view>::prefix(self, prefix)
             }
         }
     };
 }
 
-read_view!(crate::Keyspace);
-read_view!(crate::SnapshotKeyspace);
+pub(crate) use read_view;

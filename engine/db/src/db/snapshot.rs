@@ -22,10 +22,11 @@ use testudo_store::{
 };
 
 use crate::{
-    Db, Iter, KeyRange, Keyspace,
+    Db, Entry, Iter, KeyRange, Keyspace, ReadView,
     db::{
         key_range::bounds_of_prefix,
         pinned::{Pinned, Registered},
+        read_view::read_view,
         value_reader::ValueReader,
     },
 };
@@ -79,7 +80,7 @@ impl Snapshot {
     ///
     /// Errors: `Invalid` if the keyspace did not exist at the time, or belongs to another store; `Closed` in
     /// a forked child.
-    pub fn of(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
+    pub fn keyspace(&self, keyspace: &Keyspace) -> Result<SnapshotKeyspace> {
         self.registered.open.store.health.check_process()?;
         let is_ours = Arc::ptr_eq(&keyspace.db.open, &self.registered.open);
         let views = self.views();
@@ -101,44 +102,44 @@ impl Snapshot {
 
     /// As [`ReadView::contains_key`](crate::ReadView::contains_key), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.of(keyspace)?.contains_key(key)
+        self.keyspace(keyspace)?.contains_key(key)
     }
 
     /// As [`ReadView::get`](crate::ReadView::get), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::get`](crate::ReadView::get).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.of(keyspace)?.get(key)
+        self.keyspace(keyspace)?.get(key)
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::multi_get`](crate::ReadView::multi_get).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        self.of(keyspace)?.multi_get(keys)
+        self.keyspace(keyspace)?.multi_get(keys)
     }
 
     /// As [`ReadView::range`](crate::ReadView::range), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::range`](crate::ReadView::range).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::range`](crate::ReadView::range).
     pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<Iter> {
-        self.of(keyspace)?.range(range)
+        self.keyspace(keyspace)?.range(range)
     }
 
     /// As [`ReadView::prefix`](crate::ReadView::prefix), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::prefix`](crate::ReadView::prefix).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::prefix`](crate::ReadView::prefix).
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        self.of(keyspace)?.prefix(prefix)
+        self.keyspace(keyspace)?.prefix(prefix)
     }
 
     /// As [`ReadView::iter`](crate::ReadView::iter), as of the snapshot.
     ///
-    /// Errors: as [`Snapshot::of`] and [`ReadView::iter`](crate::ReadView::iter).
+    /// Errors: as [`Snapshot::keyspace`] and [`ReadView::iter`](crate::ReadView::iter).
     pub fn iter(&self, keyspace: &Keyspace) -> Result<Iter> {
-        self.of(keyspace)?.iter()
+        self.keyspace(keyspace)?.iter()
     }
 }
 
@@ -196,4 +197,41 @@ impl SnapshotKeyspace {
     pub fn iter(&self) -> Result<Iter> {
         self.range(..)
     }
+
+    /// As [`ReadView::first`](crate::ReadView::first).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn first(&self) -> Result<Option<Entry>> {
+        ReadView::first(self)
+    }
+
+    /// As [`ReadView::last`](crate::ReadView::last).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn last(&self) -> Result<Option<Entry>> {
+        ReadView::last(self)
+    }
+
+    /// As [`ReadView::is_empty`](crate::ReadView::is_empty).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn is_empty(&self) -> Result<bool> {
+        ReadView::is_empty(self)
+    }
+
+    /// As [`ReadView::len`](crate::ReadView::len).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn len(&self) -> Result<u64> {
+        ReadView::len(self)
+    }
+
+    /// As [`ReadView::contains_prefix`](crate::ReadView::contains_prefix).
+    ///
+    /// Errors: as [`ReadView::first`](crate::ReadView::first).
+    pub fn contains_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<bool> {
+        ReadView::contains_prefix(self, prefix.as_ref())
+    }
 }
+
+read_view!(SnapshotKeyspace);

@@ -6,7 +6,7 @@ use testudo_base::sync::Arc;
 use testudo_env::MemEnv;
 use testudo_options::{KeyspaceOptions, Tree};
 
-use crate::Db;
+use crate::{Db, maintenance::Stepping as _};
 
 #[test]
 fn stepped_store_dropped_in_mid_job_is_freed() {

@@ -68,7 +68,7 @@ fn operands_added_across_openings_never_exceed_the_longest_entry() {
                     db.flush().unwrap();
                 }
                 if round % 5 == 0 {
-                    db.settle().unwrap();
+                    db.compact().unwrap();
                 }
                 // No accepted operand is lost, and no entry exceeds the maximum.
                 let lengths = lengths(&keyspace);
@@ -83,7 +83,7 @@ fn operands_added_across_openings_never_exceed_the_longest_entry() {
                 keyspace.remove(key).unwrap();
                 keyspace.merge(key, "anew").unwrap();
             }
-            db.settle().unwrap();
+            db.compact().unwrap();
             assert!(lengths(&keyspace).values().all(|&bytes| bytes == 4));
             assert!(
                 db.verify(VerifyLevel::Full)

@@ -25,7 +25,7 @@ fn caches(placement: Placement) -> [u64; 2] {
     for number in 0..1000_u32 {
         keyspace.insert(number.to_be_bytes(), [7; 3000]).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     let before = db.store().memory.shares().caches;
     db.close().unwrap();
     [before, open().store().memory.shares().caches]

@@ -8,7 +8,7 @@ use testudo_flush::settle::{SHARE_MIN, settle_trees};
 use testudo_options::{KeyspaceOptions, Tree};
 use testudo_values::Placement;
 
-use crate::{Db, Keyspace};
+use crate::{Db, Keyspace, maintenance::Stepping as _};
 
 fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let options = || KeyspaceOptions::default().placement(Placement::inline());
@@ -69,7 +69,7 @@ fn settle_without_writers_leaves_no_job() {
         for round in 0..40 {
             write(&db, &keyspace, round);
         }
-        db.settle().unwrap();
+        db.compact().unwrap();
         let tree = Arc::clone(&keyspace.core.view.load().tree);
         assert!(tree.pick_job(true).is_none(), "{name}: {:?}", tree.pick_job(true));
         assert_eq!(u64_of(keyspace.iter().unwrap().count()), 40 * 200);

@@ -8,7 +8,7 @@ use testudo_options::{Durability, KeyspaceOptions};
 use testudo_recovery::warm::{restore::restore_some, write::note_hot_set};
 use testudo_store::{directory::HOT_SET_FILE, warm_restart::restore_state::RestoreState};
 
-use crate::{Db, DbBuilder, DbStats, Keyspace, VerifyLevel};
+use crate::{Db, DbBuilder, DbStats, Keyspace, VerifyLevel, maintenance::Stepping as _};
 
 const DIRECTORY: &str = "/db";
 const RECORDS: u32 = 20_000;
@@ -33,7 +33,7 @@ fn loaded() -> Arc<MemEnv> {
     for number in 0..RECORDS {
         keyspace.insert(key(number), value(number, "old")).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     db.close().unwrap();
     env
 }
@@ -374,7 +374,7 @@ fn background_threads_restore_the_hot_set_on_a_real_disk() {
     for number in 0..RECORDS {
         keyspace.insert(key(number), value(number, "old")).unwrap();
     }
-    db.settle().unwrap();
+    db.compact().unwrap();
     read_hot(&db);
     drop(keyspace);
     db.close().unwrap();

@@ -57,7 +57,7 @@ fn power_loss_leaves_either_old_or_new_value_and_no_stray_pieces() {
                 insert(&keyspace, b'a').unwrap();
                 db.persist(Durability::Sync).unwrap();
                 machine.crash_after(count);
-                let outcome = insert(&keyspace, b'b').and_then(|()| db.flush()).and_then(|()| db.settle());
+                let outcome = insert(&keyspace, b'b').and_then(|()| db.flush()).and_then(|()| db.compact());
                 ended = !machine.is_crashed();
                 let image = machine.crash_image(&CrashPolicy::random(count), count);
                 let db = open(&image, durability);
@@ -66,7 +66,7 @@ fn power_loss_leaves_either_old_or_new_value_and_no_stray_pieces() {
                 assert!(found == b'a' || found == b'b', "{found}");
                 assert!(outcome.is_err() || found == b'b', "a flushed value is durable");
                 assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
-                db.settle().unwrap();
+                db.compact().unwrap();
                 assert_eq!(entries(&db), (1, 4), "after {count} operations");
                 assert_eq!(present(&keyspace), Some(found));
                 insert(&keyspace, b'c').unwrap();
@@ -142,7 +142,7 @@ fn overwritten_value_is_removed_but_snapshots_still_read_it() {
     }
     db.flush().unwrap();
     let mut value = Vec::new();
-    let reader = snapshot.of(&keyspace).unwrap().get_reader("key").unwrap();
+    let reader = snapshot.keyspace(&keyspace).unwrap().get_reader("key").unwrap();
     reader.unwrap().read_to_end(&mut value).unwrap();
     assert!(value.len() == usize::try_from(LENGTH).unwrap() && value.iter().all(|byte| *byte == b'a'));
 }
@@ -177,7 +177,7 @@ fn value_numbers_are_never_reused() {
             numbers.push(found.pieces().unwrap());
         }
         if round % 2 == 0 {
-            db.settle().unwrap();
+            db.compact().unwrap();
         }
         assert!(db.store().last_seqno() > Seqno(0));
         drop(keyspace);
@@ -202,11 +202,11 @@ fn sweep_keeps_pieces_that_older_versions_refer_to() {
         Operation { keyspace: keyspace_id, kind: Kind::Reference, key: b"key", value: &reference };
     commit_one(db.store(), &older.core, &operation, Durability::Buffered).unwrap();
     insert(&keyspace, b'b').unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert_eq!((present(&keyspace), present(&older)), (Some(b'b'), Some(b'a')));
     older.remove("key").unwrap();
     db.store().pieces.expect_sweep();
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert_eq!((present(&keyspace), entries(&db).0), (Some(b'b'), 1));
 }
 
@@ -264,6 +264,6 @@ fn sweep_inside_an_update_is_refused_without_waiting() {
             Some(b"short".to_vec())
         })
         .unwrap();
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert_eq!((keyspace.get("key").unwrap().as_deref(), entries(&db)), (Some(&b"short"[..]), (0, 0)));
 }

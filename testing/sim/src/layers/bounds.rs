@@ -12,6 +12,7 @@ use testudo::{
     Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage, unobserved,
 };
 use testudo_base::num::u64_of;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultyEnv, IoClass, MemEnv};
 
 use crate::{
@@ -364,7 +365,7 @@ fn snapshots_held_while_others_write() -> Result<(), String> {
         require(sum == rounds, || format!("snapshot {rounds} counts {sum}"))?;
     }
     drop(snapshots);
-    db.settle().map_err(text)?;
+    db.compact().map_err(text)?;
     let held = db.stats().held_bytes;
     require(held == 0, || format!("{held} bytes of the data file are still held without holders"))
 }

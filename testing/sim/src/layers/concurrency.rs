@@ -16,6 +16,7 @@ use std::{
 };
 
 use testudo::{Db, Durability, ErrorKind, Keyspace};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, RealEnv, SplitMix};
 use testudo_testkit::{
     campaign::catch_panic,

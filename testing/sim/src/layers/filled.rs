@@ -12,6 +12,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, Error, Keyspace, Result};
 use testudo_base::num::{u64_of, usize_of};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 use testudo_testkit::{
     configuration::{Configuration, crash_configurations},

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use testudo::{Db, Iter, Keyspace, Snapshot};
 use testudo_base::num::u64_of;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
 use testudo_testkit::{
     configuration::{Configuration, crash_configurations},
@@ -239,7 +240,7 @@ impl Run {
         let Self { db, keyspace, snapshots, iterators, .. } = self;
         let count = u64_of(iterators.len());
         drop((snapshots, iterators, keyspace));
-        db.settle().unwrap();
+        db.compact().unwrap();
         let stats = db.stats();
         if stats.held_bytes > 0 || stats.iterator_bytes > 0 {
             let (held, open) = (stats.held_bytes, stats.iterator_bytes);

@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, RestoreState};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, OpenMode, OpenOptions};
 use testudo_testkit::{configuration::crash_configurations, engine_store::EngineOpener};
 

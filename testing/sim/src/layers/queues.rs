@@ -16,6 +16,7 @@ use std::{
 
 use testudo::{Db, Entry, Keyspace, Result, Snapshot};
 use testudo_base::num::usize_of;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{MemEnv, SplitMix};
 use testudo_testkit::{
     configuration::{Configuration, crash_configurations},

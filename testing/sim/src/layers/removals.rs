@@ -11,6 +11,7 @@ use std::{ops::Range, path::Path, sync::Arc};
 
 use testudo::{Db, Durability, ErrorKind, Keyspace};
 use testudo_base::num::{u64_of, usize_of};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 use testudo_testkit::{
     configuration::{Configuration, crash_configurations},

@@ -5,6 +5,7 @@
 //! - A snapshot is hashed when it is taken, and compared with that hash until it is dropped.
 
 use testudo_base::checksum::checksum64;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
 use testudo_testkit::{
     Campaign, Generator, Profile, Weights,

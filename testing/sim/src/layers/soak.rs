@@ -16,7 +16,9 @@ mod writer;
 
 use std::{path::PathBuf, sync::Arc, thread};
 
+use gauges::{Gauges, Sample};
 use testudo::{Db, Keyspace, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultError, FaultPlan, FaultyEnv, IoClass, RealEnv, SplitMix};
 use testudo_testkit::{
     Profile,
@@ -24,14 +26,12 @@ use testudo_testkit::{
     configuration::{Configuration, trees},
     engine_store::EngineOpener,
 };
+use writer::Writer;
 
 use crate::{
     Amount, LayerReport, Limits,
     sweep::{Outcome, chosen, counted, judge, require},
 };
-
-use gauges::{Gauges, Sample};
-use writer::Writer;
 
 pub(crate) const NAME: &str = "soak";
 pub(crate) const UNIT: &str = "rounds";
@@ -227,7 +227,7 @@ impl Soak {
         }
         db.drop_keyspace(SCRATCH).unwrap();
         db.flush().unwrap();
-        db.settle().unwrap();
+        db.compact().unwrap();
         if number.is_multiple_of(5) {
             db.check_invariants().unwrap();
             let verified = db.verify(VerifyLevel::Full).unwrap();

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use testudo_base::ErrorKind;
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultyEnv, MemEnv};
 
 use super::{Answer, Runner, Wrong};
@@ -55,7 +56,7 @@ impl Runner<'_> {
             }
         }
         self.report.reopens += 1;
-        self.settle()
+        self.compact()
     }
 
     /// Closes the store; returns the machine and the content of the store.
@@ -73,7 +74,7 @@ impl Runner<'_> {
         // Acknowledged writes survive the process.
         self.model.sync();
         self.report.kills += 1;
-        self.settle()
+        self.compact()
     }
 
     pub(super) fn crash(&mut self, crash: &Crash) -> Result<(), Wrong> {
@@ -100,7 +101,7 @@ impl Runner<'_> {
                     Err(error) => {
                         let fail = |wrong| format!("open after a crash: {wrong}");
                         self.excuse(Err::<(), _>(error)).map_err(fail)?;
-                        self.settle()
+                        self.compact()
                     }
                 };
             }
@@ -111,7 +112,7 @@ impl Runner<'_> {
         }
         self.report.crash_images += 1;
         self.move_to(image);
-        self.settle()
+        self.compact()
     }
 
     /// Switches to another machine. The store on the old one ends without further I/O.
@@ -136,7 +137,7 @@ impl Runner<'_> {
     }
 
     /// Opens the store on the current machine and checks its content. Heals a device that fails or is full.
-    pub(super) fn settle(&mut self) -> Result<(), Wrong> {
+    pub(super) fn compact(&mut self) -> Result<(), Wrong> {
         for attempt in 0.. {
             let opened = self.opener.open(self.env());
             let result = match opened {
@@ -169,7 +170,7 @@ impl Runner<'_> {
 
     fn adopt(&mut self, store: Box<dyn Store>) -> Result<(), Wrong> {
         // Retry a failed read by opening once more, on a healed device.
-        if self.adopt_or_excuse(store)?.is_none() { self.settle() } else { Ok(()) }
+        if self.adopt_or_excuse(store)?.is_none() { self.compact() } else { Ok(()) }
     }
 
     /// Compares the content of a freshly opened store with the allowed contents, and continues with it.

@@ -5,6 +5,7 @@
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use testudo::{ErrorKind, backup::Repository};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, OpenMode, OpenOptions};
 use testudo_share::some_of;
 use testudo_testkit::{

@@ -4,6 +4,7 @@
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
 use testudo::{ErrorKind, unobserved};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv};
 use testudo_share::{part_of, some_of};
 use testudo_testkit::{

@@ -157,7 +157,7 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
         }
     }
     drop(turtle);
-    db.settle().unwrap();
+    db.compact().unwrap();
     db.close().unwrap();
     // Kind bytes, values outside of runs, replaced pages, values in pieces, continued values, value logs,
     // footers with index and filter, transient segments of commits.
@@ -167,7 +167,7 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     pairs.sort();
     let db = with_operator(builder(&machine)).open().unwrap();
     assert!(contents_of(&db).unwrap() == expected);
-    db.settle().unwrap();
+    db.compact().unwrap();
     assert!(contents_of(&db).unwrap() == expected);
     assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
     db.close().unwrap();

@@ -12,6 +12,7 @@ use testudo::{
     Db, Durability, ErrorKind, KeyspaceOptions, Placement, SalvageMethod, SalvageOptions, SalvageReport,
     Tree, VerifyLevel, salvage, unobserved,
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
 use testudo_testkit::{
     busy_store::{Contents, contents_of},

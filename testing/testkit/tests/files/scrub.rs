@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
 use testudo::{Durability, Finding, ScrubOptions, ScrubPosition, ScrubReport, VerifyLevel};
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, IoClass, MemEnv};
 use testudo_testkit::{
     busy_store::BusyStore,
@@ -24,7 +25,7 @@ fn scrub(store: &BusyStore) -> ScrubReport {
 
 /// Pages of the data file that a run of the store occupies or once occupied.
 fn live_pages(store: &BusyStore, machine: &MemEnv) -> Vec<usize> {
-    store.db.settle().unwrap();
+    store.db.compact().unwrap();
     let bytes = machine.file_bytes("/db/data").unwrap();
     (0..bytes.len() / PAGE).filter(|page| bytes[page * PAGE..][..40] != [0; 40]).collect()
 }
@@ -126,7 +127,7 @@ fn resuming_covers_everything_once() {
         let machine = MemEnv::new(4);
         let mut store = busy(&opener, machine.clone(), 4);
         store.work(2000).unwrap();
-        store.db.settle().unwrap();
+        store.db.compact().unwrap();
         for page in live_pages(&store, &machine) {
             machine.corrupt("/db/data", u64::try_from(page * PAGE + 50).unwrap(), 1).unwrap();
         }
@@ -162,7 +163,7 @@ fn a_scrub_keeps_its_rate() {
     let machine = MemEnv::new(5);
     let mut store = busy(&opener, machine.clone(), 5);
     store.work(2000).unwrap();
-    store.db.settle().unwrap();
+    store.db.compact().unwrap();
     let started = machine.monotonic();
     let options = ScrubOptions { bytes_per_second: Some(10_000), ..ScrubOptions::default() };
     store.db.scrub(&options, &mut |_| ControlFlow::Continue(())).unwrap();
@@ -179,7 +180,7 @@ fn an_unreadable_page_is_its_own_finding() {
     let faulty = FaultyEnv::new(machine.clone());
     let mut store = busy(&opener, faulty.clone(), 6);
     store.work(2000).unwrap();
-    store.db.settle().unwrap();
+    store.db.compact().unwrap();
     let valid = scrub(&store).bytes;
     for skip in 0..6 {
         // The read of a stretch fails, then the read of its second page.
@@ -206,7 +207,7 @@ fn a_full_verification_finds_damage_in_several_runs() {
     let machine = MemEnv::new(7);
     let mut store = busy(&opener, machine.clone(), 7);
     store.work(2000).unwrap();
-    store.db.settle().unwrap();
+    store.db.compact().unwrap();
     let pages = live_pages(&store, &machine);
     let (first, last) = (pages[0], pages[pages.len() - 1]);
     drop(store);

@@ -12,12 +12,15 @@ pub(crate) mod trace;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use model::{Model, write_value};
 use testudo::{Db, Durability, Error, Keyspace, Result};
 use testudo_base::{
     MAX_VALUE_BYTES,
     num::{u64_of, usize_of},
 };
+use testudo_db::maintenance::Stepping as _;
 use testudo_env::Env;
+use trace::{Operation, Trace};
 
 use crate::{
     Context, Outcome, ReplayArgs,
@@ -31,8 +34,6 @@ use crate::{
     },
     subject::{Readings, scratch::Scratch},
 };
-use model::{Model, write_value};
-use trace::{Operation, Trace};
 
 const KEYSPACE: &str = "replay";
 const SMOKE_OPERATIONS: u64 = 2_000;

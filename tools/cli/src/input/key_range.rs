@@ -62,7 +62,7 @@ impl KeyRange {
             }
             Self::Between(from, to) => (from.clone(), to.clone()),
         };
-        keyspace.estimate((from, to))
+        keyspace.approximate_bytes((from, to))
     }
 
     /// Opens an iterator over the records with these keys.

@@ -32,7 +32,7 @@ pub(crate) struct CompactArguments {
 fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Result<()> {
     let began = db.stats().device_bytes_written;
     thread::scope(|scope| {
-        let settling = scope.spawn(|| db.settle());
+        let settling = scope.spawn(|| db.compact());
         while !settling.is_finished() {
             progress.set(db.stats().device_bytes_written - began);
             context.env.sleep(LOOK_EVERY);

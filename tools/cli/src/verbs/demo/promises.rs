@@ -89,7 +89,7 @@ impl Demo<'_> {
             let mut looks = 0;
             let mut look = || -> Result<(), Failure> {
                 let snapshot = db.snapshot()?;
-                let (accounts, journal) = (snapshot.of(&accounts)?, snapshot.of(&journal)?);
+                let (accounts, journal) = (snapshot.keyspace(&accounts)?, snapshot.keyspace(&journal)?);
                 let mut sum = 0;
                 for entry in accounts.prefix(b"account-")? {
                     sum += number_of(&entry?.value()?);
