@@ -95,7 +95,23 @@ pub mod schedules {
     pub use testudo_store::commits::in_flight::schedule::in_flight;
 }
 
-/// Runs the examples of the README as doc tests.
+/// Runs the examples of the README and the guide as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct ReadmeExamples;
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guide/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../docs/guide/trees-and-placement.md")]
+    struct TreesAndPlacement;
+    #[doc = include_str!("../../docs/guide/sizing.md")]
+    struct Sizing;
+    #[doc = include_str!("../../docs/guide/durability.md")]
+    struct Durability;
+    #[doc = include_str!("../../docs/guide/stalls.md")]
+    struct Stalls;
+    #[doc = include_str!("../../docs/guide/backup.md")]
+    struct Backup;
+    #[doc = include_str!("../../docs/guide/full-devices.md")]
+    struct FullDevices;
+}
