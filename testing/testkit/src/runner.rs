@@ -12,8 +12,6 @@ mod writes;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use testudo_db::maintenance::Stepping as _;
-
 pub use recovery::read_state;
 use testudo_base::{Error, ErrorKind};
 use testudo_env::{Env, FaultyEnv, MemEnv};

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use testudo_base::num::u64_of;
-use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, TornMode};
 use testudo_testkit::{
     Runner, Script,

@@ -10,7 +10,6 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::KeyspaceOptions;
 use testudo_base::{Error, ErrorKind, Result, checksum::checksum64};
-use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, MemEnv};
 use testudo_testkit::{
     Generator, Key, Profile, Script, Value, Weights,

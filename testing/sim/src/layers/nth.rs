@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use testudo_base::num::usize_of;
-use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, IoClass, MemEnv};
 use testudo_testkit::{
     Failure, Report, Runner, Script,

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use testudo_base::ErrorKind;
-use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultyEnv, MemEnv};
 
 use super::{Answer, Runner, Wrong};
