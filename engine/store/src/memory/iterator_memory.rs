@@ -2,7 +2,7 @@
 //!
 //! Each iterator measures itself periodically and reports the change. While all of them exceed their part of
 //! the budget, each iterator that is moved releases its sources, and keeps a few entries and the key at which
-//! it continues (`engine/db/src/handles/scan_front.rs`). So it becomes small at any position, and further
+//! it continues (`engine/db/src/db/scan_front.rs`). So it becomes small at any position, and further
 //! steps cost one seek per few entries. Older iterators that are not moved keep their memory.
 //!
 //! **Invariants**
