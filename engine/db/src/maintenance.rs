@@ -1,4 +1,4 @@
-//! Access to an open store for the crates in `maintenance/` and `testing/`, which `testudo` does not re-export.
+//! Access to an open store for the crates in `maintenance/` and `testing/`. `testudo` does not re-export it.
 
 use testudo_base::{Kind, Result, sync::Arc};
 use testudo_options::KeyspaceOptions;
