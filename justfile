@@ -2,6 +2,17 @@
 check:
     .ci/run
 
+# Before each commit, in under five minutes on a built checkout: format, rules, lints, unit tests.
+quick:
+    cargo fmt --all --check
+    cargo run --quiet --package xtask -- tidy
+    cargo clippy --workspace --all-targets --quiet -- -D warnings
+    cargo test --workspace --lib --quiet --exclude testudo-sim --exclude testudo-planted
+
+# The whole short forms of all tests: half an hour on two cores.
+long:
+    TESTUDO_TESTS=short cargo test --workspace
+
 # Checks the rules of the repository.
 tidy:
     cargo run --quiet --package xtask -- tidy

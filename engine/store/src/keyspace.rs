@@ -247,8 +247,6 @@ pub struct KeyspaceCore {
     pub drops: DropTotals,
     /// Ranges that scans skip; created by the first scan.
     gaps: OnceLock<Arc<Gaps>>,
-    /// Bytes of the gaps of all keyspaces of the store.
-    gap_bytes: Arc<AtomicU64>,
     /// Since when nothing has come in. For the background alone.
     pub idle: Mutex<Idle>,
     /// A search for background jobs may find one.
@@ -265,8 +263,8 @@ pub struct KeyspaceCore {
 
 impl KeyspaceCore {
     /// Its gaps, for a scan.
-    pub fn gaps(&self) -> Arc<Gaps> {
-        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(&self.gap_bytes))))
+    pub fn gaps(&self, bytes_of_all: &Arc<AtomicU64>) -> Arc<Gaps> {
+        Arc::clone(self.gaps.get_or_init(|| Arc::new(Gaps::new(bytes_of_all))))
     }
 
     /// Returns the gaps of the keyspace, if it has any.
@@ -280,7 +278,6 @@ impl KeyspaceCore {
         id: KeyspaceId,
         name: Arc<str>,
         view: View,
-        gap_bytes: &Arc<AtomicU64>,
         now: Duration,
     ) -> Arc<Self> {
         let full_merge = Arc::clone(&view.full_merge);
@@ -297,7 +294,6 @@ impl KeyspaceCore {
             name,
             drops: DropTotals::default(),
             gaps: OnceLock::new(),
-            gap_bytes: Arc::clone(gap_bytes),
             idle: Mutex::new(Idle::from(now)),
             jobs_may_exist: true.into(),
             idle_jobs_may_exist: true.into(),

@@ -253,7 +253,7 @@ impl Store {
             options: self.shared_options(options),
             held: OnceLock::new(),
         };
-        KeyspaceCore::new(id, name, view, &self.gap_bytes, self.background_time())
+        KeyspaceCore::new(id, name, view, self.background_time())
     }
 
     /// These settings, in memory that a keyspace before may have, too.

@@ -78,7 +78,7 @@ impl Pinned {
         drop(commit);
         let registered = Registered { open: Arc::clone(open), seqno };
         store.commits.in_flight.wait_for(seqno);
-        let (name, gaps) = (Arc::clone(&core.name), core.gaps());
+        let (name, gaps) = (Arc::clone(&core.name), core.gaps(&store.gap_bytes));
         let (core, registered) = (Arc::downgrade(core), Arc::new(registered));
         Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
     }

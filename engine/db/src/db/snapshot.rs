@@ -93,7 +93,7 @@ impl Snapshot {
             pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
             keyspace: Arc::clone(&keyspace.core.name),
-            gaps: keyspace.core.gaps(),
+            gaps: keyspace.core.gaps(&keyspace.db.store().gap_bytes),
             core: Arc::downgrade(&keyspace.core),
             registered: Arc::clone(&self.registered),
         };
