@@ -4,7 +4,6 @@
 //! - An `LsmTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -12,7 +11,6 @@ use std::{
 use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
     num::u64_of,
-    operands_format::begin_stack,
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -20,11 +18,11 @@ use testudo_contract::{
     Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
     TreeEdit, TreeStats, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, RunLayout, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
-    Bounds, Fence, PartCursor, TreeShare, load_sparing_damaged, on_top_bytes, write_updates,
+    Bounds, Fence, PartCursor, TreeShare, find_below, load_sparing_damaged, on_top_bytes, write_updates,
 };
-use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
+use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
     LsmOptions,
@@ -136,40 +134,6 @@ impl LsmTree {
         }
     }
 
-    /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of `key`.
-    ///
-    /// The progress of `access` stays at the source of the operands: a query that misses a page further down
-    /// has to collect them again.
-    #[cold]
-    fn find_below(
-        &self,
-        key: &[u8],
-        hash: u64,
-        access: Access<'_>,
-        mut passed: u32,
-        newest: Vec<u8>,
-    ) -> Result<Lookup> {
-        let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
-        let access = match access {
-            Access::Blocking => Access::Blocking,
-            Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
-        };
-        let (mut newer, mut stack) = (vec![newest], Vec::new());
-        let kind = loop {
-            match self.find(key, hash, access, &mut passed)? {
-                Lookup::Waiting => return Ok(Lookup::Waiting),
-                Lookup::Absent => break Kind::Operands,
-                Lookup::Found(Kind::Operands, operands, _) => {
-                    newer.push(operands);
-                    access.set_passed(passed);
-                }
-                Lookup::Found(kind, value, _) => break begin_stack(kind, &value, &mut stack),
-            }
-        };
-        newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-        Ok(Lookup::Found(kind, stack, Neighbours::default()))
-    }
-
     /// Writes the planned destinations; returns the levels with them installed.
     fn finish(
         mut levels: Levels,
@@ -225,7 +189,9 @@ impl Tree for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest, _) => self.find_below(key, hash, access, passed, newest),
+            Lookup::Found(Kind::Operands, newest, _) => {
+                find_below(access, passed, newest, |access, passed| self.find(key, hash, access, passed))
+            }
             found => Ok(found),
         }
     }

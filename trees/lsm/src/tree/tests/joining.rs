@@ -9,9 +9,8 @@ fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<Held> {
         kind: Kind::Value,
         value: vec![b'v'; 50],
     };
-    bed.sealed.0 += 10;
-    let updates = VecUpdates(Arc::new(numbers.map(value).collect()), bed.sealed);
-    let mut runs = held_runs(write_updates(&bed.work, &updates, 1 << 20).unwrap());
+    let updates = bed.updates_of(numbers.map(value).collect());
+    let mut runs = held_runs(write_updates(&bed.work, &*updates, 1 << 20).unwrap());
     for held in &mut runs {
         held.fenced.low = held.extent().unwrap().low;
     }

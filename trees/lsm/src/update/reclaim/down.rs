@@ -6,10 +6,9 @@
 
 use std::ops::Range;
 
-use testudo_base::{Cursor, Result, RunId};
+use testudo_base::{Result, RunId};
 use testudo_contract::{Height, Work};
-use testudo_run::MergeCursor;
-use testudo_sequence::{Bounds, Fence, Layer, layer_cursor};
+use testudo_sequence::{Bounds, Layer, key_after};
 
 use crate::{
     LsmOptions,
@@ -39,7 +38,7 @@ pub(crate) fn go_down(
     let mut bounds = bounds_of(levels, runs.start, runs.len());
     if waiting_max < u64::MAX {
         let waiting = levels.upper().map(|component| component.slices(&bounds)).collect();
-        if let Some(cut) = key_behind(waiting, waiting_max)? {
+        if let Some(cut) = key_after(waiting, waiting_max)? {
             bounds.high = Some(cut);
         }
     }
@@ -164,16 +163,6 @@ impl Levels {
         }
         Ok(())
     }
-}
-
-/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
-fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
-    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
-    merge.seek_first()?;
-    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
-        merge.next()?;
-    }
-    Ok(merge.entry().map(|entry| entry.key.into()))
 }
 
 /// Rewrites a run without its part before its fence.
