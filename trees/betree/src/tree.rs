@@ -16,8 +16,8 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
-    TreeEdit, TreeStats, Updates, Work,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -267,7 +267,7 @@ impl BeTree {
 /// Exclusive upper bound of object ids, which no tree reaches.
 const MAX_OBJECT: u64 = 1 << 60;
 
-impl Tree for BeTree {
+impl Read for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
@@ -293,7 +293,9 @@ impl Tree for BeTree {
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
         Box::new(PartCursor::new(NodeParts::new(&self.root), &self.data, limits))
     }
+}
 
+impl Update for BeTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         let bytes = updates.bytes();
@@ -315,6 +317,12 @@ impl Tree for BeTree {
         on_top_bytes(memory_bytes, self.options.sparing().tier_run_bytes(self.root.overwrites))
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.options.rewrites_per_doubling()
+    }
+}
+
+impl Compact for BeTree {
     fn reclaim_bytes(&self) -> u64 {
         reclaim::bytes_max(&self.root, &self.options)
     }
@@ -364,11 +372,9 @@ impl Tree for BeTree {
         let Some((plan, outputs)) = jobs::planned_from_root(&self.root, prepared) else { return Ok(None) };
         self.assemble(plan, outputs, work, Origin::Job).map(Some)
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        self.options.rewrites_per_doubling()
-    }
-
+impl Inspect for BeTree {
     fn stats(&self) -> TreeStats {
         let mut stats = TreeStats { height: self.root.height, ..TreeStats::default() };
         add_stats(&self.root, &mut stats);
@@ -396,16 +402,16 @@ impl Tree for BeTree {
         lines
     }
 
-    fn is_spare(&self, run: RunId) -> bool {
-        let is_retained = self.retained.as_ref().is_some_and(|buffer| buffer.runs().contains_key(&run));
-        is_retained && !live_runs(&self.root).contains_key(&run)
-    }
-
     fn parts(&self) -> Vec<Part> {
         let left_out = usize::from(planted!("part-left-out"));
         let buffer = self.retained.as_ref().map(|buffer| buffer.runs()).unwrap_or_default();
         let runs = self.runs().into_iter().chain(buffer.into_values().cloned());
         runs.skip(left_out).map(Part::Run).collect()
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        let is_retained = self.retained.as_ref().is_some_and(|buffer| buffer.runs().contains_key(&run));
+        is_retained && !live_runs(&self.root).contains_key(&run)
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
@@ -419,7 +425,9 @@ impl Tree for BeTree {
         };
         buffer.check_law(own_of)
     }
+}
 
+impl Tree for BeTree {
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

@@ -15,8 +15,8 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
-    TreeEdit, TreeStats, Updates, Work,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -185,7 +185,7 @@ impl LsmTree {
     }
 }
 
-impl Tree for LsmTree {
+impl Read for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
@@ -218,7 +218,9 @@ impl Tree for LsmTree {
         }
         Box::new(PartCursor::new(LevelParts::new(levels, scan_charges), data, limits))
     }
+}
 
+impl Update for LsmTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut levels = (*self.levels).clone();
         let destination = levels.plan_update(&updates, &self.options)?;
@@ -236,6 +238,12 @@ impl Tree for LsmTree {
         on_top_bytes(memory_bytes, self.options.sparing().run_bytes)
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        REWRITES_PER_DOUBLING
+    }
+}
+
+impl Compact for LsmTree {
     fn reclaim_bytes(&self) -> u64 {
         reclaim::bytes_max(&self.levels, &self.options.sparing())
     }
@@ -280,11 +288,9 @@ impl Tree for LsmTree {
         levels.hand_over(&self.options);
         Ok(Some(self.edit(levels, work)))
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        REWRITES_PER_DOUBLING
-    }
-
+impl Inspect for LsmTree {
     fn stats(&self) -> TreeStats {
         let levels = &*self.levels;
         let mut stats = TreeStats {
@@ -379,7 +385,9 @@ impl Tree for LsmTree {
         }
         Ok(())
     }
+}
 
+impl Tree for LsmTree {
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

@@ -2,7 +2,7 @@
 //! saves on either side. Pure arithmetic over counts; decision 0039 has its derivation.
 //!
 //! A doubling of the flush distance spares each record about half a rewrite
-//! ([`testudo_contract::Tree::rewrites_per_doubling`]), so a byte more of write memory `W` saves
+//! ([`testudo_contract::Update::rewrites_per_doubling`]), so a byte more of write memory `W` saves
 //! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes: each of `K` keyspaces that
 //! are written to takes `B` bytes of `W` whatever it has ([`BUFFER_BYTES`]), and what is left of `W` is
 //! flushed by as many flushes as there are keyspaces, each of which writes `F` bytes whatever it has
