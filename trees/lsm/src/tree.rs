@@ -28,7 +28,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         edit::{changes_between, deletions_of},
         invariants,
         load::load_levels,
@@ -40,7 +40,7 @@ use crate::{
         install::Done,
         jobs::{pick_job, plan_job, price_of},
         migrate,
-        moves::held_runs,
+        moves::level_runs,
         reclaim,
         write::write_all,
     },
@@ -176,7 +176,7 @@ impl LsmTree {
         if runs.is_empty() {
             return Ok(levels);
         }
-        let newest = Component::of_runs(held_runs(runs), &mut levels.next_object)?;
+        let newest = Component::of_runs(level_runs(runs), &mut levels.next_object)?;
         if levels.levels.is_empty() {
             levels.levels.push(Level::default());
         }
@@ -197,7 +197,7 @@ impl Read for LsmTree {
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        let all = || self.levels.live_runs().map(|held| held.run().reference().user_bytes).sum();
+        let all = || self.levels.live_runs().map(|level_run| level_run.run().reference().user_bytes).sum();
         let of_key = || -> u64 {
             let runs = self.levels.components().filter_map(|component| component.find(key));
             runs.map(|fenced| fenced.run.reference().user_bytes).sum()
@@ -301,12 +301,12 @@ impl Inspect for LsmTree {
             buffered_runs: levels.upper().map(|component| u64_of(component.len())).sum(),
             ..TreeStats::default()
         };
-        let has_values = |held: &&Held| {
-            let run = held.run().reference();
+        let has_values = |level_run: &&LevelRun| {
+            let run = level_run.run().reference();
             run.entries > run.tombstones
         };
         stats.leaves = u64_of(levels.bottom.iter().filter(has_values).count());
-        for run in levels.live_runs().map(|held| held.run().reference()) {
+        for run in levels.live_runs().map(|level_run| level_run.run().reference()) {
             stats.entries += run.entries;
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
@@ -339,7 +339,7 @@ impl Inspect for LsmTree {
             entries: components
                 .iter()
                 .flat_map(|component| component.iter())
-                .map(|held| held.run().reference().entries)
+                .map(|level_run| level_run.run().reference().entries)
                 .sum(),
         };
         let mut lines = Vec::new();
@@ -367,7 +367,7 @@ impl Inspect for LsmTree {
     }
 
     fn is_spare(&self, run: RunId) -> bool {
-        let is_live = |held: &Held| held.run().reference().id == run;
+        let is_live = |level_run: &LevelRun| level_run.run().reference().id == run;
         self.levels.retained_runs().contains_key(&run) && !self.levels.live_runs().any(is_live)
     }
 

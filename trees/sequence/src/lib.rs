@@ -30,8 +30,8 @@ mod tree_share;
 pub use bottom_runs::write_bottom;
 pub use chained_cursor::{ChainCursor, Parts};
 pub use compaction_buffer::{
-    CompactionBuffer, Kept, KeptLayer, Retained, Share, load_sparing_damaged, note_damage, short_hash,
-    stacked,
+    BufferLayer, BufferPiece, CompactionBuffer, Retained, ScanPiece, load_sparing_damaged, note_damage,
+    short_hash, stacked,
 };
 pub use compaction_buffer_format::{StoredBuffer, StoredPiece, decode_buffer, encode_buffer};
 pub use fence::{Bounds, Fence, share_starts};

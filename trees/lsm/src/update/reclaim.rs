@@ -28,7 +28,7 @@ use crate::{
     LsmOptions,
     levels::{
         Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
     },
     update::{
         jobs::plan_merge,
@@ -75,7 +75,7 @@ pub(crate) fn bytes_max(levels: &Levels, options: &LsmOptions) -> u64 {
         .unwrap_or_default()
         .into_iter()
         .map(|candidate| candidate.estimate.written_bytes(part_bytes));
-    let stored = |held: &Held| held.run().reference().stored_bytes();
+    let stored = |level_run: &LevelRun| level_run.run().reference().stored_bytes();
     let dead_bytes: u64 = levels.upper().filter_map(|component| component.iter().map(stored).max()).sum();
     steps.max().unwrap_or(0) / 8 * 9 + RUN_OVERHEAD_BYTES + dead_bytes
 }
@@ -172,7 +172,7 @@ fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut ReclaimChoice
         for from in (0..=level.filling.len() - count).step_by(count / 2) {
             let parts = &level.filling[from..from + count];
             let runs = || parts.iter().flat_map(Component::iter);
-            let freed: u64 = runs().map(|held| held.run().reference().stored_bytes()).sum();
+            let freed: u64 = runs().map(|level_run| level_run.run().reference().stored_bytes()).sum();
             let alive: u64 = runs().map(alive_bytes).sum();
             let space = alive / 16 * 17 + (alive / options.run_bytes + 1) * LEAST_RUN_BYTES;
             choice.offer(Target::Parts(from..from + count), space, freed.saturating_sub(space));
@@ -182,18 +182,20 @@ fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut ReclaimChoice
 }
 
 /// Approximate live bytes of a run, in pages.
-fn alive_bytes(held: &Held) -> u64 {
-    let run = held.run().reference();
-    scaled(held.bytes, u64::from(run.data_pages) * PAGE_BYTES, run.user_bytes)
+fn alive_bytes(level_run: &LevelRun) -> u64 {
+    let run = level_run.run().reference();
+    scaled(level_run.bytes, u64::from(run.data_pages) * PAGE_BYTES, run.user_bytes)
 }
 
 /// Offers runs that partly lie before their fences.
 fn offer_partly_dead(levels: &Levels, choice: &mut ReclaimChoice<'_, Target>) {
     let parts = choice.garbage_parts();
-    for held in levels.components().flat_map(Component::iter).filter(|held| held.fenced.is_clipped()) {
-        let reference = held.run().reference();
+    for level_run in
+        levels.components().flat_map(Component::iter).filter(|level_run| level_run.fenced.is_clipped())
+    {
+        let reference = level_run.run().reference();
         let stored = reference.stored_bytes();
-        let alive = scaled(held.bytes, stored, reference.user_bytes);
+        let alive = scaled(level_run.bytes, stored, reference.user_bytes);
         let left = alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
         let dead = stored.saturating_sub(left);
         if dead >= stored / parts && dead > 0 {

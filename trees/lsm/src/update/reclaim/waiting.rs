@@ -16,7 +16,7 @@ use testudo_sequence::{
 use crate::{
     levels::{
         Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
     },
     update::reclaim::Target,
 };
@@ -51,21 +51,21 @@ impl Candidate {
 pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
     let mut waiting = vec![WaitingEntries::default(); levels.bottom.len().max(1)];
     let mut heads = vec![0; waiting.len()];
-    for held in levels.upper().flat_map(Component::iter) {
-        let extent = held.extent()?;
+    for level_run in levels.upper().flat_map(Component::iter) {
+        let extent = level_run.extent()?;
         let first = levels.bottom.runs_up_to(&extent.low.bytes()).saturating_sub(1);
         let end = levels.bottom.runs_below(&extent.high.bytes());
         let over = first..end.max(first + 1);
-        let share = waiting_of(held, u64_of(over.len()));
+        let share = waiting_of(level_run, u64_of(over.len()));
         waiting[over.clone()].iter_mut().for_each(|waiting| *waiting = waiting.and(share, 1));
         for (before, head_bytes) in heads[over].iter_mut().enumerate().skip(1) {
             *head_bytes += u64_of(before) * share.page_bytes / 16 * 17 + LEAST_RUN_BYTES;
         }
     }
     let candidate = |(first, waiting): (usize, WaitingEntries)| {
-        let held = levels.bottom.get(first);
-        let reference = held.map(|held| held.run().reference());
-        let own_bytes = held.map_or(0, |held| held.bytes);
+        let level_run = levels.bottom.get(first);
+        let reference = level_run.map(|level_run| level_run.run().reference());
+        let own_bytes = level_run.map_or(0, |level_run| level_run.bytes);
         let estimate = ReclaimEstimate::new(reference, waiting, levels.overwrites, heads[first]);
         Candidate { first, own_bytes, estimate }
     };
@@ -73,10 +73,10 @@ pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
 }
 
 /// Estimates the data of a run above each of `runs` of the bottom.
-fn waiting_of(held: &Held, runs: u64) -> WaitingEntries {
-    let run = held.run().reference();
-    let alive = |whole: u64| scaled(held.bytes, whole, run.user_bytes).div_ceil(runs);
-    let bytes = held.bytes.div_ceil(runs).max(1);
+fn waiting_of(level_run: &LevelRun, runs: u64) -> WaitingEntries {
+    let run = level_run.run().reference();
+    let alive = |whole: u64| scaled(level_run.bytes, whole, run.user_bytes).div_ceil(runs);
+    let bytes = level_run.bytes.div_ceil(runs).max(1);
     let overhead_bytes = alive(run.stored_bytes() - u64::from(run.data_pages) * PAGE_BYTES);
     let page_bytes = alive(lasting_page_bytes(run));
     WaitingEntries { bytes, page_bytes, overhead_bytes, tombstones: alive(run.tombstones) }
@@ -84,7 +84,8 @@ fn waiting_of(held: &Held, runs: u64) -> WaitingEntries {
 
 /// Returns the range of adjacent runs of the bottom, up to the next run.
 pub(crate) fn bounds_of(levels: &Levels, first: usize, count: usize) -> Bounds {
-    let low = first.checked_sub(1).and(levels.bottom.get(first)).map(|held| held.fenced.low.clone());
-    let high = levels.bottom.get(first + count).map(|held| held.fenced.low.clone());
+    let low =
+        first.checked_sub(1).and(levels.bottom.get(first)).map(|level_run| level_run.fenced.low.clone());
+    let high = levels.bottom.get(first + count).map(|level_run| level_run.fenced.low.clone());
     Bounds { low, high }
 }
