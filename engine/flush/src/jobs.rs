@@ -54,7 +54,7 @@ enum Begun {
 }
 
 /// Runs one job of one tree; `false` if no tree has one. `is_idle` as in
-/// [`testudo_contract::Tree::pick_job`], for each keyspace.
+/// [`testudo_contract::Compact::pick_job`], for each keyspace.
 pub fn run_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
     run_job_and(store, is_idle, |job| install_job(store, job))
 }

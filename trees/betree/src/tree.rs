@@ -4,7 +4,6 @@
 //! - A `BeTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -13,20 +12,19 @@ use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
     codec::Damage,
     num::u64_of,
-    operands_format::begin_stack,
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
-    TreeEdit, TreeStats, Updates, Work,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, Run, RunLayout, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
-    Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, RunSlice, Source, TreeShare, decode_buffer,
-    load_sparing_damaged, on_top_bytes,
+    Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, ReclaimStep, RunSlice, Source, TreeShare,
+    decode_buffer, find_below, load_sparing_damaged, on_top_bytes, target_of,
 };
-use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
+use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
     BeTreeOptions, jobs,
@@ -201,40 +199,6 @@ impl BeTree {
         }
     }
 
-    /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of `key`.
-    ///
-    /// The progress of `access` stays at the source of the operands: a query that misses a page further down
-    /// has to collect them again.
-    #[cold]
-    fn find_below(
-        &self,
-        key: &[u8],
-        hash: u64,
-        access: Access<'_>,
-        mut passed: u32,
-        newest: Vec<u8>,
-    ) -> Result<Lookup> {
-        let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
-        let access = match access {
-            Access::Blocking => Access::Blocking,
-            Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
-        };
-        let (mut newer, mut stack) = (vec![newest], Vec::new());
-        let kind = loop {
-            match self.find(key, hash, access, &mut passed)? {
-                Lookup::Waiting => return Ok(Lookup::Waiting),
-                Lookup::Absent => break Kind::Operands,
-                Lookup::Found(Kind::Operands, operands, _) => {
-                    newer.push(operands);
-                    access.set_passed(passed);
-                }
-                Lookup::Found(kind, value, _) => break begin_stack(kind, &value, &mut stack),
-            }
-        };
-        newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-        Ok(Lookup::Found(kind, stack, Neighbours::default()))
-    }
-
     /// Writes a plan and assembles the edit. `sizes`: settings for the runs written.
     fn finish(
         &self,
@@ -303,11 +267,13 @@ impl BeTree {
 /// Exclusive upper bound of object ids, which no tree reaches.
 const MAX_OBJECT: u64 = 1 << 60;
 
-impl Tree for BeTree {
+impl Read for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest, _) => self.find_below(key, hash, access, passed, newest),
+            Lookup::Found(Kind::Operands, newest, _) => {
+                find_below(access, passed, newest, |access, passed| self.find(key, hash, access, passed))
+            }
             found => Ok(found),
         }
     }
@@ -327,7 +293,9 @@ impl Tree for BeTree {
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
         Box::new(PartCursor::new(NodeParts::new(&self.root), &self.data, limits))
     }
+}
 
+impl Update for BeTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         let bytes = updates.bytes();
@@ -349,6 +317,12 @@ impl Tree for BeTree {
         on_top_bytes(memory_bytes, self.options.sparing().tier_run_bytes(self.root.overwrites))
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.options.rewrites_per_doubling()
+    }
+}
+
+impl Compact for BeTree {
     fn reclaim_bytes(&self) -> u64 {
         reclaim::bytes_max(&self.root, &self.options)
     }
@@ -356,13 +330,16 @@ impl Tree for BeTree {
     fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>> {
         match self.retained_only_bytes() {
             0 => reclaim::pick(&self.root, &self.options, limits),
-            retained => Ok(Some(reclaim::giving_up(retained))),
+            retained => {
+                let step = ReclaimStep { target: Target::Retained, space_bytes: 0, gain_bytes: retained };
+                Ok(Some(step.into_reclaim()))
+            }
         }
     }
 
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
-        match reclaim::target_of(reclaim) {
+        match target_of(reclaim) {
             Target::Leaf { path, waiting_max } => plan.flush_into_leaf(path, *waiting_max)?,
             Target::Leaves(path, count) => plan.join_into_leaf(path, *count, &self.options)?,
             Target::Tiers { nodes, newest, oldest } => plan.merge_between(nodes, *newest, *oldest),
@@ -395,11 +372,9 @@ impl Tree for BeTree {
         let Some((plan, outputs)) = jobs::planned_from_root(&self.root, prepared) else { return Ok(None) };
         self.assemble(plan, outputs, work, Origin::Job).map(Some)
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        self.options.rewrites_per_doubling()
-    }
-
+impl Inspect for BeTree {
     fn stats(&self) -> TreeStats {
         let mut stats = TreeStats { height: self.root.height, ..TreeStats::default() };
         add_stats(&self.root, &mut stats);
@@ -427,16 +402,16 @@ impl Tree for BeTree {
         lines
     }
 
-    fn is_spare(&self, run: RunId) -> bool {
-        let is_retained = self.retained.as_ref().is_some_and(|buffer| buffer.runs().contains_key(&run));
-        is_retained && !live_runs(&self.root).contains_key(&run)
-    }
-
     fn parts(&self) -> Vec<Part> {
         let left_out = usize::from(planted!("part-left-out"));
         let buffer = self.retained.as_ref().map(|buffer| buffer.runs()).unwrap_or_default();
         let runs = self.runs().into_iter().chain(buffer.into_values().cloned());
         runs.skip(left_out).map(Part::Run).collect()
+    }
+
+    fn is_spare(&self, run: RunId) -> bool {
+        let is_retained = self.retained.as_ref().is_some_and(|buffer| buffer.runs().contains_key(&run));
+        is_retained && !live_runs(&self.root).contains_key(&run)
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
@@ -450,7 +425,9 @@ impl Tree for BeTree {
         };
         buffer.check_law(own_of)
     }
+}
 
+impl Tree for BeTree {
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

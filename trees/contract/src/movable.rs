@@ -51,15 +51,15 @@ pub trait Movable: Tree {
     fn run_bytes(&self) -> u64;
     /// Page layout of runs at the bottom with entries of about `entry_bytes`.
     fn bottom_layout(&self, entry_bytes: u64) -> RunLayout;
-    /// Picks a job of [`Tree::pick_job`] that is worthwhile even while the keyspace migrates away, because
-    /// flushes continue. Pure.
+    /// Picks a job of [`Compact::pick_job`](crate::Compact::pick_job) that is worthwhile even while the
+    /// keyspace migrates away, because flushes continue. Pure.
     fn job_while_left(&self) -> Option<Job>;
     /// Returns the end of a piece of about `bytes`. It begins at the lower end of `rest` and goes up, or at
     /// the upper end and goes down. `rest` is the range of this tree; `None` if all of it is one piece.
     /// [`Movable::without_outside`] can end the tree there. Reads index pages only.
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>>;
-    /// Like [`Tree::cursor`], for one pass over a range that is being rewritten. Reports every entry of that
-    /// range that it does not return to the progress of `work`.
+    /// Like [`Read::cursor`](crate::Read::cursor), for one pass over a range that is being rewritten. Reports
+    /// every entry of that range that it does not return to the progress of `work`.
     fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send>;
     /// Returns the state with a piece at the bottom, in a range where it has no key. Writes no run.
     fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit>;

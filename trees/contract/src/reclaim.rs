@@ -1,7 +1,7 @@
 //! Reclaiming space in small units of work, for a device that is nearly full (decision 0032).
 //!
-//! The engine lets each tree pick the unit that reclaims most ([`crate::Tree::pick_reclaim`]), compares their
-//! estimates, and runs one of them ([`crate::Tree::reclaim`]). Only the tree understands the target.
+//! The engine lets each tree pick the unit that reclaims most ([`crate::Compact::pick_reclaim`]), compares
+//! their estimates, and runs one of them ([`crate::Compact::reclaim`]). Only the tree understands the target.
 //!
 //! **Invariants**
 //! - Repeated picking terminates, if units that made no progress are excluded.
@@ -36,7 +36,7 @@ impl Reclaim {
     }
 }
 
-/// Minimum gain for [`crate::Tree::pick_reclaim`] to choose a unit of work.
+/// Minimum gain for [`crate::Compact::pick_reclaim`] to choose a unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeastGain {
     /// A fraction of the bytes it writes.
@@ -48,7 +48,7 @@ pub enum LeastGain {
     None,
 }
 
-/// Limits on the units of work that [`crate::Tree::pick_reclaim`] may choose.
+/// Limits on the units of work that [`crate::Compact::pick_reclaim`] may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimLimits<'a> {
     /// Space they may take.

@@ -23,7 +23,7 @@ use testudo_run::Run;
 use testudo_sequence::Overwrites;
 
 use crate::levels::{
-    component::{Component, Held},
+    component::{Component, LevelRun},
     repeats::Repeats,
 };
 
@@ -80,7 +80,7 @@ pub(crate) struct Levels {
     pub(crate) bottom: Component,
     /// Runs that are not read. They were merged, but record deletions of some keys that no run of the bottom
     /// covers yet.
-    pub(crate) witnesses: Vec<Held>,
+    pub(crate) witnesses: Vec<LevelRun>,
     pub(crate) next_object: u64,
     /// Usual bytes of a flush, measured from recent ones.
     pub(crate) flush_bytes: u64,
@@ -123,7 +123,7 @@ impl Levels {
     }
 
     /// Returns all runs, witnesses included, except those of compaction buffers.
-    pub(crate) fn live_runs(&self) -> impl Iterator<Item = &Held> {
+    pub(crate) fn live_runs(&self) -> impl Iterator<Item = &LevelRun> {
         self.components().flat_map(Component::iter).chain(&self.witnesses)
     }
 
@@ -134,7 +134,7 @@ impl Levels {
 
     /// Returns all runs. A run that is in a compaction buffer and elsewhere is returned twice.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
-        self.live_runs().map(Held::run).chain(self.retained_runs().into_values())
+        self.live_runs().map(LevelRun::run).chain(self.retained_runs().into_values())
     }
 
     /// Drops empty sequences.

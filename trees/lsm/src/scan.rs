@@ -92,7 +92,7 @@ impl ScanParts for LevelParts {
         }
         for component in levels.upper() {
             let within = component.range(component.within(&bounds));
-            let runs: Vec<FencedRun> = within.map(|held| held.fenced.clone()).collect();
+            let runs: Vec<FencedRun> = within.map(|level_run| level_run.fenced.clone()).collect();
             if runs.is_empty() {
                 continue;
             }

@@ -4,7 +4,6 @@
 //! - An `LsmTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -12,25 +11,24 @@ use std::{
 use testudo_base::{
     Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
     num::u64_of,
-    operands_format::begin_stack,
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, RecordedDrops, Tree,
-    TreeEdit, TreeStats, Updates, Work,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Reached, RunLayout, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
-    Bounds, Fence, PartCursor, TreeShare, load_sparing_damaged, on_top_bytes, write_updates,
+    Bounds, Fence, PartCursor, TreeShare, find_below, load_sparing_damaged, on_top_bytes, write_updates,
 };
-use testudo_storage::{Change, DataFile, Neighbours, PageAddress};
+use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         edit::{changes_between, deletions_of},
         invariants,
         load::load_levels,
@@ -42,7 +40,7 @@ use crate::{
         install::Done,
         jobs::{pick_job, plan_job, price_of},
         migrate,
-        moves::held_runs,
+        moves::level_runs,
         reclaim,
         write::write_all,
     },
@@ -136,40 +134,6 @@ impl LsmTree {
         }
     }
 
-    /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of `key`.
-    ///
-    /// The progress of `access` stays at the source of the operands: a query that misses a page further down
-    /// has to collect them again.
-    #[cold]
-    fn find_below(
-        &self,
-        key: &[u8],
-        hash: u64,
-        access: Access<'_>,
-        mut passed: u32,
-        newest: Vec<u8>,
-    ) -> Result<Lookup> {
-        let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
-        let access = match access {
-            Access::Blocking => Access::Blocking,
-            Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
-        };
-        let (mut newer, mut stack) = (vec![newest], Vec::new());
-        let kind = loop {
-            match self.find(key, hash, access, &mut passed)? {
-                Lookup::Waiting => return Ok(Lookup::Waiting),
-                Lookup::Absent => break Kind::Operands,
-                Lookup::Found(Kind::Operands, operands, _) => {
-                    newer.push(operands);
-                    access.set_passed(passed);
-                }
-                Lookup::Found(kind, value, _) => break begin_stack(kind, &value, &mut stack),
-            }
-        };
-        newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-        Ok(Lookup::Found(kind, stack, Neighbours::default()))
-    }
-
     /// Writes the planned destinations; returns the levels with them installed.
     fn finish(
         mut levels: Levels,
@@ -212,7 +176,7 @@ impl LsmTree {
         if runs.is_empty() {
             return Ok(levels);
         }
-        let newest = Component::of_runs(held_runs(runs), &mut levels.next_object)?;
+        let newest = Component::of_runs(level_runs(runs), &mut levels.next_object)?;
         if levels.levels.is_empty() {
             levels.levels.push(Level::default());
         }
@@ -221,17 +185,19 @@ impl LsmTree {
     }
 }
 
-impl Tree for LsmTree {
+impl Read for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         let mut passed = access.progress().passed;
         match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest, _) => self.find_below(key, hash, access, passed, newest),
+            Lookup::Found(Kind::Operands, newest, _) => {
+                find_below(access, passed, newest, |access, passed| self.find(key, hash, access, passed))
+            }
             found => Ok(found),
         }
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
-        let all = || self.levels.live_runs().map(|held| held.run().reference().user_bytes).sum();
+        let all = || self.levels.live_runs().map(|level_run| level_run.run().reference().user_bytes).sum();
         let of_key = || -> u64 {
             let runs = self.levels.components().filter_map(|component| component.find(key));
             runs.map(|fenced| fenced.run.reference().user_bytes).sum()
@@ -252,7 +218,9 @@ impl Tree for LsmTree {
         }
         Box::new(PartCursor::new(LevelParts::new(levels, scan_charges), data, limits))
     }
+}
 
+impl Update for LsmTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut levels = (*self.levels).clone();
         let destination = levels.plan_update(&updates, &self.options)?;
@@ -270,6 +238,12 @@ impl Tree for LsmTree {
         on_top_bytes(memory_bytes, self.options.sparing().run_bytes)
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        REWRITES_PER_DOUBLING
+    }
+}
+
+impl Compact for LsmTree {
     fn reclaim_bytes(&self) -> u64 {
         reclaim::bytes_max(&self.levels, &self.options.sparing())
     }
@@ -314,11 +288,9 @@ impl Tree for LsmTree {
         levels.hand_over(&self.options);
         Ok(Some(self.edit(levels, work)))
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        REWRITES_PER_DOUBLING
-    }
-
+impl Inspect for LsmTree {
     fn stats(&self) -> TreeStats {
         let levels = &*self.levels;
         let mut stats = TreeStats {
@@ -329,12 +301,12 @@ impl Tree for LsmTree {
             buffered_runs: levels.upper().map(|component| u64_of(component.len())).sum(),
             ..TreeStats::default()
         };
-        let has_values = |held: &&Held| {
-            let run = held.run().reference();
+        let has_values = |level_run: &&LevelRun| {
+            let run = level_run.run().reference();
             run.entries > run.tombstones
         };
         stats.leaves = u64_of(levels.bottom.iter().filter(has_values).count());
-        for run in levels.live_runs().map(|held| held.run().reference()) {
+        for run in levels.live_runs().map(|level_run| level_run.run().reference()) {
             stats.entries += run.entries;
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
@@ -367,7 +339,7 @@ impl Tree for LsmTree {
             entries: components
                 .iter()
                 .flat_map(|component| component.iter())
-                .map(|held| held.run().reference().entries)
+                .map(|level_run| level_run.run().reference().entries)
                 .sum(),
         };
         let mut lines = Vec::new();
@@ -395,7 +367,7 @@ impl Tree for LsmTree {
     }
 
     fn is_spare(&self, run: RunId) -> bool {
-        let is_live = |held: &Held| held.run().reference().id == run;
+        let is_live = |level_run: &LevelRun| level_run.run().reference().id == run;
         self.levels.retained_runs().contains_key(&run) && !self.levels.live_runs().any(is_live)
     }
 
@@ -413,7 +385,9 @@ impl Tree for LsmTree {
         }
         Ok(())
     }
+}
 
+impl Tree for LsmTree {
     fn as_movable(&self) -> Option<&dyn Movable> {
         Some(self)
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId};
 use testudo_contract::{
-    Job, Moving, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
-    Updates, Work,
+    Compact, Inspect, Job, Moving, Opaque, OutlineLine, Part, Prepared, Read, Reclaim, ReclaimLimits, Tree,
+    TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, BoundedCursor, KeyBounds, Lookup, ScanLimits};
 use testudo_sequence::ChainCursor;
@@ -113,7 +113,7 @@ impl Migrating {
     }
 }
 
-impl Tree for Migrating {
+impl Read for Migrating {
     #[inline]
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         self.tree_of(self.course.side_of(key)).get(key, hash, access)
@@ -133,7 +133,9 @@ impl Tree for Migrating {
         let trees = self.course.in_key_order().map(half);
         Box::new(ChainCursor::new(Halves { trees, limits: limits.clone() }))
     }
+}
 
+impl Update for Migrating {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         self.apply_by(work, &updates, |tree, work, updates| tree.apply(work, updates))
     }
@@ -148,6 +150,12 @@ impl Tree for Migrating {
         most.unwrap_or(0) + SIDES.map(|side| self.tree_of(side).on_top_bytes(0)).into_iter().sum::<u64>()
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.to.rewrites_per_doubling()
+    }
+}
+
+impl Compact for Migrating {
     fn reclaim_bytes(&self) -> u64 {
         SIDES.map(|side| self.tree_of(side).reclaim_bytes()).into_iter().max().unwrap_or(0)
     }
@@ -194,11 +202,9 @@ impl Tree for Migrating {
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         self.install_job(work, prepared)
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        self.to.rewrites_per_doubling()
-    }
-
+impl Inspect for Migrating {
     fn stats(&self) -> TreeStats {
         let (from, to) = (self.from.stats(), self.to.stats());
         let entry_bytes = |stats: &TreeStats| stats.leaf_bytes + stats.buffered_bytes;
@@ -249,8 +255,8 @@ impl Tree for Migrating {
         SIDES.into_iter().flat_map(|side| self.tree_of(side).parts()).collect()
     }
 
-    fn check_retained(&self) -> Result<()> {
-        SIDES.into_iter().try_for_each(|side| self.tree_of(side).check_retained())
+    fn is_spare(&self, run: RunId) -> bool {
+        self.from.is_spare(run) || self.to.is_spare(run)
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
@@ -260,14 +266,16 @@ impl Tree for Migrating {
         if deep { self.check_cut() } else { Ok(()) }
     }
 
-    fn is_spare(&self, run: RunId) -> bool {
-        self.from.is_spare(run) || self.to.is_spare(run)
+    fn check_retained(&self) -> Result<()> {
+        SIDES.into_iter().try_for_each(|side| self.tree_of(side).check_retained())
     }
 
     fn is_moving(&self) -> bool {
         true
     }
 }
+
+impl Tree for Migrating {}
 
 #[cfg(test)]
 mod tests;

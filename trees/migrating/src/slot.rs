@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Cursor, ObjectId, Result, RunId, codec::Damage};
 use testudo_contract::{
-    Heading, Job, Movable, OutlineLine, Part, Piece, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit,
-    TreeStats, Updates, Work,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_storage::{Change, PageAddress};
@@ -105,7 +105,7 @@ impl Slotted {
     }
 }
 
-impl Tree for Slotted {
+impl Read for Slotted {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         self.tree.get(key, hash, access)
     }
@@ -121,7 +121,9 @@ impl Tree for Slotted {
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
         self.tree.cursor_within(limits)
     }
+}
 
+impl Update for Slotted {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         Ok(self.edit(self.tree.apply(work, updates)?))
     }
@@ -134,6 +136,12 @@ impl Tree for Slotted {
         self.tree.on_top_bytes(memory_bytes)
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.tree.rewrites_per_doubling()
+    }
+}
+
+impl Compact for Slotted {
     fn reclaim_bytes(&self) -> u64 {
         self.tree.reclaim_bytes()
     }
@@ -148,10 +156,6 @@ impl Tree for Slotted {
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         self.tree.pick_job(is_idle)
-    }
-
-    fn is_spare(&self, run: RunId) -> bool {
-        self.tree.is_spare(run)
     }
 
     fn has_new_reasons(&self) -> bool {
@@ -169,15 +173,9 @@ impl Tree for Slotted {
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         Ok(self.tree.install(work, prepared)?.map(|edit| self.edit(edit)))
     }
+}
 
-    fn release(&self) -> Vec<Change> {
-        self.tree.release()
-    }
-
-    fn rewrites_per_doubling(&self) -> f64 {
-        self.tree.rewrites_per_doubling()
-    }
-
+impl Inspect for Slotted {
     fn stats(&self) -> TreeStats {
         self.tree.stats()
     }
@@ -194,12 +192,22 @@ impl Tree for Slotted {
         self.tree.parts()
     }
 
+    fn is_spare(&self, run: RunId) -> bool {
+        self.tree.is_spare(run)
+    }
+
     fn check_invariants(&self, deep: bool) -> Result<()> {
         self.tree.check_invariants(deep)
     }
 
     fn check_retained(&self) -> Result<()> {
         self.tree.check_retained()
+    }
+}
+
+impl Tree for Slotted {
+    fn release(&self) -> Vec<Change> {
+        self.tree.release()
     }
 
     fn as_movable(&self) -> Option<&dyn Movable> {

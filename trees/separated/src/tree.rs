@@ -10,8 +10,8 @@ use testudo_base::{
     sync::Arc,
 };
 use testudo_contract::{
-    Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats,
-    Updates, Work,
+    Compact, Inspect, Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Read, Reclaim, ReclaimLimits,
+    Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, Lookup, LookupProgress, ScanLimits};
 use testudo_storage::{DataFile, PageAddress};
@@ -214,7 +214,7 @@ impl SeparatedTree {
     }
 }
 
-impl Tree for SeparatedTree {
+impl Read for SeparatedTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         match self.tree.get(key, hash, access)? {
             Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, _)
@@ -251,6 +251,12 @@ impl Tree for SeparatedTree {
         self.tree.cursor_within(limits)
     }
 
+    fn value_segments(&self) -> Option<&SegmentSet> {
+        Some(&self.segments)
+    }
+}
+
+impl Update for SeparatedTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let logged = self.logged_of(&*updates);
         let placement = self.settings.placement;
@@ -292,6 +298,12 @@ impl Tree for SeparatedTree {
         self.tree.on_top_bytes(memory_bytes)
     }
 
+    fn rewrites_per_doubling(&self) -> f64 {
+        self.tree.rewrites_per_doubling()
+    }
+}
+
+impl Compact for SeparatedTree {
     fn reclaim_bytes(&self) -> u64 {
         // A segment filled by a commit's buffer may be much longer than those filled by flushes.
         let of_segments = self.segments.iter().map(|segment| match segment.rewritten_bytes() {
@@ -376,11 +388,9 @@ impl Tree for SeparatedTree {
             }
         }
     }
+}
 
-    fn rewrites_per_doubling(&self) -> f64 {
-        self.tree.rewrites_per_doubling()
-    }
-
+impl Inspect for SeparatedTree {
     fn stats(&self) -> TreeStats {
         let totals = self.segments.totals();
         let stats = self.tree.stats();
@@ -431,20 +441,8 @@ impl Tree for SeparatedTree {
         self.tree.is_spare(run)
     }
 
-    fn is_moving(&self) -> bool {
-        self.tree.is_moving()
-    }
-
-    fn value_segments(&self) -> Option<&SegmentSet> {
-        Some(&self.segments)
-    }
-
     fn value_costs(&self) -> Option<&Arc<ValueCosts>> {
         self.settings.watched.as_ref().map(|watched| &watched.costs)
-    }
-
-    fn check_retained(&self) -> Result<()> {
-        self.tree.check_retained()
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
@@ -457,7 +455,17 @@ impl Tree for SeparatedTree {
         }
         self.check_references()
     }
+
+    fn check_retained(&self) -> Result<()> {
+        self.tree.check_retained()
+    }
+
+    fn is_moving(&self) -> bool {
+        self.tree.is_moving()
+    }
 }
+
+impl Tree for SeparatedTree {}
 
 #[cfg(test)]
 mod tests;

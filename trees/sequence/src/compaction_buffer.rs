@@ -51,7 +51,7 @@ const LAYERS_MAX: usize = 24;
 
 /// A piece of a run for a range of keys, or a placeholder for one.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct BufferPiece {
     /// Least key of the range.
     pub low: Fence,
     /// Exclusive upper bound of the range.
@@ -71,7 +71,7 @@ pub fn short_hash(hash: u64) -> u32 {
 }
 
 /// Disjoint pieces in key order.
-pub type KeptLayer = Vec<Kept>;
+pub type BufferLayer = Vec<BufferPiece>;
 
 /// A compaction buffer.
 #[derive(Debug)]
@@ -79,10 +79,10 @@ pub struct CompactionBuffer {
     /// Id of its object.
     pub id: ObjectId,
     /// Newest first; none is empty.
-    pub layers: Vec<KeptLayer>,
+    pub layers: Vec<BufferLayer>,
 }
 
-impl Kept {
+impl BufferPiece {
     /// Returns a placeholder for data that was dropped, or not retained.
     pub fn barrier(low: Fence, high: Option<Fence>) -> Self {
         Self { low, high, run: None, is_base: false, from_memory: None }
@@ -132,7 +132,7 @@ impl Kept {
 
     /// Whether `next` directly continues it, with the same run.
     fn goes_on_in(&self, next: &Self) -> bool {
-        let id = |kept: &Self| kept.run.as_ref().map(|run| run.reference().id);
+        let id = |piece: &Self| piece.run.as_ref().map(|run| run.reference().id);
         let is_same = id(self) == id(next) && self.is_base == next.is_base;
         is_same
             && self.high.as_ref() == Some(&next.low)
@@ -161,13 +161,14 @@ impl Kept {
     }
 }
 
-impl Kept {
+impl BufferPiece {
     /// Whether queries pass its filter on the way to a run of `older`, or scans need it together with a base
     /// there.
-    fn is_on_the_way_to(&self, older: &[KeptLayer]) -> bool {
+    fn is_on_the_way_to(&self, older: &[BufferLayer]) -> bool {
         let bounds = self.bounds();
-        let below =
-            |is_wanted: fn(&Kept) -> bool| older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted));
+        let below = |is_wanted: fn(&BufferPiece) -> bool| {
+            older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted))
+        };
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
         below(|piece| piece.run.is_some() && piece.is_base)
             || (below(|piece| piece.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
@@ -185,12 +186,12 @@ pub struct Retained {
 
 /// A part of a run, read instead of the sequence.
 #[derive(Debug)]
-pub struct Share<'a> {
+pub struct ScanPiece<'a> {
     /// The run.
     pub run: &'a Arc<Run>,
     /// Keys to read from it.
     pub bounds: Bounds,
-    /// With newer shares, has everything of these keys.
+    /// With newer pieces, has everything of these keys.
     pub is_base: bool,
 }
 
@@ -241,27 +242,30 @@ pub fn load_sparing_damaged(
 }
 
 /// Returns the piece of a layer that covers `key`.
-fn find_in<'a>(layer: &'a [Kept], key: &[u8]) -> Option<&'a Kept> {
-    let behind = layer.partition_point(|kept| kept.low.is_at_most(key));
-    layer.get(behind.checked_sub(1)?).filter(|kept| kept.covers(key))
+fn find_in<'a>(layer: &'a [BufferPiece], key: &[u8]) -> Option<&'a BufferPiece> {
+    let behind = layer.partition_point(|piece| piece.low.is_at_most(key));
+    layer.get(behind.checked_sub(1)?).filter(|piece| piece.covers(key))
 }
 
 /// Returns the pieces of a layer that overlap `bounds`.
-fn meeting<'a, 'b>(layer: &'a [Kept], bounds: &'b Bounds) -> impl Iterator<Item = &'a Kept> + use<'a, 'b> {
-    let from = layer.partition_point(|kept| match (&kept.high, &bounds.low) {
+fn meeting<'a, 'b>(
+    layer: &'a [BufferPiece],
+    bounds: &'b Bounds,
+) -> impl Iterator<Item = &'a BufferPiece> + use<'a, 'b> {
+    let from = layer.partition_point(|piece| match (&piece.high, &bounds.low) {
         (Some(high), Some(low)) => high <= low,
         _ => false,
     });
-    layer[from..].iter().take_while(|kept| kept.meets(bounds))
+    layer[from..].iter().take_while(|piece| piece.meets(bounds))
 }
 
 /// Joins adjacent pieces of the same run.
-fn joined(layer: KeptLayer) -> KeptLayer {
-    let mut pieces: KeptLayer = Vec::with_capacity(layer.len());
-    for kept in layer {
+fn joined(layer: BufferLayer) -> BufferLayer {
+    let mut pieces: BufferLayer = Vec::with_capacity(layer.len());
+    for piece in layer {
         match pieces.last_mut() {
-            Some(last) if last.goes_on_in(&kept) => last.high = kept.high,
-            _ => pieces.push(kept),
+            Some(last) if last.goes_on_in(&piece) => last.high = piece.high,
+            _ => pieces.push(piece),
         }
     }
     pieces
@@ -269,18 +273,18 @@ fn joined(layer: KeptLayer) -> KeptLayer {
 
 /// Puts the layers of `new` above those of `old`, both newest first. All pieces of `new` are inside `range`;
 /// each goes into the lowest possible layer.
-pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<KeptLayer> {
+pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Vec<BufferLayer> {
     let mut layers = old.to_vec();
-    let is_free = |layer: &&KeptLayer| meeting(layer, range).next().is_none();
+    let is_free = |layer: &&BufferLayer| meeting(layer, range).next().is_none();
     let mut free = layers.iter().take_while(is_free).count();
     if free < new.len() {
-        layers.splice(0..0, vec![KeptLayer::new(); new.len() - free]);
+        layers.splice(0..0, vec![BufferLayer::new(); new.len() - free]);
         free = new.len();
     }
     let first = free - new.len();
     for (layer, pieces) in layers[first..].iter_mut().zip(new) {
-        let Some(low) = pieces.first().map(|kept| &kept.low) else { continue };
-        let at = layer.partition_point(|kept| kept.low < *low);
+        let Some(low) = pieces.first().map(|piece| &piece.low) else { continue };
+        let at = layer.partition_point(|piece| piece.low < *low);
         layer.splice(at..at, pieces);
         debug_assert!(layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low)));
     }
@@ -292,29 +296,29 @@ pub fn stacked(old: &[KeptLayer], new: Vec<KeptLayer>, range: &Bounds) -> Vec<Ke
 ///
 /// A placeholder is removed only if no run is below. Such a run may extend beyond the piece that covered the
 /// deletions of its entries, and the search must end before it.
-fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
-    let is_hidden = |above: &[KeptLayer], kept: &Kept| {
-        let hides = |piece: &&Kept| piece.is_barrier() || piece.is_base;
+fn tidied(layers: Vec<BufferLayer>) -> Vec<BufferLayer> {
+    let is_hidden = |above: &[BufferLayer], piece: &BufferPiece| {
+        let hides = |piece: &&BufferPiece| piece.is_barrier() || piece.is_base;
         above.iter().any(|layer| {
-            let end = find_in(layer, &kept.low.bytes()).filter(hides);
-            end.is_some_and(|end| end.surrounds(kept))
+            let end = find_in(layer, &piece.low.bytes()).filter(hides);
+            end.is_some_and(|end| end.surrounds(piece))
         })
     };
-    let mut kept: Vec<KeptLayer> = Vec::with_capacity(layers.len());
+    let mut tidied: Vec<BufferLayer> = Vec::with_capacity(layers.len());
     for layer in layers {
         let mut layer = joined(layer);
-        layer.retain(|piece| !is_hidden(&kept, piece));
-        kept.push(layer);
+        layer.retain(|piece| !is_hidden(&tidied, piece));
+        tidied.push(layer);
     }
-    for at in (0..kept.len()).rev() {
-        let (rest, below) = kept.split_at_mut(at + 1);
+    for at in (0..tidied.len()).rev() {
+        let (rest, below) = tidied.split_at_mut(at + 1);
         let Some((layer, above)) = rest.split_last_mut() else { continue };
         layer.retain(|piece| {
             let bounds = piece.bounds();
-            let any = |layers: &[KeptLayer], is_such: fn(&Kept) -> bool| {
+            let any = |layers: &[BufferLayer], is_such: fn(&BufferPiece) -> bool| {
                 layers.iter().any(|layer| meeting(layer, &bounds).any(is_such))
             };
-            let has_run = |other: &Kept| other.run.is_some();
+            let has_run = |other: &BufferPiece| other.run.is_some();
             match (&piece.run, piece.is_base) {
                 (Some(_), _) => true,
                 (None, true) => any(above, has_run) || any(below, has_run),
@@ -323,15 +327,15 @@ fn tidied(layers: Vec<KeptLayer>) -> Vec<KeptLayer> {
             }
         });
     }
-    kept.retain(|layer| !layer.is_empty());
-    kept
+    tidied.retain(|layer| !layer.is_empty());
+    tidied
 }
 
 impl CompactionBuffer {
     /// Creates the buffer of these layers; `None` if they have no run.
-    pub fn of_layers(layers: Vec<KeptLayer>, next_object: &mut u64) -> Option<Arc<Self>> {
+    pub fn of_layers(layers: Vec<BufferLayer>, next_object: &mut u64) -> Option<Arc<Self>> {
         let layers = tidied(layers);
-        if layers.iter().flatten().all(|kept| kept.run.is_none()) {
+        if layers.iter().flatten().all(|piece| piece.run.is_none()) {
             return None;
         }
         let id = ObjectId(*next_object);
@@ -355,18 +359,18 @@ impl CompactionBuffer {
         hash: u64,
         ask: impl Fn(&Run, bool) -> std::result::Result<Option<Lookup>, E>,
     ) -> std::result::Result<Option<Lookup>, E> {
-        for kept in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
-            let Some(run) = &kept.run else {
-                if planted!("barrier-skipped") || !kept.stops(hash) {
+        for piece in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
+            let Some(run) = &piece.run else {
+                if planted!("barrier-skipped") || !piece.stops(hash) {
                     continue;
                 }
                 return Ok(None);
             };
-            let Some(found) = ask(run, kept.is_base)? else { return Ok(None) };
+            let Some(found) = ask(run, piece.is_base)? else { return Ok(None) };
             match found {
                 // With everything above it a base is complete. Older pieces may extend beyond it, without the
                 // deletions of their entries.
-                Lookup::Absent if kept.is_base && !planted!("search-passes-base") => return Ok(None),
+                Lookup::Absent if piece.is_base && !planted!("search-passes-base") => return Ok(None),
                 Lookup::Absent => {}
                 Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(Some(found)),
                 Lookup::Found(Kind::Operands, ..) if planted!("operands-out-of-buffer") => {
@@ -384,9 +388,9 @@ impl CompactionBuffer {
     ///
     /// Errors: `Corruption` if the law does not hold, and those of reading.
     pub fn check_law(&self, own: impl Fn(&[u8], u64) -> Result<Option<Lookup>>) -> Result<()> {
-        for kept in self.layers.iter().flatten() {
+        for piece in self.layers.iter().flatten() {
             let Some(slice) =
-                kept.run.as_ref().and_then(|run| RunSlice::whole_run(run).clipped(&kept.bounds()))
+                piece.run.as_ref().and_then(|run| RunSlice::whole_run(run).clipped(&piece.bounds()))
             else {
                 continue;
             };
@@ -417,7 +421,7 @@ impl CompactionBuffer {
 
     /// Returns runs that together have everything of the sequence inside `bounds`, newest first, each with
     /// its range of keys; `None` if completeness is unknown. REQUIRES: the sequence covers the bounds.
-    pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<Share<'_>>> {
+    pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<ScanPiece<'_>>> {
         let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
         for layer in &self.layers {
             let mut rest = Vec::new();
@@ -433,21 +437,29 @@ impl CompactionBuffer {
     }
 
     /// Returns the parts of `range` in which a layer has no base. `None` if there is a barrier.
-    fn below_bases<'a>(layer: &'a [Kept], range: Bounds, found: &mut Vec<Share<'a>>) -> Option<Vec<Bounds>> {
+    fn below_bases<'a>(
+        layer: &'a [BufferPiece],
+        range: Bounds,
+        found: &mut Vec<ScanPiece<'a>>,
+    ) -> Option<Vec<Bounds>> {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
-        for kept in meeting(layer, &range) {
-            if kept.is_damaged() || (kept.is_stop() && !planted!("scan-passes-barrier")) {
+        for piece in meeting(layer, &range) {
+            if piece.is_damaged() || (piece.is_stop() && !planted!("scan-passes-barrier")) {
                 return None;
             }
-            let inside = kept.bounds().intersection(&range);
-            if kept.is_base {
+            let inside = piece.bounds().intersection(&range);
+            if piece.is_base {
                 let Bounds { low, high } = rest.take()?;
                 let before = Bounds { low, high: inside.low.clone() };
                 open.extend(Some(before).filter(|before| before.high.is_some() && !before.is_empty()));
                 rest = inside.high.clone().map(|low| Bounds { low: Some(low), high });
             }
-            found.extend(kept.run.as_ref().map(|run| Share { run, bounds: inside, is_base: kept.is_base }));
+            found.extend(piece.run.as_ref().map(|run| ScanPiece {
+                run,
+                bounds: inside,
+                is_base: piece.is_base,
+            }));
         }
         open.extend(rest.filter(|rest| !rest.is_empty()));
         Some(open)
@@ -455,7 +467,7 @@ impl CompactionBuffer {
 
     /// Returns its runs, each once.
     pub fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
-        let runs = self.layers.iter().flatten().filter_map(|kept| kept.run.as_ref());
+        let runs = self.layers.iter().flatten().filter_map(|piece| piece.run.as_ref());
         runs.map(|run| (run.reference().id, run)).collect()
     }
 
@@ -467,8 +479,8 @@ impl CompactionBuffer {
     /// Approximate bytes of its pieces.
     pub fn retained(&self) -> Retained {
         let mut retained = Retained::default();
-        for kept in self.layers.iter().flatten() {
-            *(if kept.is_base { &mut retained.bases } else { &mut retained.came }) += kept.stored_bytes();
+        for piece in self.layers.iter().flatten() {
+            *(if piece.is_base { &mut retained.bases } else { &mut retained.came }) += piece.stored_bytes();
         }
         retained
     }
@@ -480,21 +492,21 @@ impl CompactionBuffer {
 
     /// Whether some of its runs are known to be damaged.
     pub fn has_damage(&self) -> bool {
-        self.layers.iter().flatten().any(Kept::is_damaged)
+        self.layers.iter().flatten().any(BufferPiece::is_damaged)
     }
 
     /// Drops damaged pieces and pieces not in use: those not in memory, unless queries pass them on the way
     /// to older ones in memory. That is through filters in memory, or to a base, which is useless to scans
     /// without them. Far fewer pages are read of them than of the sequence.
     pub fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
-        let mut older: Vec<KeptLayer> = Vec::with_capacity(self.layers.len());
+        let mut older: Vec<BufferLayer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
         for layer in self.layers.iter().take(LAYERS_MAX).rev() {
             let mut trimmed = layer.clone();
-            for kept in &mut trimmed {
-                let is_used = || kept.is_resident() || kept.is_on_the_way_to(&older);
-                if kept.run.is_some() && (kept.is_damaged() || !is_used()) {
-                    *kept = Kept::barrier(kept.low.clone(), kept.high.clone());
+            for piece in &mut trimmed {
+                let is_used = || piece.is_resident() || piece.is_on_the_way_to(&older);
+                if piece.run.is_some() && (piece.is_damaged() || !is_used()) {
+                    *piece = BufferPiece::barrier(piece.low.clone(), piece.high.clone());
                     is_same = false;
                 }
             }
@@ -518,11 +530,11 @@ impl CompactionBuffer {
 
     /// Returns what remains after the sequence has dropped all keys before `border`.
     pub fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
-        let is_behind = |kept: &Kept| kept.high.as_ref().is_none_or(|high| border < high);
+        let is_behind = |piece: &BufferPiece| piece.high.as_ref().is_none_or(|high| border < high);
         if self.layers.iter().flatten().all(is_behind) {
             return Some(Arc::clone(self));
         }
-        let rest = |layer: &KeptLayer| layer.iter().filter(|kept| is_behind(kept)).cloned().collect();
+        let rest = |layer: &BufferLayer| layer.iter().filter(|piece| is_behind(piece)).cloned().collect();
         Self::of_layers(self.layers.iter().map(rest).collect(), next_object)
     }
 }

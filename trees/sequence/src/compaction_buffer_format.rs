@@ -23,7 +23,7 @@ use testudo_storage::DataFile;
 
 use crate::{
     Fence,
-    compaction_buffer::{CompactionBuffer, Kept},
+    compaction_buffer::{BufferPiece, CompactionBuffer},
     fence_format::{FenceWriter, decode_fence},
 };
 
@@ -50,15 +50,15 @@ pub struct StoredBuffer {
 /// A piece of a compaction buffer.
 #[derive(Debug)]
 pub struct StoredPiece {
-    /// See [`Kept::low`].
+    /// See [`BufferPiece::low`].
     pub low: Fence,
-    /// See [`Kept::high`].
+    /// See [`BufferPiece::high`].
     pub high: Option<Fence>,
     /// Index into the buffer's runs.
     pub run: Option<usize>,
-    /// See [`Kept::is_base`].
+    /// See [`BufferPiece::is_base`].
     pub is_base: bool,
-    /// See [`Kept::from_memory`].
+    /// See [`BufferPiece::from_memory`].
     pub from_memory: Option<Arc<[u32]>>,
 }
 
@@ -82,34 +82,35 @@ impl StoredBuffer {
             opened.insert(run.reference().id, Arc::clone(&run));
             runs.push(run);
         }
-        let kept = |StoredPiece { low, high, run, is_base, from_memory }| {
+        let piece = |StoredPiece { low, high, run, is_base, from_memory }| {
             let run = run.map(|at| Arc::clone(&runs[at]));
-            Kept { low, high, run, is_base, from_memory }
+            BufferPiece { low, high, run, is_base, from_memory }
         };
-        let layers = self.layers.into_iter().map(|layer| layer.into_iter().map(kept).collect()).collect();
+        let layers = self.layers.into_iter().map(|layer| layer.into_iter().map(piece).collect()).collect();
         Ok(Arc::new(CompactionBuffer { id, layers }))
     }
 }
 
 /// Encodes a buffer.
 pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
-    let has_any = |is_such: fn(&Kept) -> bool| buffer.layers.iter().flatten().any(is_such);
-    let mut out = vec![match (has_any(|kept| kept.from_memory.is_some()), has_any(|kept| kept.is_base)) {
-        (true, _) => FORMAT_WITH_HASHES,
-        (false, true) => FORMAT_WITH_BASES,
-        (false, false) => FORMAT,
-    }];
+    let has_any = |is_such: fn(&BufferPiece) -> bool| buffer.layers.iter().flatten().any(is_such);
+    let mut out =
+        vec![match (has_any(|piece| piece.from_memory.is_some()), has_any(|piece| piece.is_base)) {
+            (true, _) => FORMAT_WITH_HASHES,
+            (false, true) => FORMAT_WITH_BASES,
+            (false, false) => FORMAT,
+        }];
     let runs = buffer.runs();
     codec::put_u32(&mut out, u32_of(runs.len()));
     runs.values().for_each(|run| run.reference().encode(&mut out));
     let numbers: BTreeMap<RunId, usize> = runs.into_keys().enumerate().map(|(at, id)| (id, at)).collect();
     codec::put_u32(&mut out, u32_of(buffer.layers.len()));
     for layer in &buffer.layers {
-        let stored = |kept: &&Kept| kept.run.is_some() || kept.is_base || !planted!("barrier-lost");
-        let pieces: Vec<&Kept> = layer.iter().filter(stored).collect();
+        let stored = |piece: &&BufferPiece| piece.run.is_some() || piece.is_base || !planted!("barrier-lost");
+        let pieces: Vec<&BufferPiece> = layer.iter().filter(stored).collect();
         codec::put_u32(&mut out, u32_of(pieces.len()));
         let mut fences = FenceWriter::default();
-        for Kept { low, high, run, is_base, from_memory } in pieces {
+        for BufferPiece { low, high, run, is_base, from_memory } in pieces {
             fences.put(&mut out, low);
             let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
             let ends = has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH);

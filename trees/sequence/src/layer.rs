@@ -13,7 +13,7 @@ use testudo_base::{
     num::{low64, u64_of},
 };
 use testudo_contract::Updates;
-use testudo_run::{BoundedCursor, MAX_END_BYTES, ReadAhead, Run, RunCursor};
+use testudo_run::{BoundedCursor, MAX_END_BYTES, MergeCursor, ReadAhead, Run, RunCursor};
 
 use crate::{
     Bounds, Fence, FencedRun,
@@ -307,4 +307,14 @@ pub fn layer_cursor(layer: Layer) -> Box<dyn Cursor + Send> {
         Ok([slice]) => slice.cursor(),
         Err(layer) => Box::new(ChainCursor::new(LayerParts(layer))),
     }
+}
+
+/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
+pub fn key_after(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
+    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
+    merge.seek_first()?;
+    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
+        merge.next()?;
+    }
+    Ok(merge.entry().map(|entry| entry.key.into()))
 }

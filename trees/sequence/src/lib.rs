@@ -13,12 +13,15 @@ mod compaction_buffer_format;
 mod fence;
 mod fence_format;
 mod fenced_run;
+mod find_below;
 mod layer;
 mod on_top;
 mod overwrites;
 mod page_updates;
 mod part_cursor;
 mod read_forecast;
+mod reclaim_choice;
+mod reclaim_estimate;
 mod resolver;
 mod run_sequence;
 mod sequence_cursor;
@@ -27,21 +30,26 @@ mod tree_share;
 pub use bottom_runs::write_bottom;
 pub use chained_cursor::{ChainCursor, Parts};
 pub use compaction_buffer::{
-    CompactionBuffer, Kept, KeptLayer, Retained, Share, load_sparing_damaged, note_damage, short_hash,
-    stacked,
+    BufferLayer, BufferPiece, CompactionBuffer, Retained, ScanPiece, load_sparing_damaged, note_damage,
+    short_hash, stacked,
 };
 pub use compaction_buffer_format::{StoredBuffer, StoredPiece, decode_buffer, encode_buffer};
 pub use fence::{Bounds, Fence, share_starts};
 pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};
+pub use find_below::find_below;
 pub use layer::{
-    Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, layer_cursor, mean_entry_bytes, newest_of,
-    runs_within, shared_prefix, slices_of,
+    Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, key_after, layer_cursor, mean_entry_bytes,
+    newest_of, runs_within, shared_prefix, slices_of,
 };
 pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
 pub use overwrites::Overwrites;
 pub use page_updates::{PageUpdateLimits, PagesUpdated, update_pages};
 pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
+pub use reclaim_choice::{ReclaimChoice, ReclaimStep, ReclaimTarget, target_of};
+pub use reclaim_estimate::{
+    EstimatedStep, REST_BYTES_MAX, ReclaimEstimate, WaitingEntries, lasting_page_bytes, scaled,
+};
 pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
 pub use sequence_cursor::SequenceCursor;
 pub use tree_share::TreeShare;

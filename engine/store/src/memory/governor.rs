@@ -2,7 +2,7 @@
 //! marginal saving of a byte on either side. Pure arithmetic over counts; decision 0039 has its derivation.
 //!
 //! Doubling the flush distance saves each record about half a rewrite
-//! ([`testudo_contract::Tree::rewrites_per_doubling`]), so one more byte of write memory `W` saves
+//! ([`testudo_contract::Update::rewrites_per_doubling`]), so one more byte of write memory `W` saves
 //! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes. Each of the `K` keyspaces
 //! being written uses a fixed `B` bytes of `W` ([`BUFFER_BYTES`]). The rest of `W` is flushed by one flush
 //! per keyspace, each of which writes a fixed `F` bytes ([`FLUSH_BYTES`]).

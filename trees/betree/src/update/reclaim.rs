@@ -14,16 +14,12 @@ pub(crate) mod partly_dead;
 mod target;
 pub(crate) mod tier_merge;
 
-use testudo_base::{
-    Cursor, PAGE_BYTES, Result, Seqno,
-    num::{low64, u64_of},
-    planted,
-};
-use testudo_contract::{LeastGain, Opaque, Reclaim, ReclaimLimits};
-use testudo_run::{MergeCursor, RunRef};
+use testudo_base::{PAGE_BYTES, Result, Seqno, num::u64_of, planted};
+use testudo_contract::{LeastGain, Reclaim, ReclaimLimits};
 use testudo_sequence::{
-    Bounds, Fence, LEAST_RUN_BYTES, Layer, RUN_OVERHEAD_BYTES, bytes_of_runs, clip_runs, layer_cursor,
-    runs_within,
+    Bounds, EstimatedStep, Fence, LEAST_RUN_BYTES, Layer, REST_BYTES_MAX, RUN_OVERHEAD_BYTES, ReclaimChoice,
+    ReclaimEstimate, WaitingEntries, bytes_of_runs, clip_runs, key_after, lasting_page_bytes, runs_within,
+    scaled, target_of,
 };
 
 use crate::{
@@ -39,30 +35,15 @@ use crate::{
     },
 };
 
-pub(crate) use target::{Target, target_of};
+pub(crate) use target::Target;
 
-/// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
-const GAIN_PARTS: u64 = 32;
-/// Minimum gain of a step in bytes; for small leaves, a sixteenth of a leaf.
-const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
-const DEAD_PARTS: u64 = 8;
-const DEAD_PARTS_ANY: u64 = 32;
 /// Inverse of the fraction of a leaf that should at least be flushed into it at once.
 const PARTS_OF_A_LEAF: u64 = 2;
-/// Minimum bytes of a step.
-const PART_BYTES_MIN: u64 = 4 << 10;
-/// Space left by a step after which a leaf is larger than before: enough to rewrite runs that then contain
-/// garbage.
-const REST_BYTES_MAX: u64 = 256 << 10;
-/// Approximate size of a tombstone itself.
-const TOMBSTONE_BYTES: u64 = 24;
-
 /// Approximate upper bound on the space of a minimal worthwhile step.
 pub(crate) fn bytes_max(root: &Node, options: &BeTreeOptions) -> u64 {
     let mut most = 0;
     let part_bytes = options.sparing().leaf_bytes / PARTS_OF_A_LEAF;
-    each_candidate(root, &mut |candidate| most = most.max(candidate.written_bytes(part_bytes)));
+    each_candidate(root, &mut |candidate| most = most.max(candidate.estimate.written_bytes(part_bytes)));
     most.max(largest_run(root)) / 8 * 9 + RUN_OVERHEAD_BYTES
 }
 
@@ -75,59 +56,17 @@ fn largest_run(node: &Node) -> u64 {
 /// A leaf that could be rewritten.
 struct Candidate {
     path: Vec<usize>,
-    /// Stored bytes of the leaf.
-    held_bytes: u64,
-    /// Approximate bytes per entry.
-    entry_bytes: u64,
-    /// Entries buffered for it.
-    waiting: Waiting,
-    /// Bytes of overwrites among them.
-    replacing_bytes: u64,
-}
-
-/// A step for a leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
-    waiting_max: u64,
-    space_bytes: u64,
-    gain_bytes: u64,
+    estimate: ReclaimEstimate,
 }
 
 impl Candidate {
-    /// Bytes written, without any gain, when about `waiting_max` of the buffered bytes are flushed.
-    fn written_bytes(&self, waiting_max: u64) -> u64 {
-        self.held_bytes + self.waiting.part_of(self.waiting.page_bytes, waiting_max)
-    }
-
-    /// Returns the step in which about `waiting_max` of the buffered bytes are flushed.
-    fn step(&self, waiting_max: u64) -> Step {
-        let removed_bytes = self.waiting.tombstones * (self.entry_bytes + TOMBSTONE_BYTES);
-        let gain_bytes = self.waiting.part_of(removed_bytes + self.replacing_bytes, waiting_max);
-        let written_bytes = self.written_bytes(waiting_max);
-        let gain_bytes = gain_bytes.min(written_bytes);
-        let space_bytes = (written_bytes - gain_bytes) / 16 * 17 + LEAST_RUN_BYTES;
-        Step { waiting_max, space_bytes, gain_bytes }
-    }
-
-    /// Returns the largest step that fits, and that is at most half of any failed attempt. A step after which
-    /// the leaf is larger than before leaves `rest_bytes`: its gain in runs of tiers is realized only when
-    /// those are garbage or rewritten.
-    fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<Step> {
-        let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
+    /// Returns the largest step that fits, and that is at most half of any failed attempt.
+    fn largest_step(&self, limits: &ReclaimLimits<'_>, rest_bytes: u64) -> Option<EstimatedStep> {
         let tried = limits.but.iter().filter_map(|tried| match target_of(tried) {
-            Target::Leaf { path, waiting_max } if *path == self.path => Some(half_of(*waiting_max)),
+            Target::Leaf { path, waiting_max } if *path == self.path => Some(*waiting_max),
             _ => None,
         });
-        let mut waiting_max = tried.min().unwrap_or(u64::MAX);
-        while waiting_max >= PART_BYTES_MIN {
-            let step = self.step(waiting_max);
-            let rest_bytes = if step.space_bytes > self.held_bytes { rest_bytes } else { 0 };
-            if step.space_bytes + rest_bytes <= limits.space_bytes {
-                return Some(step);
-            }
-            waiting_max = half_of(waiting_max);
-        }
-        None
+        self.estimate.largest_step(limits, tried, rest_bytes)
     }
 
     fn target(self, waiting_max: u64) -> Target {
@@ -135,49 +74,17 @@ impl Candidate {
     }
 }
 
-/// Approximate totals of the entries buffered for a leaf.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
-    bytes: u64,
-    /// Their size in pages.
-    page_bytes: u64,
-    tombstones: u64,
-}
-
-impl Waiting {
-    /// Adds a fraction `1 / parts` of `other`.
-    fn and(self, other: Self, parts: u64) -> Self {
-        Self {
-            bytes: self.bytes + other.bytes.div_ceil(parts),
-            page_bytes: self.page_bytes + other.page_bytes.div_ceil(parts),
-            tombstones: self.tombstones + other.tombstones.div_ceil(parts),
-        }
-    }
-
-    /// Scales `whole` to at most `bytes_max` of the bytes.
-    fn part_of(&self, whole: u64, bytes_max: u64) -> u64 {
-        let (part, of) = (bytes_max.min(self.bytes), self.bytes.max(1));
-        low64(u128::from(whole) * u128::from(part) / u128::from(of))
-    }
-}
-
-/// Bytes of a run's entries in pages; plain bytes if all are tombstones, which a leaf drops.
-fn page_bytes_of(run: &RunRef) -> u64 {
-    let is_lasting = run.tombstones < run.entries;
-    if is_lasting { u64::from(run.data_pages) * PAGE_BYTES } else { run.user_bytes }
-}
-
 /// Returns the entries buffered in a node for one of its pivots.
-fn waiting_of(node: &Node, pivot: usize) -> Waiting {
+fn waiting_of(node: &Node, pivot: usize) -> WaitingEntries {
     let bounds = node.bounds_of(pivot);
-    let mut waiting = Waiting::default();
+    let mut waiting = WaitingEntries::default();
     for tier in &node.tiers {
         let Some(share) = &tier.shares[pivot] else { continue };
         let (mut bytes, mut page_bytes, mut tombstones) = (0, 0, 0);
         for (_, fenced) in runs_within(&tier.runs, &active_bounds(&bounds, share)) {
             let run = fenced.run.reference();
             bytes += run.user_bytes;
-            page_bytes += page_bytes_of(run);
+            page_bytes += lasting_page_bytes(run);
             tombstones += run.tombstones;
         }
         // Shares are counted in pages of runs: a page shared by many pivots may be counted for only one of
@@ -185,7 +92,7 @@ fn waiting_of(node: &Node, pivot: usize) -> Waiting {
         let least = bytes.min(PAGE_BYTES) / u64_of(node.pivots.len());
         let share_bytes = share.bytes.max(least);
         waiting.bytes += share_bytes;
-        waiting.page_bytes += low64_of(share_bytes, page_bytes, bytes);
+        waiting.page_bytes += scaled(share_bytes, page_bytes, bytes);
         waiting.tombstones += (tombstones * share_bytes).div_ceil(bytes.max(1)).min(tombstones);
     }
     waiting
@@ -210,12 +117,12 @@ fn leaves_of(node: &Node) -> u64 {
 
 /// Calls `act` with all leaves that have buffered entries which can be flushed now.
 fn each_candidate(root: &Node, act: &mut impl FnMut(Candidate)) {
-    visit(root, &mut Vec::new(), (Order::LowestFirst, None), Waiting::default(), act);
+    visit(root, &mut Vec::new(), (Order::LowestFirst, None), WaitingEntries::default(), act);
 }
 
 /// Calls `act` with all leaves that have buffered entries, whether or not others must be flushed first.
 fn each_awaiting(root: &Node, act: &mut impl FnMut(Candidate)) {
-    visit(root, &mut Vec::new(), (Order::Any, None), Waiting::default(), act);
+    visit(root, &mut Vec::new(), (Order::Any, None), WaitingEntries::default(), act);
 }
 
 /// Leaves to visit.
@@ -231,7 +138,7 @@ fn visit(
     node: &Node,
     path: &mut Vec<usize>,
     (order, from): (Order, Option<&Fence>),
-    above: Waiting,
+    above: WaitingEntries,
     act: &mut impl FnMut(Candidate),
 ) {
     let pivots = match from.filter(|_| order == Order::LowestFirst) {
@@ -251,17 +158,9 @@ fn visit(
                 visit(child, path, (order, first), above.and(own, leaves_of(child).max(1)), act);
             }
             Child::Leaf(run) if above.bytes + own.bytes > 0 => {
-                let waiting = above.and(own, 1);
                 let reference = run.as_ref().map(|run| run.reference());
-                let held_bytes = reference.map_or(0, |reference| reference.stored_bytes());
-                act(Candidate {
-                    path: path.clone(),
-                    held_bytes,
-                    entry_bytes: reference
-                        .map_or(0, |reference| reference.stored_bytes() / reference.entries.max(1)),
-                    waiting,
-                    replacing_bytes: node.overwrites.between(0, waiting.bytes).min(held_bytes),
-                });
+                let estimate = ReclaimEstimate::new(reference, above.and(own, 1), node.overwrites, 0);
+                act(Candidate { path: path.clone(), estimate });
             }
             Child::Leaf(_) => {}
         }
@@ -269,71 +168,11 @@ fn visit(
     }
 }
 
-/// The best of the steps offered.
-struct Choice<'a> {
-    limits: &'a ReclaimLimits<'a>,
-    gain_min: u64,
-    best: Option<Chosen>,
-}
-
-/// The best step so far.
-struct Chosen {
-    target: Target,
-    space_bytes: u64,
-    gain_bytes: u64,
-}
-
-/// Returns the step that drops the data only in the compaction buffer, which takes `retained_bytes`.
-pub(crate) fn giving_up(retained_bytes: u64) -> Reclaim {
-    Reclaim {
-        is_merge: false,
-        target: Opaque::new(Target::Retained),
-        space_bytes: 0,
-        gain_bytes: retained_bytes,
-    }
-}
-
-impl Chosen {
-    fn into_reclaim(self) -> Reclaim {
-        Reclaim {
-            is_merge: matches!(self.target, Target::Leaf { .. }),
-            target: Opaque::new(self.target),
-            space_bytes: self.space_bytes,
-            gain_bytes: self.gain_bytes,
-        }
-    }
-}
-
-impl Choice<'_> {
-    fn offer(&mut self, target: Target, space_bytes: u64, gain_bytes: u64) {
-        let gain_min = match self.limits.least_gain {
-            LeastGain::Worthwhile => self.gain_min.max((space_bytes - LEAST_RUN_BYTES) / GAIN_PARTS),
-            LeastGain::Any | LeastGain::None => 1,
-        };
-        let is_better = self.best.as_ref().is_none_or(|best| gain_bytes > best.gain_bytes);
-        if gain_bytes >= gain_min && is_better && self.is_possible(&target, space_bytes) {
-            self.best = Some(Chosen { target, space_bytes, gain_bytes });
-        }
-    }
-
-    /// Takes the first possible step, regardless of its gain.
-    fn offer_next(&mut self, target: Target, space_bytes: u64) {
-        if self.best.is_none() && self.is_possible(&target, space_bytes) {
-            self.best = Some(Chosen { target, space_bytes, gain_bytes: 0 });
-        }
-    }
-
-    fn is_possible(&self, target: &Target, space_bytes: u64) -> bool {
-        let ReclaimLimits { space_bytes: left, but, .. } = self.limits;
-        space_bytes <= *left && but.iter().all(|other| target_of(other) != target)
-    }
-}
-
 /// Returns gain and bytes written below each pivot of the root if all buffered entries were flushed.
 fn gains_of_pivots(root: &Node) -> Vec<(u64, u64)> {
     let mut of_pivots = vec![(0, 0); root.pivots.len()];
     each_awaiting(root, &mut |candidate| {
-        let step = candidate.step(u64::MAX);
+        let step = candidate.estimate.step(u64::MAX);
         let (gain, written) = &mut of_pivots[candidate.path[0]];
         *gain += step.gain_bytes;
         *written += step.space_bytes - LEAST_RUN_BYTES;
@@ -342,10 +181,10 @@ fn gains_of_pivots(root: &Node) -> Vec<(u64, u64)> {
 }
 
 /// Returns the pivots with enough gain, absolute and relative to the bytes written, in descending order.
-fn promising(of_pivots: &[(u64, u64)], gain_min: u64) -> Vec<usize> {
+fn promising(of_pivots: &[(u64, u64)], choice: &ReclaimChoice<'_, Target>) -> Vec<usize> {
     let is_enough = |pivot: &usize| {
         let (gain, written) = of_pivots[*pivot];
-        gain >= gain_min.max(written / GAIN_PARTS)
+        gain >= choice.worthwhile_gain(written)
     };
     let mut promising: Vec<usize> = (0..of_pivots.len()).filter(is_enough).collect();
     promising.sort_by_key(|&pivot| std::cmp::Reverse(of_pivots[pivot].0));
@@ -359,7 +198,7 @@ pub(crate) fn pick(
     limits: &ReclaimLimits<'_>,
 ) -> Result<Option<Reclaim>> {
     let options = &options.sparing();
-    let mut choice = Choice { limits, gain_min: GAIN_BYTES_MIN.min(options.leaf_bytes / 16), best: None };
+    let mut choice = ReclaimChoice::new(limits, options.leaf_bytes);
     let rest_bytes = bytes_max(root, options).min(REST_BYTES_MAX);
     each_candidate(root, &mut |candidate| {
         let Some(step) = candidate.largest_step(limits, rest_bytes) else { return };
@@ -371,11 +210,7 @@ pub(crate) fn pick(
         choice.offer(Target::Leaves(joinable.path, joinable.count), space, gain);
     })?;
     // A run that is partly garbage may become all garbage once more leaves are written.
-    if choice.best.is_none() {
-        let parts = match limits.least_gain {
-            LeastGain::Worthwhile => DEAD_PARTS,
-            LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
-        };
+    if choice.is_empty() {
         let mut places = Places::new();
         find_places(root, &mut places);
         // Only for deletes: space that writes fill up leaves nothing for deletes.
@@ -386,14 +221,14 @@ pub(crate) fn pick(
                 choice.offer(Target::Tiers { nodes, newest, oldest }, merge.written_bytes, gain_bytes);
             });
         }
-        each_partly_dead(&places, parts, &mut |dead| {
+        each_partly_dead(&places, choice.garbage_parts(), &mut |dead| {
             let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;
     }
     // Gain may be blocked by a leaf without any.
-    if limits.least_gain == LeastGain::Worthwhile && choice.best.is_none() {
-        for pivot in promising(&gains_of_pivots(root), choice.gain_min) {
+    if limits.least_gain == LeastGain::Worthwhile && choice.is_empty() {
+        for pivot in promising(&gains_of_pivots(root), &choice) {
             each_candidate(root, &mut |candidate| {
                 let step = candidate.largest_step(limits, rest_bytes).filter(|_| candidate.path[0] == pivot);
                 let Some(step) = step else { return };
@@ -407,12 +242,7 @@ pub(crate) fn pick(
             choice.offer_next(candidate.target(step.waiting_max), step.space_bytes);
         });
     }
-    Ok(choice.best.map(Chosen::into_reclaim))
-}
-
-/// Scales `whole` by `part / of`.
-pub(crate) fn low64_of(part: u64, whole: u64, of: u64) -> u64 {
-    low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
+    Ok(choice.into_reclaim())
 }
 
 impl PlanNode {
@@ -424,7 +254,7 @@ impl PlanNode {
         if waiting_max < u64::MAX {
             let mut waiting = Vec::new();
             add_waiting(&self.base, path, leaf_high.as_ref(), &mut waiting);
-            cut = key_behind(waiting, waiting_max)?;
+            cut = key_after(waiting, waiting_max)?;
         }
         let high = cut.clone().or(leaf_high);
         self.flush_below(Vec::new(), path, high.as_ref(), cut)
@@ -523,16 +353,6 @@ fn add_waiting(node: &Node, path: &[usize], high: Option<&Fence>, layers: &mut V
     if let Child::Node(child) = &node.pivots[path[0]].child {
         add_waiting(child, &path[1..], high, layers);
     }
-}
-
-/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
-fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
-    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
-    merge.seek_first()?;
-    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
-        merge.next()?;
-    }
-    Ok(merge.entry().map(|entry| entry.key.into()))
 }
 
 #[cfg(test)]

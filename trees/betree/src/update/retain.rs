@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use testudo_base::{Result, RunId, checksum::hash_key};
 use testudo_run::Run;
 use testudo_sequence::{
-    Bounds, CompactionBuffer, FencedRun, Kept, KeptLayer, Layer, RunSlice, Source, layer_cursor, short_hash,
-    stacked,
+    Bounds, BufferLayer, BufferPiece, CompactionBuffer, FencedRun, Layer, RunSlice, Source, layer_cursor,
+    short_hash, stacked,
 };
 
 use crate::trunk::node::{Child, Node};
@@ -28,7 +28,7 @@ pub(crate) struct Came {
     /// Range of the leaf.
     range: Bounds,
     /// Newest first.
-    layers: Vec<KeptLayer>,
+    layers: Vec<BufferLayer>,
 }
 
 impl Came {
@@ -48,7 +48,7 @@ impl Came {
             let mut base = piece_of(bounds, &RunSlice::whole_run(held), held);
             base.is_base = true;
             if base.is_resident()
-                && let Some(mut came) = kept_layers(bounds, newer)?
+                && let Some(mut came) = buffer_layers(bounds, newer)?
             {
                 came.push(vec![base]);
                 return Ok(Self { range: bounds.clone(), layers: came });
@@ -58,7 +58,7 @@ impl Came {
     }
 
     fn is_bare(&self) -> bool {
-        self.layers.iter().flatten().all(|kept| kept.run.is_none())
+        self.layers.iter().flatten().all(|piece| piece.run.is_none())
     }
 }
 
@@ -67,25 +67,25 @@ fn is_whole(layer: &Layer, run: &Arc<Run>) -> bool {
     matches!(&layer[..], [RunSlice { source: Source::Run(whole), .. }] if Arc::ptr_eq(whole, run))
 }
 
-fn barrier(bounds: &Bounds) -> Kept {
-    Kept::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
+fn barrier(bounds: &Bounds) -> BufferPiece {
+    BufferPiece::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
 }
 
 /// Returns the piece of `run` in a slice, within `bounds`.
-fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> Kept {
+fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> BufferPiece {
     let mut inside = bounds.intersection(&slice.bounds);
     if let Source::Fenced(FencedRun { low, .. }, next) = &slice.source {
         inside = inside.intersection(&Bounds { low: low.as_low(), high: next.clone() });
     }
     let (low, high) = (inside.low.unwrap_or_default(), inside.high);
-    Kept { run: Some(Arc::clone(run)), ..Kept::barrier(low, high) }
+    BufferPiece { run: Some(Arc::clone(run)), ..BufferPiece::barrier(low, high) }
 }
 
 /// Converts the layers to those of a buffer; `None` if their pieces overlap.
-fn kept_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<KeptLayer>>> {
-    let mut kept = Vec::with_capacity(layers.len() + 1);
+fn buffer_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<BufferLayer>>> {
+    let mut buffered = Vec::with_capacity(layers.len() + 1);
     for layer in layers {
-        let mut pieces = KeptLayer::with_capacity(layer.len());
+        let mut pieces = BufferLayer::with_capacity(layer.len());
         for slice in layer {
             match &slice.source {
                 Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
@@ -94,19 +94,20 @@ fn kept_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<KeptLayer
                 Source::Updates(_) => pieces.push(from_memory(bounds, slice)?),
             }
         }
-        let ends_before = |one: &Kept, next: &Kept| one.high.as_ref().is_some_and(|high| *high <= next.low);
-        let is_any = |kept: &Kept| kept.high.as_ref().is_none_or(|high| kept.low < *high);
+        let ends_before =
+            |one: &BufferPiece, next: &BufferPiece| one.high.as_ref().is_some_and(|high| *high <= next.low);
+        let is_any = |piece: &BufferPiece| piece.high.as_ref().is_none_or(|high| piece.low < *high);
         if !pieces.is_sorted_by(ends_before) || !pieces.iter().all(is_any) {
             return Ok(None);
         }
-        kept.push(pieces);
+        buffered.push(pieces);
     }
-    kept.retain(|layer| !layer.is_empty());
-    Ok(Some(kept))
+    buffered.retain(|layer| !layer.is_empty());
+    Ok(Some(buffered))
 }
 
 /// Returns the placeholder for updates from memory within `bounds`.
-fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<Kept> {
+fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<BufferPiece> {
     let inside = bounds.intersection(&slice.bounds);
     let mut hashes = Vec::new();
     if let Some(slice) = slice.clipped(&inside) {
@@ -119,7 +120,7 @@ fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<Kept> {
     }
     hashes.sort_unstable();
     hashes.dedup();
-    Ok(Kept::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
+    Ok(BufferPiece::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
 }
 
 /// Bytes on the device of each run of the nodes.

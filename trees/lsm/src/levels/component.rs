@@ -20,7 +20,7 @@ const SEGMENT_RUNS_MIN: usize = 16;
 
 /// A run of a component.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct LevelRun {
     pub(crate) fenced: FencedRun,
     /// Approximate bytes of its entries that count.
     pub(crate) bytes: u64,
@@ -48,7 +48,7 @@ impl Extent {
     }
 }
 
-impl Held {
+impl LevelRun {
     pub(crate) fn newest_seqno(&self) -> Seqno {
         self.fenced.run.reference().newest_seqno
     }
@@ -86,7 +86,7 @@ impl Held {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: ObjectId,
-    pub(crate) runs: Vec<Held>,
+    pub(crate) runs: Vec<LevelRun>,
 }
 
 /// A sorted sequence of runs, with its compaction buffer.
@@ -115,8 +115,8 @@ impl Component {
             count += segment.runs.len();
             // A tombstone of the empty key has zero bytes, and the bytes of a part of a run are an estimate.
             // Whether the component is empty must not depend on either.
-            bytes += segment.runs.iter().map(|held| held.bytes.max(1)).sum::<u64>();
-            for reference in segment.runs.iter().map(|held| held.run().reference()) {
+            bytes += segment.runs.iter().map(|level_run| level_run.bytes.max(1)).sum::<u64>();
+            for reference in segment.runs.iter().map(|level_run| level_run.run().reference()) {
                 entries += reference.values();
                 user_bytes += reference.user_bytes;
             }
@@ -164,21 +164,21 @@ impl Component {
         self.user_bytes.checked_div(self.entries).unwrap_or(0)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LevelRun> {
         self.segments.iter().flat_map(|segment| &segment.runs)
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&Held> {
+    pub(crate) fn get(&self, index: usize) -> Option<&LevelRun> {
         let segment = self.firsts.partition_point(|first| *first <= index).checked_sub(1)?;
         self.segments[segment].runs.get(index - self.firsts[segment])
     }
 
-    pub(crate) fn range(&self, range: Range<usize>) -> impl Iterator<Item = &Held> {
+    pub(crate) fn range(&self, range: Range<usize>) -> impl Iterator<Item = &LevelRun> {
         range.filter_map(|index| self.get(index))
     }
 
     /// Number of leading runs for which `is_before` holds.
-    fn partition_point(&self, is_before: impl Fn(&Held) -> bool) -> usize {
+    fn partition_point(&self, is_before: impl Fn(&LevelRun) -> bool) -> usize {
         let segment = self.segments.partition_point(|segment| is_before(&segment.runs[0]));
         let Some(segment) = segment.checked_sub(1) else { return 0 };
         self.firsts[segment] + self.segments[segment].runs.partition_point(&is_before)
@@ -187,7 +187,7 @@ impl Component {
     /// Returns the run whose range contains `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&FencedRun> {
-        let is_before = |held: &Held| held.fenced.low.is_at_most(key);
+        let is_before = |level_run: &LevelRun| level_run.fenced.low.is_at_most(key);
         let segment = self.segments.partition_point(|segment| is_before(&segment.runs[0])).checked_sub(1)?;
         let runs = &self.segments[segment].runs;
         let run = runs.partition_point(is_before).checked_sub(1)?;
@@ -196,24 +196,25 @@ impl Component {
 
     /// Number of runs whose fence is not greater than `key`.
     pub(crate) fn runs_up_to(&self, key: &[u8]) -> usize {
-        self.partition_point(|held| held.fenced.low.is_at_most(key))
+        self.partition_point(|level_run| level_run.fenced.low.is_at_most(key))
     }
 
     /// Number of runs whose fence is less than `key`.
     pub(crate) fn runs_below(&self, key: &[u8]) -> usize {
-        self.partition_point(|held| held.fenced.low.is_less_than(key))
+        self.partition_point(|level_run| level_run.fenced.low.is_less_than(key))
     }
 
     /// Returns the runs that may hold keys inside `bounds`.
     pub(crate) fn within(&self, bounds: &Bounds) -> Range<usize> {
         let from = bounds.low.as_ref().map_or(0, |low| {
-            let at = self.partition_point(|held| held.fenced.low <= *low).saturating_sub(1);
-            let is_behind = |held: &Held| held.run().reference().keys.end_before(&low.head());
+            let at = self.partition_point(|level_run| level_run.fenced.low <= *low).saturating_sub(1);
+            let is_behind = |level_run: &LevelRun| level_run.run().reference().keys.end_before(&low.head());
             at + usize::from(self.get(at).is_some_and(is_behind))
         });
         let to = bounds.high.as_ref().map_or(self.count, |high| {
-            let begins_below = |held: &Held| {
-                held.fenced.low < *high && !held.run().reference().keys.begin_at_or_after(&high.head())
+            let begins_below = |level_run: &LevelRun| {
+                level_run.fenced.low < *high
+                    && !level_run.run().reference().keys.begin_at_or_after(&high.head())
             };
             self.partition_point(begins_below)
         });
@@ -233,9 +234,9 @@ impl Component {
     /// Approximate bytes inside `bounds`. Reads index pages.
     pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
         let mut bytes = 0;
-        for held in self.range(self.within(bounds)) {
-            bytes += match held.slice().clipped(bounds) {
-                Some(slice) if slice.bounds == Bounds::default() => held.bytes,
+        for level_run in self.range(self.within(bounds)) {
+            bytes += match level_run.slice().clipped(bounds) {
+                Some(slice) if slice.bounds == Bounds::default() => level_run.bytes,
                 Some(slice) => slice.bytes_within(bounds)?,
                 None => 0,
             };
@@ -246,7 +247,12 @@ impl Component {
     /// Returns the component with the runs in `range` replaced by `runs`. Changed segments get ids from
     /// `next_object` on. Returns `Corruption` if its fences do not ascend, which is possible with damaged
     /// objects, even if each object is valid by itself.
-    pub(crate) fn splice(&self, range: Range<usize>, runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
+    pub(crate) fn splice(
+        &self,
+        range: Range<usize>,
+        runs: Vec<LevelRun>,
+        next_object: &mut u64,
+    ) -> Result<Self> {
         if range.is_empty() && runs.is_empty() {
             return Ok(self.clone());
         }
@@ -267,7 +273,7 @@ impl Component {
         }
         let first = self.firsts.get(from).copied().unwrap_or_default();
         let old = || self.segments[from..to].iter().flat_map(|segment| &segment.runs);
-        let mut changed: Vec<Held> = old().take(range.start - first).cloned().collect();
+        let mut changed: Vec<LevelRun> = old().take(range.start - first).cloned().collect();
         changed.extend(runs);
         changed.extend(old().skip(range.end - first).cloned());
         let mut segments = self.segments[..from].to_vec();
@@ -284,28 +290,28 @@ impl Component {
     }
 
     /// Creates a component of these runs.
-    pub(crate) fn of_runs(runs: Vec<Held>, next_object: &mut u64) -> Result<Self> {
+    pub(crate) fn of_runs(runs: Vec<LevelRun>, next_object: &mut u64) -> Result<Self> {
         Self::default().splice(0..0, runs, next_object)
     }
 
     /// Returns its part from `low` on; nothing if `low` is `None`. Reads index pages.
     pub(crate) fn from(&self, low: Option<&Fence>, next_object: &mut u64) -> Result<Self> {
         let Some(low) = low else { return Ok(Self::default()) };
-        let behind = self.partition_point(|held| held.fenced.low <= *low);
+        let behind = self.partition_point(|level_run| level_run.fenced.low <= *low);
         let Some(last) = behind.checked_sub(1).and_then(|last| self.get(last)) else {
             return Ok(self.clone());
         };
         if behind == 1 && last.fenced.low == *low {
             return Ok(self.clone());
         }
-        let rest: Vec<Held> = last.clipped_at(low)?.into_iter().collect();
+        let rest: Vec<LevelRun> = last.clipped_at(low)?.into_iter().collect();
         let buffer = self.buffer.as_ref().and_then(|buffer| buffer.from(low, next_object));
         Ok(Self { buffer, ..self.splice(0..behind, rest, next_object)? })
     }
 }
 
 /// Divides runs into segments of about equal size.
-fn cut_into_segments(runs: Vec<Held>, next_object: &mut u64) -> Vec<Arc<Segment>> {
+fn cut_into_segments(runs: Vec<LevelRun>, next_object: &mut u64) -> Vec<Arc<Segment>> {
     let pieces = runs.len().div_ceil(SEGMENT_RUNS_MAX);
     let count = runs.len();
     let mut runs = runs.into_iter();

@@ -16,7 +16,7 @@ use testudo_storage::Change;
 
 use crate::levels::{
     Levels,
-    component::{Component, Held, Segment},
+    component::{Component, LevelRun, Segment},
     levels_format::{ROOT, encode_root, encode_segment},
 };
 
@@ -28,8 +28,8 @@ fn buffers(levels: &Levels) -> impl Iterator<Item = &CompactionBuffer> {
     levels.components().filter_map(Component::buffer).map(|buffer| &**buffer)
 }
 
-fn count(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: &[Held], by: i32) {
-    count_each(deltas, runs.iter().map(Held::run), by);
+fn count(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: &[LevelRun], by: i32) {
+    count_each(deltas, runs.iter().map(LevelRun::run), by);
 }
 
 fn count_each<'a>(deltas: &mut BTreeMap<ExtentSpan, i32>, runs: impl Iterator<Item = &'a Arc<Run>>, by: i32) {

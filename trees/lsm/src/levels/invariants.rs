@@ -5,7 +5,7 @@ use testudo_sequence::{Bounds, check_run};
 
 use crate::levels::{
     Levels,
-    component::{Component, Extent, Held, SEGMENT_RUNS_MAX},
+    component::{Component, Extent, LevelRun, SEGMENT_RUNS_MAX},
 };
 
 /// Checks the levels. Fails with `Corruption` that names the violated rule and the sequence.
@@ -44,16 +44,16 @@ fn check_component(number: usize, component: &Component, deep: bool) -> Result<(
     {
         return broken(number, "a segment is empty or too large");
     }
-    let mut before: Option<&Held> = None;
-    for held in component.iter() {
-        let low = &held.fenced.low;
+    let mut before: Option<&LevelRun> = None;
+    for level_run in component.iter() {
+        let low = &level_run.fenced.low;
         if let Some(before) = before {
             if before.fenced.low >= *low {
                 return broken(number, "fences do not ascend");
             }
             let keys = &before.run().reference().keys;
             let overlaps = if deep {
-                before.extent()?.high > *low && keys_reach(before, held)?
+                before.extent()?.high > *low && keys_reach(before, level_run)?
             } else {
                 keys.reach(&low.head())
             };
@@ -61,20 +61,20 @@ fn check_component(number: usize, component: &Component, deep: bool) -> Result<(
                 return broken(number, "runs of a level overlap");
             }
         }
-        before = Some(held);
+        before = Some(level_run);
     }
     Ok(())
 }
 
 /// Whether the last key of a run is at or after the fence of the next one.
-fn keys_reach(held: &Held, next: &Held) -> Result<bool> {
-    let (_, last) = held.run().exact_ends()?;
+fn keys_reach(level_run: &LevelRun, next: &LevelRun) -> Result<bool> {
+    let (_, last) = level_run.run().exact_ends()?;
     Ok(next.fenced.low.is_at_most(&last))
 }
 
 /// Order of runs used by salvage.
-fn order(held: &Held) -> (testudo_base::Seqno, testudo_base::RunId) {
-    let run = held.run().reference();
+fn order(level_run: &LevelRun) -> (testudo_base::Seqno, testudo_base::RunId) {
+    let run = level_run.run().reference();
     (run.newest_seqno, run.version())
 }
 
@@ -82,14 +82,14 @@ fn order(held: &Held) -> (testudo_base::Seqno, testudo_base::RunId) {
 /// older run of the bottom may have keys in the covered range of a run of the bottom.
 fn check_ages(components: &[&Component]) -> Result<()> {
     for (number, component) in components.iter().enumerate() {
-        for held in component.iter() {
-            let known = known_keys(held)?;
+        for level_run in component.iter() {
+            let known = known_keys(level_run)?;
             for (above, other) in components[..=number].iter().enumerate() {
                 // A cover may extend beyond the fences next to it.
                 for upper in other.range(other.within(&known)) {
-                    let is_itself = upper.run().reference().id == held.run().reference().id;
+                    let is_itself = upper.run().reference().id == level_run.run().reference().id;
                     // A run may span keys that a reclaim step has moved down.
-                    if !is_itself && order(upper) < order(held) && holds_any(upper, &known)? {
+                    if !is_itself && order(upper) < order(level_run) && holds_any(upper, &known)? {
                         return broken(above, "a run is older than one below that has or covers its keys");
                     }
                 }
@@ -99,14 +99,14 @@ fn check_ages(components: &[&Component]) -> Result<()> {
     Ok(())
 }
 
-fn holds_any(held: &Held, bounds: &Bounds) -> Result<bool> {
-    held.slice().clipped(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
+fn holds_any(level_run: &LevelRun, bounds: &Bounds) -> Result<bool> {
+    level_run.slice().clipped(bounds).map_or(Ok(false), |slice| slice.holds_any(bounds))
 }
 
 /// Returns the range of a run's keys and its covered range, united.
-fn known_keys(held: &Held) -> Result<Bounds> {
-    let Extent { low, high } = held.extent()?;
-    let Some(cover) = &held.cover else { return Ok(Bounds { low: low.as_low(), high: Some(high) }) };
+fn known_keys(level_run: &LevelRun) -> Result<Bounds> {
+    let Extent { low, high } = level_run.extent()?;
+    let Some(cover) = &level_run.cover else { return Ok(Bounds { low: low.as_low(), high: Some(high) }) };
     let low = cover.low.as_ref().map(|cover| cover.min(&low).clone());
     let high = cover.high.as_ref().map(|cover| cover.max(&high).clone());
     Ok(Bounds { low, high })

@@ -30,7 +30,7 @@ use testudo_sequence::{Bounds, Fence, FenceWriter, decode_fence};
 
 use crate::levels::{
     Level, Levels,
-    component::{Component, Held, SEGMENT_RUNS_MAX, Segment},
+    component::{Component, LevelRun, SEGMENT_RUNS_MAX, Segment},
     repeats::{Inflow, Repeats},
 };
 
@@ -110,7 +110,7 @@ pub(crate) fn encode_root(levels: &Levels) -> Vec<u8> {
     encode_component(&mut out, &levels.bottom);
     codec::put_u32(&mut out, u32_of(levels.witnesses.len()));
     let mut fences = FenceWriter::default();
-    levels.witnesses.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
+    levels.witnesses.iter().for_each(|level_run| encode_run(&mut out, &mut fences, level_run));
     if format >= FORMAT_WITH_BUFFERS {
         codec::put_u32(&mut out, u32_of(buffers.len()));
         for (number, id) in buffers {
@@ -137,18 +137,18 @@ pub(crate) fn encode_segment(segment: &Segment) -> Vec<u8> {
     let mut out = vec![FORMAT];
     codec::put_u32(&mut out, u32_of(segment.runs.len()));
     let mut fences = FenceWriter::default();
-    segment.runs.iter().for_each(|held| encode_run(&mut out, &mut fences, held));
+    segment.runs.iter().for_each(|level_run| encode_run(&mut out, &mut fences, level_run));
     out
 }
 
-fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, held: &Held) {
-    fences.put(out, &held.fenced.low);
-    held.run().reference().encode(out);
-    codec::put_u64(out, held.bytes);
-    let Some(Bounds { low, high }) = &held.cover else { return codec::put_u8(out, 0) };
+fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, level_run: &LevelRun) {
+    fences.put(out, &level_run.fenced.low);
+    level_run.run().reference().encode(out);
+    codec::put_u64(out, level_run.bytes);
+    let Some(Bounds { low, high }) = &level_run.cover else { return codec::put_u8(out, 0) };
     let has = |end: &Option<Fence>, flag: u8| if end.is_some() { flag } else { 0 };
     codec::put_u8(out, COVERS | has(low, COVER_HAS_LOW) | has(high, COVER_HAS_HIGH));
-    let mut ends = FenceWriter::after(&held.fenced.low);
+    let mut ends = FenceWriter::after(&level_run.fenced.low);
     low.iter().chain(high).for_each(|end| ends.put(out, end));
 }
 

@@ -12,7 +12,7 @@ use testudo_storage::DataFile;
 
 use crate::levels::{
     Level, Levels,
-    component::{Component, Held, Segment},
+    component::{Component, LevelRun, Segment},
     levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
 };
 
@@ -68,10 +68,10 @@ pub(crate) fn load_levels(
     Ok(Some(levels))
 }
 
-fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<Held> {
+fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<LevelRun> {
     let StoredRun { low, reference, bytes, cover } = stored;
     let run = Run::open(Arc::clone(data), reference)?;
-    Ok(Held { fenced: FencedRun { low, run }, bytes, cover })
+    Ok(LevelRun { fenced: FencedRun { low, run }, bytes, cover })
 }
 
 impl Loader<'_> {
@@ -97,13 +97,13 @@ impl Loader<'_> {
             // Objects are removed, so a segment that is named twice is reported as missing.
             let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
             let runs = decode_segment(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
-            let mut runs: Vec<Held> =
+            let mut runs: Vec<LevelRun> =
                 runs.into_iter().map(|run| open(self.data, run)).collect::<Result<_>>()?;
             if before.is_some_and(|before| before >= runs[0].fenced.low) {
                 return Err(damaged(self.keyspace, id, "the fences of a level do not ascend"));
             }
             before = runs.last().map(|last| last.fenced.low.clone());
-            share_starts(runs.iter_mut().map(|held| &mut held.fenced.low).collect());
+            share_starts(runs.iter_mut().map(|level_run| &mut level_run.fenced.low).collect());
             segments.push(Arc::new(Segment { id, runs }));
         }
         Ok(Component::of_segments(segments))

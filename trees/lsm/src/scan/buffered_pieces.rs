@@ -20,7 +20,7 @@ use testudo_base::{
     },
 };
 use testudo_run::Run;
-use testudo_sequence::{Bounds, Entrance, Share, note_damage};
+use testudo_sequence::{Bounds, Entrance, ScanPiece, note_damage};
 
 use crate::levels::component::Component;
 
@@ -74,14 +74,14 @@ impl BufferedPieces {
         if pieces.len() > PIECES_MAX {
             return None;
         }
-        let missing = pieces.iter().filter(|share| !is_there(share, entrance));
-        let missing: Vec<&Share<'_>> = missing.take(MISSING_MAX + 1).collect();
-        if missing.len() > MISSING_MAX || missing.iter().any(|share| share.is_base) {
+        let missing = pieces.iter().filter(|piece| !is_there(piece, entrance));
+        let missing: Vec<&ScanPiece<'_>> = missing.take(MISSING_MAX + 1).collect();
+        if missing.len() > MISSING_MAX || missing.iter().any(|piece| piece.is_base) {
             return None;
         }
         self.are_in_use.store(true, Relaxed);
-        self.runs.lock().extend(pieces.iter().map(|share| Arc::clone(share.run)));
-        Some(pieces.into_iter().map(|share| (Arc::clone(share.run), share.bounds)).collect())
+        self.runs.lock().extend(pieces.iter().map(|piece| Arc::clone(piece.run)));
+        Some(pieces.into_iter().map(|piece| (Arc::clone(piece.run), piece.bounds)).collect())
     }
 
     /// Whether pieces are read at the scan's position.
@@ -108,8 +108,8 @@ impl BufferedPieces {
 }
 
 /// Whether the page where a scan enters a piece is in memory; pieces without the entrance key always pass.
-fn is_there(share: &Share<'_>, entrance: Entrance<'_>) -> bool {
-    let Share { run, bounds, .. } = share;
+fn is_there(piece: &ScanPiece<'_>, entrance: Entrance<'_>) -> bool {
+    let ScanPiece { run, bounds, .. } = piece;
     let (key, is_inside) = match entrance {
         Entrance::At(key) => (key, bounds.contains(key)),
         Entrance::Before(key) => {

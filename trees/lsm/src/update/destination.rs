@@ -13,7 +13,7 @@ use testudo_sequence::{Bounds, Fence};
 use crate::{
     levels::{
         Levels,
-        component::{Component, Extent, Held},
+        component::{Component, Extent, LevelRun},
         repeats::Inflow,
     },
     update::plan::{Cell, Floor, Merge},
@@ -54,20 +54,20 @@ pub(crate) struct Destination {
 impl Destination {
     /// Sets the covered ranges of merges at the bottom. `own`: the sequence that is changed.
     pub(crate) fn state_covers(&mut self, own: &Component) -> Result<()> {
-        let end_of = |held: &Held| held.extent().map(|extent| extent.high);
+        let end_of = |level_run: &LevelRun| level_run.extent().map(|extent| extent.high);
         let before = self.range.start.checked_sub(1).and_then(|before| own.get(before));
         let mut end = before.map(end_of).transpose()?.max(self.start.clone());
         for at in 0..self.cells.len() {
             let mut next = match self.cells.get(at + 1) {
-                Some(Cell::Stays(held)) => Some(held.extent()?.low),
+                Some(Cell::Stays(level_run)) => Some(level_run.extent()?.low),
                 Some(Cell::Merge(merge) | Cell::Pages(_, merge)) => merge.bounds.low.clone(),
-                None => own.get(self.range.end).map(Held::extent).transpose()?.map(|extent| extent.low),
+                None => own.get(self.range.end).map(LevelRun::extent).transpose()?.map(|extent| extent.low),
             };
             if let Some(border) = self.border.clone() {
                 next = Some(next.map_or(border.clone(), |next| next.min(border)));
             }
             match &mut self.cells[at] {
-                Cell::Stays(held) => end = Some(end_of(held)?),
+                Cell::Stays(level_run) => end = Some(end_of(level_run)?),
                 Cell::Pages(_, merge) => end.clone_from(&merge.bounds.high),
                 Cell::Merge(merge) => {
                     if merge.floor == Floor::Bottom {
@@ -84,8 +84,8 @@ impl Destination {
     pub(crate) fn state_floors(&mut self, below: &[&Component]) -> Result<()> {
         for at in 0..self.cells.len() {
             let neighbour = |cell: Option<&Cell>| -> Result<Option<Extent>> {
-                let Some(Cell::Stays(held)) = cell else { return Ok(None) };
-                held.extent().map(Some)
+                let Some(Cell::Stays(level_run)) = cell else { return Ok(None) };
+                level_run.extent().map(Some)
             };
             let before = neighbour(at.checked_sub(1).and_then(|before| self.cells.get(before)))?;
             let after = neighbour(self.cells.get(at + 1))?;
@@ -95,11 +95,11 @@ impl Destination {
             for component in below {
                 let range = component.within(&merge.bounds);
                 is_free &= range.is_empty();
-                if let Some(held) = range.start.checked_sub(1).and_then(|before| component.get(before)) {
-                    low = low.max(Some(held.extent()?.high));
+                if let Some(level_run) = range.start.checked_sub(1).and_then(|before| component.get(before)) {
+                    low = low.max(Some(level_run.extent()?.high));
                 }
-                if let Some(held) = component.get(range.end) {
-                    let next = held.extent()?.low;
+                if let Some(level_run) = component.get(range.end) {
+                    let next = level_run.extent()?.low;
                     high = Some(high.map_or(next.clone(), |high| high.min(next)));
                 }
             }
@@ -114,7 +114,7 @@ impl Destination {
 
 /// Returns the keys of a merge and those covered by its runs of the bottom, clipped by its neighbors.
 fn cover_of(merge: &Merge, end: Option<&Fence>, next: Option<&Fence>) -> Bounds {
-    let covers = || merge.consumed.iter().filter_map(|held| held.cover.as_ref());
+    let covers = || merge.consumed.iter().filter_map(|level_run| level_run.cover.as_ref());
     let mut low = merge.bounds.low.clone();
     let mut high = merge.bounds.high.clone();
     for cover in covers() {
@@ -140,14 +140,15 @@ fn cover_of(merge: &Merge, end: Option<&Fence>, next: Option<&Fence>) -> Bounds 
 pub(crate) fn put_in_place(
     own: &Component,
     range: Range<usize>,
-    mut runs: Vec<Held>,
+    mut runs: Vec<LevelRun>,
     border: Option<&Fence>,
     next_object: &mut u64,
 ) -> Result<Component> {
     let mut range = range;
     let last = range.end.checked_sub(1).filter(|last| *last >= range.start).and_then(|last| own.get(last));
     if let (Some(border), Some(last)) = (border, last) {
-        let is_kept = runs.iter().any(|held| held.run().reference().id == last.run().reference().id);
+        let is_kept =
+            runs.iter().any(|level_run| level_run.run().reference().id == last.run().reference().id);
         if !is_kept && last.extent()?.high > *border && !planted!("output-beyond-border") {
             runs.extend(last.clipped_at(border)?);
         }
@@ -171,8 +172,8 @@ pub(crate) fn is_stated(bottom: &Component, cover: &Bounds, age: Seqno) -> bool 
     let near = within.start.saturating_sub(1)..(within.end + 1).min(bottom.len());
     let mut covers: Vec<&Bounds> = bottom
         .range(near)
-        .filter(|held| held.newest_seqno() >= age)
-        .filter_map(|held| held.cover.as_ref())
+        .filter(|level_run| level_run.newest_seqno() >= age)
+        .filter_map(|level_run| level_run.cover.as_ref())
         .collect();
     covers.sort_by(|a, b| a.low.cmp(&b.low));
     let mut stated = cover.low.clone();
@@ -195,15 +196,15 @@ pub(crate) fn is_stated(bottom: &Component, cover: &Bounds, age: Seqno) -> bool 
 impl Levels {
     /// Keeps those of `consumed`, former runs of the bottom, whose covered range no run of the bottom covers;
     /// drops witnesses that are no longer needed.
-    pub(crate) fn keep_witnesses(&mut self, consumed: Vec<Held>) {
+    pub(crate) fn keep_witnesses(&mut self, consumed: Vec<LevelRun>) {
         let bottom = &self.bottom;
-        let is_needed = |held: &Held| {
-            let cover = held.cover.as_ref();
-            cover.is_some_and(|cover| !is_stated(bottom, cover, held.newest_seqno()))
+        let is_needed = |level_run: &LevelRun| {
+            let cover = level_run.cover.as_ref();
+            cover.is_some_and(|cover| !is_stated(bottom, cover, level_run.newest_seqno()))
         };
         self.witnesses.extend(consumed);
-        self.witnesses.sort_by_key(|held| held.run().reference().id);
-        self.witnesses.dedup_by_key(|held| held.run().reference().id);
+        self.witnesses.sort_by_key(|level_run| level_run.run().reference().id);
+        self.witnesses.dedup_by_key(|level_run| level_run.run().reference().id);
         self.witnesses.retain(is_needed);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         repeats::Repeats,
     },
     update::destination::{Destination, Place},
@@ -25,7 +25,7 @@ pub(crate) struct Done {
     /// The level that it has handed over.
     pub(crate) handed_over: Option<usize>,
     /// Its destination, with the runs written.
-    pub(crate) written: Option<(Destination, Vec<Held>)>,
+    pub(crate) written: Option<(Destination, Vec<LevelRun>)>,
     /// Scan charges that it deducts.
     pub(crate) price: u64,
 }

@@ -15,7 +15,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         repeats::Inflow,
     },
     policy::IDLE_BYTES,
@@ -95,7 +95,7 @@ pub(crate) fn pick_job(
         return job("merge many flushes", sizes[many.clone()].iter().sum(), Action::MergeFlushes(many));
     }
     if let Some(runs) = small_runs(levels, options) {
-        let bytes = levels.bottom.range(runs.clone()).map(|held| held.bytes).sum();
+        let bytes = levels.bottom.range(runs.clone()).map(|level_run| level_run.bytes).sum();
         return job("join small runs", bytes, Action::Join(runs));
     }
     if !is_idle {
@@ -155,12 +155,12 @@ fn next_to_empty(levels: &Levels) -> Option<usize> {
 fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
     let mut from = 0;
     let mut bytes = 0;
-    for (at, held) in levels.bottom.iter().enumerate() {
-        if held.bytes >= options.run_bytes / 4 || bytes + held.bytes > options.run_bytes {
+    for (at, level_run) in levels.bottom.iter().enumerate() {
+        if level_run.bytes >= options.run_bytes / 4 || bytes + level_run.bytes > options.run_bytes {
             (from, bytes) = (at + 1, 0);
             continue;
         }
-        bytes += held.bytes;
+        bytes += level_run.bytes;
         if at + 1 - from >= JOINED_RUNS_MIN && can_join(levels, from..at + 1) {
             return Some(from..at + 1);
         }
@@ -171,26 +171,27 @@ fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
 /// Whether all data above the runs is newer than the newest of them.
 pub(crate) fn can_join(levels: &Levels, range: Range<usize>) -> bool {
     let runs = || levels.bottom.range(range.clone());
-    let newest = runs().map(Held::newest_seqno).max().unwrap_or_default();
-    let ends = runs().map(Held::extent).collect::<Result<Vec<_>>>();
+    let newest = runs().map(LevelRun::newest_seqno).max().unwrap_or_default();
+    let ends = runs().map(LevelRun::extent).collect::<Result<Vec<_>>>();
     let Ok(ends) = ends else { return false };
     let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return false };
-    let covers = || runs().filter_map(|held| held.cover.as_ref());
+    let covers = || runs().filter_map(|level_run| level_run.cover.as_ref());
     let low = covers().map(|cover| cover.low.clone()).min().unwrap_or_default().min(first.low.as_low());
     let is_open = covers().any(|cover| cover.high.is_none());
     let high = covers().filter_map(|cover| cover.high.clone()).max();
     let high = (!is_open).then(|| high.map_or(last.high.clone(), |high| high.max(last.high.clone())));
     let bounds = Bounds { low, high };
-    levels
-        .upper()
-        .all(|component| component.range(component.within(&bounds)).all(|held| held.newest_seqno() > newest))
+    levels.upper().all(|component| {
+        component.range(component.within(&bounds)).all(|level_run| level_run.newest_seqno() > newest)
+    })
 }
 
 /// Plans a join of adjacent runs of the bottom.
 pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptions) -> Result<Destination> {
     // Each is a layer of its own: a single layer would stay as it is.
-    let runs: Vec<Held> = levels.bottom.range(range.clone()).cloned().collect();
-    let mut layers: Vec<MergeLayer> = runs.into_iter().map(|held| MergeLayer::Runs(vec![held])).collect();
+    let runs: Vec<LevelRun> = levels.bottom.range(range.clone()).cloned().collect();
+    let mut layers: Vec<MergeLayer> =
+        runs.into_iter().map(|level_run| MergeLayer::Runs(vec![level_run])).collect();
     layers.push(MergeLayer::Runs(Vec::new()));
     let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Bottom, options)?;
     for cell in &mut cells {

@@ -20,7 +20,7 @@ use crate::{
     LsmOptions,
     levels::{
         Levels,
-        component::{Component, Extent, Held},
+        component::{Component, Extent, LevelRun},
     },
     update::{
         destination::{Destination, put_in_place},
@@ -40,8 +40,8 @@ pub(crate) fn next_border(
     let rest = Bounds::from(rest);
     let mut begins = Vec::new();
     for component in levels.components() {
-        for held in component.range(component.within(&rest)) {
-            begins.push((held.extent()?.low, held.bytes));
+        for level_run in component.range(component.within(&rest)) {
+            begins.push((level_run.extent()?.low, level_run.bytes));
         }
     }
     begins.sort_by(|a, b| a.0.cmp(&b.0));
@@ -74,7 +74,7 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
     next.forget_retained();
     let bounds = Bounds::from(&piece.bounds);
     let lows: Vec<Fence> = piece.runs.iter().map(|(low, _)| low.as_slice().into()).collect();
-    let held = |(at, (_, run)): (usize, &(Vec<u8>, Arc<Run>))| Held {
+    let level_run = |(at, (_, run)): (usize, &(Vec<u8>, Arc<Run>))| LevelRun {
         fenced: FencedRun { low: lows[at].clone(), run: Arc::clone(run) },
         bytes: run.reference().user_bytes,
         cover: Some(Bounds {
@@ -82,11 +82,11 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
             high: lows.get(at + 1).or(bounds.high.as_ref()).cloned(),
         }),
     };
-    let runs = piece.runs.iter().enumerate().map(held).collect();
+    let runs = piece.runs.iter().enumerate().map(level_run).collect();
     let low = bounds.low.clone().unwrap_or_default();
     let at = next.bottom.runs_below(&low.bytes());
     let before = at.checked_sub(1).and_then(|before| next.bottom.get(before));
-    if before.map(Held::extent).transpose()?.is_some_and(|extent| extent.high > low) {
+    if before.map(LevelRun::extent).transpose()?.is_some_and(|extent| extent.high > low) {
         let message = "a tree of a moving keyspace: a run has keys in a range still to be filled";
         return Err(Error::new(ErrorKind::Corruption, message));
     }
@@ -103,8 +103,9 @@ pub(crate) fn without_outside(levels: &Levels, keep: &KeyBounds) -> Result<Level
     for component in upper.chain([bottom]) {
         *component = restricted(component, &keep, next_object)?;
     }
-    let knows_any =
-        |held: &Held| held.cover.as_ref().is_some_and(|cover| !cover.intersection(&keep).is_empty());
+    let knows_any = |level_run: &LevelRun| {
+        level_run.cover.as_ref().is_some_and(|cover| !cover.intersection(&keep).is_empty())
+    };
     witnesses.retain(knows_any);
     Ok(next)
 }
@@ -116,7 +117,7 @@ fn restricted(component: &Component, keep: &Bounds, next_object: &mut u64) -> Re
     let Some(low) = &keep.low else { return Ok(kept) };
     let kept = kept.from(Some(low), next_object)?;
     // With long keys, only now is it known that the first run ends before its fence.
-    let extent = kept.get(0).map(Held::extent).transpose()?;
+    let extent = kept.get(0).map(LevelRun::extent).transpose()?;
     let is_nothing = extent.is_some_and(|Extent { low, high }| high <= low);
     kept.splice(0..usize::from(is_nothing), Vec::new(), next_object)
 }
@@ -134,9 +135,9 @@ pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &
         heads.push(Destination::of_head(head));
     }
     let mut written = write_all(&mut heads, work, options)?;
-    let mut of_bottom: Vec<Held> = written.split_off(upper).into_iter().flatten().collect();
+    let mut of_bottom: Vec<LevelRun> = written.split_off(upper).into_iter().flatten().collect();
     next.take_out(&behind, &mut written.into_iter())?;
-    let replaced: Vec<Held> = next.bottom.range(reaching.clone()).cloned().collect();
+    let replaced: Vec<LevelRun> = next.bottom.range(reaching.clone()).cloned().collect();
     if let (Some(first), Some(before)) = (of_bottom.first_mut(), replaced.first()) {
         first.fenced.low = before.fenced.low.clone();
     }

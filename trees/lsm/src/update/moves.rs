@@ -18,7 +18,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         repeats::Inflow,
     },
     policy::{LevelBytes, TreeBytes, usual_flush},
@@ -154,7 +154,7 @@ impl Levels {
                 .bottom
                 .range(within.clone())
                 .step_by(step)
-                .map(|held| held.fenced.low.to_vec())
+                .map(|level_run| level_run.fenced.low.to_vec())
                 .collect();
             if within.len() < CUTS_MAX {
                 keys.extend(updates.borders());
@@ -204,7 +204,7 @@ impl Levels {
     }
 
     /// Installs the written runs of a destination.
-    pub(crate) fn install(&mut self, destination: Destination, runs: Vec<Held>) -> Result<()> {
+    pub(crate) fn install(&mut self, destination: Destination, runs: Vec<LevelRun>) -> Result<()> {
         let Destination { place, range, cells, border, incoming, emptied, .. } = destination;
         let own = self.component_at(place);
         let next = &mut self.next_object;
@@ -245,7 +245,7 @@ pub(crate) fn own_layer(own: &Component, range: Range<usize>) -> MergeLayer {
     MergeLayer::Own(own.range(range).cloned().collect(), next)
 }
 
-fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {
+fn consumed_of(cells: Vec<Cell>) -> Vec<LevelRun> {
     let consumed = cells.into_iter().map(|cell| match cell {
         Cell::Merge(merge) | Cell::Pages(_, merge) => merge.consumed,
         Cell::Stays(_) => Vec::new(),
@@ -256,8 +256,8 @@ fn consumed_of(cells: Vec<Cell>) -> Vec<Held> {
 /// Returns the lower bound of the sequences' first key.
 fn first_key(components: &[Component]) -> Result<Option<Fence>> {
     let mut first: Option<Fence> = None;
-    for held in components.iter().filter_map(|component| component.get(0)) {
-        let low = held.extent()?.low;
+    for level_run in components.iter().filter_map(|component| component.get(0)) {
+        let low = level_run.extent()?.low;
         first = Some(first.map_or(low.clone(), |first| first.min(low)));
     }
     Ok(first)
@@ -287,7 +287,7 @@ fn border_behind(
     }
     let (mut done, mut low, mut written) = (0, None, 0);
     let first = own.runs_up_to(&start.bytes());
-    let fences = own.range(first..own.len()).map(|held| &held.fenced.low);
+    let fences = own.range(first..own.len()).map(|level_run| &level_run.fenced.low);
     for (at, high) in (first..).zip(fences.map(Some).chain([None])) {
         let between = Bounds { low: low.take(), high: high.cloned() };
         let mut bytes = 0;
@@ -305,7 +305,7 @@ fn border_behind(
         // Sizes are known by pages: fewer bytes may still cause a rewrite of a run of the destination.
         if emptying.iter().any(|component| !component.within(&between).is_empty()) {
             let before = at.checked_sub(1).and_then(|before| own.get(before));
-            written += bytes + before.map_or(0, |held| held.bytes);
+            written += bytes + before.map_or(0, |level_run| level_run.bytes);
         }
         if done >= wanted || written >= written_max {
             return Ok(high.cloned());
@@ -324,8 +324,8 @@ fn border_between(
 ) -> Result<Option<Fence>> {
     let mut begins = Vec::new();
     for component in emptying {
-        for held in component.range(component.within(between)) {
-            begins.push((held.extent()?.low, held.bytes));
+        for level_run in component.range(component.within(between)) {
+            begins.push((level_run.extent()?.low, level_run.bytes));
         }
     }
     begins.sort_by(|a, b| a.0.cmp(&b.0));
@@ -340,7 +340,8 @@ fn border_between(
 }
 
 /// Wraps runs as parts of a sequence without covered ranges.
-pub(crate) fn held_runs(runs: Vec<FencedRun>) -> Vec<Held> {
-    let held = |fenced: FencedRun| Held { bytes: fenced.run.reference().user_bytes, fenced, cover: None };
-    runs.into_iter().map(held).collect()
+pub(crate) fn level_runs(runs: Vec<FencedRun>) -> Vec<LevelRun> {
+    let level_run =
+        |fenced: FencedRun| LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover: None };
+    runs.into_iter().map(level_run).collect()
 }

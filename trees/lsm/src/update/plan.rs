@@ -17,7 +17,7 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
 use crate::{
     LsmOptions,
-    levels::component::{Component, Extent, Held},
+    levels::component::{Component, Extent, LevelRun},
 };
 
 /// Estimated bytes inside a run above which it certainly has some: estimates are accurate to a few pages.
@@ -43,19 +43,19 @@ pub(crate) enum Floor {
 #[derive(Clone, Debug)]
 pub(crate) enum MergeLayer {
     Updates(Arc<dyn Updates>),
-    Runs(Vec<Held>),
+    Runs(Vec<LevelRun>),
     /// Runs of the sequence to change, and the fence of the run after them.
-    Own(Vec<Held>, Option<Fence>),
+    Own(Vec<LevelRun>, Option<Fence>),
 }
 
 /// Planned result for a part of the destination.
 #[derive(Debug)]
 pub(crate) enum Cell {
     /// The run becomes part of the destination as it is.
-    Stays(Held),
+    Stays(LevelRun),
     Merge(Merge),
     /// Incoming entries go into pages of the run, or are merged with all of it if that costs less.
-    Pages(Held, Merge),
+    Pages(LevelRun, Merge),
 }
 
 /// A merge to be written.
@@ -74,25 +74,32 @@ pub(crate) struct Merge {
     /// First keys of its sources, each with the bytes that begin there: possible cuts.
     pub(crate) cuts: Vec<(Fence, u64)>,
     /// Runs of the destination that are merged completely.
-    pub(crate) consumed: Vec<Held>,
+    pub(crate) consumed: Vec<LevelRun>,
 }
 
-/// The merged part of a run or of updates.
+/// A run or updates to be merged, clipped to the bounds of the merge.
 #[derive(Debug)]
-struct Item {
+struct MergeSource {
+    /// Number of its layer; lower numbers are newer.
     layer: usize,
+    /// Range of its keys inside the bounds.
     extent: Extent,
-    newest_seqno: Seqno,
-    source: Source,
+    /// All of its entries, those outside the bounds too.
+    entries: RunSlice,
     /// The run, if it is one.
-    held: Option<Held>,
+    level_run: Option<LevelRun>,
     /// All of it is within the bounds of the merge.
     is_whole: bool,
 }
 
-impl Item {
+impl MergeSource {
+    /// Upper bound on the seqno of its newest operation.
+    fn newest_seqno(&self) -> Seqno {
+        self.entries.source.newest_seqno()
+    }
+
     fn slice(&self, bounds: &Bounds) -> Option<RunSlice> {
-        RunSlice { source: self.source.clone(), bounds: Bounds::default() }.clipped(bounds)
+        self.entries.clipped(bounds)
     }
 
     fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
@@ -102,75 +109,75 @@ impl Item {
     /// Whether it is a run that may move to the destination as it is: all of it counts, and it has no
     /// tombstones that would be dropped there.
     fn can_come_down(&self, floor: Floor) -> bool {
-        self.held.as_ref().is_some_and(|held| {
-            let ends = floor == Floor::Bottom && held.run().reference().tombstones > 0;
-            !held.fenced.is_clipped() && !ends
+        self.level_run.as_ref().is_some_and(|level_run| {
+            let ends = floor == Floor::Bottom && level_run.run().reference().tombstones > 0;
+            !level_run.fenced.is_clipped() && !ends
         })
     }
 
     /// Returns the run as a part of the destination. After a move it follows other runs than before.
     fn staying(&self, own: usize) -> Option<Cell> {
-        let mut held = self.held.clone()?;
+        let mut level_run = self.level_run.clone()?;
         if self.layer != own {
-            held.fenced.low = self.extent.low.clone();
+            level_run.fenced.low = self.extent.low.clone();
         }
-        Some(Cell::Stays(held))
+        Some(Cell::Stays(level_run))
     }
 }
 
-/// The items of all layers.
-struct Items {
+/// The sources of a merge.
+struct MergeSources {
     /// By layer, each in key order.
-    layers: Vec<Vec<Item>>,
+    layers: Vec<Vec<MergeSource>>,
 }
 
-impl Items {
+impl MergeSources {
     fn of(layers: &[MergeLayer], bounds: &Bounds) -> Result<Self> {
         let (mut all, all_keys) = (Vec::with_capacity(layers.len()), Bounds::default());
         for (number, layer) in layers.iter().enumerate() {
-            let mut items = Vec::new();
+            let mut sources = Vec::new();
             match layer {
-                MergeLayer::Updates(updates) => items.extend(item_of_updates(number, updates, bounds)),
+                MergeLayer::Updates(updates) => sources.extend(source_of_updates(number, updates, bounds)),
                 MergeLayer::Runs(runs) | MergeLayer::Own(runs, _) => {
                     let is_own = number + 1 == layers.len();
                     let bounds = if is_own && planted!("output-beyond-border") { &all_keys } else { bounds };
                     let behind = if let MergeLayer::Own(_, next) = layer { next.as_ref() } else { None };
-                    for (at, held) in runs.iter().enumerate() {
+                    for (at, level_run) in runs.iter().enumerate() {
                         let next = runs.get(at + 1).map(|next| &next.fenced.low).or(behind);
-                        items.extend(item_of_run(number, held, next, bounds)?);
+                        sources.extend(source_of_run(number, level_run, next, bounds)?);
                     }
                 }
             }
-            all.push(items);
+            all.push(sources);
         }
         Ok(Self { layers: all })
     }
 
-    fn all(&self) -> impl Iterator<Item = &Item> {
+    fn all(&self) -> impl Iterator<Item = &MergeSource> {
         self.layers.iter().flatten()
     }
 
-    /// Returns the items of a layer that overlap an extent.
-    fn overlapping<'a>(&'a self, layer: usize, extent: &'a Extent) -> impl Iterator<Item = &'a Item> {
-        let items = &self.layers[layer];
-        let from = items.partition_point(|item| item.extent.high <= extent.low);
-        items[from..].iter().take_while(|item| item.extent.low < extent.high)
+    /// Returns the sources of a layer that overlap an extent.
+    fn overlapping<'a>(&'a self, layer: usize, extent: &'a Extent) -> impl Iterator<Item = &'a MergeSource> {
+        let sources = &self.layers[layer];
+        let from = sources.partition_point(|source| source.extent.high <= extent.low);
+        sources[from..].iter().take_while(|source| source.extent.low < extent.high)
     }
 
     /// Newest seqno of the sources from above.
     fn newest_from_above(&self) -> Seqno {
         let above = self.layers.len().saturating_sub(1);
-        self.layers[..above].iter().flatten().map(|item| item.newest_seqno).max().unwrap_or_default()
+        self.layers[..above].iter().flatten().map(|source| source.newest_seqno()).max().unwrap_or_default()
     }
 
-    /// Whether no other layer has an entry in the item's range of keys.
-    fn is_untouched(&self, item: &Item, options: &LsmOptions) -> Result<bool> {
-        let bounds = item.extent.to_bounds();
-        let others = || (0..self.layers.len()).filter(|layer| *layer != item.layer);
+    /// Whether no other layer has an entry in the source's range of keys.
+    fn is_untouched(&self, source: &MergeSource, options: &LsmOptions) -> Result<bool> {
+        let bounds = source.extent.to_bounds();
+        let others = || (0..self.layers.len()).filter(|layer| *layer != source.layer);
         let enough = SURELY_INSIDE_BYTES.min(options.run_bytes / SURELY_INSIDE_PARTS);
         let mut bytes = 0;
-        for other in others().flat_map(|layer| self.overlapping(layer, &item.extent)) {
-            if other.extent.low >= item.extent.low && other.extent.high <= item.extent.high {
+        for other in others().flat_map(|layer| self.overlapping(layer, &source.extent)) {
+            if other.extent.low >= source.extent.low && other.extent.high <= source.extent.high {
                 return Ok(false);
             }
             if let Some(slice) = other.slice(&bounds) {
@@ -180,7 +187,7 @@ impl Items {
                 return Ok(false);
             }
         }
-        for other in others().flat_map(|layer| self.overlapping(layer, &item.extent)) {
+        for other in others().flat_map(|layer| self.overlapping(layer, &source.extent)) {
             if other.holds_any(&bounds)? {
                 return Ok(false);
             }
@@ -189,32 +196,36 @@ impl Items {
     }
 }
 
-fn item_of_updates(layer: usize, updates: &Arc<dyn Updates>, bounds: &Bounds) -> Option<Item> {
+fn source_of_updates(layer: usize, updates: &Arc<dyn Updates>, bounds: &Bounds) -> Option<MergeSource> {
     let (first, mut last) = updates.key_range()?;
     last.push(0);
     let extent = Extent { low: first.into(), high: last.into() };
-    let (newest_seqno, source) = (updates.sealed_seqno(), Source::Updates(Arc::clone(updates)));
-    extent.meets(bounds).then(|| Item {
+    let source = Source::Updates(Arc::clone(updates));
+    extent.meets(bounds).then(|| MergeSource {
         layer,
         extent: clipped(extent, bounds),
-        newest_seqno,
-        source,
-        held: None,
+        entries: RunSlice { source, bounds: Bounds::default() },
+        level_run: None,
         is_whole: false,
     })
 }
 
 /// `next`: the fence of the following run.
-fn item_of_run(layer: usize, held: &Held, next: Option<&Fence>, bounds: &Bounds) -> Result<Option<Item>> {
-    let extent = held.extent()?;
+fn source_of_run(
+    layer: usize,
+    level_run: &LevelRun,
+    next: Option<&Fence>,
+    bounds: &Bounds,
+) -> Result<Option<MergeSource>> {
+    let extent = level_run.extent()?;
     if !extent.meets(bounds) {
         return Ok(None);
     }
     let inside = clipped(extent.clone(), bounds);
     let is_whole = inside == extent;
-    let source = Source::Fenced(held.fenced.clone(), next.cloned());
-    let (newest_seqno, held) = (source.newest_seqno(), Some(held.clone()));
-    Ok(Some(Item { layer, extent: inside, newest_seqno, source, held, is_whole }))
+    let source = Source::Fenced(level_run.fenced.clone(), next.cloned());
+    let entries = RunSlice { source, bounds: Bounds::default() };
+    Ok(Some(MergeSource { layer, extent: inside, entries, level_run: Some(level_run.clone()), is_whole }))
 }
 
 fn clipped(extent: Extent, bounds: &Bounds) -> Extent {
@@ -238,32 +249,34 @@ pub(crate) fn plan_cells(
     floor: Floor,
     options: &LsmOptions,
 ) -> Result<Vec<Cell>> {
-    let items = Items::of(layers, bounds)?;
-    let staying = runs_that_stay(&items, floor, options)?;
-    let updated = runs_with_few(&items, &staying, bounds, floor, options)?;
-    let kept =
-        staying.into_iter().map(|item| (item, None)).chain(updated.into_iter().map(|(i, r)| (i, Some(r))));
-    let mut kept: Vec<(&Item, Option<Bounds>)> = kept.collect();
+    let sources = MergeSources::of(layers, bounds)?;
+    let staying = runs_that_stay(&sources, floor, options)?;
+    let updated = runs_with_few(&sources, &staying, bounds, floor, options)?;
+    let kept = staying
+        .into_iter()
+        .map(|source| (source, None))
+        .chain(updated.into_iter().map(|(i, r)| (i, Some(r))));
+    let mut kept: Vec<(&MergeSource, Option<Bounds>)> = kept.collect();
     kept.sort_by(|(a, _), (b, _)| a.extent.low.cmp(&b.extent.low));
     let mut cells = Vec::new();
     let mut low = bounds.low.clone();
-    for (item, range) in kept {
+    for (source, range) in kept {
         let begin = match &range {
-            None => Some(item.extent.low.clone()),
+            None => Some(source.extent.low.clone()),
             Some(range) => range.low.clone(),
         };
         if let Some(begin) = begin {
             let gap = Bounds { low: low.take(), high: Some(begin) };
-            cells.extend(cells_between(&items, &gap, floor)?);
+            cells.extend(cells_between(&sources, &gap, floor)?);
         }
         match range {
             None => {
-                low = Some(item.extent.high.clone());
-                cells.extend(item.staying(layers.len() - 1));
+                low = Some(source.extent.high.clone());
+                cells.extend(source.staying(layers.len() - 1));
             }
             Some(range) => {
                 low.clone_from(&range.high);
-                cells.extend(pages_cell(&items, item, range, floor)?);
+                cells.extend(pages_cell(&sources, source, range, floor)?);
                 if low.is_none() {
                     set_fences(&mut cells)?;
                     return Ok(cells);
@@ -271,7 +284,7 @@ pub(crate) fn plan_cells(
             }
         }
     }
-    cells.extend(cells_between(&items, &Bounds { low, high: bounds.high.clone() }, floor)?);
+    cells.extend(cells_between(&sources, &Bounds { low, high: bounds.high.clone() }, floor)?);
     set_fences(&mut cells)?;
     Ok(cells)
 }
@@ -279,60 +292,72 @@ pub(crate) fn plan_cells(
 /// Returns runs of the bottom with so few incoming entries that writing pages costs less than rewriting the
 /// runs, each with its own range of keys: from its fence to the next one. `staying`: runs that stay.
 fn runs_with_few<'a>(
-    items: &'a Items,
-    staying: &[&Item],
+    sources: &'a MergeSources,
+    staying: &[&MergeSource],
     bounds: &Bounds,
     floor: Floor,
     options: &LsmOptions,
-) -> Result<Vec<(&'a Item, Bounds)>> {
+) -> Result<Vec<(&'a MergeSource, Bounds)>> {
     if !options.updates_pages || floor != Floor::Bottom {
         return Ok(Vec::new());
     }
-    let own = items.layers.len() - 1;
+    let own = sources.layers.len() - 1;
     let mut found = Vec::new();
-    for item in &items.layers[own] {
-        let (Some(held), Source::Fenced(fenced, next)) = (&item.held, &item.source) else { continue };
+    for source in &sources.layers[own] {
+        let (Some(level_run), Source::Fenced(fenced, next)) = (&source.level_run, &source.entries.source)
+        else {
+            continue;
+        };
         let range = Bounds { low: fenced.low.as_low(), high: next.clone() };
         // A part of the run's own range would stay above, and be older than the run's seqno.
         let reaches_beyond = bounds.high.is_some() && (next.is_none() || next > &bounds.high);
-        if reaches_beyond || !item.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
+        if reaches_beyond || !source.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
             continue;
         }
         let mut bytes = 0;
-        for other in items.layers[..own].iter().flatten().filter(|other| other.extent.meets(&range)) {
+        for other in sources.layers[..own].iter().flatten().filter(|other| other.extent.meets(&range)) {
             if let Some(slice) = other.slice(&range) {
                 bytes += slice.bytes_within(&Bounds::default())?;
             }
         }
-        if bytes > 0 && bytes <= held.bytes / FEW_PARTS {
-            found.push((item, range));
+        if bytes > 0 && bytes <= level_run.bytes / FEW_PARTS {
+            found.push((source, range));
         }
     }
     Ok(found)
 }
 
 /// Returns the cell for entries incoming to a run, with the alternative of merging them with all of it.
-fn pages_cell(items: &Items, item: &Item, range: Bounds, floor: Floor) -> Result<Option<Cell>> {
-    let Some(held) = item.held.clone() else { return Ok(None) };
-    let inside: Vec<&Item> = items.all().filter(|other| other.extent.meets(&range)).collect();
-    let merge = merge_of(items, &inside, &range, floor)?;
-    Ok(merge.map(|merge| Cell::Pages(held, Merge { bounds: range, ..merge })))
+fn pages_cell(
+    sources: &MergeSources,
+    source: &MergeSource,
+    range: Bounds,
+    floor: Floor,
+) -> Result<Option<Cell>> {
+    let Some(level_run) = source.level_run.clone() else { return Ok(None) };
+    let inside: Vec<&MergeSource> = sources.all().filter(|other| other.extent.meets(&range)).collect();
+    let merge = merge_of(sources, &inside, &range, floor)?;
+    Ok(merge.map(|merge| Cell::Pages(level_run, Merge { bounds: range, ..merge })))
 }
 
 /// Returns the runs that are worth keeping as they are, in key order.
-fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> Result<Vec<&'a Item>> {
-    let newest = items.newest_from_above();
-    let own = items.layers.len() - 1;
+fn runs_that_stay<'a>(
+    sources: &'a MergeSources,
+    floor: Floor,
+    options: &LsmOptions,
+) -> Result<Vec<&'a MergeSource>> {
+    let newest = sources.newest_from_above();
+    let own = sources.layers.len() - 1;
     let mut staying = Vec::new();
-    for item in items.all() {
-        let Some(held) = item.held.as_ref().filter(|_| item.is_whole) else { continue };
-        let is_own = item.layer == own;
-        let is_large = held.bytes >= options.run_bytes / 2;
+    for source in sources.all() {
+        let Some(level_run) = source.level_run.as_ref().filter(|_| source.is_whole) else { continue };
+        let is_own = source.layer == own;
+        let is_large = level_run.bytes >= options.run_bytes / 2;
         // Merged with older entries, it would make those look newer than entries still above.
-        let is_newer = is_own && item.newest_seqno > newest;
-        let can_stay = is_own || item.can_come_down(floor);
-        if (is_large || is_newer) && can_stay && items.is_untouched(item, options)? {
-            staying.push(item);
+        let is_newer = is_own && source.newest_seqno() > newest;
+        let can_stay = is_own || source.can_come_down(floor);
+        if (is_large || is_newer) && can_stay && sources.is_untouched(source, options)? {
+            staying.push(source);
         }
     }
     staying.sort_by(|a, b| a.extent.low.cmp(&b.extent.low));
@@ -344,53 +369,58 @@ fn runs_that_stay<'a>(items: &'a Items, floor: Floor, options: &LsmOptions) -> R
 }
 
 /// Plans the cells of the keys between two runs that stay.
-fn cells_between(items: &Items, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>> {
-    let own = items.layers.len() - 1;
+fn cells_between(sources: &MergeSources, gap: &Bounds, floor: Floor) -> Result<Vec<Cell>> {
+    let own = sources.layers.len() - 1;
     // A run that extends beyond one that stays is cut there.
-    let is_inside = |item: &Item| clipped(item.extent.clone(), gap) == item.extent;
+    let is_inside = |source: &MergeSource| clipped(source.extent.clone(), gap) == source.extent;
     let mut inside = Vec::new();
-    for item in items.all().filter(|item| item.extent.meets(gap)) {
+    for source in sources.all().filter(|source| source.extent.meets(gap)) {
         // Such a run may have no entry here.
-        if is_inside(item) || item.holds_any(gap)? {
-            inside.push(item);
+        if is_inside(source) || source.holds_any(gap)? {
+            inside.push(source);
         }
     }
-    if inside.iter().all(|item| item.layer == own && is_inside(item)) {
-        return Ok(inside.iter().filter_map(|item| item.staying(own)).collect());
+    if inside.iter().all(|source| source.layer == own && is_inside(source)) {
+        return Ok(inside.iter().filter_map(|source| source.staying(own)).collect());
     }
-    if let [item] = inside[..]
-        && item.is_whole
-        && is_inside(item)
-        && item.can_come_down(floor)
+    if let [source] = inside[..]
+        && source.is_whole
+        && is_inside(source)
+        && source.can_come_down(floor)
     {
-        return Ok(item.staying(own).into_iter().collect());
+        return Ok(source.staying(own).into_iter().collect());
     }
-    Ok(merge_of(items, &inside, gap, floor)?.map(Cell::Merge).into_iter().collect())
+    Ok(merge_of(sources, &inside, gap, floor)?.map(Cell::Merge).into_iter().collect())
 }
 
-/// Returns the merge of the items inside `gap`; `None` if there are none.
-fn merge_of(items: &Items, inside: &[&Item], gap: &Bounds, floor: Floor) -> Result<Option<Merge>> {
-    let own = items.layers.len() - 1;
+/// Returns the merge of the sources inside `gap`; `None` if there are none.
+fn merge_of(
+    sources: &MergeSources,
+    inside: &[&MergeSource],
+    gap: &Bounds,
+    floor: Floor,
+) -> Result<Option<Merge>> {
+    let own = sources.layers.len() - 1;
     let (mut layers, mut has_own) = (Vec::new(), false);
     let (mut bytes, mut newest_seqno, mut cuts) = (0, Seqno::default(), Vec::new());
     let mut consumed = Vec::new();
     let mut hull: Option<Extent> = None;
-    for layer in 0..items.layers.len() {
+    for layer in 0..sources.layers.len() {
         let mut slices = Layer::new();
-        for item in inside.iter().filter(|item| item.layer == layer) {
-            let Some(slice) = item.slice(gap) else { continue };
+        for source in inside.iter().filter(|source| source.layer == layer) {
+            let Some(slice) = source.slice(gap) else { continue };
             let slice_bytes = slice.bytes_within(&Bounds::default())?;
-            let extent = clipped(item.extent.clone(), gap);
+            let extent = clipped(source.extent.clone(), gap);
             cuts.push((extent.low.clone(), slice_bytes));
             hull = Some(match hull {
                 None => extent,
                 Some(hull) => Extent { low: hull.low.min(extent.low), high: hull.high.max(extent.high) },
             });
             bytes += slice_bytes;
-            if item.layer == own && item.is_whole {
-                consumed.extend(item.held.clone());
+            if source.layer == own && source.is_whole {
+                consumed.extend(source.level_run.clone());
             }
-            newest_seqno = newest_seqno.max(item.newest_seqno);
+            newest_seqno = newest_seqno.max(source.newest_seqno());
             slices.push(slice);
         }
         if !slices.is_empty() {
@@ -409,10 +439,10 @@ fn set_fences(cells: &mut [Cell]) -> Result<()> {
     let mut before: Option<Fence> = None;
     for cell in cells {
         match cell {
-            Cell::Stays(held) => {
-                let extent = held.extent()?;
-                if before.as_ref().is_some_and(|before| held.fenced.low < *before) {
-                    held.fenced.low = extent.low;
+            Cell::Stays(level_run) => {
+                let extent = level_run.extent()?;
+                if before.as_ref().is_some_and(|before| level_run.fenced.low < *before) {
+                    level_run.fenced.low = extent.low;
                 }
                 before = Some(extent.high);
             }

@@ -18,36 +18,28 @@ pub(crate) mod waiting;
 use std::ops::Range;
 
 use testudo_base::{PAGE_BYTES, Result, RunId, num::u64_of};
-use testudo_contract::{LeastGain, Opaque, Reclaim, ReclaimLimits, Work};
-use testudo_sequence::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES};
+use testudo_contract::{LeastGain, Reclaim, ReclaimLimits, Work};
+use testudo_sequence::{
+    LEAST_RUN_BYTES, REST_BYTES_MAX, RUN_OVERHEAD_BYTES, ReclaimChoice, ReclaimEstimate, ReclaimTarget,
+    scaled, target_of,
+};
 
 use crate::{
     LsmOptions,
     levels::{
         Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
     },
     update::{
         jobs::plan_merge,
         reclaim::{
             down::{go_down, write_anew},
-            waiting::{Candidate, candidates, part_of},
+            waiting::{Candidate, candidates},
         },
         write::write_all,
     },
 };
 
-/// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
-const GAIN_PARTS: u64 = 32;
-/// Minimum gain of a step in bytes; for small runs, a sixteenth of a run.
-const GAIN_BYTES_MIN: u64 = 16 << 10;
-/// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
-const DEAD_PARTS: u64 = 8;
-const DEAD_PARTS_ANY: u64 = 32;
-/// Minimum bytes of a step.
-const PART_BYTES_MIN: u64 = 4 << 10;
-/// Space left by a step after which more space is used than before.
-const REST_BYTES_MAX: u64 = 256 << 10;
 /// Maximum number of sequences merged at once: each run read takes memory.
 const PARTS_AT_ONCE: usize = 16;
 
@@ -69,11 +61,9 @@ pub(crate) enum Target {
     Retained,
 }
 
-/// Returns the target of `reclaim`, which a tree of this family picked.
-pub(crate) fn target_of(reclaim: &Reclaim) -> &Target {
-    match reclaim.target.of() {
-        Some(target) => target,
-        None => panic!("{reclaim:?} was chosen by a tree of another family"),
+impl ReclaimTarget for Target {
+    fn is_merge(&self) -> bool {
+        matches!(self, Self::Down { count: 1, .. })
     }
 }
 
@@ -84,66 +74,10 @@ pub(crate) fn bytes_max(levels: &Levels, options: &LsmOptions) -> u64 {
     let steps = candidates(levels)
         .unwrap_or_default()
         .into_iter()
-        .map(|candidate| candidate.written_bytes(part_bytes));
-    let stored = |held: &Held| held.run().reference().stored_bytes();
+        .map(|candidate| candidate.estimate.written_bytes(part_bytes));
+    let stored = |level_run: &LevelRun| level_run.run().reference().stored_bytes();
     let dead_bytes: u64 = levels.upper().filter_map(|component| component.iter().map(stored).max()).sum();
     steps.max().unwrap_or(0) / 8 * 9 + RUN_OVERHEAD_BYTES + dead_bytes
-}
-
-/// The best of the steps offered.
-struct Choice<'a> {
-    limits: &'a ReclaimLimits<'a>,
-    gain_min: u64,
-    best: Option<Chosen>,
-}
-
-/// The best step so far.
-struct Chosen {
-    target: Target,
-    space_bytes: u64,
-    gain_bytes: u64,
-}
-
-impl Chosen {
-    fn into_reclaim(self) -> Reclaim {
-        Reclaim {
-            is_merge: matches!(self.target, Target::Down { count: 1, .. }),
-            target: Opaque::new(self.target),
-            space_bytes: self.space_bytes,
-            gain_bytes: self.gain_bytes,
-        }
-    }
-}
-
-impl Choice<'_> {
-    fn offer(&mut self, target: Target, space_bytes: u64, gain_bytes: u64) {
-        let is_better = self.best.as_ref().is_none_or(|best| gain_bytes > best.gain_bytes);
-        if gain_bytes >= self.least_gain(space_bytes) && is_better && self.is_possible(&target, space_bytes) {
-            self.best = Some(Chosen { target, space_bytes, gain_bytes });
-        }
-    }
-
-    /// Minimum gain of work that takes `space_bytes`.
-    fn least_gain(&self, space_bytes: u64) -> u64 {
-        match self.limits.least_gain {
-            LeastGain::Worthwhile => {
-                self.gain_min.max(space_bytes.saturating_sub(LEAST_RUN_BYTES) / GAIN_PARTS)
-            }
-            LeastGain::Any | LeastGain::None => 1,
-        }
-    }
-
-    /// Takes the first possible step, regardless of its gain.
-    fn offer_next(&mut self, target: Target, space_bytes: u64) {
-        if self.best.is_none() && self.is_possible(&target, space_bytes) {
-            self.best = Some(Chosen { target, space_bytes, gain_bytes: 0 });
-        }
-    }
-
-    fn is_possible(&self, target: &Target, space_bytes: u64) -> bool {
-        let ReclaimLimits { space_bytes: left, but, .. } = self.limits;
-        space_bytes <= *left && but.iter().all(|other| target_of(other) != target)
-    }
 }
 
 /// Picks the step with the largest gain.
@@ -152,16 +86,16 @@ pub(crate) fn pick(
     options: &LsmOptions,
     limits: &ReclaimLimits<'_>,
 ) -> Result<Option<Reclaim>> {
-    let mut choice = Choice { limits, gain_min: GAIN_BYTES_MIN.min(options.run_bytes / 16), best: None };
+    let mut choice = ReclaimChoice::new(limits, options.run_bytes);
     if let retained @ 1.. = levels.retained_only_bytes() {
         choice.offer(Target::Retained, 0, retained);
-        if let Some(given_up) = choice.best.take() {
-            return Ok(Some(given_up.into_reclaim()));
+        if !choice.is_empty() {
+            return Ok(choice.into_reclaim());
         }
     }
     let all = candidates(levels)?;
     let rest_bytes = bytes_max(levels, options).min(REST_BYTES_MAX);
-    for candidate in all.iter().filter(|candidate| candidate.waits()) {
+    for candidate in all.iter().filter(|candidate| candidate.estimate.waits()) {
         let Some(step) = candidate.largest_step(limits, rest_bytes) else { continue };
         choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     }
@@ -172,24 +106,29 @@ pub(crate) fn pick(
         offer_parts(levels, options, &mut choice);
     }
     // A run that is partly garbage may become all garbage once more is moved down.
-    if choice.best.is_none() {
+    if choice.is_empty() {
         offer_partly_dead(levels, &mut choice);
     }
     if limits.least_gain == LeastGain::None {
-        for candidate in all.iter().filter(|candidate| candidate.waits()) {
+        for candidate in all.iter().filter(|candidate| candidate.estimate.waits()) {
             let Some(step) = candidate.largest_step(limits, 0) else { continue };
             choice.offer_next(candidate.target(step.waiting_max), step.space_bytes);
         }
     }
-    Ok(choice.best.map(Chosen::into_reclaim))
+    Ok(choice.into_reclaim())
 }
 
 /// Offers the first step of a pass over all keys in order, if the pass gains enough. It is the only one that
 /// never rewrites parts of runs that begin before its keys.
-fn offer_pass(all: &[Candidate], limits: &ReclaimLimits<'_>, rest_bytes: u64, choice: &mut Choice<'_>) {
-    let waits = || all.iter().filter(|candidate| candidate.waits());
+fn offer_pass(
+    all: &[Candidate],
+    limits: &ReclaimLimits<'_>,
+    rest_bytes: u64,
+    choice: &mut ReclaimChoice<'_, Target>,
+) {
+    let waits = || all.iter().filter(|candidate| candidate.estimate.waits());
     let (mut space_bytes, mut gain_bytes) = (0, 0);
-    for step in waits().map(Candidate::whole_step) {
+    for step in waits().map(|candidate| candidate.estimate.whole_step()) {
         space_bytes += step.space_bytes;
         gain_bytes += step.gain_bytes;
     }
@@ -202,8 +141,8 @@ fn offer_pass(all: &[Candidate], limits: &ReclaimLimits<'_>, rest_bytes: u64, ch
 }
 
 /// Offers joins of adjacent runs of the bottom, with the entries above them.
-fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut Choice<'_>) {
-    let size = |candidate: &Candidate| candidate.own_bytes + candidate.waiting.bytes;
+fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut ReclaimChoice<'_, Target>) {
+    let size = |candidate: &Candidate| candidate.own_bytes + candidate.estimate.waiting.bytes;
     let mut first = 0;
     while first < all.len() {
         let mut last = first;
@@ -213,9 +152,9 @@ fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut Choice<'_>)
             bytes += size(&all[last]);
         }
         if last > first {
-            let space = bytes / 16 * 17 + LEAST_RUN_BYTES + all[first].head_bytes;
-            let freed = |candidate: &Candidate| candidate.held_bytes + candidate.waiting.overhead_bytes;
-            let stored: u64 = all[first..=last].iter().map(freed).sum();
+            let space = bytes / 16 * 17 + LEAST_RUN_BYTES + all[first].estimate.head_bytes;
+            let freed = |estimate: &ReclaimEstimate| estimate.stored_bytes + estimate.waiting.overhead_bytes;
+            let stored: u64 = all[first..=last].iter().map(|candidate| freed(&candidate.estimate)).sum();
             let count = last - first + 1;
             let target = Target::Down { first: all[first].first, count, waiting_max: u64::MAX };
             choice.offer(target, space, stored.saturating_sub(space));
@@ -226,14 +165,14 @@ fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut Choice<'_>)
 
 /// Offers merges of adjacent sequences of level 1 that take less space as one: small runs are mostly index,
 /// filter and footer.
-fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut Choice<'_>) {
+fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut ReclaimChoice<'_, Target>) {
     let Some(level) = levels.levels.first() else { return };
     let mut count = 2;
     while count <= PARTS_AT_ONCE && count <= level.filling.len() {
         for from in (0..=level.filling.len() - count).step_by(count / 2) {
             let parts = &level.filling[from..from + count];
             let runs = || parts.iter().flat_map(Component::iter);
-            let freed: u64 = runs().map(|held| held.run().reference().stored_bytes()).sum();
+            let freed: u64 = runs().map(|level_run| level_run.run().reference().stored_bytes()).sum();
             let alive: u64 = runs().map(alive_bytes).sum();
             let space = alive / 16 * 17 + (alive / options.run_bytes + 1) * LEAST_RUN_BYTES;
             choice.offer(Target::Parts(from..from + count), space, freed.saturating_sub(space));
@@ -243,21 +182,20 @@ fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut Choice<'_>) {
 }
 
 /// Approximate live bytes of a run, in pages.
-fn alive_bytes(held: &Held) -> u64 {
-    let run = held.run().reference();
-    part_of(held.bytes, u64::from(run.data_pages) * PAGE_BYTES, run.user_bytes)
+fn alive_bytes(level_run: &LevelRun) -> u64 {
+    let run = level_run.run().reference();
+    scaled(level_run.bytes, u64::from(run.data_pages) * PAGE_BYTES, run.user_bytes)
 }
 
 /// Offers runs that partly lie before their fences.
-fn offer_partly_dead(levels: &Levels, choice: &mut Choice<'_>) {
-    let parts = match choice.limits.least_gain {
-        LeastGain::Worthwhile => DEAD_PARTS,
-        LeastGain::Any | LeastGain::None => DEAD_PARTS_ANY,
-    };
-    for held in levels.components().flat_map(Component::iter).filter(|held| held.fenced.is_clipped()) {
-        let reference = held.run().reference();
+fn offer_partly_dead(levels: &Levels, choice: &mut ReclaimChoice<'_, Target>) {
+    let parts = choice.garbage_parts();
+    for level_run in
+        levels.components().flat_map(Component::iter).filter(|level_run| level_run.fenced.is_clipped())
+    {
+        let reference = level_run.run().reference();
         let stored = reference.stored_bytes();
-        let alive = part_of(held.bytes, stored, reference.user_bytes);
+        let alive = scaled(level_run.bytes, stored, reference.user_bytes);
         let left = alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
         let dead = stored.saturating_sub(left);
         if dead >= stored / parts && dead > 0 {

@@ -16,13 +16,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{Result, RunId, planted};
-use testudo_sequence::{Bounds, CompactionBuffer, Fence, Kept, KeptLayer, stacked};
+use testudo_sequence::{Bounds, BufferLayer, BufferPiece, CompactionBuffer, Fence, stacked};
 
 use crate::{
     Freezing, LsmOptions,
     levels::{
         Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         repeats::Repeats,
     },
     update::{
@@ -34,7 +34,7 @@ use crate::{
 /// New layers of a buffer after a move.
 struct Arrival {
     /// Newest first.
-    layers: Vec<KeptLayer>,
+    layers: Vec<BufferLayer>,
     range: Bounds,
 }
 
@@ -47,48 +47,53 @@ fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fen
 }
 
 /// Returns the pieces of a run before `border`, cut at `fences`. `next`: the fence of the following run.
-fn pieces_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
+fn pieces_of(
+    level_run: &LevelRun,
+    next: Option<&Fence>,
+    border: Option<&Fence>,
+    fences: &[Fence],
+) -> BufferLayer {
     let end = least(next, border);
-    let first = fences.partition_point(|fence| *fence <= held.fenced.low);
+    let first = fences.partition_point(|fence| *fence <= level_run.fenced.low);
     let inside = fences[first..].iter().take_while(|fence| end.is_none_or(|end| *fence < end));
-    let mut pieces = KeptLayer::new();
-    let mut low = held.fenced.low.clone();
+    let mut pieces = BufferLayer::new();
+    let mut low = level_run.fenced.low.clone();
     for high in inside.map(Some).chain([end]) {
-        let run = Some(Arc::clone(held.run()));
-        pieces.push(Kept { low, high: high.cloned(), run, is_base: false, from_memory: None });
+        let run = Some(Arc::clone(level_run.run()));
+        pieces.push(BufferPiece { low, high: high.cloned(), run, is_base: false, from_memory: None });
         low = high.cloned().unwrap_or_default();
     }
     pieces
 }
 
 /// Returns the same for a replaced run, as bases: with the incoming data they are complete.
-fn bases_of(held: &Held, next: Option<&Fence>, border: Option<&Fence>) -> KeptLayer {
-    let mut pieces = pieces_of(held, next, border, &[]);
-    pieces.iter_mut().for_each(|kept| kept.is_base = true);
+fn bases_of(level_run: &LevelRun, next: Option<&Fence>, border: Option<&Fence>) -> BufferLayer {
+    let mut pieces = pieces_of(level_run, next, border, &[]);
+    pieces.iter_mut().for_each(|piece| piece.is_base = true);
     pieces
 }
 
 /// Returns an empty base from `low` up to the first run of `own`, where it had nothing.
-fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<Kept> {
+fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<BufferPiece> {
     let high = least(own.get(0).map(|first| &first.fenced.low), border).cloned();
     let is_any = high.as_ref().is_none_or(|high| low < high);
-    is_any.then(|| Kept { low: low.clone(), high, run: None, is_base: true, from_memory: None })
+    is_any.then(|| BufferPiece { low: low.clone(), high, run: None, is_base: true, from_memory: None })
 }
 
 /// Returns the pieces of a sequence before `border`.
-fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> KeptLayer {
+fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> BufferLayer {
     let within = component.within(&Bounds { low: None, high: border.cloned() });
-    let mut pieces = KeptLayer::new();
+    let mut pieces = BufferLayer::new();
     for at in within {
-        let Some(held) = component.get(at) else { continue };
+        let Some(level_run) = component.get(at) else { continue };
         let next = component.get(at + 1).map(|next| &next.fenced.low);
-        pieces.extend(pieces_of(held, next, border, fences));
+        pieces.extend(pieces_of(level_run, next, border, fences));
     }
     pieces
 }
 
 /// Returns the incoming pieces, newest first, cut at `fences`.
-fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<KeptLayer> {
+fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<BufferLayer> {
     let emptied = destination.emptied.and_then(|level| levels.levels.get(level));
     let emptying = emptied.map(|level| &level.emptying[..]).unwrap_or_default();
     let border = destination.border.as_ref();
@@ -97,8 +102,8 @@ fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec
 }
 
 /// Returns the lower bound of the first piece.
-fn first_of(layers: &[KeptLayer]) -> Option<Fence> {
-    layers.iter().filter_map(|layer| layer.first()).map(|kept| &kept.low).min().cloned()
+fn first_of(layers: &[BufferLayer]) -> Option<Fence> {
+    layers.iter().filter_map(|layer| layer.first()).map(|piece| &piece.low).min().cloned()
 }
 
 impl Arrival {
@@ -108,7 +113,7 @@ impl Arrival {
         let high = destination.border.clone();
         let range = Bounds { low: low.as_ref().and_then(Fence::as_low), high: high.clone() };
         let low = low.filter(|_| !planted!("frozen-without-barrier"));
-        let layers = low.into_iter().map(|low| vec![Kept::barrier(low, high.clone())]).collect();
+        let layers = low.into_iter().map(|low| vec![BufferPiece::barrier(low, high.clone())]).collect();
         Self { layers, range }
     }
 
@@ -117,32 +122,34 @@ impl Arrival {
         let Destination { range, border, cells, .. } = destination;
         let own = levels.component_at(destination.place);
         let border = border.as_ref();
-        let fences: Vec<Fence> = own.range(range.clone()).map(|held| held.fenced.low.clone()).collect();
+        let fences: Vec<Fence> =
+            own.range(range.clone()).map(|level_run| level_run.fenced.low.clone()).collect();
         let mut layers = incoming(levels, destination, &fences);
         let first = first_of(&layers);
         let staying: BTreeSet<RunId> = cells
             .iter()
             .filter_map(|cell| match cell {
-                Cell::Stays(held) => Some(held.run().reference().id),
+                Cell::Stays(level_run) => Some(level_run.run().reference().id),
                 Cell::Merge(_) | Cell::Pages(..) => None,
             })
             .collect();
-        let arrived: u64 = layers.iter().flatten().map(Kept::stored_bytes).sum();
+        let arrived: u64 = layers.iter().flatten().map(BufferPiece::stored_bytes).sum();
         let used = levels.retained_only_bytes() + arrived;
         let mut room = levels.retained_bytes_max(retained_percent).saturating_sub(used);
-        let mut replaced = KeptLayer::new();
+        let mut replaced = BufferLayer::new();
         replaced.extend(first.and_then(|low| nothing_before(&own, &low, border)));
         for at in range.clone() {
-            let Some(held) = own.get(at) else { continue };
-            if staying.contains(&held.run().reference().id) {
+            let Some(level_run) = own.get(at) else { continue };
+            if staying.contains(&level_run.run().reference().id) {
                 continue;
             }
             let next = own.get(at + 1).map(|next| &next.fenced.low);
             // A base that is not in memory may be left out: older layers still agree with the sequence.
-            let stored_bytes = held.run().reference().stored_bytes();
+            let stored_bytes = level_run.run().reference().stored_bytes();
             if stored_bytes <= room {
                 let before = replaced.len();
-                replaced.extend(bases_of(held, next, border).into_iter().filter(Kept::is_resident));
+                replaced
+                    .extend(bases_of(level_run, next, border).into_iter().filter(BufferPiece::is_resident));
                 room -= if replaced.len() > before { stored_bytes } else { 0 };
             }
         }
@@ -158,7 +165,7 @@ impl Levels {
     pub(crate) fn install_retaining(
         &mut self,
         destination: Destination,
-        runs: Vec<Held>,
+        runs: Vec<LevelRun>,
         options: &LsmOptions,
     ) -> Result<()> {
         let place = destination.place;
@@ -191,13 +198,13 @@ impl Levels {
     fn note_inflow(&mut self, destination: &Destination) -> bool {
         let own = self.component_at(destination.place);
         let own_ids: BTreeSet<RunId> =
-            own.range(destination.range.clone()).map(|held| held.run().reference().id).collect();
+            own.range(destination.range.clone()).map(|level_run| level_run.run().reference().id).collect();
         let mut inflow = destination.inflow;
         for cell in &destination.cells {
-            if let Cell::Stays(held) = cell
-                && !own_ids.contains(&held.run().reference().id)
+            if let Cell::Stays(level_run) = cell
+                && !own_ids.contains(&level_run.run().reference().id)
             {
-                inflow.entries += held.run().reference().entries;
+                inflow.entries += level_run.run().reference().entries;
             }
         }
         let retained = own.buffer().map(|buffer| buffer.retained()).unwrap_or_default();
@@ -235,7 +242,8 @@ impl Levels {
 
     /// Limit on the bytes of buffers.
     fn retained_bytes_max(&self, retained_percent: u32) -> u64 {
-        let stored = self.live_runs().map(|held| held.run().reference().stored_bytes()).sum::<u64>();
+        let stored =
+            self.live_runs().map(|level_run| level_run.run().reference().stored_bytes()).sum::<u64>();
         stored / 100 * u64::from(retained_percent)
     }
 
@@ -264,7 +272,8 @@ impl Levels {
     pub(crate) fn retained_only_bytes(&self) -> u64 {
         let mut retained = self.retained_runs();
         if !retained.is_empty() {
-            let live: BTreeSet<RunId> = self.live_runs().map(|held| held.run().reference().id).collect();
+            let live: BTreeSet<RunId> =
+                self.live_runs().map(|level_run| level_run.run().reference().id).collect();
             retained.retain(|id, _| !live.contains(id));
         }
         retained.values().map(|run| run.reference().stored_bytes()).sum()

@@ -16,7 +16,7 @@ use crate::{
     LsmOptions,
     levels::{
         Level, Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
     },
 };
 
@@ -63,19 +63,19 @@ pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> 
     None
 }
 
-fn count(component: &Component, of: fn(&Held) -> u64) -> u64 {
+fn count(component: &Component, of: fn(&LevelRun) -> u64) -> u64 {
     component.iter().map(of).sum()
 }
 
 fn tombstones(component: &Component) -> u64 {
-    count(component, |held| held.run().reference().tombstones)
+    count(component, |level_run| level_run.run().reference().tombstones)
 }
 
 /// Returns the sequences of a level in which a quarter or more of the entries are tombstones.
 fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
     level.filling.iter().chain(&level.emptying).filter(|component| {
         let tombstones = tombstones(component);
-        let entries = count(component, |held| held.run().reference().entries);
+        let entries = count(component, |level_run| level_run.run().reference().entries);
         tombstones > 0 && tombstones * HEAVY_PART >= entries
     })
 }
@@ -84,11 +84,11 @@ fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
 fn rewritten_bytes(levels: &Levels, level: &Level, above: u64, most: u64) -> u64 {
     let mut written = above;
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    for held in level.filling.iter().chain(&level.emptying).flat_map(Component::iter) {
+    for level_run in level.filling.iter().chain(&level.emptying).flat_map(Component::iter) {
         if written > most {
             return written;
         }
-        let keys = &held.run().reference().keys;
+        let keys = &level_run.run().reference().keys;
         let bounds =
             Bounds { low: Some(keys.first().to_vec().into()), high: Some(behind(keys.last()).into()) };
         let within = levels.bottom.within(&bounds);
@@ -99,7 +99,8 @@ fn rewritten_bytes(levels: &Levels, level: &Level, above: u64, most: u64) -> u64
                 from = range.end;
             }
         }
-        let bytes = |range: Range<usize>| levels.bottom.range(range).map(|held| held.bytes).sum::<u64>();
+        let bytes =
+            |range: Range<usize>| levels.bottom.range(range).map(|level_run| level_run.bytes).sum::<u64>();
         if from < within.end {
             written += bytes(from..within.end);
             match ranges.last_mut().filter(|last| last.end == from) {

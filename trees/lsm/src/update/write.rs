@@ -21,7 +21,7 @@ use testudo_sequence::{
 
 use crate::{
     LsmOptions,
-    levels::{component::Held, repeats::Inflow},
+    levels::{component::LevelRun, repeats::Inflow},
     policy::part_of,
     update::{
         destination::Destination,
@@ -49,14 +49,14 @@ struct Piece {
 /// Output of a piece.
 #[derive(Debug, Default)]
 struct PieceRuns {
-    runs: Vec<Held>,
+    runs: Vec<LevelRun>,
     inflow: Inflow,
 }
 
 /// Page updates of a run of the bottom, for one worker.
 #[derive(Debug)]
 struct PagesCell {
-    held: Held,
+    level_run: LevelRun,
     /// The merge with the whole run, in case that costs less.
     merge: Merge,
     bytes_max: u64,
@@ -67,7 +67,7 @@ type PieceResult = Arc<Mutex<Option<Result<PieceRuns>>>>;
 
 /// Result of a cell.
 enum Written {
-    Stays(Held),
+    Stays(LevelRun),
     Pieces(Vec<PieceResult>),
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn write_all(
     destinations: &mut [Destination],
     work: &Work,
     options: &LsmOptions,
-) -> Result<Vec<Vec<Held>>> {
+) -> Result<Vec<Vec<LevelRun>>> {
     let merges = || destinations.iter().flat_map(|destination| &destination.cells);
     let bytes_of = |cell: &Cell| match cell {
         Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bytes,
@@ -96,16 +96,16 @@ pub(crate) fn write_all(
         let mut cells = Vec::new();
         for cell in &mut destination.cells {
             let merge = match cell {
-                Cell::Stays(held) => {
-                    cells.push(Written::Stays(held.clone()));
+                Cell::Stays(level_run) => {
+                    cells.push(Written::Stays(level_run.clone()));
                     continue;
                 }
                 Cell::Merge(merge) => merge,
-                Cell::Pages(held, merge) => {
+                Cell::Pages(level_run, merge) => {
                     let result = Arc::new(Mutex::new(None));
                     cells.push(Written::Pieces(vec![Arc::clone(&result)]));
                     let (work, options, bytes) = (work.clone(), *options, merge.bytes);
-                    let cell = PagesCell { held: held.clone(), merge: merge.clone(), bytes_max };
+                    let cell = PagesCell { level_run: level_run.clone(), merge: merge.clone(), bytes_max };
                     let task = move || *result.lock() = Some(write_pages(cell, &work, &options));
                     tasks.push((bytes, Box::new(task)));
                     continue;
@@ -132,12 +132,12 @@ pub(crate) fn write_all(
 }
 
 /// Collects the runs of one destination.
-fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<Held>> {
+fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<LevelRun>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut runs = Vec::new();
     for cell in cells {
         match cell {
-            Written::Stays(held) => runs.push(held),
+            Written::Stays(level_run) => runs.push(level_run),
             Written::Pieces(pieces) => {
                 for piece in pieces {
                     let piece = piece.lock().take().unwrap_or_else(|| Err(missing()))?;
@@ -152,27 +152,27 @@ fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<Held>> {
 
 /// Writes incoming entries into the pages of a run, or rewrites the run.
 fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
-    let PagesCell { held, mut merge, bytes_max } = cell;
+    let PagesCell { level_run, mut merge, bytes_max } = cell;
     let keys = Bounds::from(&work.keys);
     // The run's keys outside the tree's range would be written with its pages. A run whose cover extends
     // beyond its fences would claim completeness for newer keys there. A run that has given keys away would
     // claim to be newer than the runs that have them now.
-    let is_inside = !held.fenced.is_clipped()
+    let is_inside = !level_run.fenced.is_clipped()
         && merge.bounds.intersection(&keys) == merge.bounds
-        && held.cover.as_ref().is_none_or(|cover| cover.intersection(&merge.bounds) == *cover);
+        && level_run.cover.as_ref().is_none_or(|cover| cover.intersection(&merge.bounds) == *cover);
     if let Some((_, incoming)) = merge.layers.split_last().filter(|_| is_inside) {
         let sources = incoming.iter().cloned().map(layer_cursor).collect();
-        let is_stated = |key: &[u8]| held.cover.as_ref().is_some_and(|cover| cover.contains(key));
-        let (run, newest_seqno) = (held.run(), merge.newest_seqno);
+        let is_stated = |key: &[u8]| level_run.cover.as_ref().is_some_and(|cover| cover.contains(key));
+        let (run, newest_seqno) = (level_run.run(), merge.newest_seqno);
         let limits = PAGE_UPDATE_LIMITS;
         if let Some(PagesUpdated { run, .. }) =
             update_pages(work, run, sources, newest_seqno, limits, is_stated)?
         {
-            let (new, old) = (run.reference().user_bytes, held.run().reference().user_bytes);
-            let bytes = (held.bytes + new).saturating_sub(old).min(new);
+            let (new, old) = (run.reference().user_bytes, level_run.run().reference().user_bytes);
+            let bytes = (level_run.bytes + new).saturating_sub(old).min(new);
             work.progress.advance(merge.bytes);
-            let fenced = FencedRun { low: held.fenced.low.clone(), run };
-            let runs = vec![Held { fenced, bytes, cover: held.cover }];
+            let fenced = FencedRun { low: level_run.fenced.low.clone(), run };
+            let runs = vec![LevelRun { fenced, bytes, cover: level_run.cover }];
             return Ok(PieceRuns { runs, ..PieceRuns::default() });
         }
     }
@@ -271,12 +271,12 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
     work.progress.record_drops(drops);
     work.progress.advance(bytes.saturating_sub(reported));
     let lows: Vec<Fence> = written.iter().map(|fenced| fenced.low.clone()).collect();
-    let held = written.into_iter().enumerate().map(|(at, fenced)| {
+    let level_run = written.into_iter().enumerate().map(|(at, fenced)| {
         let high = lows.get(at + 1).or(bounds.high.as_ref()).cloned();
         let cover = (height == Height::Bottom).then(|| Bounds { low: lows[at].as_low(), high });
-        Held { bytes: fenced.run.reference().user_bytes, fenced, cover }
+        LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover }
     });
-    Ok(PieceRuns { runs: held.collect(), inflow })
+    Ok(PieceRuns { runs: level_run.collect(), inflow })
 }
 
 /// Properties of a merge's input.

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-use testudo_age_order::RunsByAge;
 use testudo_base::ObjectId;
 use testudo_env::SplitMix;
+use testudo_treebed::{Batch, RunsByAge};
 
 use super::*;
 
 mod bed;
 mod border;
 
-use bed::{Batch, Bed, Family, random_batch};
+use bed::{Bed, Family, random_batch};
 
 /// Small enough that a few thousand records are many pieces.
 const SMALL: [Family; 3] = [Family::turtle(4096, 4), Family::splinter(8192, 8), Family::leveled(4096, 3, 2)];
@@ -134,13 +134,13 @@ fn contradictory_objects_are_refused() {
         let half = bed.prepare().expect("a moving tree has a job");
         bed.install(half);
     }
-    let ids: Vec<ObjectId> = bed.objects.keys().copied().collect();
+    let ids: Vec<ObjectId> = bed.durable.objects.keys().copied().collect();
     for id in ids {
-        let mut objects = bed.objects.clone();
+        let mut objects = bed.durable.objects.clone();
         objects.remove(&id);
         assert!(bed.open(objects).is_err(), "without object {id}");
     }
-    let mut objects = bed.objects.clone();
+    let mut objects = bed.durable.objects.clone();
     objects.insert(ObjectId(6 << 60), Arc::from(&b"?"[..]));
     assert!(bed.open(objects).is_err(), "an object of no tree");
     assert!(Course::divide(BTreeMap::new()).is_err(), "no border");

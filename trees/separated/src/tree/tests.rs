@@ -1,23 +1,19 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{
-    ExtentSpan, Incarnation, OwnedEntry, RunId, Seqno, StoreId, ValueReference, checksum::hash_key,
-    merge_operator::MergeOperators, num::u64_of, operands_format::encode_operand,
+    OwnedEntry, RunId, Seqno, ValueReference, checksum::hash_key, merge_operator::MergeOperators,
+    operands_format::encode_operand,
 };
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
-use testudo_contract::{InlineExecutor, PartUse, Progress, RunIds};
-use testudo_env::{Env, MemEnv, OpenMode, OpenOptions, SplitMix};
+use testudo_contract::{InlineExecutor, PartUse};
+use testudo_env::{MemEnv, SplitMix};
 use testudo_lsm::{LsmOptions, LsmTree};
-use testudo_run::{BoundedCursor, KeyBounds, ReadAhead, RunCursor};
-use testudo_storage::Change;
+use testudo_run::{BoundedCursor, ReadAhead, RunCursor};
+use testudo_treebed::{Durable, KEYSPACE, Model, VecUpdates, work_on};
 
 use super::*;
 use crate::split_objects;
 
-const KEYSPACE: KeyspaceId = KeyspaceId(3);
 const KEYS: u64 = 700;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,73 +22,13 @@ enum Family {
     Lsm,
 }
 
-/// Sorted updates in a vector.
-#[derive(Debug)]
-struct VecUpdates(Arc<Vec<OwnedEntry>>, Seqno);
-
-impl Updates for VecUpdates {
-    fn cursor(&self) -> Box<dyn Cursor + Send> {
-        Box::new(VecCursor { entries: Arc::clone(&self.0), at: usize::MAX })
-    }
-    fn sealed_seqno(&self) -> Seqno {
-        self.1
-    }
-    fn bytes(&self) -> u64 {
-        self.bytes_between(None, None)
-    }
-    fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
-        let bounds = KeyBounds { low: low.map(<[u8]>::to_vec), high: high.map(<[u8]>::to_vec) };
-        let inside = self.0.iter().filter(|entry| bounds.contains(&entry.key));
-        inside.map(|entry| u64_of(entry.as_entry().user_bytes())).sum()
-    }
-    fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        Some((self.0.first()?.key.clone(), self.0.last()?.key.clone()))
-    }
-}
-
-struct VecCursor {
-    entries: Arc<Vec<OwnedEntry>>,
-    at: usize,
-}
-
-impl Cursor for VecCursor {
-    fn seek_first(&mut self) -> Result<()> {
-        self.at = 0;
-        Ok(())
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        self.at = self.entries.len().wrapping_sub(1);
-        Ok(())
-    }
-    fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key);
-        Ok(())
-    }
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.at = self.entries.partition_point(|entry| entry.key.as_slice() < key).wrapping_sub(1);
-        Ok(())
-    }
-    fn next(&mut self) -> Result<()> {
-        self.at += 1;
-        Ok(())
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.at = self.at.wrapping_sub(1);
-        Ok(())
-    }
-    fn entry(&self) -> Option<Entry<'_>> {
-        self.entries.get(self.at).map(OwnedEntry::as_entry)
-    }
-}
-
 /// A tree, its durable objects, and its expected contents.
 struct Bed {
     family: Family,
     work: Work,
     tree: Arc<dyn Tree>,
-    objects: Objects,
-    references: BTreeMap<ExtentSpan, i32>,
-    model: BTreeMap<Vec<u8>, Vec<u8>>,
+    durable: Durable,
+    model: Model,
     sealed: Seqno,
     /// Number of rewritten segments.
     rewritten: u32,
@@ -107,51 +43,19 @@ fn three_classes() -> Placement {
 
 impl Bed {
     fn new(family: Family, placement: Placement) -> Self {
-        let options = OpenOptions { mode: OpenMode::CreateNew, direct: true };
-        let file = MemEnv::new(1).open(Path::new("/data"), options).unwrap();
-        let data =
-            DataFile::new(file, StoreId(7), 1 << 20, std::iter::empty(), Some(Incarnation(1))).unwrap();
-        let work = Work {
-            full_merge: MergeOperators::default().full_merge("k", Some("append")),
-            data,
-            keyspace: KEYSPACE,
-            keyspace_name: Arc::from("tests"),
-            values: None,
-            run_ids: Arc::new(RunIds::starting_at(RunId(1))),
-            executor: Arc::new(InlineExecutor),
-            progress: Arc::new(Progress::default()),
-            keys: testudo_run::KeyBounds::default(),
-        };
-        let (objects, references, model) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let tree = open(family, placement, &work, &objects);
+        let mut work = work_on(&*MemEnv::new(1), Arc::new(InlineExecutor));
+        work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
+        let tree = open(family, placement, &work, &Objects::new());
+        let (durable, model) = (Durable::default(), Model::new());
         let (sealed, rewritten, transient) = (Seqno(0), 0, BTreeSet::new());
-        Self { family, work, tree, objects, references, model, sealed, rewritten, transient }
+        Self { family, work, tree, durable, model, sealed, rewritten, transient }
     }
 
     /// Applies the changes of the edit, and checks its reference counts.
     fn publish(&mut self, edit: TreeEdit) {
-        let mut deltas = Vec::new();
-        for change in edit.changes {
-            match change {
-                Change::PutObject(_, id, bytes) => {
-                    self.objects.insert(id, Arc::from(bytes));
-                }
-                Change::DeleteObject(_, id) => assert!(self.objects.remove(&id).is_some(), "object {id}"),
-                Change::References(span, delta) => {
-                    *self.references.entry(span).or_default() += delta;
-                    deltas.push((span, delta));
-                }
-                other => panic!("unexpected {other:?}"),
-            }
-        }
-        self.work.data.extents().apply_durable(deltas.into_iter());
-        self.references.retain(|_, count| *count != 0);
+        self.durable.apply(&self.work.data, &edit.changes);
         self.tree = edit.tree;
-        let mut recount: BTreeMap<ExtentSpan, i32> = BTreeMap::new();
-        for span in self.tree.references() {
-            *recount.entry(span).or_default() += 1;
-        }
-        assert_eq!(recount, self.references);
+        self.durable.check_references(&*self.tree);
         let transient: Vec<RunId> = self.transient_segments().map(|segment| segment.id()).collect();
         self.transient.extend(transient);
     }
@@ -180,7 +84,7 @@ impl Bed {
             }
         }
         self.sealed.0 += 10;
-        Arc::new(VecUpdates(Arc::new(entries.into_values().collect()), self.sealed))
+        Arc::new(VecUpdates::new(entries.into_values().collect(), self.sealed))
     }
 
     /// Applies values.
@@ -191,7 +95,7 @@ impl Bed {
             value: value.clone(),
         };
         self.sealed.0 += 10;
-        let updates = Arc::new(VecUpdates(Arc::new(values.iter().map(entry).collect()), self.sealed));
+        let updates = Arc::new(VecUpdates::new(values.iter().map(entry).collect(), self.sealed));
         self.model.extend(values);
         let edit = self.tree.apply(&self.work, updates).unwrap();
         self.publish(edit);
@@ -243,7 +147,7 @@ impl Bed {
 
     /// Checks that exactly the values to which entries refer are live.
     fn check_dead_values(&self) {
-        let (objects, _) = split_objects(self.objects.clone());
+        let (objects, _) = split_objects(self.durable.objects.clone());
         let layout = match self.family {
             Family::BeTree(_) => testudo_betree::read_layout(objects),
             Family::Lsm => testudo_lsm::read_layout(objects),
@@ -324,7 +228,7 @@ fn exactly_the_unreferenced_values_are_garbage_in_every_family() {
                 bed.publish(edit);
             }
             if random.percent(20) {
-                bed.tree = open(family, placement, &bed.work, &bed.objects);
+                bed.tree = open(family, placement, &bed.work, &bed.durable.objects);
             }
             if round % 10 == 9 {
                 bed.check();
@@ -494,7 +398,7 @@ fn separated_updates_have_the_size_that_stays_with_the_keys() {
     let mut bed = Bed::new(Family::Lsm, Placement::separate());
     let plain = loop {
         let plain = bed.updates(&mut random);
-        if plain.0.len() > 100 {
+        if plain.count() > 100 {
             break plain as Arc<dyn Updates>;
         }
     };

@@ -1,18 +1,18 @@
 use super::*;
 
-fn piece(low: &str, high: &str) -> Kept {
+fn piece(low: &str, high: &str) -> BufferPiece {
     let high = (high != "-").then(|| high.as_bytes().into());
-    Kept { low: low.as_bytes().into(), high, run: None, is_base: false, from_memory: None }
+    BufferPiece { low: low.as_bytes().into(), high, run: None, is_base: false, from_memory: None }
 }
 
-fn layer(pieces: &[(&str, &str)]) -> KeptLayer {
+fn layer(pieces: &[(&str, &str)]) -> BufferLayer {
     pieces.iter().map(|(low, high)| piece(low, high)).collect()
 }
 
-fn shown(layers: &[KeptLayer]) -> Vec<String> {
+fn shown(layers: &[BufferLayer]) -> Vec<String> {
     let end = |fence: &Fence| String::from_utf8(fence.to_vec()).unwrap();
-    let piece = |kept: &Kept| {
-        format!("{}..{}", end(&kept.low), kept.high.as_ref().map_or_else(|| "-".to_owned(), end))
+    let piece = |piece: &BufferPiece| {
+        format!("{}..{}", end(&piece.low), piece.high.as_ref().map_or_else(|| "-".to_owned(), end))
     };
     layers.iter().map(|layer| layer.iter().map(piece).collect::<Vec<_>>().join(" ")).collect()
 }
@@ -37,7 +37,7 @@ fn new_pieces_go_into_the_lowest_possible_layer() {
 #[test]
 fn find_in_returns_the_piece_that_covers_the_key() {
     let pieces = layer(&[("b", "d"), ("d", "f"), ("k", "-")]);
-    let low_of = |key: &str| find_in(&pieces, key.as_bytes()).map(|kept| kept.low.to_vec());
+    let low_of = |key: &str| find_in(&pieces, key.as_bytes()).map(|piece| piece.low.to_vec());
     assert_eq!(low_of("a"), None);
     assert_eq!(low_of("b"), Some(b"b".to_vec()));
     assert_eq!(low_of("d"), Some(b"d".to_vec()));
@@ -50,8 +50,8 @@ fn barriers_with_no_run_below_are_removed() {
     assert!(tidied(vec![layer(&[("a", "b"), ("b", "c")]), layer(&[("a", "z")])]).is_empty());
 }
 
-fn bases(pieces: &[(&str, &str)]) -> KeptLayer {
-    pieces.iter().map(|(low, high)| Kept { is_base: true, ..piece(low, high) }).collect()
+fn bases(pieces: &[(&str, &str)]) -> BufferLayer {
+    pieces.iter().map(|(low, high)| BufferPiece { is_base: true, ..piece(low, high) }).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn bases_and_barriers_round_trip_and_the_older_format_has_no_bases() {
-    let piece = |low: &[u8], high: Option<&[u8]>, is_base| Kept {
+    let piece = |low: &[u8], high: Option<&[u8]>, is_base| BufferPiece {
         low: low.into(),
         high: high.map(Fence::from),
         run: None,
@@ -30,7 +30,7 @@ fn bases_and_barriers_round_trip_and_the_older_format_has_no_bases() {
 #[test]
 fn hashes_of_keys_from_memory_round_trip_and_damage_is_refused() {
     let hashes = |of: &[u32]| {
-        let from_memory = Kept::from_memory(b"b"[..].into(), Some(b"d"[..].into()), of.into());
+        let from_memory = BufferPiece::from_memory(b"b"[..].into(), Some(b"d"[..].into()), of.into());
         encode_buffer(&CompactionBuffer { id: ObjectId(4), layers: vec![vec![from_memory]] })
     };
     let whole = hashes(&[3, 9]);

@@ -3,6 +3,8 @@
 use testudo_run::{RunOrigin, RunWriter};
 use testudo_sequence::FencedRun;
 
+use testudo_treebed::sequential_script;
+
 use super::*;
 use crate::trunk::{
     concatenate::concatenate,
@@ -16,17 +18,15 @@ fn collect(node: &Arc<Node>, live: &mut Vec<Arc<Run>>) {
     node.child_nodes().for_each(|child| collect(child, live));
 }
 
-impl Bed {
-    /// Checks like a salvage without a manifest, with all runs, obsolete ones included.
-    pub(super) fn check_runs(&self, found: &mut RunsByAge) {
-        let mut objects = self.objects.clone();
-        let pointer = objects.remove(&ROOT_POINTER).unwrap();
-        let root = decode_root_pointer(&pointer).unwrap().root;
-        let root = load_node(&self.work.data, KEYSPACE, &mut objects, root, 0).unwrap();
-        let mut live = Vec::new();
-        collect(&root, &mut live);
-        found.check(&live, &self.model);
-    }
+/// Checks like a salvage without a manifest, and that the tiers of each node are ordered by age.
+fn check_runs(bed: &Bed, found: &mut RunsByAge) {
+    let mut objects = bed.durable.objects.clone();
+    let pointer = objects.remove(&ROOT_POINTER).unwrap();
+    let root = decode_root_pointer(&pointer).unwrap().root;
+    let root = load_node(&bed.work.data, KEYSPACE, &mut objects, root, 0).unwrap();
+    let mut live = Vec::new();
+    collect(&root, &mut live);
+    found.check(&live, &bed.model);
 }
 
 fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
@@ -48,20 +48,20 @@ fn random_script(seed: u64, options: BeTreeOptions, switch_percent: u8) {
             updates.insert(key, value);
         }
         bed.apply(updates);
-        bed.check_runs(&mut found);
+        check_runs(&bed, &mut found);
         if random.percent(switch_percent) {
             bed.options.policy = if random.percent(50) { Policy::Turtle } else { Policy::Splinter };
             bed.reopen();
         }
         if random.percent(30) {
             bed.run_jobs();
-            bed.check_runs(&mut found);
+            check_runs(&bed, &mut found);
         }
     }
     let all = bed.model.keys().map(|key| (key.clone(), None)).collect();
     bed.apply(all);
     bed.run_jobs();
-    bed.check_runs(&mut found);
+    check_runs(&bed, &mut found);
 }
 
 #[test]
@@ -76,43 +76,11 @@ fn runs_in_age_order_match_the_tree() {
     }
 }
 
-/// Keys in ascending order at one place and descending at two, with occasional deletes and overwrites.
-fn script_in_order(seed: u64, options: BeTreeOptions) {
-    let mut random = SplitMix::new(seed);
-    let mut bed = Bed::new(options);
-    let mut found = RunsByAge::new();
-    let (mut up, mut down) = (0, 9999);
-    for _ in 0..40 {
-        let mut updates = BTreeMap::new();
-        for _ in 0..random.below(150) {
-            let value = (!random.percent(20)).then(|| random_value(&mut random));
-            let key = match random.below(3) {
-                0 => format!("a{down:05}"),
-                1 => format!("b{up:05}"),
-                _ => format!("b{down:05}"),
-            };
-            updates.insert(key.into_bytes(), value);
-            up += random.below(2);
-            down -= random.below(2);
-        }
-        if random.percent(20) {
-            let old = 5000 + random.below(5000);
-            updates.insert(format!("a{old:05}").into_bytes(), None);
-        }
-        bed.apply(updates);
-        bed.check_runs(&mut found);
-        if random.percent(10) {
-            bed.run_jobs();
-        }
-    }
-    bed.check(&mut random);
-}
-
 #[test]
 fn runs_of_sequential_keys_match_the_tree() {
     for seed in 0..3 {
-        script_in_order(seed, turtle(4096, 4));
-        script_in_order(seed, splinter(8192, 4));
+        sequential_script(seed, turtle(4096, 4));
+        sequential_script(seed, splinter(8192, 4));
     }
 }
 

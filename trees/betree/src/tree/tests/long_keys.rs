@@ -53,7 +53,7 @@ fn objects_of_nodes_are_small_however_long_keys_are() {
         let key = |n: u32| [&[b'p'; 50_000][..], format!("{:06}", n * 4 + round).as_bytes()].concat();
         bed.apply((0..100).map(|n| (key(n), Some(vec![1]))).collect());
     }
-    let bytes: usize = bed.objects.values().map(|object| object.len()).sum();
+    let bytes: usize = bed.durable.objects.values().map(|object| object.len()).sum();
     // Some leaves, and at most one fence of 50,000 bytes for each node and each of its tiers.
     let stats = bed.tree.stats();
     let tiers = u64_of(bed.tree.outline().iter().filter(|line| line.what == "tier").count());

@@ -8,14 +8,15 @@ fn updates(numbers: std::ops::Range<u64>) -> Arc<VecUpdates> {
         kind: Kind::Value,
         value: vec![b'v'; 100],
     };
-    Arc::new(VecUpdates(Arc::new(numbers.map(entry).collect()), Seqno(20)))
+    Arc::new(VecUpdates::new(numbers.map(entry).collect(), Seqno(20)))
 }
 
 /// Bytes that a merge reads of an uncached run with `entries`, and its data pages.
 fn merged_bytes(entries: u64) -> (u64, u64) {
     let mut bed = Bed::new(BeTreeOptions::new(Policy::Turtle));
     let edit = bed.tree.apply(&bed.work, updates(0..entries)).unwrap();
-    bed.commit(edit, false);
+    bed.publish(edit);
+    bed.tree.check_invariants(false).unwrap();
     bed.cool(1 << 20);
     let runs = bed.runs();
     let [run] = &runs[..] else { panic!("{} runs", runs.len()) };

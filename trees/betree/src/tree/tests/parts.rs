@@ -1,26 +1,9 @@
 //! A large tier is merged by several workers.
 
-use testudo_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use testudo_contract::{Executor, Task};
+use testudo_base::sync::atomic::Ordering::Relaxed;
+use testudo_contract::Executor;
 
 use super::*;
-
-/// Runs the last task first, and records the maximum number of tasks at once.
-#[derive(Debug, Default)]
-pub(super) struct Backwards {
-    tasks_max: AtomicUsize,
-}
-
-impl Executor for Backwards {
-    fn run_all(&self, tasks: Vec<Task>) {
-        self.tasks_max.fetch_max(tasks.len(), Relaxed);
-        tasks.into_iter().rev().for_each(|task| task());
-    }
-
-    fn workers(&self) -> usize {
-        3
-    }
-}
 
 fn key(number: u64) -> Vec<u8> {
     format!("user{number:08}").into_bytes()

@@ -2,63 +2,47 @@
 
 use testudo_contract::{LeastGain, Opaque};
 
+use testudo_sequence::target_of;
+use testudo_treebed::random_reclaim_steps;
+
 use super::*;
-use crate::update::reclaim::target_of;
 
-/// More steps than any of these trees needs.
-const STEPS_MAX: u32 = 20_000;
-
-impl Bed {
-    /// Does the next step in key order, or the one with the largest gain, flushing at most `waiting_max` into
-    /// a leaf. `tried`: steps without progress since the tree has changed.
-    fn step(&mut self, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
-        loop {
-            let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: tried };
-            let mut reclaim = self.tree.pick_reclaim(&limits).unwrap()?;
-            if let Target::Leaf { path, .. } = target_of(&reclaim).clone() {
-                reclaim.target = Opaque::new(Target::Leaf { path, waiting_max });
-            }
-            let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
-            let extents = Arc::clone(self.work.data.extents());
-            if reclaim.is_progress(&edit, &extents) {
-                tried.clear();
-                let live_bytes = extents.stats().live_bytes;
-                self.publish(edit);
-                let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
-                assert!(wins, "{reclaim:?} gains nothing");
-                return Some(reclaim);
-            }
-            tried.push(reclaim);
-        }
-    }
-
-    /// Does a step that flushes entries, regardless of its gain.
-    fn flush_step(&mut self, waiting_max: u64) {
-        let mut but = Vec::new();
-        loop {
-            let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain: LeastGain::None, but: &but };
-            let mut reclaim = self.tree.pick_reclaim(&limits).unwrap().expect("something waits");
-            let Target::Leaf { path, .. } = target_of(&reclaim).clone() else {
-                but.push(reclaim);
-                continue;
-            };
+/// Does the next step in key order, or the one with the largest gain, flushing at most `waiting_max` into a
+/// leaf. `tried`: steps without progress since the tree has changed.
+fn step(bed: &mut Bed, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
+    bed.reclaim_step(least_gain, tried, |reclaim| {
+        if let Target::Leaf { path, .. } = target_of::<Target>(reclaim).clone() {
             reclaim.target = Opaque::new(Target::Leaf { path, waiting_max });
-            let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
-            return self.publish(edit);
         }
-    }
+    })
+}
 
-    fn tiers(&self) -> usize {
-        self.tree.outline().iter().filter(|line| line.what == "tier").count()
-    }
-
-    /// Bytes of entries buffered in tiers.
-    fn waiting_bytes(&self) -> u64 {
-        self.tree.stats().buffered_bytes
+/// Does a step that flushes entries, regardless of its gain.
+fn flush_step(bed: &mut Bed, waiting_max: u64) {
+    let mut but = Vec::new();
+    loop {
+        let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain: LeastGain::None, but: &but };
+        let mut reclaim = bed.tree.pick_reclaim(&limits).unwrap().expect("something waits");
+        let Target::Leaf { path, .. } = target_of::<Target>(&reclaim).clone() else {
+            but.push(reclaim);
+            continue;
+        };
+        reclaim.target = Opaque::new(Target::Leaf { path, waiting_max });
+        let edit = bed.tree.reclaim(&bed.work, &reclaim).unwrap();
+        return bed.publish(edit);
     }
 }
 
-fn random_updates(random: &mut SplitMix, delete_percent: u8) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+fn tiers(bed: &Bed) -> usize {
+    bed.lines("tier").len()
+}
+
+/// Bytes of entries buffered in tiers.
+fn waiting_bytes(bed: &Bed) -> u64 {
+    bed.tree.stats().buffered_bytes
+}
+
+fn random_updates(random: &mut SplitMix, delete_percent: u8) -> Batch {
     let (first, width) = (random.below(2500), 1 + random.below(500));
     let mut updates = BTreeMap::new();
     for _ in 0..1 + random.below(300) {
@@ -73,42 +57,7 @@ fn random_updates(random: &mut SplitMix, delete_percent: u8) -> BTreeMap<Vec<u8>
 }
 
 fn random_steps(seed: u64, options: BeTreeOptions) {
-    let mut random = SplitMix::new(seed);
-    let mut bed = Bed::new(options);
-    let mut found = RunsByAge::new();
-    for round in 0..30 {
-        let updates = random_updates(&mut random, if (round / 10) % 2 == 1 { 80 } else { 15 });
-        if random.percent(70) {
-            bed.apply_on_top(updates)
-        } else {
-            bed.apply(updates)
-        }
-        for _ in 0..random.below(12) {
-            let least_gain = if random.percent(50) { LeastGain::Any } else { LeastGain::None };
-            bed.step(least_gain, 1 + random.below(20_000), &mut Vec::new());
-        }
-        bed.tree.check_invariants(true).unwrap();
-        bed.check_runs(&mut found);
-        if random.percent(30) {
-            bed.run_jobs();
-            bed.check_runs(&mut found);
-        }
-        if random.percent(20) {
-            bed.reopen();
-        }
-        if random.percent(20) {
-            bed.check(&mut random);
-        }
-    }
-    let mut tried = Vec::new();
-    for _ in 0..STEPS_MAX {
-        if bed.step(LeastGain::None, 1 + random.below(20_000), &mut tried).is_none() {
-            break;
-        }
-    }
-    assert_eq!(bed.waiting_bytes(), 0, "entries are still buffered");
-    bed.tree.check_invariants(true).unwrap();
-    bed.check(&mut random);
+    random_reclaim_steps(seed, options, random_updates, step);
 }
 
 #[test]
@@ -128,14 +77,14 @@ fn entries_buffered_for_a_leaf_are_flushed_in_parts() {
     };
     bed.apply_on_top(numbers(0..1000));
     bed.apply_on_top(numbers(500..1500));
-    let (mut waited, mut steps) = (bed.waiting_bytes(), 0);
-    while let Some(reclaim) = bed.step(LeastGain::None, 40_000, &mut Vec::new()) {
+    let (mut waited, mut steps) = (waiting_bytes(&bed), 0);
+    while let Some(reclaim) = step(&mut bed, LeastGain::None, 40_000, &mut Vec::new()) {
         bed.tree.check_invariants(true).unwrap();
         if !reclaim.is_merge {
-            waited = bed.waiting_bytes();
+            waited = waiting_bytes(&bed);
             continue;
         }
-        let waits = bed.waiting_bytes();
+        let waits = waiting_bytes(&bed);
         assert!(waits < waited && waited - waits < 80_000, "{waited} bytes buffered, then {waits}");
         (waited, steps) = (waits, steps + 1);
     }
@@ -152,8 +101,8 @@ fn small_tiers_on_top_are_merged() {
     }
     let live_bytes = |bed: &Bed| bed.work.data.extents().stats().live_bytes;
     let before = live_bytes(&bed);
-    while bed.step(LeastGain::Any, u64::MAX, &mut Vec::new()).is_some() {}
-    assert!(bed.tiers() <= 2, "{} tiers", bed.tiers());
+    while step(&mut bed, LeastGain::Any, u64::MAX, &mut Vec::new()).is_some() {}
+    assert!(tiers(&bed) <= 2, "{} tiers", tiers(&bed));
     assert!(live_bytes(&bed) < before / 2, "{before} bytes, then {}", live_bytes(&bed));
     bed.check(&mut SplitMix::new(1));
 }
@@ -163,23 +112,23 @@ fn runs_shared_by_several_nodes_are_freed_in_one_step() {
     let mut bed = Bed::new(turtle(4096, 8));
     let leaves = (0..250).map(|n| (format!("key{:05}", n * 12).into_bytes(), Some(vec![b'v'; 100])));
     bed.apply(leaves.collect());
-    assert_eq!((bed.tree.stats().height, bed.tiers()), (1, 0));
+    assert_eq!((bed.tree.stats().height, tiers(&bed)), (1, 0));
     for first in 0..16 {
         let key = |n: u32| format!("key{:05}", n * 64 + first).into_bytes();
         bed.apply_on_top((0..50).map(|n| (key(n), Some(vec![b'v'; 100]))).collect());
     }
     // Each node into which the root is split keeps all tiers.
     while bed.tree.stats().height < 2 {
-        bed.flush_step(2000);
+        flush_step(&mut bed, 2000);
     }
-    let tiers = bed.tiers();
-    assert!(tiers > 16, "{tiers} tiers");
+    let before = tiers(&bed);
+    assert!(before > 16, "{before} tiers");
     // A step without gain would fail.
     let mut is_of_several = false;
-    while let Some(reclaim) = bed.step(LeastGain::Any, u64::MAX, &mut Vec::new()) {
+    while let Some(reclaim) = step(&mut bed, LeastGain::Any, u64::MAX, &mut Vec::new()) {
         is_of_several |= matches!(target_of(&reclaim), Target::Tiers { nodes, .. } if nodes.len() > 1);
     }
-    assert!(is_of_several && bed.tiers() < tiers / 4, "{} tiers", bed.tiers());
+    assert!(is_of_several && tiers(&bed) < before / 4, "{} tiers", tiers(&bed));
     bed.check_runs(&mut RunsByAge::new());
     bed.check(&mut SplitMix::new(1));
 }

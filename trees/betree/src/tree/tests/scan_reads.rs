@@ -3,6 +3,8 @@
 use testudo_env::{FaultError, FaultPlan, IoClass};
 use testudo_run::ScanLimits;
 
+use testudo_treebed::reads_of_scans;
+
 use super::*;
 
 fn key(number: u64) -> Vec<u8> {
@@ -148,40 +150,6 @@ fn a_failed_read_ends_a_scan_without_wrong_entries() {
     assert!(failures > 10, "only {failures} reads failed");
 }
 
-/// Device reads and bytes of `scans` scans of `count` entries each, spread over the keys; `is_said`: the
-/// cursor gets the length as a limit.
-fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (u64, u64) {
-    let starts: Vec<Vec<u8>> =
-        bed.model.keys().step_by((bed.model.len() - count) / scans).take(scans).cloned().collect();
-    let (mut reads, mut bytes) = (0, 0);
-    for start in starts {
-        // Other work replaces the cache between two scans.
-        bed.cool(1 << 20);
-        let entries = is_said.then(|| u64::try_from(count).unwrap());
-        let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
-        for run in bed.runs() {
-            run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
-            run.bytes_between(Some(&start), None).unwrap();
-        }
-        let before = bed.work.data.io_stats();
-        cursor.seek(&start).unwrap();
-        for (number, (key, value)) in bed.model.range(start..).take(count).enumerate() {
-            let entry = cursor.entry().expect("an entry is missing");
-            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
-            if number + 1 < count {
-                cursor.next().unwrap();
-            }
-        }
-        drop(cursor);
-        let after = bed.work.data.io_stats();
-        reads += after.page_reads + after.stream_reads - before.page_reads - before.stream_reads;
-        bytes += after.page_read_bytes + after.stream_read_bytes
-            - before.page_read_bytes
-            - before.stream_read_bytes;
-    }
-    (reads, bytes)
-}
-
 #[test]
 fn long_scans_read_little_beyond_their_entries() {
     const ENTRY_BYTES: u64 = 124;
@@ -224,12 +192,12 @@ fn a_cursor_returns_every_entry_whatever_its_limits() {
             for start in [Vec::new(), middle.clone()] {
                 cursor.seek(&start).unwrap();
                 for (key, value) in bed.model.range(start..) {
-                    skip_tombstones(&mut cursor, true);
+                    skip_tombstones(&mut *cursor, true);
                     let entry = cursor.entry().expect("an entry is missing");
                     assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
                     cursor.next().unwrap();
                 }
-                skip_tombstones(&mut cursor, true);
+                skip_tombstones(&mut *cursor, true);
                 assert!(cursor.entry().is_none());
             }
         }

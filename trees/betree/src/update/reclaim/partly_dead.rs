@@ -10,13 +10,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{PAGE_BYTES, Result, RunId, num::u64_of};
 use testudo_run::RunRef;
-use testudo_sequence::Bounds;
+use testudo_sequence::{Bounds, LEAST_RUN_BYTES, scaled};
 
 use crate::{
     trunk::node::{Child, Node, Tier},
     update::{
         plan::{PlanChild, PlanNode, PlanTier},
-        reclaim::{LEAST_RUN_BYTES, low64_of},
         write::alive_of_run,
     },
 };
@@ -58,7 +57,7 @@ pub(crate) fn each_partly_dead(all: &Places<'_>, parts: u64, act: &mut impl FnMu
             for slice in alive_of_run(place.node, place.tier, place.at) {
                 alive += slice.bytes_within(&Bounds::default())?;
             }
-            let alive = low64_of(alive, stored, reference.user_bytes);
+            let alive = scaled(alive, stored, reference.user_bytes);
             alive_bytes += alive;
             left += alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
         }

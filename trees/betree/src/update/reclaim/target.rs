@@ -4,7 +4,7 @@
 //! - Only trees of this family create and interpret it.
 
 use testudo_base::{ObjectId, RunId, Seqno};
-use testudo_contract::Reclaim;
+use testudo_sequence::ReclaimTarget;
 
 /// Data that a step rewrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,8 @@ pub(crate) enum Target {
     Retained,
 }
 
-/// Returns the target of `reclaim`, which a tree of this family picked.
-pub(crate) fn target_of(reclaim: &Reclaim) -> &Target {
-    match reclaim.target.of() {
-        Some(target) => target,
-        None => panic!("{reclaim:?} was chosen by a tree of another family"),
+impl ReclaimTarget for Target {
+    fn is_merge(&self) -> bool {
+        matches!(self, Self::Leaf { .. })
     }
 }

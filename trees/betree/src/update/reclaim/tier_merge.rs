@@ -9,12 +9,13 @@
 use std::collections::BTreeSet;
 
 use testudo_base::{ObjectId, PAGE_BYTES, RunId, Seqno};
+use testudo_sequence::{LEAST_RUN_BYTES, scaled};
 
 use crate::{
     trunk::node::{Child, Node, Tier},
     update::{
         plan::{PlanChild, PlanNode, PlanTier},
-        reclaim::{LEAST_RUN_BYTES, low64_of, partly_dead::Places},
+        reclaim::partly_dead::Places,
     },
 };
 
@@ -88,7 +89,7 @@ fn alive_bytes(tier: &Tier) -> u64 {
     let runs = || tier.runs.iter().map(|fenced| fenced.run.reference());
     let user_bytes = runs().map(|run| run.user_bytes).sum();
     let page_bytes = runs().map(|run| u64::from(run.data_pages) * PAGE_BYTES).sum();
-    low64_of(tier.active_bytes(), page_bytes, user_bytes)
+    scaled(tier.active_bytes(), page_bytes, user_bytes)
 }
 
 impl PlanNode {

@@ -1,5 +1,7 @@
 //! Runs alone, ordered by their metadata, give the same answers as the tree.
 
+use testudo_treebed::sequential_script;
+
 use super::*;
 
 fn random_script(seed: u64, options: LsmOptions) {
@@ -11,7 +13,7 @@ fn random_script(seed: u64, options: LsmOptions) {
         let batch = random_batch(&mut random, 200, delete_percent);
         bed.apply(batch);
         bed.check_runs(&mut found);
-        let layout = crate::read_layout(bed.objects.clone()).unwrap();
+        let layout = crate::read_layout(bed.durable.objects.clone()).unwrap();
         found.check_layout(&bed.runs(), layout, &bed.model);
         if random.percent(20) {
             bed.reopen();
@@ -36,43 +38,11 @@ fn runs_in_age_order_match_the_tree() {
     }
 }
 
-/// Keys in ascending order at one place and descending at two, with occasional deletes and overwrites.
-fn script_in_order(seed: u64, options: LsmOptions) {
-    let mut random = SplitMix::new(seed);
-    let mut bed = Bed::new(options);
-    let mut found = RunsByAge::new();
-    let (mut up, mut down) = (0, 9999);
-    for _ in 0..40 {
-        let mut updates = Batch::new();
-        for _ in 0..1 + random.below(150) {
-            let value = (!random.percent(20)).then(|| random_value(&mut random));
-            let key = match random.below(3) {
-                0 => format!("a{down:05}"),
-                1 => format!("b{up:05}"),
-                _ => format!("b{down:05}"),
-            };
-            updates.insert(key.into_bytes(), value);
-            up += random.below(2);
-            down -= random.below(2);
-        }
-        if random.percent(20) {
-            let old = 5000 + random.below(5000);
-            updates.insert(format!("a{old:05}").into_bytes(), None);
-        }
-        bed.apply(updates);
-        bed.check_runs(&mut found);
-        if random.percent(10) {
-            bed.run_jobs();
-        }
-    }
-    bed.check(&mut random);
-}
-
 #[test]
 fn runs_of_sequential_keys_match_the_tree() {
     for seed in 0..3 {
-        script_in_order(seed, options(4096, 4, 2));
-        script_in_order(seed, options(8192, 10, 4));
+        sequential_script(seed, options(4096, 4, 2));
+        sequential_script(seed, options(8192, 10, 4));
     }
 }
 

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use testudo_base::merge_operator::MergeOperators;
 use testudo_sequence::{StoredBuffer, decode_buffer};
+use testudo_treebed::{apply_operands, check_operands};
 
-use super::{operands, *};
+use super::*;
 use crate::{
     Freezing,
     levels::{Levels, levels_format::decode_root, load::load_levels},
@@ -26,9 +27,9 @@ fn retaining(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> LsmOpti
 
 /// Returns the buffers persisted in the manifest.
 fn stored_buffers(bed: &Bed) -> Vec<StoredBuffer> {
-    let Some(root) = bed.objects.get(&ObjectId(0)) else { return Vec::new() };
+    let Some(root) = bed.durable.objects.get(&ObjectId(0)) else { return Vec::new() };
     let named = decode_root(root).unwrap().buffers;
-    named.into_iter().map(|(_, id)| decode_buffer(&bed.objects[&id]).unwrap()).collect()
+    named.into_iter().map(|(_, id)| decode_buffer(&bed.durable.objects[&id]).unwrap()).collect()
 }
 
 /// Counts of buffer states seen.
@@ -53,7 +54,7 @@ impl Seen {
             self.layers_max = self.layers_max.max(buffer.layers.len());
         }
         let levels: Levels =
-            load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+            load_levels(&bed.work.data, KEYSPACE, bed.durable.objects.clone()).unwrap().unwrap_or_default();
         for key in keys {
             let hash = hash_key(&key);
             for (number, component) in levels.components().enumerate() {
@@ -79,7 +80,7 @@ impl Seen {
     /// Compares the contents of buffers with those of their sequences, in ranges that they cover completely.
     fn check_ranges(&mut self, bed: &Bed, random: &mut SplitMix) {
         let levels: Levels =
-            load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+            load_levels(&bed.work.data, KEYSPACE, bed.durable.objects.clone()).unwrap().unwrap_or_default();
         let number_key = |number: u64| format!("key{number:05}").into_bytes();
         for (number, component) in levels.components().enumerate() {
             let (Some(buffer), Some(first)) = (component.buffer(), component.get(0)) else { continue };
@@ -154,7 +155,8 @@ fn random_reads(bed: &Bed, random: &mut SplitMix) {
 
 /// Moves a cursor to random positions, and compares it with the model.
 fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
-    let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+    let levels =
+        load_levels(&bed.work.data, KEYSPACE, bed.durable.objects.clone()).unwrap().unwrap_or_default();
     let limits = ScanLimits { entries: random.percent(50).then_some(40), end: None };
     let mut cursor = BufferedScan::new(&Arc::new(levels), &Arc::default(), &bed.work.data, &limits);
     for _ in 0..20 {
@@ -259,7 +261,8 @@ fn retention_and_trimming_change_no_answer() {
 
 /// Compares scans with point queries, merged or not.
 fn scans_of_operands(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
-    let levels = load_levels(&bed.work.data, KEYSPACE, bed.objects.clone()).unwrap().unwrap_or_default();
+    let levels =
+        load_levels(&bed.work.data, KEYSPACE, bed.durable.objects.clone()).unwrap().unwrap_or_default();
     let levels = Arc::new(levels);
     for _ in 0..50 {
         let limits = ScanLimits::default();
@@ -288,10 +291,10 @@ fn merged_operands_are_not_merged_again() {
     let mut random = SplitMix::new(11);
     let mut seen = Seen::default();
     for round in 0..60 {
-        operands::apply(&mut bed, &mut random, KEYS);
+        apply_operands(&mut bed, &mut random, KEYS);
         if round % 3 == 2 {
             bed.run_jobs();
-            operands::check(&bed, KEYS);
+            check_operands(&bed, KEYS);
             scans_of_operands(&bed, &mut random, &mut seen);
             seen.check_law(&bed, numbered(KEYS));
             seen.check_ranges(&bed, &mut random);

@@ -1,5 +1,7 @@
 //! Damage to runs that are only in compaction buffers costs no answer: the run is dropped.
 
+use std::path::Path;
+
 use super::*;
 use crate::Freezing;
 

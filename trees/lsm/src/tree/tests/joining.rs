@@ -3,17 +3,16 @@
 use super::*;
 
 /// Writes runs with values for these numbers, as new as updates would be.
-fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<Held> {
+fn runs_of(bed: &mut Bed, numbers: impl Iterator<Item = u32>) -> Vec<LevelRun> {
     let value = |number: u32| OwnedEntry {
         key: format!("key{number:05}").into_bytes(),
         kind: Kind::Value,
         value: vec![b'v'; 50],
     };
-    bed.sealed.0 += 10;
-    let updates = VecUpdates(Arc::new(numbers.map(value).collect()), bed.sealed);
-    let mut runs = held_runs(write_updates(&bed.work, &updates, 1 << 20).unwrap());
-    for held in &mut runs {
-        held.fenced.low = held.extent().unwrap().low;
+    let updates = bed.updates_of(numbers.map(value).collect());
+    let mut runs = level_runs(write_updates(&bed.work, &*updates, 1 << 20).unwrap());
+    for level_run in &mut runs {
+        level_run.fenced.low = level_run.extent().unwrap().low;
     }
     runs
 }

@@ -1,86 +1,9 @@
 //! Operands on their way down the levels: returned together with their base, never lost.
 
-use testudo_base::{
-    merge_operator::{FullMerge, MergeOperators},
-    operands_format::encode_operand,
-};
+use testudo_base::merge_operator::MergeOperators;
+use testudo_treebed::{apply_operands, check_operands};
 
 use super::*;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key{number:05}").into_bytes()
-}
-
-fn settle(full_merge: &FullMerge, entry: &Entry<'_>) -> Option<Vec<u8>> {
-    match entry.kind {
-        Kind::Value => Some(entry.value.to_vec()),
-        Kind::Tombstone => None,
-        _ => Some(full_merge.merge(entry).unwrap()),
-    }
-}
-
-/// Applies random entries of all kinds; the model has the values that the operator makes of them.
-pub(super) fn apply(bed: &mut Bed, random: &mut SplitMix, keys: u64) {
-    let mut entries = BTreeMap::new();
-    for _ in 0..150 {
-        let letter = b'a' + u8::try_from(random.below(26)).unwrap();
-        let text = vec![letter; usize::try_from(random.below(40)).unwrap()];
-        let (kind, value) = match random.below(10) {
-            0..=2 => (Kind::Value, text),
-            3 => (Kind::Tombstone, Vec::new()),
-            _ => (Kind::Operands, text),
-        };
-        entries.insert(key(random.below(keys)), (kind, value));
-    }
-    for (key, (kind, value)) in &entries {
-        match kind {
-            Kind::Value => drop(bed.model.insert(key.clone(), value.clone())),
-            Kind::Tombstone => drop(bed.model.remove(key)),
-            _ => bed.model.entry(key.clone()).or_default().extend_from_slice(value),
-        }
-    }
-    let entries = entries.into_iter().map(|(key, (kind, value))| {
-        let value = if kind == Kind::Operands { encode_operand(&value) } else { value };
-        OwnedEntry { key, kind, value }
-    });
-    bed.sealed.0 += 10;
-    let updates = Arc::new(VecUpdates(Arc::new(entries.collect()), bed.sealed));
-    let edit = bed.tree.apply(&bed.work, updates).unwrap();
-    bed.publish(edit);
-    bed.tree.check_invariants(false).unwrap();
-}
-
-pub(super) fn check(bed: &Bed, keys: u64) {
-    let full_merge = MergeOperators::default().full_merge("k", Some("append"));
-    for number in 0..keys {
-        let key = key(number);
-        let hash = hash_key(&key);
-        let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
-        let found = loop {
-            match bed.tree.get(&key, hash, Access::Collecting(&wanted, &progress)).unwrap() {
-                Lookup::Waiting => bed.tree.load_pages(&wanted.take()).unwrap(),
-                found => break found,
-            }
-        };
-        let value = match found {
-            Lookup::Found(kind, value, _) => settle(&full_merge, &Entry { key: &key, kind, value: &value }),
-            _ => None,
-        };
-        assert_eq!(value, bed.model.get(&key).cloned());
-    }
-    for forward in [true, false] {
-        let mut cursor = bed.tree.cursor();
-        let mut found = Model::new();
-        if forward { cursor.seek_first() } else { cursor.seek_last() }.unwrap();
-        while let Some(entry) = cursor.entry() {
-            if let Some(value) = settle(&full_merge, &entry) {
-                assert!(found.insert(entry.key.to_vec(), value).is_none());
-            }
-            if forward { cursor.next() } else { cursor.prev() }.unwrap();
-        }
-        assert_eq!(found, bed.model);
-    }
-}
 
 #[test]
 fn operands_are_returned_with_their_base_at_any_level() {
@@ -90,11 +13,11 @@ fn operands_are_returned_with_their_base_at_any_level() {
         bed.work.full_merge = MergeOperators::default().full_merge("k", name);
         let mut random = SplitMix::new(11);
         for round in 0..60 {
-            apply(&mut bed, &mut random, KEYS);
+            apply_operands(&mut bed, &mut random, KEYS);
             if round % 20 == 19 {
                 bed.run_jobs();
                 bed.cool(1 << 20);
-                check(&bed, KEYS);
+                check_operands(&bed, KEYS);
             }
         }
         assert!(bed.tree.stats().height > 1);
@@ -102,8 +25,8 @@ fn operands_are_returned_with_their_base_at_any_level() {
         // Once the operator is known, kept operands are merged.
         bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
         for _ in 0..10 {
-            apply(&mut bed, &mut random, KEYS);
+            apply_operands(&mut bed, &mut random, KEYS);
         }
-        check(&bed, KEYS);
+        check_operands(&bed, KEYS);
     }
 }

@@ -88,8 +88,7 @@ fn operands_are_folded_into_pages_once() {
     let mut bed = Bed::new(updating(128 << 10, 8, 1));
     bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
     let flush = |bed: &mut Bed, entries: Vec<OwnedEntry>| {
-        bed.sealed.0 += 10;
-        let updates = Arc::new(VecUpdates(Arc::new(entries), bed.sealed));
+        let updates = bed.updates_of(entries);
         let edit = bed.tree.apply(&bed.work, updates).unwrap();
         bed.publish(edit);
     };
@@ -138,7 +137,7 @@ fn snapshots_keep_replaced_pages() {
         let mut cursor = tree.cursor();
         cursor.seek_first().unwrap();
         for (key, value) in model {
-            skip_tombstones(&mut cursor, true);
+            skip_tombstones(&mut *cursor, true);
             let entry = cursor.entry().expect("an entry of a snapshot is missing");
             assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
             cursor.next().unwrap();

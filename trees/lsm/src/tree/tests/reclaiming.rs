@@ -1,80 +1,24 @@
 //! Reclaim steps, whole and cut at a key, change no answer and terminate.
 
 use testudo_contract::Opaque;
+use testudo_sequence::target_of;
+use testudo_treebed::random_reclaim_steps;
 
 use super::*;
-use crate::update::reclaim::{Target, target_of};
+use crate::update::reclaim::Target;
 
-/// More steps than any of these trees needs.
-const STEPS_MAX: u32 = 20_000;
-
-impl Bed {
-    /// Does the step with the largest gain, moving at most `waiting_max` down. `tried`: steps without
-    /// progress since the tree has changed.
-    fn step(&mut self, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
-        loop {
-            let limits = ReclaimLimits { space_bytes: 1 << 30, least_gain, but: tried };
-            let mut reclaim = self.tree.pick_reclaim(&limits).unwrap()?;
-            if let Target::Down { first, count: 1, .. } = target_of(&reclaim).clone() {
-                reclaim.target = Opaque::new(Target::Down { first, count: 1, waiting_max });
-            }
-            let edit = self.tree.reclaim(&self.work, &reclaim).unwrap();
-            let extents = Arc::clone(self.work.data.extents());
-            if reclaim.is_progress(&edit, &extents) {
-                tried.clear();
-                let live_bytes = extents.stats().live_bytes;
-                self.publish(edit);
-                let wins = reclaim.is_merge || extents.stats().live_bytes < live_bytes;
-                assert!(wins, "{reclaim:?} gains nothing");
-                return Some(reclaim);
-            }
-            tried.push(reclaim);
+/// Does the step with the largest gain, moving at most `waiting_max` down. `tried`: steps without progress
+/// since the tree has changed.
+fn step(bed: &mut Bed, least_gain: LeastGain, waiting_max: u64, tried: &mut Vec<Reclaim>) -> Option<Reclaim> {
+    bed.reclaim_step(least_gain, tried, |reclaim| {
+        if let Target::Down { first, count: 1, .. } = target_of::<Target>(reclaim).clone() {
+            reclaim.target = Opaque::new(Target::Down { first, count: 1, waiting_max });
         }
-    }
+    })
 }
 
 fn random_steps(seed: u64, options: LsmOptions) {
-    let mut random = SplitMix::new(seed);
-    let mut bed = Bed::new(options);
-    let mut found = RunsByAge::new();
-    for round in 0..30 {
-        let batch = random_batch(&mut random, 300, if (round / 10) % 2 == 1 { 80 } else { 15 });
-        if random.percent(60) {
-            bed.apply_on_top(batch)
-        } else {
-            bed.apply(batch)
-        }
-        for _ in 0..random.below(12) {
-            let least_gain = if random.percent(50) { LeastGain::Any } else { LeastGain::None };
-            bed.step(least_gain, 1 + random.below(20_000), &mut Vec::new());
-        }
-        bed.tree.check_invariants(true).unwrap();
-        bed.check_runs(&mut found);
-        if random.percent(30) {
-            bed.run_jobs();
-            bed.check_runs(&mut found);
-        }
-        if random.percent(20) {
-            bed.reopen();
-        }
-        if random.percent(20) {
-            bed.check(&mut random);
-        }
-    }
-    let mut tried = Vec::new();
-    for _ in 0..STEPS_MAX {
-        if bed.step(LeastGain::None, 1 + random.below(20_000), &mut tried).is_none() {
-            break;
-        }
-    }
-    assert_eq!(
-        bed.tree.stats().buffered_bytes,
-        0,
-        "entries are still above the bottom: {:?}",
-        bed.tree.outline()
-    );
-    bed.check_runs(&mut found);
-    bed.check(&mut random);
+    random_reclaim_steps(seed, options, |random, deletes| random_batch(random, 300, deletes), step);
 }
 
 #[test]
@@ -94,7 +38,7 @@ fn small_flushes_on_top_are_merged() {
     }
     let live_bytes = |bed: &Bed| bed.work.data.extents().stats().live_bytes;
     let before = live_bytes(&bed);
-    while bed.step(LeastGain::Any, u64::MAX, &mut Vec::new()).is_some() {}
+    while step(&mut bed, LeastGain::Any, u64::MAX, &mut Vec::new()).is_some() {}
     assert!(bed.lines("filling").len() <= 2, "{:?}", bed.tree.outline());
     assert!(live_bytes(&bed) < before / 2, "{before} bytes, then {}", live_bytes(&bed));
     bed.check(&mut SplitMix::new(1));
@@ -126,7 +70,7 @@ fn queue(seed: u64, options: LsmOptions) {
         for _ in 0..if is_full { random.below(6) } else { 0 } {
             let least_gain = if random.percent(50) { LeastGain::Any } else { LeastGain::None };
             let waiting_max = if random.percent(50) { u64::MAX } else { 1 + random.below(20_000) };
-            bed.step(least_gain, waiting_max, &mut Vec::new());
+            step(&mut bed, least_gain, waiting_max, &mut Vec::new());
         }
         let jobs_max = if random.percent(30) { 2000 } else { random.below(4) };
         bed.run_jobs_up_to(jobs_max, random.percent(10));

@@ -1,5 +1,7 @@
 //! Device reads of scans.
 
+use testudo_treebed::reads_of_scans;
+
 use super::*;
 
 fn key(number: u64) -> Vec<u8> {
@@ -16,40 +18,6 @@ fn filled() -> Bed {
         bed.apply_and_move((0..1_291).map(|n| (key(number(n)), Some(vec![b'v'; 100]))).collect());
     }
     bed
-}
-
-/// Device reads and bytes of scans of `count` entries each, spread over the keys; `is_said`: the cursor gets
-/// the length as a limit.
-fn reads_of_scans(bed: &mut Bed, scans: usize, count: usize, is_said: bool) -> (u64, u64) {
-    let starts: Vec<Vec<u8>> =
-        bed.model.keys().step_by((bed.model.len() - count) / scans).take(scans).cloned().collect();
-    let (mut reads, mut bytes) = (0, 0);
-    for start in starts {
-        // Other work replaces the cache between two scans.
-        bed.cool(1 << 20);
-        let entries = is_said.then(|| u64::try_from(count).unwrap());
-        let mut cursor = bed.tree.cursor_within(&ScanLimits { entries, end: None });
-        for run in bed.runs() {
-            run.bytes_between(Some(run.reference().keys.last()), None).unwrap();
-            run.bytes_between(Some(&start), None).unwrap();
-        }
-        let before = bed.work.data.io_stats();
-        cursor.seek(&start).unwrap();
-        for (number, (key, value)) in bed.model.range(start..).take(count).enumerate() {
-            let entry = cursor.entry().expect("an entry is missing");
-            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
-            if number + 1 < count {
-                cursor.next().unwrap();
-            }
-        }
-        drop(cursor);
-        let after = bed.work.data.io_stats();
-        reads += after.page_reads + after.stream_reads - before.page_reads - before.stream_reads;
-        bytes += after.page_read_bytes + after.stream_read_bytes
-            - before.page_read_bytes
-            - before.stream_read_bytes;
-    }
-    (reads, bytes)
 }
 
 #[test]

@@ -6,16 +6,15 @@
 
 use std::ops::Range;
 
-use testudo_base::{Cursor, Result, RunId};
+use testudo_base::{Result, RunId};
 use testudo_contract::{Height, Work};
-use testudo_run::MergeCursor;
-use testudo_sequence::{Bounds, Fence, Layer, layer_cursor};
+use testudo_sequence::{Bounds, Layer, key_after};
 
 use crate::{
     LsmOptions,
     levels::{
         Levels,
-        component::{Component, Held},
+        component::{Component, LevelRun},
         repeats::Inflow,
     },
     update::{
@@ -39,7 +38,7 @@ pub(crate) fn go_down(
     let mut bounds = bounds_of(levels, runs.start, runs.len());
     if waiting_max < u64::MAX {
         let waiting = levels.upper().map(|component| component.slices(&bounds)).collect();
-        if let Some(cut) = key_behind(waiting, waiting_max)? {
+        if let Some(cut) = key_after(waiting, waiting_max)? {
             bounds.high = Some(cut);
         }
     }
@@ -49,7 +48,9 @@ pub(crate) fn go_down(
     layers.retain(|layer| !matches!(layer, MergeLayer::Runs(runs) if runs.is_empty()));
     if runs.len() > 1 {
         // Each is a layer of its own: a single layer would stay as it is.
-        layers.extend(levels.bottom.range(range.clone()).map(|held| MergeLayer::Runs(vec![held.clone()])));
+        layers.extend(
+            levels.bottom.range(range.clone()).map(|level_run| MergeLayer::Runs(vec![level_run.clone()])),
+        );
         layers.push(MergeLayer::Runs(Vec::new()));
     } else {
         layers.push(own_layer(&levels.bottom, range.clone()));
@@ -100,18 +101,18 @@ impl Destination {
 pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<Merge>> {
     let Some(low) = &bounds.low else { return Ok(None) };
     let first = inside(component, bounds)?.next().and_then(|first| component.get(first));
-    let Some(held) = first else { return Ok(None) };
-    let extent = held.extent()?;
+    let Some(level_run) = first else { return Ok(None) };
+    let extent = level_run.extent()?;
     if extent.low >= *low {
         return Ok(None);
     }
     let before = Bounds { low: extent.low.as_low(), high: Some(low.clone()) };
-    let slices: Layer = held.slice().clipped(&before).into_iter().collect();
+    let slices: Layer = level_run.slice().clipped(&before).into_iter().collect();
     let mut bytes = 0;
     for slice in &slices {
         bytes += slice.bytes_within(&before)?;
     }
-    let (newest_seqno, floor) = (held.newest_seqno(), Floor::Entries(Height::Upper));
+    let (newest_seqno, floor) = (level_run.newest_seqno(), Floor::Entries(Height::Upper));
     let (layers, has_own, cuts, consumed) = (vec![slices], true, Vec::new(), Vec::new());
     Ok(Some(Merge { layers, has_own, bytes, bounds: before, newest_seqno, floor, cuts, consumed }))
 }
@@ -120,7 +121,7 @@ pub(crate) fn head_of(component: &Component, bounds: &Bounds) -> Result<Option<M
 pub(crate) fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usize>> {
     let mut within = component.within(bounds);
     let misses = |at: usize| -> Result<bool> {
-        let extent = component.get(at).map(Held::extent).transpose()?;
+        let extent = component.get(at).map(LevelRun::extent).transpose()?;
         Ok(extent.is_none_or(|extent| !extent.meets(bounds)))
     };
     while !within.is_empty() && misses(within.start)? {
@@ -138,7 +139,7 @@ impl Levels {
     pub(crate) fn take_out(
         &mut self,
         bounds: &Bounds,
-        heads: &mut impl Iterator<Item = Vec<Held>>,
+        heads: &mut impl Iterator<Item = Vec<LevelRun>>,
     ) -> Result<()> {
         let Self { levels, next_object, .. } = self;
         let all = levels.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
@@ -166,28 +167,20 @@ impl Levels {
     }
 }
 
-/// Returns the key after about `bytes` of the layers' entries, and after at least one key.
-fn key_behind(layers: Vec<Layer>, bytes: u64) -> Result<Option<Fence>> {
-    let mut merge = MergeCursor::new(layers.into_iter().map(layer_cursor).collect());
-    merge.seek_first()?;
-    while merge.entry().is_some() && (merge.passed_bytes() == 0 || merge.passed_bytes() < bytes) {
-        merge.next()?;
-    }
-    Ok(merge.entry().map(|entry| entry.key.into()))
-}
-
 /// Rewrites a run without its part before its fence.
 pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: &LsmOptions) -> Result<()> {
     let mut replaced = None;
     let Levels { levels: upper, bottom, next_object, .. } = levels;
     let all = upper.iter_mut().flat_map(|level| level.filling.iter_mut().chain(&mut level.emptying));
     for (component, is_bottom) in all.map(|upper| (upper, false)).chain([(bottom, true)]) {
-        let Some(at) = component.iter().position(|held| held.run().reference().id == run) else { continue };
-        let Some(held) = component.get(at).cloned() else { continue };
-        let extent = held.extent()?;
+        let Some(at) = component.iter().position(|level_run| level_run.run().reference().id == run) else {
+            continue;
+        };
+        let Some(level_run) = component.get(at).cloned() else { continue };
+        let extent = level_run.extent()?;
         let mut bounds = extent.to_bounds();
-        if let Some(cover) = held.cover.as_ref().filter(|_| is_bottom) {
-            let next = component.get(at + 1).map(Held::extent).transpose()?.map(|next| next.low);
+        if let Some(cover) = level_run.cover.as_ref().filter(|_| is_bottom) {
+            let next = component.get(at + 1).map(LevelRun::extent).transpose()?.map(|next| next.low);
             let high = cover.high.as_ref().map(|high| high.max(&extent.high).clone());
             bounds.high = match (high, next) {
                 (Some(high), Some(next)) => Some(high.min(next)),
@@ -195,14 +188,14 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             };
         }
         let merge = Merge {
-            layers: vec![vec![held.slice()]],
+            layers: vec![vec![level_run.slice()]],
             has_own: true,
-            bytes: held.bytes,
+            bytes: level_run.bytes,
             bounds,
-            newest_seqno: held.newest_seqno(),
+            newest_seqno: level_run.newest_seqno(),
             floor: if is_bottom { Floor::Bottom } else { Floor::Entries(Height::Upper) },
             cuts: Vec::new(),
-            consumed: vec![held.clone()],
+            consumed: vec![level_run.clone()],
         };
         let (place, cells) = (Place::Bottom, vec![Cell::Merge(merge)]);
         let mut anew = vec![Destination {
@@ -215,16 +208,16 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             emptied: None,
             inflow: Inflow::default(),
         }];
-        let mut runs: Vec<Held> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
+        let mut runs: Vec<LevelRun> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
         if let Some(first) = runs.first_mut() {
-            first.fenced.low = held.fenced.low.clone();
+            first.fenced.low = level_run.fenced.low.clone();
         }
         *component = component.splice(at..at + 1, runs, next_object)?;
-        replaced = Some((held, is_bottom));
+        replaced = Some((level_run, is_bottom));
         break;
     }
-    if let Some((held, true)) = replaced {
-        levels.keep_witnesses(vec![held]);
+    if let Some((level_run, true)) = replaced {
+        levels.keep_witnesses(vec![level_run]);
     }
     Ok(())
 }

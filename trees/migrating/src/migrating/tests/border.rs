@@ -11,7 +11,7 @@ fn half_moved(from: Family, to: Family) -> (Bed, Vec<u8>) {
     loop {
         let half = bed.prepare().expect("a moving tree has a job");
         bed.install(half);
-        let (course, ..) = Course::divide(bed.objects.clone()).unwrap();
+        let (course, ..) = Course::divide(bed.durable.objects.clone()).unwrap();
         if course.border.as_slice() > b"key01000".as_slice() {
             return (bed, course.border);
         }

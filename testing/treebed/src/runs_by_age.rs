@@ -4,7 +4,8 @@
 //! tree has dropped; with one it has the keys for which each run counts. Tests of trees note the runs after
 //! each step and compare their answers with a model.
 //!
-//! Violations are panics, as in a test.
+//! **Invariants**
+//! - A run that was noted once stays, even after its tree has dropped it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,8 +16,7 @@ use testudo_base::{Cursor, Kind, RunId, Seqno};
 use testudo_contract::{PartUse, RunUse};
 use testudo_run::{ReadAhead, Run, RunCursor, RunRecord};
 
-/// Expected content of a tree: values by key.
-pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+use crate::Model;
 
 type Entries = BTreeMap<Vec<u8>, (Kind, Vec<u8>)>;
 type Answers<'a> = BTreeMap<&'a [u8], &'a [u8]>;

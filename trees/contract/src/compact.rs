@@ -1,0 +1,37 @@
+//! The tree's own background work: jobs that improve it, and steps that reclaim space.
+//!
+//! **Invariants**
+//! - Picking changes nothing; doing the work is separate.
+//! - Nothing that an edit refers to is written after [`Compact::prepare`] returned.
+
+use testudo_base::Result;
+
+use crate::{Job, Prepared, Reclaim, ReclaimLimits, TreeEdit, Work};
+
+/// Improves the tree in the background.
+pub trait Compact {
+    /// Approximate upper bound on the space that a unit of work from [`Compact::pick_reclaim`] needs.
+    fn reclaim_bytes(&self) -> u64;
+    /// Picks the unit of work that reclaims most space. Repeating this terminates. Reads index pages only.
+    fn pick_reclaim(&self, limits: &ReclaimLimits<'_>) -> Result<Option<Reclaim>>;
+    /// Executes the choice of [`Compact::pick_reclaim`]. All trees of one family use the same target type;
+    /// panics if the target is of another type.
+    fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit>;
+    /// Picks a job that improves the tree, cheapest first. `is_idle`: there were no recent writes, so
+    /// postponed work is allowed too; repeating it terminates. Pure.
+    fn pick_job(&self, is_idle: bool) -> Option<Job>;
+    /// Whether reads since the last call have given [`Compact::pick_job`] new reasons.
+    fn has_new_reasons(&self) -> bool {
+        false
+    }
+    /// Approximate bytes that jobs should write before the next update, because they are too far behind the
+    /// incoming writes; 0 if they keep up. Pure.
+    fn behind_bytes(&self) -> u64 {
+        0
+    }
+    /// Does the reads and writes of a job that [`Compact::pick_job`] chose on this very state.
+    fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared>;
+    /// Makes a prepared job part of this state, which may be a later one. Writes no run. Returns `None`,
+    /// without effect, if the job's input is no longer part of the tree.
+    fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>>;
+}
