@@ -274,12 +274,7 @@ impl KeyspaceCore {
     }
 
     /// A keyspace that was just opened or created.
-    pub fn new(
-        id: KeyspaceId,
-        name: Arc<str>,
-        view: View,
-        now: Duration,
-    ) -> Arc<Self> {
+    pub fn new(id: KeyspaceId, name: Arc<str>, view: View, now: Duration) -> Arc<Self> {
         let full_merge = Arc::clone(&view.full_merge);
         Arc::new(Self {
             id,

@@ -170,7 +170,7 @@ impl Store {
             background: BackgroundWork::new(parts.executors, parts.is_stepped),
             space: parts.space,
             nearly_full: NearlyFull::default(),
-            commits: CommitOrder::new(),
+            commits: CommitOrder::default(),
             flush_lock: Mutex::new(()),
             last_options: Mutex::default(),
             catalogue: RwLock::default(),

@@ -24,7 +24,7 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
     let rechecks = repository.rechecks;
     let repository = repository.open_for_writing(true)?;
     let id = repository.backup_ids()?.last().map_or(1, |last| last + 1);
-    let store = store_of(&db).id;
+    let store = store_of(db).id;
     let source = ConsistentState::take(db)?;
     let mut found: Vec<Option<BackedRun>> = Vec::with_capacity(source.runs.len());
     if rechecks {
@@ -57,7 +57,7 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
     source.for_each_tail(|operation| tail.push(&operation, &mut meter))?;
     let tail = tail.finish(&mut meter)?;
     repository.sync_names()?;
-    let time = store_of(&db).env.wall_clock();
+    let time = store_of(db).env.wall_clock();
     let record = BackupRecord {
         repository: repository.id,
         id,

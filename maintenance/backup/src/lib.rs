@@ -90,7 +90,7 @@ impl Repository {
     ///
     /// Errors: as [`Repository::create`]; `Cancelled` if `observer` cancels it.
     pub fn create_observed(&self, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
-        store_of(&db).read(|| create::create(self, db, observer))
+        store_of(db).read(|| create::create(self, db, observer))
     }
 
     /// Lists the backups, oldest first; an unreadable one is listed with the reason.

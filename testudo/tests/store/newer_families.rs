@@ -1,5 +1,7 @@
 //! Stores with a tree family of a newer version are refused and stay unchanged.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,

@@ -18,11 +18,17 @@ pub struct CommitOrder {
     pub in_flight: InFlight,
 }
 
-impl CommitOrder {
-    pub fn new() -> Self {
-        Self { commit: CachePadded::new(Mutex::new(())), stripes: Stripes::new(), in_flight: InFlight::new() }
+impl Default for CommitOrder {
+    fn default() -> Self {
+        Self {
+            commit: CachePadded::new(Mutex::new(())),
+            stripes: Stripes::default(),
+            in_flight: InFlight::default(),
+        }
     }
+}
 
+impl CommitOrder {
     /// Takes the commit lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, ()> {

@@ -42,11 +42,13 @@ impl Drop for Underway<'_> {
     }
 }
 
-impl InFlight {
-    pub fn new() -> Self {
+impl Default for InFlight {
+    fn default() -> Self {
         Self { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
+}
 
+impl InFlight {
     /// Registers a commit. REQUIRES: the commit lock is held. Waits only if commits in flight occupy all
     /// slots.
     pub fn enter(&self, first: Seqno) -> Underway<'_> {

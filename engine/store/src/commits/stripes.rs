@@ -16,11 +16,13 @@ const STRIPES: usize = scaled(1024, 16);
 #[derive(Debug)]
 pub struct Stripes(Box<[Mutex<()>]>);
 
-impl Stripes {
-    pub fn new() -> Self {
+impl Default for Stripes {
+    fn default() -> Self {
         Self((0..STRIPES).map(|_| Mutex::new(())).collect())
     }
+}
 
+impl Stripes {
     fn index(keyspace: KeyspaceId, key: &[u8]) -> usize {
         let hash = hash_key(key) ^ u64::from(keyspace.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         usize_of((hash >> 20) % u64_of(STRIPES))

@@ -33,7 +33,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
             crates.entry(root).or_default().push((module, source));
         }
     }
-    crates.into_iter().flat_map(|(_, modules)| circles_in(&modules)).collect()
+    crates.into_values().flat_map(|modules| circles_in(&modules)).collect()
 }
 
 /// Crate folder and module path of a file; `None` for tests and files outside `src`.
