@@ -12,7 +12,7 @@ use crate::{
 /// … and this fraction if the store is closing.
 const FREE_PART_CLOSED: u64 = 64;
 
-/// As [`give_back_space`] with a lower threshold, for a store that is closing.
+/// As `give_back_space` with a lower threshold, for a store that is closing.
 pub fn give_back_at_close(store: &Store) -> Result<()> {
     give_up_unused_value_logs(store, true)?;
     give_back_beyond(store, FREE_PART_CLOSED)?;

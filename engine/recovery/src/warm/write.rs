@@ -5,7 +5,7 @@
 //!
 //! **Invariants**
 //! - A new file is renamed into place only when complete; until then the previous one stays.
-//! - Writing takes at most [`TIME_MAX`]; the file takes at most [`FILE_BYTES_MAX`], a quarter of the stored
+//! - Writing takes at most `TIME_MAX`; the file takes at most [`FILE_BYTES_MAX`], a quarter of the stored
 //!   bytes, and no reserved space. A nearly full device has no file.
 
 use std::{collections::BTreeMap, io, time::Duration};

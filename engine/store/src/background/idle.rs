@@ -10,8 +10,8 @@
 //!
 //! **Invariants**
 //! - A keyspace that is written occasionally is flushed for rest at most once per longest pause.
-//! - While other keyspaces are written, work takes at most one part in [`PAUSES`] + 1 of the time, unless a
-//!   single piece takes longer than [`LONGEST_PIECE`].
+//! - While other keyspaces are written, work takes at most one part in `PAUSES` + 1 of the time, unless a
+//!   single piece takes longer than `LONGEST_PIECE`.
 
 use std::time::Duration;
 

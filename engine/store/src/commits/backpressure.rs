@@ -8,7 +8,7 @@
 //!
 //! **Invariants**
 //! - No writer is delayed unless a flush runs or waits for a job.
-//! - A single delay is at most [`MAX_DELAY`], and the debt of large writes is capped at [`MAX_DEBT_NANOS`]:
+//! - A single delay is at most `MAX_DELAY`, and the debt of large writes is capped at `MAX_DEBT_NANOS`:
 //!   no writer waits long for a flush that has ended.
 
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //! Doubling the flush distance saves each record about half a rewrite
 //! ([`testudo_contract::Update::rewrites_per_doubling`]), so one more byte of write memory `W` saves
 //! `written · rewrites / (W · ln 2)` bytes of merging. It also saves flushes. Each of the `K` keyspaces
-//! being written uses a fixed `B` bytes of `W` ([`BUFFER_BYTES`]). The rest of `W` is flushed by one flush
-//! per keyspace, each of which writes a fixed `F` bytes ([`FLUSH_BYTES`]).
+//! being written uses a fixed `B` bytes of `W` (`BUFFER_BYTES`). The rest of `W` is flushed by one flush
+//! per keyspace, each of which writes a fixed `F` bytes (`FLUSH_BYTES`).
 //! The caches count the device reads that `G` more bytes would have avoided, so one more byte saves them
 //! `missed / G` reads. With `w = W − K · B` both sides are equal where
 //!
@@ -15,7 +15,7 @@
 //! get their minimum, so that their contents are flushed when readers need the memory.
 //!
 //! **Invariants**
-//! - The share stays within [`LEAST`] and [`MOST`] of the budget.
+//! - The share stays within `LEAST` and `MOST` of the budget.
 //! - There is no decision without evidence: while there are neither writes nor misses the share does not
 //!   change.
 
