@@ -32,7 +32,7 @@ fn checkpoint_rejects_nonempty_target_and_unfinished_one_is_no_store() {
     place.run(&["checkpoint", "STORE", "HALF"]).fine();
     place.write("HALF/UNFINISHED", b"");
     for verb in [&["get", "HALF", "k00"][..], &["put", "HALF", "k00", "v", "--create"]] {
-        place.run(verb).refused(&["HALF", "not finished"]);
+        place.run(verb).refused(&["HALF", "unfinished"]);
     }
     // A second checkpoint completes it.
     place.run(&["checkpoint", "STORE", "HALF"]).fine();
