@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 /// Returns all names that Rust files of the store and the command line refer to; `root` is the checkout.
 pub fn planted_names(root: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for folder in ["substrate", "trees", "engine", "tools/cli"] {
+    for folder in ["substrate", "trees", "engine", "maintenance", "tools/cli"] {
         collect(&root.join(folder), &mut names)?;
     }
     Ok(names)

@@ -18,6 +18,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Finding>> {
     let sources = read_sources(root)?;
     let mut findings = layers::check(&sources);
     findings.extend(documents::check(&sources));
+    findings.extend(code_map::check(&sources));
     findings.extend(module_circles::check(&sources));
     findings.extend(format_lock::check(&sources));
     findings.extend(text_rules::check_list(&sources));

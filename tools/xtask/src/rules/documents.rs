@@ -1,10 +1,10 @@
-//! Rules that keep the documents accurate: named files exist, the code map is up to date, dependencies have a
-//! reason, decisions are in their index, the glossary is sorted.
+//! Rules that keep the documents accurate: named files exist, dependencies have a reason, decisions are in
+//! their index, the glossary is sorted.
 
 use crate::{
     Finding,
     checkout::{manifest::settings, sources::Source},
-    rules::code_map::{self, CODE_MAP},
+    rules::code_map::CODE_MAP,
 };
 
 /// Documents whose `file.rs` names must exist in the checkout.
@@ -24,7 +24,6 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
         }
     }
     findings.extend(unlisted_decisions(sources));
-    findings.extend(code_map::check(sources));
     match sources.iter().find(|source| source.path == GLOSSARY) {
         Some(glossary) => findings.extend(unsorted_words(glossary)),
         None => findings.push(Finding::new(GLOSSARY, 1, "is missing")),

@@ -25,19 +25,6 @@ fn a_file_that_does_not_exist_is_found() {
 }
 
 #[test]
-fn file_missing_from_the_code_map_is_found() {
-    let map =
-        "# Map\n\n## substrate/run: runs\n\n- `lib.rs`: …\n  - `format/block.rs`: …\n\n## engine: all\n";
-    let paths = ["lib.rs", "format/block.rs", "format/footer.rs", "format/block/tests.rs"];
-    let mut sources: Vec<Source> =
-        paths.iter().map(|path| Source::new(&format!("substrate/run/src/{path}"), "")).collect();
-    sources.push(Source::new("docs/CODEMAP.md", map));
-    let found: Vec<String> = check(&sources).iter().map(ToString::to_string).collect();
-    let found: Vec<&String> = found.iter().filter(|finding| finding.contains("is not in")).collect();
-    assert_eq!(found, ["substrate/run/src/format/footer.rs:1: is not in docs/CODEMAP.md"]);
-}
-
-#[test]
 fn a_dependency_without_a_reason_is_found() {
     let found = findings("", "serde = \"1\"\nrand = \"0.9\"");
     assert_eq!(found, [format!("Cargo.toml:3: `rand` has no reason in {DEPENDENCY_RECORD}")]);
