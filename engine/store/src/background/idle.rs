@@ -27,45 +27,54 @@ const PAUSES: u32 = 15;
 /// Upper bound of the duration of a piece: a longer one was delayed, and does not predict the next.
 const LONGEST_PIECE: Duration = Duration::from_secs(1);
 
-/// Time since the last write to a keyspace, or to any.
+/// Time since the last write to a keyspace, or to any. In nanoseconds: a store may have thousands.
 #[derive(Debug)]
 pub struct Idle {
-    since: Duration,
-    last_flush: Option<Duration>,
+    since: u64,
+    /// Time of the last flush; `NEVER` if there was none.
+    last_flush: u64,
     /// Interval between the last two flushes.
-    pause: Duration,
+    pause: u64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
 }
 
 impl Idle {
     pub fn from(now: Duration) -> Self {
-        Self { since: now, last_flush: None, pause: Duration::ZERO }
+        Self { since: nanos(now), last_flush: NEVER, pause: 0 }
     }
 
     /// Restarts the idle time, after a write or for another reason.
     pub fn interrupt(&mut self, now: Duration) {
-        self.since = now;
+        self.since = nanos(now);
     }
 
     /// Records a flush.
     pub fn record_flush(&mut self, now: Duration) {
-        self.pause =
-            self.last_flush.map_or(Duration::ZERO, |last| now.saturating_sub(last)).min(LONGEST_PAUSE);
-        self.last_flush = Some(now);
+        let now = nanos(now);
+        let pause = if self.last_flush == NEVER { 0 } else { now.saturating_sub(self.last_flush) };
+        self.pause = pause.min(nanos(LONGEST_PAUSE));
+        self.last_flush = now;
         self.since = now;
     }
 
     pub fn is_idle(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) >= IDLE_AFTER.max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(IDLE_AFTER).max(self.pause * 2)
     }
 
     /// Whether no writes are expected for a long time.
     pub fn is_at_rest(&self, now: Duration) -> bool {
-        now.saturating_sub(self.since) >= REST_AFTER.max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(REST_AFTER).max(self.pause * 2)
     }
 
     /// Time since the last flush.
     pub fn since_flush(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.last_flush.unwrap_or_default())
+        let last_flush = if self.last_flush == NEVER { 0 } else { self.last_flush };
+        Duration::from_nanos(nanos(now).saturating_sub(last_flush))
     }
 }
 
