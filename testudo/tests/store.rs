@@ -35,8 +35,6 @@ mod moving;
 mod moving_values;
 #[path = "store/newer_families.rs"]
 mod newer_families;
-#[path = "store/outlying_scans.rs"]
-mod outlying_scans;
 #[path = "store/parents.rs"]
 mod parents;
 #[path = "store/pieces_salvage.rs"]
@@ -59,6 +57,8 @@ mod rounds_of_many;
 mod scan_reads;
 #[path = "store/seek.rs"]
 mod seek;
+#[path = "store/separated_scans.rs"]
+mod separated_scans;
 #[path = "store/set_tree.rs"]
 mod set_tree;
 #[path = "store/shortages.rs"]

@@ -94,8 +94,8 @@ pub struct Store {
     pub commits: CommitOrder,
     pub flush_lock: Mutex<()>,
     pub value_logs: Arc<ValueLogs>,
-    /// Whether a tree with values outside it was seen since the opening.
-    pub has_values_outside: AtomicBool,
+    /// Whether a tree with separated values was seen since the opening.
+    pub has_separated_values: AtomicBool,
     pub catalogue: RwLock<Catalogue>,
     /// Keyspaces of the catalogue with entries in write buffers.
     pub buffered: BufferedKeyspaces,
@@ -161,7 +161,7 @@ impl Store {
             manifest: parts.manifest,
             beginning,
             value_logs: ValueLogs::new(&parts.data),
-            has_values_outside: false.into(),
+            has_separated_values: false.into(),
             data: parts.data,
             log: Log::default(),
             run_ids: parts.run_ids,

@@ -1,4 +1,4 @@
-//! Values outside their entries: values in pieces, value logs and segments, and values in the log's tail.
+//! Values apart from their entries: values in pieces, value logs and segments, and values in the log's tail.
 //!
 //! **Invariants**
 //! - Nothing is reclaimed while an entry or a held view can still refer to it.

@@ -23,8 +23,8 @@ use testudo_values::ValueLog;
 
 use crate::chosen_buffers::ChosenBuffers;
 
-/// An appended value.
-struct Logged {
+/// A value in the value log of its buffer.
+struct LoggedValue {
     /// Index of the operation.
     index: usize,
     keyspace: KeyspaceId,
@@ -37,7 +37,7 @@ struct Logged {
 /// The values of a commit that were appended to value logs.
 pub struct LoggedOfCommit {
     /// In the order of the operations.
-    values: Vec<Logged>,
+    values: Vec<LoggedValue>,
     saved_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ pub fn log_values(
             let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };
             logged.saved_bytes += operation_bytes(operation) - operation_bytes(&instead);
             let (keyspace, log) = (operation.keyspace, Arc::clone(log));
-            logged.values.push(Logged { index, keyspace, reference, bytes, log });
+            logged.values.push(LoggedValue { index, keyspace, reference, bytes, log });
         }
     }
     Ok(Some(logged).filter(|logged| !logged.values.is_empty()))
@@ -89,7 +89,7 @@ pub fn log_values(
 impl LoggedOfCommit {
     /// Bytes of the values as kept in the tail of the log.
     pub fn kept_bytes(&self) -> usize {
-        let value_bytes = |logged: &Logged| usize_of(u64::from(logged.reference.length));
+        let value_bytes = |logged: &LoggedValue| usize_of(u64::from(logged.reference.length));
         self.values.iter().map(|logged| kept_value_bytes(value_bytes(logged))).sum()
     }
 
@@ -130,7 +130,7 @@ impl LoggedOfCommit {
     /// Records the values after the commit, whose first seqno is `first`, is in its buffers. REQUIRES: it is
     /// still in flight.
     pub fn note(self, first: Seqno) {
-        for Logged { index, reference, log, .. } in self.values {
+        for LoggedValue { index, reference, log, .. } in self.values {
             log.note(Seqno(first.0 + u64_of(index)), reference);
         }
     }

@@ -1,4 +1,4 @@
-//! Value segments: values stored outside the runs of a tree, in runs of their own (decision 0045).
+//! Value segments: separated values, in runs of their own (decision 0045).
 //!
 //! A *value segment* is a sorted run. Its entries have the keys of their values, and each contains the
 //! reference to it; the entries of the tree contain the references. A segment written by commits, as a *value
@@ -28,7 +28,7 @@ pub use placement::{PairClass, Placement};
 pub use segment::{Rewritten, Segment, SegmentClass, is_under_its_number};
 pub use segment_format::SegmentRecord;
 pub use segment_reader::SegmentReader;
-pub use segment_set::{SegmentSet, SegmentTotals, StayingValues};
+pub use segment_set::{PermanentValues, SegmentSet, SegmentTotals};
 pub use segment_writer::SegmentWriter;
 pub use value_costs::{LargeValues, Paused, ValueCosts};
 pub use value_log::{LoggedValues, ValueLog};

@@ -35,9 +35,9 @@ pub struct SegmentTotals {
     pub device_bytes: u64,
 }
 
-/// Live values in segments that are not transient.
+/// Live permanent values: those in segments that are not transient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StayingValues {
+pub struct PermanentValues {
     /// Number of values.
     pub values: u64,
     /// Bytes of the values.
@@ -119,25 +119,25 @@ impl SegmentSet {
         Ok((values.collect::<Result<_>>()?, reads))
     }
 
-    /// Returns totals of the live values in segments that are not transient.
-    pub fn staying(&self) -> StayingValues {
-        let mut staying = StayingValues::default();
+    /// Returns totals of the live permanent values.
+    pub fn permanent(&self) -> PermanentValues {
+        let mut permanent = PermanentValues::default();
         for segment in self.iter().filter(|segment| !segment.is_transient()) {
             let values = u64::from(segment.dead().count() - segment.dead().dead());
             let bytes = segment.stored_bytes() - segment.dead_bytes();
-            staying.values += values;
-            staying.bytes += bytes;
-            staying.cost += ValueCosts::of_moving(values, bytes, segment.is_logged());
+            permanent.values += values;
+            permanent.bytes += bytes;
+            permanent.cost += ValueCosts::of_moving(values, bytes, segment.is_logged());
         }
-        staying
+        permanent
     }
 
-    /// Number of these references that refer to segments that are not transient.
-    pub fn count_staying(&self, wanted: &[(&[u8], ValueReference)]) -> usize {
-        let stays = |reference: &ValueReference| {
+    /// Number of these references that refer to permanent values.
+    pub fn count_permanent(&self, wanted: &[(&[u8], ValueReference)]) -> usize {
+        let is_permanent = |reference: &ValueReference| {
             self.get(reference.segment).is_some_and(|segment| !segment.is_transient())
         };
-        wanted.iter().filter(|(_, reference)| stays(reference)).count()
+        wanted.iter().filter(|(_, reference)| is_permanent(reference)).count()
     }
 
     fn known(&self, id: RunId) -> Result<&Arc<Segment>> {

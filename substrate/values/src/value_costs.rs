@@ -1,5 +1,5 @@
-//! Measured costs of storing values of large pairs outside the runs of a keyspace, and of storing them with
-//! their keys (decision 0053).
+//! Measured costs of separating values of large pairs from their keys, and of storing them with their
+//! keys (decision 0053).
 //!
 //! Costs are in bytes of sequential I/O; a random read counts as the bytes that take the same device time.
 //! Each operation adds its own cost, and an estimate of the same operation's cost with the other layout.
@@ -33,7 +33,7 @@ pub enum LargeValues {
 /// Accumulated costs of both layouts.
 #[derive(Debug, Default)]
 pub struct ValueCosts {
-    outside: AtomicU64,
+    separated: AtomicU64,
     with_keys: AtomicU64,
     strays: AtomicU64,
     /// Number of holders that pause the return of values.
@@ -60,18 +60,18 @@ impl ValueCosts {
     pub fn beginning_at(present: LargeValues, excess: u64) -> Self {
         let costs = Self::default();
         match present {
-            LargeValues::Outside => costs.outside.store(excess, Relaxed),
+            LargeValues::Outside => costs.separated.store(excess, Relaxed),
             LargeValues::WithKeys => costs.with_keys.store(excess, Relaxed),
         }
         costs
     }
 
-    /// Records random reads of values outside by scans, actual or estimated.
+    /// Records random reads of separated values by scans, actual or estimated.
     pub fn note_reads(&self, reads: u64) {
-        self.outside.fetch_add(reads * READ_BYTES, Relaxed);
+        self.separated.fetch_add(reads * READ_BYTES, Relaxed);
     }
 
-    /// Records reads of values that are still outside although they belong with their keys.
+    /// Records reads of values that are still separated although they belong with their keys.
     pub fn note_stray_reads(&self, reads: u64) {
         self.strays.fetch_add(reads * READ_BYTES, Relaxed);
     }
@@ -81,9 +81,9 @@ impl ValueCosts {
         self.strays.load(Acquire)
     }
 
-    /// Records bytes of values outside that were rewritten to reclaim space.
+    /// Records bytes of separated values that were rewritten to reclaim space.
     pub fn note_rewritten(&self, bytes: u64) {
-        self.outside.fetch_add(bytes * MERGE_BYTES, Relaxed);
+        self.separated.fetch_add(bytes * MERGE_BYTES, Relaxed);
     }
 
     /// Records bytes of values merged with their keys, actual or estimated.
@@ -93,30 +93,30 @@ impl ValueCosts {
 
     /// Excess cost of the present layout over the other one.
     pub fn excess(&self, present: LargeValues) -> u64 {
-        let (outside, with_keys) = (self.outside.load(Acquire), self.with_keys.load(Acquire));
+        let (separated, with_keys) = (self.separated.load(Acquire), self.with_keys.load(Acquire));
         match present {
-            LargeValues::Outside => outside.saturating_sub(with_keys),
-            LargeValues::WithKeys => with_keys.saturating_sub(outside),
+            LargeValues::Outside => separated.saturating_sub(with_keys),
+            LargeValues::WithKeys => with_keys.saturating_sub(separated),
         }
     }
 
     /// Like [`ValueCosts::excess`], and subtracts the balanced part from both sides.
     pub fn settle(&self, present: LargeValues) -> u64 {
-        let (outside, with_keys) = (self.outside.load(Acquire), self.with_keys.load(Acquire));
+        let (separated, with_keys) = (self.separated.load(Acquire), self.with_keys.load(Acquire));
         let (paid, spared) = match present {
-            LargeValues::Outside => (outside, with_keys),
-            LargeValues::WithKeys => (with_keys, outside),
+            LargeValues::Outside => (separated, with_keys),
+            LargeValues::WithKeys => (with_keys, separated),
         };
         let excess = paid.saturating_sub(spared);
         let settled = |side: LargeValues, seen: u64| if side == present { seen - excess } else { seen };
-        take_off(&self.outside, settled(LargeValues::Outside, outside));
+        take_off(&self.separated, settled(LargeValues::Outside, separated));
         take_off(&self.with_keys, settled(LargeValues::WithKeys, with_keys));
         excess
     }
 
     /// Resets all costs, when past measurements no longer apply.
     pub fn forget(&self) {
-        for sum in [&self.outside, &self.with_keys, &self.strays] {
+        for sum in [&self.separated, &self.with_keys, &self.strays] {
             sum.store(0, Release);
         }
     }

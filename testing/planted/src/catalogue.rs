@@ -297,7 +297,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "values-ahead-shifted",
         "entries of a scan show the values of their neighbors",
-        &["testudo/tests/store/outlying_scans.rs"],
+        &["testudo/tests/store/separated_scans.rs"],
     ),
     bug(
         "values-that-come-back-shifted",

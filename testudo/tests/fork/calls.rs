@@ -17,7 +17,7 @@ use testudo_db::maintenance::Stepping as _;
 
 /// Length of a value in pieces.
 const LONG_BYTES: u64 = 300_000;
-const OUTLYING: u32 = 40;
+const SEPARATED: u32 = 40;
 
 /// Handles of a process when it forks.
 pub(crate) struct Handles {
@@ -33,7 +33,7 @@ pub(crate) struct Handles {
     iter: Iter,
     fresh: Iter,
     /// Entries whose values were not read.
-    outlying: Vec<Entry>,
+    separated: Vec<Entry>,
     reader: ValueReader,
     batch: Batch,
     memory: Memory,
@@ -47,7 +47,7 @@ impl Handles {
         let dropped = db.keyspace("dropped", options).unwrap();
         let counts = db.keyspace("counts", options.merge_operator("add-u64")).unwrap();
         let values = db.keyspace("values", options.placement(Placement::separate())).unwrap();
-        for number in 0..OUTLYING {
+        for number in 0..SEPARATED {
             dropped.insert(number.to_be_bytes(), "gone").unwrap();
             counts.merge("count", 1_u64.to_le_bytes()).unwrap();
             values.insert(number.to_be_bytes(), [7; 3000]).unwrap();
@@ -59,7 +59,7 @@ impl Handles {
         let mut reader = values.get_reader("long").unwrap().unwrap();
         reader.read_exact(&mut [0; 10]).unwrap();
         let mut iter = values.iter().unwrap();
-        let outlying = iter.by_ref().take(8).map(Result::unwrap).collect();
+        let separated = iter.by_ref().take(8).map(Result::unwrap).collect();
         iter.next_back().unwrap().unwrap();
         let mut batch = db.batch();
         batch.insert(&records, "from a batch", "lost");
@@ -75,7 +75,7 @@ impl Handles {
             values,
             snapshot,
             iter,
-            outlying,
+            separated,
             reader,
             batch,
         }
@@ -140,10 +140,10 @@ impl Handles {
         refuse("iter of a snapshot", of_snapshot.iter())?;
         refuse("last of a snapshot", of_snapshot.last())?;
         refuse("seek", self.iter.seek(b"a"))?;
-        refuse("next", self.iter.next().unwrap_or(Ok(self.outlying[0].clone())))?;
-        refuse("next_back", self.fresh.next_back().unwrap_or(Ok(self.outlying[0].clone())))?;
-        refuse("value", self.outlying[3].value())?;
-        refuse("into_pair", self.outlying.pop().unwrap().into_pair())?;
+        refuse("next", self.iter.next().unwrap_or(Ok(self.separated[0].clone())))?;
+        refuse("next_back", self.fresh.next_back().unwrap_or(Ok(self.separated[0].clone())))?;
+        refuse("value", self.separated[3].value())?;
+        refuse("into_pair", self.separated.pop().unwrap().into_pair())?;
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
             Err(error) if error.to_string().contains("is a fork") => Ok(()),

@@ -164,9 +164,9 @@ fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     }
 }
 
-/// Large values are outside the tree: in segments and value logs of many MiB each.
+/// Large values are separated: in segments and value logs of many MiB each.
 #[test]
-fn removals_free_space_of_values_outside_the_tree() {
+fn removals_free_space_of_separated_values() {
     const RECORDS: u64 = 20_000;
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let value = |number: u64, round: u64| -> Vec<u8> {
@@ -184,8 +184,8 @@ fn removals_free_space_of_values_outside_the_tree() {
         let keyspace = db.keyspace("a", options).unwrap();
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());
         db.flush().unwrap();
-        let outside = keyspace.stats().value_bytes;
-        assert!(outside > RECORDS * 1_100 / 4, "{tree}: {outside} bytes are outside");
+        let separated = keyspace.stats().value_bytes;
+        assert!(separated > RECORDS * 1_100 / 4, "{tree}: {separated} bytes are separated");
         drop(keyspace);
         db.close().unwrap();
         for free in some_of([2 << 20, 12 << 20, 24 << 20], 3, index) {

@@ -420,7 +420,7 @@ fn check_lengths(db: &Db, keyspace: &Keyspace, rounds: &[u8], what: &str) {
 }
 
 #[test]
-fn values_outside_the_runs_stay_there_while_their_keyspace_moves() {
+fn separated_values_stay_separated_while_their_keyspace_moves() {
     const COUNT: u32 = 2500;
     let medium = Placement::inline().with_small_ratio(1.0).unwrap();
     let mut on_its_way = 0;

@@ -70,7 +70,7 @@ fn are_with_keys(keyspace: &Keyspace) -> bool {
     keyspace.stats().large_values_with_keys == 1
 }
 
-/// A keyspace loaded with its values outside the tree.
+/// A keyspace loaded with separated values.
 fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Model) {
     let db = open(machine);
     let keyspace = db.keyspace("k", options).unwrap();
@@ -78,7 +78,7 @@ fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Mod
     insert(&keyspace, &mut model, 0..KEYS, 0);
     db.flush().unwrap();
     let KeyspaceStats { value_bytes, value_segments, .. } = keyspace.stats();
-    assert!(value_segments > 0 && value_bytes > KEYS * 600, "{value_bytes} bytes are outside");
+    assert!(value_segments > 0 && value_bytes > KEYS * 600, "{value_bytes} bytes are separated");
     (db, keyspace, model)
 }
 
@@ -184,7 +184,7 @@ fn medium_and_long_values_are_not_moved() {
             }
         }
         db.flush().unwrap();
-        assert!(keyspace.stats().value_bytes > 0, "{length}: some are outside");
+        assert!(keyspace.stats().value_bytes > 0, "{length}: some are separated");
         for _ in 0..20 {
             assert_eq!(scanned(&keyspace).len(), 1_000);
             assert_eq!(
@@ -370,7 +370,7 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
 }
 
 #[test]
-fn values_outside_move_to_another_tree_as_references() {
+fn separated_values_move_to_another_tree_as_references() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let (db, keyspace, model) = loaded(&machine, automatic(tree));
@@ -378,7 +378,7 @@ fn values_outside_move_to_another_tree_as_references() {
         keyspace.set_tree(other).unwrap();
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
-        assert!(keyspace.stats().value_bytes > KEYS * 600, "{tree}: they must stay outside");
+        assert!(keyspace.stats().value_bytes > KEYS * 600, "{tree}: they must stay separated");
         assert!(scanned(&keyspace) == model, "{tree}");
     }
 }

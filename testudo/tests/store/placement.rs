@@ -84,7 +84,7 @@ fn verify(db: &Db) {
 }
 
 #[test]
-fn values_outside_are_read_like_inline_values() {
+fn separated_values_are_read_like_inline_values() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
@@ -179,7 +179,7 @@ fn a_switch_to_parallax_persists() {
 
 /// The page of a reference serves many keys, but the page of a value does not.
 #[test]
-fn values_outside_are_cached_as_records() {
+fn separated_values_are_cached_as_records() {
     let machine = MemEnv::new(1);
     let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let db = open();
@@ -221,7 +221,7 @@ fn snapshots_keep_the_values_they_show() {
 }
 
 #[test]
-fn operands_change_values_outside_the_tree() {
+fn operands_change_separated_values() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);

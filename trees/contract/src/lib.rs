@@ -48,7 +48,7 @@ pub use reclaim::{LeastGain, Reclaim, ReclaimLimits};
 pub use update::{TreeEdit, Update};
 pub use updates::Updates;
 pub use work::{
-    Executor, Height, InlineExecutor, OutlyingValues, PlaceValues, Progress, RecordedDrops, RunIds, Task,
+    Executor, Height, InlineExecutor, PlaceValues, Progress, RecordedDrops, RunIds, SeparatedValues, Task,
     Work,
 };
 

@@ -128,15 +128,15 @@ pub enum Height {
     Upper,
 }
 
-/// The values outside the runs, to which references in a tree's entries point.
-pub trait OutlyingValues: Send + Sync + fmt::Debug {
+/// The separated values, to which references in a tree's entries point.
+pub trait SeparatedValues: Send + Sync + fmt::Debug {
     /// Reads the value of `key` at `reference`.
     ///
     /// Errors: `Corruption` if it is not there; `Io`.
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>>;
     /// Reads the values of several keys in one batch.
     ///
-    /// Errors: as [`OutlyingValues::read`]; an error of one value fails all.
+    /// Errors: as [`SeparatedValues::read`]; an error of one value fails all.
     fn read_together(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>>;
     /// Returns the reference of an entry whose value moves back to its key when a whole range is rewritten.
     ///
@@ -144,22 +144,22 @@ pub trait OutlyingValues: Send + Sync + fmt::Debug {
     fn comes_back(&self, entry: &Entry<'_>) -> Result<Option<ValueReference>>;
     /// Factor, at least 1, by which a range of the tree with `tree_bytes` grows when values move back to it.
     fn parts_with_values(&self, tree_bytes: u64) -> u64;
-    /// Approximate bytes of values that the work writes outside, which updates do not count.
-    fn outlying_bytes(&self) -> u64;
-    /// Approximate bytes of live values outside, except those that move back by themselves.
-    fn staying_bytes(&self) -> u64;
+    /// Approximate bytes of values that the work separates, which updates do not count.
+    fn separated_bytes(&self) -> u64;
+    /// Approximate bytes of live separated values, except those in transient segments.
+    fn permanent_bytes(&self) -> u64;
     /// Approximate bytes of live values that move back by themselves.
     fn returning_bytes(&self) -> u64;
     /// Whether levels are sized by whole pairs, values included.
     fn sizes_levels_by_pairs(&self) -> bool;
     /// Returns the placement policy for a sequence of runs. `newest_seqno`: newest seqno of the runs.
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
-    /// Like [`OutlyingValues::placing`], for pages updated in a run of the bottom. It moves values back and
+    /// Like [`SeparatedValues::placing`], for pages updated in a run of the bottom. It moves values back and
     /// puts none outside, so that an abandoned update leaves no garbage.
     fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues>;
 }
 
-/// Places values inside or outside the runs that are being written, in key order.
+/// Places values with their keys, or separates them, in key order.
 pub trait PlaceValues: Send + fmt::Debug {
     /// Returns the replacement of an entry, if it is not written as it is: a reference instead of a value, or
     /// the value instead of a reference.
@@ -179,8 +179,8 @@ pub struct Work {
     pub keyspace_name: Arc<str>,
     /// Full merge of its operands.
     pub full_merge: Arc<FullMerge>,
-    /// Values outside the runs; `None` if there are none.
-    pub values: Option<Arc<dyn OutlyingValues>>,
+    /// Separated values; `None` if there are none.
+    pub values: Option<Arc<dyn SeparatedValues>>,
     /// Ids for new runs.
     pub run_ids: Arc<RunIds>,
     /// Runs parts of the work in parallel.
@@ -192,9 +192,9 @@ pub struct Work {
 }
 
 impl Work {
-    /// Approximate bytes written for `counted` bytes of a tree, including values that go outside.
+    /// Approximate bytes written for `counted` bytes of a tree, including values that it separates.
     pub fn bytes_with_values(&self, counted: u64) -> u64 {
-        counted + self.values.as_ref().map_or(0, |values| values.outlying_bytes())
+        counted + self.values.as_ref().map_or(0, |values| values.separated_bytes())
     }
 
     /// Returns the same for a tree with these keys.

@@ -15,7 +15,7 @@
 //! levels above the bottom are smaller, a fraction of the bottom given by [`LsmOptions::growth_factor`], and
 //! have less slack beyond that.
 //!
-//! If values of levels above the bottom are temporarily stored outside, a placement decides whether sizes are
+//! If values of levels above the bottom are temporarily separated, a placement decides whether sizes are
 //! computed from the bytes moved, or from the pairs ([`pair_sizes`]).
 //!
 //! **Invariants**

@@ -1,12 +1,12 @@
-//! Moves values out of the runs that a tree writes, and back into them.
+//! Separates values from the runs that a tree writes, and moves them back.
 //!
-//! Values of large pairs are moved outside wherever they are written. Those of medium pairs are moved outside
+//! Values of large pairs are separated wherever they are written. Those of medium pairs are separated
 //! above the lowest levels of the tree, into transient segments. When a reference to one of these reaches the
 //! lowest levels, its value replaces it. Each sequence of runs being written has a [`Placer`]; placers share
 //! the open segments.
 //!
 //! If the thresholds of a keyspace are adaptive, writes are counted for the cost of storing values of large
-//! pairs outside, or with their keys (decision 0053).
+//! pairs in segments, or with their keys (decision 0053).
 //!
 //! **Invariants**
 //! - The keys of a segment ascend: a sequence takes an open segment only if all its keys come before.
@@ -19,7 +19,7 @@ use testudo_base::{
     num::{u64_of, usize_of},
     sync::{Arc, Mutex},
 };
-use testudo_contract::{Height, OutlyingValues, PlaceValues, Work};
+use testudo_contract::{Height, PlaceValues, SeparatedValues, Work};
 use testudo_run::{Access, RunOrigin};
 use testudo_values::{
     LargeValues, PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter, ValueCosts,
@@ -49,9 +49,9 @@ pub struct Watched {
     pub costs: Arc<ValueCosts>,
 }
 
-/// With adaptive thresholds, minimum size in segments of a keyspace with values outside …
+/// With adaptive thresholds, minimum size in segments of a keyspace with separated values …
 const SEGMENTS_MIN: u64 = 2;
-/// … and inverse of the minimum fraction of a segment that an update must move outside.
+/// … and inverse of the minimum fraction of a segment that an update must separate.
 const SEGMENT_PARTS: u64 = 16;
 
 /// Whether the values of a keyspace with `keyspace_bytes` are too few for segments. With adaptive thresholds,
@@ -61,12 +61,12 @@ pub fn is_too_small_for_segments(segment_bytes: u64, keyspace_bytes: u64) -> boo
 }
 
 impl Settings {
-    /// Whether an update has enough values to move them outside.
-    pub(crate) fn are_many(&self, outlying_bytes: u64) -> bool {
-        self.watched.is_none() || outlying_bytes >= self.segment_bytes / SEGMENT_PARTS
+    /// Whether an update has enough values to separate them.
+    pub(crate) fn are_many(&self, separated_bytes: u64) -> bool {
+        self.watched.is_none() || separated_bytes >= self.segment_bytes / SEGMENT_PARTS
     }
 
-    /// Whether values outside move back to their keys when a whole range is rewritten.
+    /// Whether separated values move back to their keys when a whole range is rewritten.
     pub(crate) fn brings_back(&self) -> bool {
         self.watched.as_ref().is_some_and(|watched| {
             watched.large_values == LargeValues::WithKeys && !watched.costs.is_paused()
@@ -80,7 +80,7 @@ pub(crate) struct Values {
     segments: Arc<SegmentSet>,
     work: Work,
     settings: Settings,
-    outlying_bytes: u64,
+    separated_bytes: u64,
     made: Arc<Made>,
 }
 
@@ -93,15 +93,15 @@ struct Made {
 }
 
 impl Values {
-    /// Values of a state with these segments, for `work`, which moves about `outlying_bytes` outside.
+    /// Values of a state with these segments, for `work`, which separates about `separated_bytes`.
     pub(crate) fn new(
         segments: SegmentSet,
         work: &Work,
         settings: Settings,
-        outlying_bytes: u64,
+        separated_bytes: u64,
     ) -> Arc<Self> {
         let (segments, work) = (Arc::new(segments), work.clone());
-        Arc::new(Self { segments, work, settings, outlying_bytes, made: Arc::default() })
+        Arc::new(Self { segments, work, settings, separated_bytes, made: Arc::default() })
     }
 
     fn placer(&self, placement: Placement, newest_seqno: Seqno, keeps_medium: bool) -> Placer {
@@ -131,7 +131,7 @@ impl Values {
     }
 }
 
-impl OutlyingValues for Values {
+impl SeparatedValues for Values {
     fn read(&self, key: &[u8], reference: &ValueReference) -> Result<Vec<u8>> {
         let value = self.segments.read(key, reference, Access::Blocking)?;
         Ok(value.expect("a blocking read waits for its page").0)
@@ -161,12 +161,12 @@ impl OutlyingValues for Values {
         1 + (totals.value_bytes - totals.dead_bytes) / tree_bytes.max(1)
     }
 
-    fn outlying_bytes(&self) -> u64 {
-        self.outlying_bytes
+    fn separated_bytes(&self) -> u64 {
+        self.separated_bytes
     }
 
-    fn staying_bytes(&self) -> u64 {
-        self.segments.staying().bytes
+    fn permanent_bytes(&self) -> u64 {
+        self.segments.permanent().bytes
     }
 
     fn returning_bytes(&self) -> u64 {
@@ -236,7 +236,7 @@ struct Placer {
 
 impl Placer {
     /// Writes a value into a segment, and sets `reference` to it.
-    fn put_outside(&mut self, entry: &Entry<'_>, is_transient: bool) -> Result<()> {
+    fn separate(&mut self, entry: &Entry<'_>, is_transient: bool) -> Result<()> {
         let open = if is_transient { &mut self.medium } else { &mut self.large };
         if let Some(full) = open.take_if(|open| open.stored_bytes() >= self.settings.segment_bytes) {
             let full = full.finish()?;
@@ -316,7 +316,7 @@ impl PlaceValues for Placer {
             Some(PairClass::Medium) if !self.keeps_medium => true,
             _ => return Ok(None),
         };
-        self.put_outside(entry, is_transient)?;
+        self.separate(entry, is_transient)?;
         Ok(Some((Kind::Reference, &self.reference)))
     }
 }

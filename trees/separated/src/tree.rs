@@ -1,4 +1,4 @@
-//! The tree's interface to the engine: large values are moved outside when written, and `get` reads them.
+//! The tree's interface to the engine: large values are separated when written, and `get` reads them.
 //! Cursors return references; the caller reads the values it needs.
 //!
 //! **Invariants**
@@ -92,10 +92,10 @@ impl SeparatedTree {
         Ok(Arc::new(Self { tree, segments, settings, pace: Pace::default() }))
     }
 
-    /// Returns the work of the inner tree. Its output is placed by `placement`, which moves about
-    /// `outlying_bytes` of the input outside.
-    fn inner_work(&self, work: &Work, placement: Placement, outlying_bytes: u64) -> InnerWork {
-        self.inner_work_with(None, work, placement, outlying_bytes)
+    /// Returns the work of the inner tree. Its output is placed by `placement`, which separates about
+    /// `separated_bytes` of the input.
+    fn inner_work(&self, work: &Work, placement: Placement, separated_bytes: u64) -> InnerWork {
+        self.inner_work_with(None, work, placement, separated_bytes)
     }
 
     /// The same for updates with a segment of their own.
@@ -104,14 +104,14 @@ impl SeparatedTree {
         logged: Option<&Segment>,
         work: &Work,
         placement: Placement,
-        outlying_bytes: u64,
+        separated_bytes: u64,
     ) -> InnerWork {
         // Discard drops of abandoned merges from an earlier attempt.
         let _ = work.progress.take_reference_drops();
         let settings = Settings { placement, ..self.settings.clone() };
         let mut segments = self.segments.clone();
         logged.into_iter().for_each(|logged| segments.insert(logged.clone()));
-        let values = Values::new(segments, work, settings, outlying_bytes);
+        let values = Values::new(segments, work, settings, separated_bytes);
         let work = Work { values: Some(Arc::<Values>::clone(&values)), ..work.clone() };
         InnerWork { work, values }
     }
@@ -270,14 +270,14 @@ impl Update for SeparatedTree {
         }
         let plain = Arc::clone(&updates);
         let updates = SeparatedUpdates::new(updates, placement)?;
-        let outlying_bytes = updates.outlying_bytes();
+        let separated_bytes = updates.separated_bytes();
         let logged_bytes = logged.as_ref().map_or(0, |logged| logged.stored_bytes() - logged.dead_bytes());
-        if !self.settings.are_many(outlying_bytes + logged_bytes) {
+        if !self.settings.are_many(separated_bytes + logged_bytes) {
             return with_keys(plain);
         }
         // The inner tree expects the rest.
-        work.progress.expect(outlying_bytes);
-        let inner = self.inner_work_with(logged.as_ref(), work, placement, outlying_bytes);
+        work.progress.expect(separated_bytes);
+        let inner = self.inner_work_with(logged.as_ref(), work, placement, separated_bytes);
         let edit = self.tree.apply(&inner.work, Arc::new(updates))?;
         self.with_segments(edit, inner.end_with(logged)?, work.keyspace)
     }

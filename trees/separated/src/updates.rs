@@ -1,10 +1,10 @@
-//! Updates whose size excludes values that will be stored outside.
+//! Updates whose size excludes values that will be separated.
 //!
 //! Trees route updates by size before they read them. The fraction of the bytes that stays with the keys is
 //! estimated from a few hundred entries.
 //!
 //! **Invariants**
-//! - Cursors return the same entries as over the plain updates, or references to values already outside.
+//! - Cursors return the same entries as over the plain updates, or references to values already separated.
 
 use testudo_base::{
     Cursor, Result, Seqno,
@@ -29,13 +29,13 @@ pub(crate) struct SeparatedUpdates {
     refers: bool,
     /// Bytes of sampled entries, and the part that stays.
     sampled_bytes: u64,
-    staying_bytes: u64,
+    inline_bytes: u64,
 }
 
 impl SeparatedUpdates {
     /// Wraps `plain` under `placement`.
     pub(crate) fn new(plain: Arc<dyn Updates>, placement: Placement) -> Result<Self> {
-        let (mut sampled_bytes, mut staying_bytes) = (0, 0);
+        let (mut sampled_bytes, mut inline_bytes) = (0, 0);
         let mut cursor = plain.cursor();
         let first = plain.key_range().map(|(first, _)| first);
         for start in first.into_iter().chain(plain.borders()) {
@@ -43,7 +43,7 @@ impl SeparatedUpdates {
             for _ in 0..ENTRIES_AT_ONCE {
                 let Some(entry) = cursor.entry() else { break };
                 sampled_bytes += u64_of(entry.user_bytes());
-                staying_bytes += u64_of(match class_of(placement, &entry) {
+                inline_bytes += u64_of(match class_of(placement, &entry) {
                     None | Some(PairClass::Small) => entry.user_bytes(),
                     Some(PairClass::Medium | PairClass::Large) => entry.key.len() + REFERENCE_BYTES,
                 });
@@ -51,18 +51,18 @@ impl SeparatedUpdates {
             }
         }
         let refers = placement.uses_value_logs();
-        Ok(Self { plain, refers, sampled_bytes, staying_bytes })
+        Ok(Self { plain, refers, sampled_bytes, inline_bytes })
     }
 
-    /// Bytes that will be moved outside, except those already there.
-    pub(crate) fn outlying_bytes(&self) -> u64 {
+    /// Bytes that will be separated, except those that are already.
+    pub(crate) fn separated_bytes(&self) -> u64 {
         let logged = self.plain.value_segment().filter(|_| self.refers);
         let logged_bytes = logged.map_or(0, |segment| segment.stored_bytes() - segment.dead_bytes());
         (self.plain.bytes() - self.bytes()).saturating_sub(logged_bytes)
     }
 
-    fn staying_of(&self, bytes: u64) -> u64 {
-        let part = u128::from(bytes) * u128::from(self.staying_bytes) / u128::from(self.sampled_bytes.max(1));
+    fn inline_of(&self, bytes: u64) -> u64 {
+        let part = u128::from(bytes) * u128::from(self.inline_bytes) / u128::from(self.sampled_bytes.max(1));
         low64(part).max(bytes.min(1))
     }
 }
@@ -107,11 +107,11 @@ impl Updates for SeparatedUpdates {
     }
 
     fn bytes(&self) -> u64 {
-        self.staying_of(self.plain.bytes())
+        self.inline_of(self.plain.bytes())
     }
 
     fn bytes_between(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> u64 {
-        self.staying_of(self.plain.bytes_between(low, high))
+        self.inline_of(self.plain.bytes_between(low, high))
     }
 
     fn key_range(&self) -> Option<(Vec<u8>, Vec<u8>)> {

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - The run is at the bottom: nothing older is below, and tombstones are dropped.
-//! - No value is moved outside for page updates, which may be abandoned: it would be uncounted garbage.
+//! - No value is separated for page updates, which may be abandoned: it would be uncounted garbage.
 //! - An abandoned update reports no drop and writes no page in use.
 
 use testudo_base::{

@@ -26,8 +26,8 @@ impl<'w> Resolver<'w> {
         Self { work, is_leaf: height == Height::Bottom, drops: MergeDrops::default(), placing }
     }
 
-    /// Creates a resolver for page updates of a bottom run, which may be abandoned: no value is moved
-    /// outside.
+    /// Creates a resolver for page updates of a bottom run, which may be abandoned: no value
+    /// is separated.
     pub(crate) fn in_pages(work: &'w Work, newest_seqno: Seqno) -> Self {
         let placing = work.values.as_ref().map(|values| values.placing_in_pages(newest_seqno));
         Self { work, is_leaf: true, drops: MergeDrops::default(), placing }

@@ -62,7 +62,7 @@ pub struct RunSequence<'w> {
     first_tombstone: Option<Vec<u8>>,
     resolver: Resolver<'w>,
     /// Bytes of entries pushed in excess of bytes written for them.
-    outlying_bytes: u64,
+    separated_bytes: u64,
     /// Bytes of the last entry written.
     written_bytes: u64,
 }
@@ -101,7 +101,7 @@ impl<'w> RunSequence<'w> {
             staying,
             first_tombstone: None,
             resolver: Resolver::new(work, origin.newest_seqno, origin.height),
-            outlying_bytes: 0,
+            separated_bytes: 0,
             written_bytes: 0,
         })
     }
@@ -147,14 +147,14 @@ impl<'w> RunSequence<'w> {
             written_bytes = written.user_bytes();
             opened(open, work, origin)?.push(written)
         })?;
-        self.outlying_bytes += u64_of(entry.user_bytes().saturating_sub(written_bytes));
+        self.separated_bytes += u64_of(entry.user_bytes().saturating_sub(written_bytes));
         self.written_bytes = u64_of(written_bytes);
         Ok(())
     }
 
-    /// Bytes by which moving values outside the runs has shortened entries.
-    pub fn outlying_bytes(&self) -> u64 {
-        self.outlying_bytes
+    /// Bytes by which separating values has shortened entries.
+    pub fn separated_bytes(&self) -> u64 {
+        self.separated_bytes
     }
 
     /// Bytes of the last entry written, as it was written.

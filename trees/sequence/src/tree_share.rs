@@ -1,12 +1,12 @@
-//! The tree's own share of its pairs' bytes, when long values are stored outside, and the resulting buffer
+//! The tree's own share of its pairs' bytes, when long values are separated, and the resulting buffer
 //! sizes.
 //!
 //! A buffered entry that overwrites another one keeps the old value live, though it will never be read. With
-//! values outside, that value is far longer than the entries, which are cheap to rewrite. Let r be the tree's
-//! share of all bytes and w the fraction of a leaf that waits in buffers for it. The space lost is about w/2,
-//! and rewriting leaves costs r/w per incoming byte. Cleaning segments with a garbage fraction k costs
-//! 1/(2k). The marginal costs of space are equal if w is proportional to k √r. So the buffer size is that
-//! of a tree with all of its values inside, times the root of r (decision 0045).
+//! separated values, that value is far longer than the entries, which are cheap to rewrite. Let r be the
+//! tree's share of all bytes and w the fraction of a leaf that waits in buffers for it. The space lost is
+//! about w/2, and rewriting leaves costs r/w per incoming byte. Cleaning segments with a garbage fraction k
+//! costs 1/(2k). The marginal costs of space are equal if w is proportional to k √r. So the buffer size is
+//! that of a tree with all of its values inside, times the root of r (decision 0045).
 //!
 //! **Invariants**
 //! - It is a hint, in memory only: losing it costs time or space, never an answer.
@@ -30,10 +30,10 @@ impl TreeShare {
     /// All values are in the tree.
     pub const ALL: Self = Self { root: ALL };
 
-    /// Share of a tree with `tree_bytes`, whose entries have `outside_bytes` of values outside. Counts as all
-    /// if it is more than a ninth: rewriting such a tree is too expensive.
-    pub fn of(tree_bytes: u64, outside_bytes: u64) -> Self {
-        let (own, all) = (u128::from(tree_bytes), u128::from(tree_bytes) + u128::from(outside_bytes));
+    /// Share of a tree with `tree_bytes` and `separated_bytes` of separated values. Counts as all if it is
+    /// more than a ninth: rewriting such a tree is too expensive.
+    pub fn of(tree_bytes: u64, separated_bytes: u64) -> Self {
+        let (own, all) = (u128::from(tree_bytes), u128::from(tree_bytes) + u128::from(separated_bytes));
         let share = (own * u128::from(ALL * ALL)).checked_div(all);
         let root = share.map_or(ALL, |share| low64(share).isqrt()).max(1);
         if root * MINOR_ROOTS <= ALL { Self { root } } else { Self::ALL }
@@ -41,7 +41,7 @@ impl TreeShare {
 
     /// Share of a tree after a change by `work`; `tree_bytes` is its new size.
     pub fn within(work: &Work, tree_bytes: impl FnOnce() -> u64) -> Self {
-        work.values.as_ref().map_or(Self::ALL, |values| Self::of(tree_bytes(), values.staying_bytes()))
+        work.values.as_ref().map_or(Self::ALL, |values| Self::of(tree_bytes(), values.permanent_bytes()))
     }
 
     /// Whether most bytes are outside, so that buffered entries cost more than rewriting the tree.

@@ -14,14 +14,14 @@ use testudo_store::read::slice::Slice;
 use crate::{
     ValueReader,
     db::{
-        outlying_value::{OutlyingValue, Told},
         pinned::Pinned,
+        separated_value::{SeparatedValue, Told},
     },
 };
 
 /// A key and its value, or its operands if they cannot be merged.
 ///
-/// A value outside its tree, in a keyspace with a [`Placement`](testudo_values::Placement), is read lazily,
+/// A separated value (one in a value segment, see [`Placement`](testudo_values::Placement)) is read lazily,
 /// on first access. The entry pins the state it was read from until it is dropped: the store stays open, and
 /// the space of the value is not reused.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub struct Entry {
 #[derive(Clone)]
 enum Value {
     Here(Told),
-    Outside(Arc<OutlyingValue>),
+    Separated(Arc<SeparatedValue>),
     InPieces(Arc<ValueInPieces>),
 }
 
@@ -59,9 +59,9 @@ impl Entry {
         Self { key, value: Value::Here(value) }
     }
 
-    /// An entry whose value is outside the tree.
-    pub(crate) fn with_outlying(key: Slice, value: OutlyingValue) -> Self {
-        Self { key, value: Value::Outside(Arc::new(value)) }
+    /// An entry with a separated value.
+    pub(crate) fn with_separated(key: Slice, value: SeparatedValue) -> Self {
+        Self { key, value: Value::Separated(Arc::new(value)) }
     }
 
     /// An entry whose value was written in pieces.
@@ -85,7 +85,7 @@ impl Entry {
         &self.key
     }
 
-    /// Returns the value. If it is outside the tree, the first call reads it from the device. That read
+    /// Returns the value. If it is separated, the first call reads it from the device. That read
     /// includes values of the entries that follow, if the values of earlier entries were read too.
     ///
     /// Errors: any error of the merge operator about the key's operands; `Invalid` if the operator panics or
@@ -93,7 +93,7 @@ impl Entry {
     /// contradict themselves. [`Entry::base_with_operands`] returns the stored operands. No error affects the
     /// iterator.
     ///
-    /// For a value outside the tree also `Corruption` with file and offset, `Io` and `Closed`; the next call
+    /// For a separated value also `Corruption` with file and offset, `Io` and `Closed`; the next call
     /// reads it again. `Invalid` for a value that was written in pieces and is longer than a quarter of the
     /// memory budget: [`Entry::reader`] reads it.
     pub fn value(&self) -> Result<Slice> {
@@ -104,13 +104,13 @@ impl Entry {
     }
 
     /// Returns the length of the value in bytes. Reads nothing, unless operands have to be merged with a
-    /// value outside the tree.
+    /// separated value.
     ///
     /// Errors: as [`Entry::value`].
     pub fn value_len(&self) -> Result<u64> {
         match &self.value {
-            Value::Outside(outlying) => {
-                if let Some(length) = outlying.stated_len() {
+            Value::Separated(separated) => {
+                if let Some(length) = separated.stated_len() {
                     return Ok(length);
                 }
             }
@@ -130,7 +130,7 @@ impl Entry {
     pub fn reader(&self) -> Result<ValueReader> {
         match &self.value {
             Value::InPieces(pieces) => Ok(ValueReader::in_pieces(&pieces.pinned, pieces.reference)),
-            Value::Here(_) | Value::Outside(_) => self.value().map(ValueReader::of_whole),
+            Value::Here(_) | Value::Separated(_) => self.value().map(ValueReader::of_whole),
         }
     }
 
@@ -141,7 +141,7 @@ impl Entry {
             Value::Here(Err(unmerged)) if !matches!(unmerged.kind, Kind::Operands | Kind::Unmerged) => {
                 Some(Err(unmerged.why.clone()))
             }
-            Value::Here(_) | Value::Outside(_) => None,
+            Value::Here(_) | Value::Separated(_) => None,
         }
     }
 
@@ -151,7 +151,7 @@ impl Entry {
     pub fn into_pair(self) -> Result<(Slice, Slice)> {
         match self.value {
             Value::Here(value) => Ok((self.key, value.map_err(|unmerged| unmerged.why)?)),
-            Value::Outside(outlying) => Ok((self.key, OutlyingValue::into_value(outlying)?)),
+            Value::Separated(separated) => Ok((self.key, SeparatedValue::into_value(separated)?)),
             Value::InPieces(_) => {
                 let value = self.value()?;
                 Ok((self.key, value))
@@ -170,11 +170,11 @@ impl Entry {
         Some(BaseWithOperands { base: existing, operands })
     }
 
-    /// Returns the value, or why there is none. Reads a value outside the tree.
+    /// Returns the value, or why there is none. Reads a separated value.
     fn known(&self) -> Result<&Told> {
         match &self.value {
             Value::Here(value) => Ok(value),
-            Value::Outside(outlying) => outlying.get(),
+            Value::Separated(separated) => separated.get(),
             Value::InPieces(pieces) => pieces.get(),
         }
     }
@@ -200,10 +200,10 @@ impl ValueInPieces {
 }
 
 impl PartialEq for Entry {
-    /// Reads values outside the tree. An entry whose value cannot be read equals only itself.
+    /// Reads separated values. An entry whose value cannot be read equals only itself.
     fn eq(&self, other: &Self) -> bool {
-        if let (Value::Outside(outlying), Value::Outside(of_other)) = (&self.value, &other.value)
-            && Arc::ptr_eq(outlying, of_other)
+        if let (Value::Separated(separated), Value::Separated(of_other)) = (&self.value, &other.value)
+            && Arc::ptr_eq(separated, of_other)
         {
             return true;
         }
@@ -223,7 +223,7 @@ impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let known = match &self.value {
             Value::Here(value) => Some(value),
-            Value::Outside(outlying) => outlying.get_if_read(),
+            Value::Separated(separated) => separated.get_if_read(),
             Value::InPieces(pieces) => pieces.told.get(),
         };
         match known {

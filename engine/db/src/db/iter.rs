@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - An iterator shows the state at its seqno; writes made later are invisible to it.
-//! - It reads no further than requested, but takes entries ahead whose values are outside their tree.
+//! - It reads no further than requested, but takes entries ahead whose values are separated.
 //! - The remaining keys are those at or above `low` and below `back_key` that the front has not returned
 //!   since `low` was set.
 //! - After an error it returns `None` until [`Iter::seek`] positions it again.
@@ -19,18 +19,17 @@ use testudo_store::{
 use crate::db::{
     dead_run::{DeadRun, Led},
     entry::Entry,
-    outlying_value::OutlyingScan,
     pinned::Pinned,
     scan_front::{Front, Watch, owned_alone},
+    separated_value::SeparatedScan,
 };
 
 /// An iterator over entries in key order, from both ends.
 ///
 /// If the value of an entry cannot be determined, because its merge operator is not registered or fails, the
-/// iterator still returns the entry: only [`Entry::value`] fails. The same holds for a value outside its
-/// tree, in a keyspace with a [`Placement`](testudo_values::Placement), that cannot be read. Values outside
-/// the tree are read lazily, on access, together with those of the next entries: a key-only scan reads no
-/// values.
+/// iterator still returns the entry: only [`Entry::value`] fails. The same holds for a separated value (one
+/// in a value segment, see [`Placement`](testudo_values::Placement)) that cannot be read. Separated values
+/// are read lazily, on access, together with those of the next entries: a key-only scan reads no values.
 pub struct Iter {
     pinned: Arc<Pinned>,
     bounds: KeyBounds,
@@ -42,8 +41,8 @@ pub struct Iter {
     /// `back` is positioned on the last returned entry; the next step moves it first.
     back_is_returned: bool,
     back_dead: DeadRun,
-    /// Set once the back has met a value outside the tree.
-    back_scan: Option<Arc<OutlyingScan>>,
+    /// Set once the back has met a separated value.
+    back_scan: Option<Arc<SeparatedScan>>,
     back_watch: Option<Watch>,
     /// Exclusive upper bound: keys at or above it were returned from the back.
     back_key: Option<Vec<u8>>,

@@ -538,7 +538,7 @@ impl Keyspace {
 
     /// Estimates the bytes of entries in `range`, in the tree and in write buffers. Reads no records, and at
     /// most the index pages at the two ends of the range. Replaced and removed entries count until they are
-    /// merged away; values outside the tree do not count.
+    /// merged away; separated values do not count.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {

@@ -99,7 +99,7 @@ pub trait ReadView {
         Ok(self.first()?.is_none())
     }
 
-    /// Counts the entries. Exact and slow: it reads every key, but no value outside its tree.
+    /// Counts the entries. Exact and slow: it reads every key, but no separated value.
     ///
     /// Errors: as [`ReadView::first`].
     fn len(&self) -> Result<u64> {

@@ -1,8 +1,8 @@
-//! The front of an iterator: entries in ascending order, taken ahead if their values are outside the tree.
+//! The front of an iterator: entries in ascending order, taken ahead if their values are separated.
 //!
-//! After an entry that refers to a value outside, the front takes following entries ahead: 2, 4 and up to 64,
-//! or the number that the iterator expects. Their references are kept together. The first access to one of
-//! the values reads them together (`outlying_value.rs`).
+//! After an entry that refers to a separated value, the front takes following entries ahead: 2, 4 and up to
+//! 64, or the number that the iterator expects. Their references are kept together. The first access to one
+//! of the values reads them together (`separated_value.rs`).
 //!
 //! A front may be parked: it takes a few entries ahead and drops its sources until these have been returned.
 //! Then it continues after the last of them, at the same seqno.
@@ -32,8 +32,8 @@ use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
 use crate::db::{
     dead_run::{DeadRun, Led},
     entry::Entry,
-    outlying_value::{AHEAD_BYTES, OutlyingScan, TakingAhead, Unmerged, refers},
     pinned::Pinned,
+    separated_value::{AHEAD_BYTES, SeparatedScan, TakingAhead, Unmerged, refers},
 };
 
 /// Values counted per update of the shared counter.
@@ -68,15 +68,15 @@ pub(crate) struct Front {
     /// Expected number of entries of the scan, and the number returned since the last seek.
     expected: Option<u64>,
     returned: u64,
-    /// Number of values outside the tree met so far.
-    outlying: u64,
+    /// Number of separated values met so far.
+    separated_count: u64,
     /// Set once there is such a value.
-    scan: Option<Arc<OutlyingScan>>,
+    scan: Option<Arc<SeparatedScan>>,
     /// Counts large values that are stored with their keys, if the tree measures their cost.
     watch: Option<Watch>,
 }
 
-/// Measures the cost to scans if large values were stored outside (decision 0053).
+/// Measures the cost to scans if large values were separated (decision 0053).
 pub(crate) struct Watch {
     placement: Placement,
     costs: Arc<ValueCosts>,
@@ -109,10 +109,10 @@ impl Drop for Watch {
     }
 }
 
-/// One of the entries taken ahead; for a value outside the tree only its key.
+/// One of the entries taken ahead; for a separated value only its key.
 enum Taken {
     Entry(Entry),
-    Outside(Slice),
+    Separated(Slice),
 }
 
 /// Copies an entry that is neither a tombstone nor a reference to a value segment. Operands become the value
@@ -132,21 +132,21 @@ fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
     Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))
 }
 
-/// As [`owned`], for any entry but a tombstone; a value outside the tree will be read on its own.
+/// As [`owned`], for any entry but a tombstone; a separated value will be read on its own.
 ///
 /// Errors: `Corruption` if a reference cannot be read.
 pub(crate) fn owned_alone(
     entry: &testudo_base::Entry<'_>,
     pinned: &Arc<Pinned>,
-    scan: &mut Option<Arc<OutlyingScan>>,
+    scan: &mut Option<Arc<SeparatedScan>>,
 ) -> Result<Entry> {
     if !refers(entry) {
         return Ok(owned(entry, pinned));
     }
-    let scan = scan.get_or_insert_with(|| OutlyingScan::of(pinned));
-    let mut outside = TakingAhead::new();
-    outside.push(entry)?;
-    Ok(Entry::with_outlying(entry.key.to_vec().into(), outside.finish(scan, 0).value(0)))
+    let scan = scan.get_or_insert_with(|| SeparatedScan::of(pinned));
+    let mut separated = TakingAhead::new();
+    separated.push(entry)?;
+    Ok(Entry::with_separated(entry.key.to_vec().into(), separated.finish(scan, 0).value(0)))
 }
 
 impl Front {
@@ -172,7 +172,7 @@ impl Front {
             count: 1,
             expected,
             returned: 0,
-            outlying: 0,
+            separated_count: 0,
             scan: None,
             watch: Watch::of(pinned),
         }
@@ -353,7 +353,7 @@ impl Front {
     fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
-        let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
+        let (mut taken, mut separated, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
         while let Some(entry) = self.sources.as_ref().and_then(Cursor::entry)
             && !self.has_ended
             && !is_beyond(entry.key)
@@ -367,14 +367,14 @@ impl Front {
             }
             self.dead.end();
             if refers(&entry) {
-                match outside.push(&entry) {
+                match separated.push(&entry) {
                     Ok(value_bytes) => bytes += value_bytes,
                     Err(failure) => {
                         self.failure = Some(failure);
                         break;
                     }
                 }
-                taken.push(Taken::Outside(entry.key.to_vec().into()));
+                taken.push(Taken::Separated(entry.key.to_vec().into()));
             } else {
                 self.watch.iter_mut().for_each(|watch| watch.pass(&entry));
                 bytes += u64_of(entry.value.len());
@@ -392,19 +392,19 @@ impl Front {
                 break;
             }
         }
-        let scan = self.scan.get_or_insert_with(|| OutlyingScan::of(pinned));
-        let outside = outside.finish(scan, self.outlying);
+        let scan = self.scan.get_or_insert_with(|| SeparatedScan::of(pinned));
+        let separated = separated.finish(scan, self.separated_count);
         let mut index = 0;
         for taken in taken {
             self.ahead.push_back(match taken {
                 Taken::Entry(entry) => entry,
-                Taken::Outside(key) => {
+                Taken::Separated(key) => {
                     index += 1;
-                    Entry::with_outlying(key, outside.value(index - 1))
+                    Entry::with_separated(key, separated.value(index - 1))
                 }
             });
         }
-        self.outlying += u64_of(index);
+        self.separated_count += u64_of(index);
         match self.failure.take_if(|_| self.ahead.is_empty()) {
             Some(failure) => Err(failure),
             None => Ok(()),

@@ -23,8 +23,8 @@ fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled", options().tree(leveled)),
         ("lsbm", options().tree(lsbm)),
         ("treeline", options().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })),
-        ("turtle, values outside", options().tree(turtle).placement(Placement::separate())),
-        ("leveled, values outside", options().tree(leveled).placement(Placement::separate())),
+        ("turtle, separated values", options().tree(turtle).placement(Placement::separate())),
+        ("leveled, separated values", options().tree(leveled).placement(Placement::separate())),
     ]
 }
 

@@ -17,7 +17,7 @@ use crate::govern::{
     moving_price::{bytes_of_runs, price_of_moving},
 };
 
-/// Values that stayed outside are worth a second way through the keyspace if their cost is such a part of it.
+/// Values that stayed separated are worth a second pass if their cost is this fraction of the keyspace.
 const STRAY_PARTS: u64 = 16;
 /// No values move if the device would then have less than this fraction of its free space left.
 const FREE_PARTS: u64 = 4;
@@ -48,8 +48,8 @@ pub fn govern_values(store: &Store) -> Result<()> {
 /// of those become garbage late, since they are stored in commit order.
 fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
     let view = keyspace.view.load();
-    let staying = view.tree.value_segments().map_or(0, |segments| segments.staying().bytes);
-    let needed = staying + bytes_of_runs(&*view.tree);
+    let permanent = view.tree.value_segments().map_or(0, |segments| segments.permanent().bytes);
+    let needed = permanent + bytes_of_runs(&*view.tree);
     let free = store.env.free_bytes(&store.directory).unwrap_or(0);
     needed < free - free / FREE_PARTS
 }
@@ -59,7 +59,7 @@ fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
 fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
     paid > 0
         && tree.value_segments().is_some_and(|segments| {
-            let (cost, all) = (segments.staying().cost, 2 * tree.stats().stored_bytes);
+            let (cost, all) = (segments.permanent().cost, 2 * tree.stats().stored_bytes);
             cost * STRAY_PARTS >= all && paid >= cost + all
         })
 }

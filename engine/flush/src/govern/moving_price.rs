@@ -6,19 +6,19 @@ use testudo_values::LargeValues;
 /// Minimum cost difference, in bytes, before the values of a small keyspace move.
 const LEAST_PRICE: u64 = 1 << 20;
 
-/// Values longer than this on average stay outside: scans read pages for them either way, and they would make
-/// a piece of the tree too large.
+/// Values longer than this on average stay separated: scans read pages for them either way, and they would
+/// make a piece of the tree too large.
 const LONG_BYTES: u64 = 4 << 10;
 
 /// Cost difference at which the values move; `None` if they do not move.
 pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
     let price = match present {
         LargeValues::Outside => {
-            let staying = tree.value_segments()?.staying();
-            if staying.values == 0 || staying.bytes / staying.values > LONG_BYTES {
+            let permanent = tree.value_segments()?.permanent();
+            if permanent.values == 0 || permanent.bytes / permanent.values > LONG_BYTES {
                 return None;
             }
-            staying.cost + 2 * bytes_of_runs(tree)
+            permanent.cost + 2 * bytes_of_runs(tree)
         }
         // Moving values out costs nothing by itself, but moving them back in reads and writes the whole
         // keyspace.
@@ -29,6 +29,6 @@ pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
 
 /// Bytes of a tree without its separated values.
 pub fn bytes_of_runs(tree: &dyn Tree) -> u64 {
-    let outside = tree.value_segments().map_or(0, |segments| segments.totals().device_bytes);
-    tree.stats().stored_bytes.saturating_sub(outside)
+    let separated = tree.value_segments().map_or(0, |segments| segments.totals().device_bytes);
+    tree.stats().stored_bytes.saturating_sub(separated)
 }

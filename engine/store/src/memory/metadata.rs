@@ -1,6 +1,6 @@
 //! Metadata: memory that a store uses whether its data is read or not. The caches shrink by it, and by the
-//! memory of flushes, open iterators, log buffers beyond the usual number and value logs. Where values lie
-//! outside the trees, they also shrink by the extra memory of merges and scans.
+//! memory of flushes, open iterators, log buffers beyond the usual number and value logs. Where values are
+//! separated, they also shrink by the extra memory of merges and scans.
 //!
 //! Runs are counted exactly. Nodes follow from the bytes of their objects, and a keyspace counts as a
 //! constant: both are measured, including overhead of the allocator and of ordered maps. So is the memory of
@@ -27,11 +27,11 @@ const OBJECT_COPIES: u64 = 3;
 /// Bytes that flushes need per keyspace beyond the first few: its part of an edit, and fragmentation of the
 /// allocator's heaps.
 const FLUSH_BYTES: u64 = 2 << 10;
-/// Where values lie outside, a merge writes three sequences of runs instead of one, and reads a piece of each
-/// transient segment; a scan holds the values it has read ahead. Measured with two threads …
-pub const OUTSIDE_BYTES: u64 = 4 << 20;
+/// Where values are separated, a merge writes three sequences of runs instead of one, and reads a piece of
+/// each transient segment; a scan holds the values it has read ahead. Measured with two threads …
+pub const SEPARATION_BYTES: u64 = 4 << 20;
 /// … but at most this fraction of the budget …
-const OUTSIDE_PARTS: u64 = 8;
+const SEPARATION_PARTS: u64 = 8;
 /// … above a small one, which cannot hold that anyway.
 const SMALL_BUDGET: u64 = 32 << 20;
 /// Number of keyspaces that the reserve covers.
@@ -55,15 +55,15 @@ fn flush_bytes(store: &Store) -> u64 {
 /// Records properties of a published tree.
 pub fn note_tree(store: &Store, tree: &dyn Tree) {
     if tree.value_segments().is_some_and(|segments| !segments.is_empty()) {
-        store.has_values_outside.store(true, Relaxed);
+        store.has_separated_values.store(true, Relaxed);
     }
 }
 
-/// Bytes of memory that merges and scans need for values outside.
-fn outside_bytes(store: &Store) -> u64 {
-    let has_any = store.has_values_outside.load(Relaxed);
+/// Bytes of memory that merges and scans need for separated values.
+fn separated_bytes(store: &Store) -> u64 {
+    let has_any = store.has_separated_values.load(Relaxed);
     let beyond_small = store.memory.total().saturating_sub(SMALL_BUDGET);
-    u64::from(has_any) * OUTSIDE_BYTES.min(beyond_small / OUTSIDE_PARTS)
+    u64::from(has_any) * SEPARATION_BYTES.min(beyond_small / SEPARATION_PARTS)
 }
 
 fn keyspace_count(store: &Store) -> u64 {
@@ -74,7 +74,7 @@ fn keyspace_count(store: &Store) -> u64 {
 /// except `flush_lock`.
 pub fn fit_caches(store: &Store) {
     let log_buffers = store.log.wal.as_ref().map_or(0, |wal| wal.extra_buffer_bytes());
-    let log_buffers = log_buffers + store.value_logs.memory_bytes() + outside_bytes(store);
+    let log_buffers = log_buffers + store.value_logs.memory_bytes() + separated_bytes(store);
     let metadata = metadata_bytes(store) + flush_bytes(store) + store.iterators.bytes();
     if store.memory.note_metadata(metadata, log_buffers) && !planted!("metadata-not-made-room-for") {
         rebalance_memory(store);

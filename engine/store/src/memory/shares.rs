@@ -13,7 +13,7 @@
 //! not. If there is more metadata, the caches shrink by the excess. Once they are at their minimum, the write
 //! buffers shrink too, until metadata has half of the memory outside the reserve. The same holds for log
 //! buffers beyond the usual number, which fill on a busy device, and for the extra memory of merges and scans
-//! of values outside. Both reserves are measured (decision 0036): streams and the process need about as much
+//! of separated values. Both reserves are measured (decision 0036): streams and the process need about as much
 //! with 64 MiB as with 256 MiB. A budget below 32 MiB cannot hold them anyway, and is better used otherwise.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint

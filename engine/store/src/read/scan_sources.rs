@@ -1,7 +1,7 @@
 //! The sources of a scan: write buffers and the tree, merged.
 //!
 //! **Invariants**
-//! - Values outside the tree appear as references and are not read.
+//! - Separated values appear as references and are not read.
 
 use testudo_base::{Cursor, Entry, Result, Seqno};
 use testudo_memtable::MemtableCursor;

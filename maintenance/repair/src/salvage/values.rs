@@ -1,4 +1,4 @@
-//! Values stored outside their entries, as far as they were found.
+//! Values stored apart from their entries, as far as they were found.
 
 use testudo_base::{Kind, Result, ValueReference, planted};
 

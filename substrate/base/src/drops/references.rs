@@ -1,7 +1,7 @@
 //! References to values that a piece of work drops.
 //!
 //! A merge may drop as many references as it reads, so they are kept as bit sets of value numbers. A list
-//! would take 24 bytes per reference: as much as the tree itself, if its values are outside of it.
+//! would take 24 bytes per reference: as much as the tree itself, if its values are separated.
 //!
 //! **Invariants**
 //! - A bit is set if the counts of drops and makes of the reference differ by an odd number. Each reference

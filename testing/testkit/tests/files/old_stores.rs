@@ -159,7 +159,7 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     drop(turtle);
     db.compact().unwrap();
     db.close().unwrap();
-    // Kind bytes, values outside of runs, replaced pages, values in pieces, continued values, value logs,
+    // Kind bytes, separated values, replaced pages, values in pieces, continued values, value logs,
     // footers with index and filter, transient segments of commits.
     assert_eq!(features(&machine), (2, 255), "an earlier build cannot read kind bytes");
     let pairs = expected.get_mut("turtle").unwrap();

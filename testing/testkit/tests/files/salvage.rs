@@ -46,7 +46,7 @@ impl Subject {
         };
         for round in 0..rounds {
             for name in NAMES {
-                // One keyspace with its values inline, one with its values outside.
+                // One keyspace with its values inline, one with separated values.
                 let placement = if name == "beta" { Placement::separate() } else { Placement::inline() };
                 let keyspace = db.keyspace(name, || options.placement(placement)).unwrap();
                 for _ in 0..40 {

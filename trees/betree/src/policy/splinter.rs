@@ -15,7 +15,7 @@
 //!
 //! **Invariants**
 //! - The bound on a node's buffer is between three sixteenths and all of the bytes in its leaves, or less
-//!   with values outside the tree.
+//!   with separated values.
 
 use std::{cmp::Reverse, ops::RangeInclusive};
 

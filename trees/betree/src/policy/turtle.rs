@@ -11,8 +11,8 @@
 //! flushed once the tree is idle.
 //!
 //! **Invariants**
-//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less under overwrites, or with values
-//!   outside the tree.
+//! - The bound on a node's buffer is `L · (ρ − 1)` bytes, or less under overwrites, or with separated
+//!   values.
 
 use std::ops::RangeInclusive;
 

@@ -364,7 +364,7 @@ fn write_entries<C: Cursor>(
             Some((kind, value)) => Entry { kind: *kind, value, ..entry },
         };
         let is_old = rewrites_leaf && merge.stands_on_oldest();
-        if is_old && cutter.cuts_before_old(merge.passed_bytes().saturating_sub(runs.outlying_bytes())) {
+        if is_old && cutter.cuts_before_old(merge.passed_bytes().saturating_sub(runs.separated_bytes())) {
             runs.cut();
         }
         let pushed = runs.push(&entry)?;
@@ -379,7 +379,7 @@ fn write_entries<C: Cursor>(
         }
         cutter.record_written(runs.written_bytes(), is_old);
         let passed = merge.passed_bytes();
-        if cutter.cuts_after(runs.open_bytes(), passed.saturating_sub(runs.outlying_bytes())) {
+        if cutter.cuts_after(runs.open_bytes(), passed.saturating_sub(runs.separated_bytes())) {
             runs.cut();
             runs.report(passed - reported);
             reported = passed;

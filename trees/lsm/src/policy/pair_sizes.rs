@@ -1,6 +1,6 @@
-//! Two sizes for each level (Parallax §3): its own bytes, and those of its pairs, values outside included.
+//! Two sizes for each level (Parallax §3): its own bytes, and those of its pairs, with separated values.
 //!
-//! Above the bottom, values of medium pairs are outside; at the bottom they are with their keys. If levels
+//! Above the bottom, values of medium pairs are separated; at the bottom they are with their keys. If levels
 //! are compared by their own bytes, they hold more pairs, by the ratio of a pair to a reference. If a
 //! placement requires it, the sizes and number of levels are computed from pairs instead. The progress of
 //! emptying is always computed from own bytes. A move into the bottom is always sized by pairs, because those
@@ -31,10 +31,10 @@ impl PairSizes {
     /// All values are in the levels.
     pub const WHOLE: Self = Self { times: ONE, size_levels: false };
 
-    /// Ratio for levels above the bottom with `level_bytes`, while `outside_bytes` of values are outside
+    /// Ratio for levels above the bottom with `level_bytes`, while `separated_bytes` of values are separated
     /// until their keys reach the bottom.
-    pub fn of(level_bytes: u64, outside_bytes: u64) -> Self {
-        let (own, pairs) = (u128::from(level_bytes), u128::from(level_bytes) + u128::from(outside_bytes));
+    pub fn of(level_bytes: u64, separated_bytes: u64) -> Self {
+        let (own, pairs) = (u128::from(level_bytes), u128::from(level_bytes) + u128::from(separated_bytes));
         let times = (pairs * u128::from(ONE)).checked_div(own).unwrap_or_default();
         Self { times: low64(times.clamp(ONE.into(), TIMES_MAX.into())), size_levels: false }
     }

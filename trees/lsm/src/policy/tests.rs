@@ -47,12 +47,12 @@ fn overwrites_make_levels_above_the_bottom_small() {
 }
 
 #[test]
-fn with_most_bytes_outside_levels_are_small_and_moves_continue() {
+fn with_most_bytes_separated_levels_are_small_and_moves_continue() {
     let options = LsmOptions { tree_share: TreeShare::of(100, 9_900), ..OPTIONS };
     let tree = TreeBytes { overwrites: replaced(100), ..tree(&[level(20, 200, 400)], 8_000) };
-    let (before, with_values_outside) = (OPTIONS.capacities(&tree), options.capacities(&tree));
+    let (before, with_separated_values) = (OPTIONS.capacities(&tree), options.capacities(&tree));
     let last = |capacities: &[u64]| *capacities.last().unwrap();
-    assert!(last(&with_values_outside) * 3 < last(&before), "{before:?}, {with_values_outside:?}");
+    assert!(last(&with_separated_values) * 3 < last(&before), "{before:?}, {with_separated_values:?}");
     let capacities = [400];
     assert_eq!(OPTIONS.next_move(&tree, &capacities), None, "little new data");
     assert_eq!(options.next_move(&tree, &capacities), Some((0, 200)));

@@ -328,7 +328,7 @@ fn write_entries<C: Cursor>(
             continue;
         }
         // A remainder too small for its own run goes to the run before it.
-        let passed = merge.passed_bytes().saturating_sub(runs.outlying_bytes());
+        let passed = merge.passed_bytes().saturating_sub(runs.separated_bytes());
         let left = incoming.saturating_sub(passed);
         if left > target / 2 || open_bytes >= target * 3 / 2 {
             runs.cut();

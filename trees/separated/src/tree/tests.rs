@@ -303,8 +303,8 @@ fn overwritten_values_soon_count_as_garbage() {
     }
 }
 
-/// Bytes of medium values outside, summed over rounds of updates.
-fn bytes_outside(
+/// Bytes of medium separated values, summed over rounds of updates.
+fn separated_bytes(
     family: Family,
     seed: u64,
     placement: Placement,
@@ -326,27 +326,27 @@ fn bytes_outside(
 }
 
 #[test]
-fn two_in_place_levels_leave_fewer_values_outside() {
+fn two_in_place_levels_leave_fewer_values_separated() {
     // Keys are long, so that a reference is about as large as a pair: trees decide by the sizes of merged
     // entries.
     let pair = |n: u64, round| (format!("{n:04}{}", "k".repeat(60)).into_bytes(), vec![round; 40]);
     for family in FAMILIES {
         let [one, two] = [1, 2].map(|levels| {
             let placement = Placement::inline().with_in_place_levels(levels).unwrap();
-            bytes_outside(family, 4, placement, (60, 200, 3000), pair)
+            separated_bytes(family, 4, placement, (60, 200, 3000), pair)
         });
         assert!(two > 0 && two * 4 < one * 3, "{family:?}: {one} bytes with one level, {two} with two");
     }
 }
 
 #[test]
-fn levels_sized_by_pairs_leave_fewer_values_outside() {
+fn levels_sized_by_pairs_leave_fewer_values_separated() {
     // A reference takes a sixteenth of such a pair.
     let pair = |n: u64, round| (format!("{n:08}").into_bytes(), vec![round; 120]);
     let [by_references, by_pairs] = [false, true].map(|sizes_of_pairs| {
         let placement = Placement::inline().with_sizes_of_pairs(sizes_of_pairs);
         // Handover times differ: ratios from 0.67 to 0.84 with these seeds.
-        (4..10).map(|seed| bytes_outside(Family::Lsm, seed, placement, (80, 100, 6000), pair)).sum::<u64>()
+        (4..10).map(|seed| separated_bytes(Family::Lsm, seed, placement, (80, 100, 6000), pair)).sum::<u64>()
     });
     assert!(by_pairs * 20 < by_references * 17, "{by_references} bytes by references, {by_pairs} by pairs");
 }
@@ -404,7 +404,7 @@ fn separated_updates_have_the_size_that_stays_with_the_keys() {
     };
     let updates = SeparatedUpdates::new(Arc::clone(&plain), Placement::separate()).unwrap();
     assert!(updates.bytes() * 10 < plain.bytes(), "{} of {}", updates.bytes(), plain.bytes());
-    assert_eq!(updates.bytes() + updates.outlying_bytes(), plain.bytes());
+    assert_eq!(updates.bytes() + updates.separated_bytes(), plain.bytes());
     let keys: Vec<_> = {
         let mut cursor = updates.cursor();
         cursor.seek_first().unwrap();
@@ -421,5 +421,5 @@ fn separated_updates_have_the_size_that_stays_with_the_keys() {
     let one = updates.bytes_between(Some(&keys[0]), Some(&keys[1]));
     assert!(one > 0, "an entry has a size");
     let inline = SeparatedUpdates::new(plain, Placement::inline()).unwrap();
-    assert_eq!(inline.outlying_bytes(), 0);
+    assert_eq!(inline.separated_bytes(), 0);
 }

@@ -82,7 +82,7 @@ fn a_small_leaf_is_rewritten_once_its_size_is_buffered() {
 }
 
 #[test]
-fn with_most_bytes_outside_less_is_buffered_for_leaves() {
+fn with_most_bytes_separated_less_is_buffered_for_leaves() {
     let leaf_bytes = [Some(3200); 4];
     let replacing = (0..20).fold(Overwrites::UNKNOWN, |overwrites, _| overwrites.after(100, 100));
     let thresholds = |tree_share, overwrites| {

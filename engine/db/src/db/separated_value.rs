@@ -1,4 +1,4 @@
-//! Values of a scan that are outside the tree: read on access, many at a time.
+//! Separated values of a scan: read on access, many at a time.
 //!
 //! An iterator takes entries ahead, which reads only pages of the tree (`scan_front.rs`). The first access to
 //! a value also reads the values taken ahead after it: together, in the order of their places, neighbors in
@@ -69,14 +69,14 @@ pub(crate) fn refers(entry: &Entry<'_>) -> bool {
 }
 
 /// State shared by the values of one scan.
-pub(crate) struct OutlyingScan {
+pub(crate) struct SeparatedScan {
     /// Keeps the store open.
     open: Arc<Open>,
     /// Name of the keyspace.
     keyspace: Arc<str>,
     tree: Arc<dyn Tree>,
     full_merge: Arc<FullMerge>,
-    /// Counters of the cost of values outside the tree to scans.
+    /// Counters of the cost of separated values to scans.
     costs: Option<(Arc<ValueCosts>, LargeValues)>,
     /// Number of the last accessed value plus one; 0 if none was accessed.
     looked: AtomicU64,
@@ -84,7 +84,7 @@ pub(crate) struct OutlyingScan {
     looked_bytes: AtomicU64,
 }
 
-impl Drop for OutlyingScan {
+impl Drop for SeparatedScan {
     fn drop(&mut self) {
         if self.open.store.is_forked() {
             mem::forget((Arc::clone(&self.tree), Arc::clone(&self.full_merge), self.costs.clone()));
@@ -92,7 +92,7 @@ impl Drop for OutlyingScan {
     }
 }
 
-impl OutlyingScan {
+impl SeparatedScan {
     /// The shared state of a scan of `pinned`.
     pub(crate) fn of(pinned: &Pinned) -> Arc<Self> {
         let costs = pinned.view.tree.value_costs().cloned();
@@ -117,7 +117,7 @@ impl OutlyingScan {
         let (values, reads) = segments.read_together(wanted)?;
         if let Some((costs, large_values)) = &self.costs {
             // Values of transient segments return to their keys anyway, so they cost scans nothing for long.
-            let reads = reads * u64_of(segments.count_staying(wanted)) / u64_of(wanted.len().max(1));
+            let reads = reads * u64_of(segments.count_permanent(wanted)) / u64_of(wanted.len().max(1));
             match large_values {
                 LargeValues::Outside => costs.note_reads(reads),
                 LargeValues::WithKeys => costs.note_stray_reads(reads),
@@ -153,7 +153,7 @@ struct Slots {
 
 /// References that were taken ahead together.
 pub(crate) struct TakenAhead {
-    scan: Arc<OutlyingScan>,
+    scan: Arc<SeparatedScan>,
     /// Number of values of the scan before the first of these.
     first_number: u64,
     /// Keys and stored values, concatenated.
@@ -190,7 +190,7 @@ impl TakingAhead {
     }
 
     /// Returns all added references. `first_number`: number of values of the scan before them.
-    pub(crate) fn finish(self, scan: &Arc<OutlyingScan>, first_number: u64) -> Arc<TakenAhead> {
+    pub(crate) fn finish(self, scan: &Arc<SeparatedScan>, first_number: u64) -> Arc<TakenAhead> {
         let Self { bytes, wanted } = self;
         let slots = wanted.iter().map(|_| Slot::Unread).collect();
         let slots = Mutex::new(Slots { slots, lease: None });
@@ -208,8 +208,8 @@ impl Drop for TakenAhead {
 
 impl TakenAhead {
     /// Returns the value of entry number `index`. REQUIRES: called once per entry.
-    pub(crate) fn value(self: &Arc<Self>, index: usize) -> OutlyingValue {
-        OutlyingValue { taken: Arc::clone(self), index, told: OnceLock::new() }
+    pub(crate) fn value(self: &Arc<Self>, index: usize) -> SeparatedValue {
+        SeparatedValue { taken: Arc::clone(self), index, told: OnceLock::new() }
     }
 
     pub(crate) fn key(&self, index: usize) -> &[u8] {
@@ -320,14 +320,14 @@ impl Slots {
     }
 }
 
-/// The value of an entry outside the tree, read on first access.
-pub(crate) struct OutlyingValue {
+/// The separated value of an entry, read on first access.
+pub(crate) struct SeparatedValue {
     taken: Arc<TakenAhead>,
     index: usize,
     told: OnceLock<Told>,
 }
 
-impl OutlyingValue {
+impl SeparatedValue {
     /// Returns the value, or why there is none.
     ///
     /// Errors: those of the read; the next call reads again.
@@ -342,7 +342,7 @@ impl OutlyingValue {
         Ok(self.told.get_or_init(|| told))
     }
 
-    /// As [`OutlyingValue::get`], but only if it was read already.
+    /// As [`SeparatedValue::get`], but only if it was read already.
     pub(crate) fn get_if_read(&self) -> Option<&Told> {
         self.told.get()
     }
@@ -363,7 +363,7 @@ impl OutlyingValue {
     }
 }
 
-impl Drop for OutlyingValue {
+impl Drop for SeparatedValue {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread of the parent that no longer exists.
         if !self.taken.scan.open.store.is_forked() {

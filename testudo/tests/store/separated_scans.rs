@@ -1,4 +1,4 @@
-//! Scans over values outside their trees: values are read on access, many at a time.
+//! Scans over separated values: values are read on access, many at a time.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -32,7 +32,7 @@ fn value(number: u64) -> Vec<u8> {
     format!("<{number:05}>").into_bytes().into_iter().cycle().take(1_000).collect()
 }
 
-/// Creates, settles and reopens a store whose values are all outside.
+/// Creates, settles and reopens a store whose values are all separated.
 fn settled(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace) {
     let machine = MemEnv::new(1);
     let db = open(&machine);
@@ -203,7 +203,7 @@ fn an_entry_keeps_its_value_after_its_key_changes() {
     }
 }
 
-/// Overwrites, operands and removals on top of values outside the tree, some still in memory.
+/// Overwrites, operands and removals on top of separated values, some still in memory.
 fn mixed(db: &Db, tree: Tree, random: &mut SplitMix) -> (Keyspace, Model) {
     let options = KeyspaceOptions::default().tree(tree).placement(Placement::separate());
     let keyspace = db.keyspace("k", options.merge_operator("append")).unwrap();
