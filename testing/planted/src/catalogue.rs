@@ -230,7 +230,7 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "job-on-changed-levels",
         "a job of a leveled tree undoes a concurrent flush",
-        &["trees/lsm/src/tree/tests/beside.rs"],
+        &["trees/lsm/src/tree/tests/concurrent_updates.rs"],
     ),
     // Pages that are updated in place.
     bug(

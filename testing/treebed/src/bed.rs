@@ -6,8 +6,9 @@
 use std::{fmt, sync::Arc};
 
 use testudo_base::{OwnedEntry, Result, RunId, Seqno, sync::atomic::Ordering::Relaxed};
-use testudo_contract::{LeastGain, ReclaimLimits};
-use testudo_contract::{OutlineLine, Part, PartUse, Reclaim, Tree, TreeEdit, Updates, Work};
+use testudo_contract::{
+    Job, LeastGain, OutlineLine, Part, PartUse, Reclaim, ReclaimLimits, Tree, TreeEdit, Updates, Work,
+};
 use testudo_env::{FaultyEnv, MemEnv, OpenMode, SplitMix};
 use testudo_run::Run;
 use testudo_storage::DataFile;
@@ -143,10 +144,40 @@ impl<F: Family> Bed<F> {
     /// Does the next job; returns whether there was one.
     fn run_job(&mut self, is_idle: bool) -> bool {
         let Some(job) = self.tree.pick_job(is_idle) else { return false };
-        let prepared = self.tree.prepare(&self.work, &job).unwrap();
-        let edit = self.tree.install(&self.work, prepared).unwrap();
-        self.publish(edit.expect("no update in between"));
+        assert!(self.run_job_with(&job, |_| {}), "no update in between");
         true
+    }
+
+    /// Prepares a job, calls `between`, which may change the tree, and installs the job; returns whether it
+    /// was installed, that is, not overtaken.
+    pub fn run_job_with(&mut self, job: &Job, between: impl FnOnce(&mut Self)) -> bool {
+        let prepared = self.tree.prepare(&self.work, job).unwrap();
+        between(self);
+        let edit = self.tree.install(&self.work, prepared).unwrap();
+        let is_installed = edit.is_some();
+        edit.into_iter().for_each(|edit| self.publish(edit));
+        is_installed
+    }
+
+    /// Picks jobs in `rounds` rounds, in some of them as for an idle tree, and does each with
+    /// [`Bed::run_job_with`]; calls `between` also if there is none. Returns the numbers of installed and
+    /// overtaken jobs.
+    pub fn run_jobs_with(
+        &mut self,
+        rounds: u64,
+        is_idle: impl Fn(u64) -> bool,
+        mut between: impl FnMut(&mut Self, u64),
+    ) -> (u64, u64) {
+        let (mut installed, mut overtaken) = (0, 0);
+        for round in 0..rounds {
+            match self.tree.pick_job(is_idle(round)) {
+                None => between(self, round),
+                Some(job) if self.run_job_with(&job, |bed| between(bed, round)) => installed += 1,
+                Some(_) => overtaken += 1,
+            }
+            self.tree.check_invariants(round % F::CHECK_EVERY == 0).unwrap();
+        }
+        (installed, overtaken)
     }
 
     /// Does the reclaim step with the largest gain; `limit` may reduce the step picked. `tried`: steps

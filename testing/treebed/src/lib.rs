@@ -27,7 +27,7 @@ pub use bed::{Bed, Family};
 pub use conservation::drops_of_random_run;
 pub use contents::{Batch, Model, check_contents, entries_of, look_up, put_into, skip_tombstones};
 pub use durable::{Durable, KEYSPACE, Objects, data_file, file_options, work_on};
-pub use operands::{apply_operands, check_operands};
+pub use operands::{apply_operands, check_operands, operands_script};
 pub use random::{random_key, random_value};
 pub use reclaiming::random_reclaim_steps;
 pub use runs_by_age::RunsByAge;

@@ -64,6 +64,33 @@ pub fn apply_operands<F: Family>(bed: &mut Bed<F>, random: &mut SplitMix, keys: 
     bed.tree.check_invariants(false).unwrap();
 }
 
+/// Applies random operands to a tree, with an operator and without, and does its jobs; checks that operands
+/// are returned with their base at any height, and merged once their operator is known.
+pub fn operands_script<F: Family>(options: F) {
+    const KEYS: u64 = 1_500;
+    for name in [Some("append"), None] {
+        let mut bed = Bed::new(options);
+        bed.work.full_merge = MergeOperators::default().full_merge("k", name);
+        let mut random = SplitMix::new(11);
+        for round in 0..60 {
+            apply_operands(&mut bed, &mut random, KEYS);
+            if round % 20 == 19 {
+                bed.run_jobs();
+                bed.cool(1 << 20);
+                check_operands(&bed, KEYS);
+            }
+        }
+        assert!(bed.tree.stats().height > 1);
+        bed.tree.check_invariants(true).unwrap();
+        // Once the operator is known, kept operands are merged.
+        bed.work.full_merge = MergeOperators::default().full_merge("k", Some("append"));
+        for _ in 0..10 {
+            apply_operands(&mut bed, &mut random, KEYS);
+        }
+        check_operands(&bed, KEYS);
+    }
+}
+
 /// Checks the first `keys` keys, in look-ups that block and that wait for pages, and in scans.
 #[track_caller]
 pub fn check_operands<F: Family>(bed: &Bed<F>, keys: u64) {

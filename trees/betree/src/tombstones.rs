@@ -11,24 +11,17 @@ use std::{ops::Range, sync::Arc};
 
 use testudo_base::{PAGE_BYTES, num::u64_of, planted};
 use testudo_run::Run;
+use testudo_sequence::{
+    TOMBSTONE_BYTES_MIN, has_many_tombstones, tombstone_job_bytes_max, written_per_saved,
+};
 
 use crate::{
     BeTreeOptions,
     trunk::node::{Child, Node},
 };
 
-/// Maximum ratio of bytes written to bytes saved …
-const WORTH: u64 = 4;
-/// … and while idle.
-const WORTH_IF_IDLE: u64 = 16;
-/// A run is considered if at least one in this many entries is a tombstone.
-const HEAVY_PART: u64 = 4;
-/// Minimum size of a tombstone itself, in bytes.
-const TOMBSTONE_BYTES: u64 = 8;
-/// Approximate write limit of a tombstone flush; if leaves are small, in leaves.
-const WRITTEN_MAX: u64 = 32 << 20;
-const WRITTEN_LEAVES: u64 = 16;
-
+/// The garbage of a run counts if it is at least one in this many of its bytes: less is not freed soon.
+const MOSTLY_DEAD_PART: u64 = 2;
 /// Approximate number of times that data flushed into a node is written.
 const NODE_WRITES: u64 = 4;
 
@@ -43,7 +36,7 @@ pub(crate) struct WorthFlushing<'a> {
 
 /// Write limit of a tombstone flush.
 pub(crate) fn written_max(options: &BeTreeOptions) -> u64 {
-    WRITTEN_MAX.min(options.leaf_bytes * WRITTEN_LEAVES)
+    tombstone_job_bytes_max(options.leaf_bytes)
 }
 
 /// Finds the uppermost node with tombstones worth flushing, and the pivots to flush at once.
@@ -52,7 +45,7 @@ pub(crate) fn pick_tombstones<'a>(
     options: &BeTreeOptions,
     is_idle: bool,
 ) -> Option<WorthFlushing<'a>> {
-    let worth = if is_idle { WORTH_IF_IDLE } else { WORTH };
+    let worth = written_per_saved(is_idle);
     let (mut pivots, mut saved_bytes, mut written) = (Vec::new(), 0, 0);
     // Buffered bytes are known by pages: smaller counts may be a whole page.
     let waiting_min = if is_idle { PAGE_BYTES } else { 0 };
@@ -63,7 +56,7 @@ pub(crate) fn pick_tombstones<'a>(
         let child = &node.pivots[pivot].child;
         let pending = node.pending_of(pivot);
         let of_pivot = written_into(child, pending);
-        let saved = gain.tombstones * (entry_bytes(child) + TOMBSTONE_BYTES);
+        let saved = gain.tombstones * (entry_bytes(child) + TOMBSTONE_BYTES_MIN);
         let most = saved.saturating_mul(worth);
         let ends_enough = saved > 0 && pending + leaf_bytes_below(child, most) <= most;
         let frees_enough = of_pivot <= gain.dead_bytes.saturating_mul(worth);
@@ -73,6 +66,10 @@ pub(crate) fn pick_tombstones<'a>(
             (saved_bytes, written) = (saved_bytes + saved + gain.dead_bytes, written + of_pivot);
         }
     }
+    debug_assert!(
+        written <= written_max(options) || planted!("tombstones-flushed-all-at-once"),
+        "a job keeps its write limit"
+    );
     if !pivots.is_empty() {
         return Some(WorthFlushing { node, pivots, saved_bytes });
     }
@@ -108,9 +105,12 @@ fn gains_of(node: &Node, waiting_min: u64) -> Vec<Gain> {
             let active: Vec<(usize, u64)> =
                 range.filter_map(|pivot| Some((pivot, waiting_for(pivot)?.min(bytes)))).collect();
             let waiting: u64 = active.iter().map(|(_, bytes)| bytes).sum();
-            let dead = Some(bytes.saturating_sub(waiting)).filter(|dead| *dead * 2 >= bytes).unwrap_or(0);
+            let dead = Some(bytes.saturating_sub(waiting))
+                .filter(|dead| *dead * MOSTLY_DEAD_PART >= bytes)
+                .unwrap_or(0);
             // At most the whole run can be buffered.
             let whole = bytes.max(waiting);
+            debug_assert!(whole > 0 && dead <= bytes, "no more than the run is garbage");
             for (pivot, waiting) in &active {
                 let part = u128::from(reference.tombstones) * u128::from(*waiting) / u128::from(whole);
                 gains[*pivot].tombstones += u64::try_from(part).unwrap_or(u64::MAX);
@@ -118,12 +118,13 @@ fn gains_of(node: &Node, waiting_min: u64) -> Vec<Gain> {
             }
         }
     }
+    debug_assert!(gains.is_empty() || gains.len() == node.pivots.len(), "one gain per pivot");
     gains
 }
 
 fn is_heavy(run: &Run) -> bool {
     let reference = run.reference();
-    reference.tombstones > 0 && reference.tombstones * HEAVY_PART >= reference.entries
+    has_many_tombstones(reference.tombstones, || reference.entries)
 }
 
 /// Returns the pivots that a run overlaps, by its key ends.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
+    Cursor, KeyspaceId, ObjectId, Result, RunId,
     codec::Damage,
     num::u64_of,
     planted,
@@ -22,7 +22,7 @@ use testudo_contract::{
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
     Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, ReclaimStep, RunSlice, Source, TreeShare,
-    decode_buffer, find_below, load_sparing_damaged, on_top_bytes, target_of,
+    decode_buffer, find_stacked, load_sparing_damaged, on_top_bytes, target_of,
 };
 use testudo_storage::{Change, DataFile, PageAddress};
 
@@ -239,6 +239,8 @@ impl BeTree {
     ) -> TreeEdit {
         debug_assert!(root.high.is_none() && root.pivots[0].low.is_empty(), "the root has all keys");
         debug_assert!(assembly.next_object >= self.next_object, "object ids are never reused");
+        debug_assert!(assembly.next_object <= MAX_OBJECT, "object ids do not run out");
+        debug_assert!(root.id.0 < assembly.next_object, "the root has an id of its own");
         if !self.is_stored {
             assembly.replaced.clear();
         }
@@ -269,13 +271,7 @@ const MAX_OBJECT: u64 = 1 << 60;
 
 impl Read for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let mut passed = access.progress().passed;
-        match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest, _) => {
-                find_below(access, passed, newest, |access, passed| self.find(key, hash, access, passed))
-            }
-            found => Ok(found),
-        }
+        find_stacked(access, |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {

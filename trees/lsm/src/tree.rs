@@ -9,7 +9,7 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, Kind, ObjectId, Result, RunId,
+    Cursor, KeyspaceId, ObjectId, Result, RunId,
     num::u64_of,
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -20,7 +20,7 @@ use testudo_contract::{
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
-    Bounds, Fence, PartCursor, TreeShare, find_below, load_sparing_damaged, on_top_bytes, write_updates,
+    Bounds, Fence, PartCursor, TreeShare, find_stacked, load_sparing_damaged, on_top_bytes, write_updates,
 };
 use testudo_storage::{Change, DataFile, PageAddress};
 
@@ -142,6 +142,7 @@ impl LsmTree {
         sizes: &LsmOptions,
     ) -> Result<Levels> {
         let written = write_all(&mut destinations, work, sizes)?;
+        debug_assert_eq!(written.len(), destinations.len(), "each destination has its runs");
         for (destination, runs) in destinations.into_iter().zip(written) {
             levels.install(destination, runs)?;
         }
@@ -177,6 +178,7 @@ impl LsmTree {
             return Ok(levels);
         }
         let newest = Component::of_runs(level_runs(runs), &mut levels.next_object)?;
+        debug_assert!(!newest.is_empty(), "the updates are in it");
         if levels.levels.is_empty() {
             levels.levels.push(Level::default());
         }
@@ -187,13 +189,7 @@ impl LsmTree {
 
 impl Read for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let mut passed = access.progress().passed;
-        match self.find(key, hash, access, &mut passed)? {
-            Lookup::Found(Kind::Operands, newest, _) => {
-                find_below(access, passed, newest, |access, passed| self.find(key, hash, access, passed))
-            }
-            found => Ok(found),
-        }
+        find_stacked(access, |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {

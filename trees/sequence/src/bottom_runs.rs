@@ -75,6 +75,7 @@ impl Ahead {
             .collect();
         let values =
             work.values.as_ref().map_or_else(|| Ok(Vec::new()), |values| values.read_together(&wanted))?;
+        debug_assert_eq!(values.len(), wanted.len(), "each reference has its value");
         let shift = usize::from(planted!("values-that-come-back-shifted") && values.len() > 2);
         let mut values = values.iter().cycle().skip(shift);
         for Waiting { key, kind, value, comes_back } in &entries {
@@ -101,6 +102,7 @@ pub fn write_bottom(
     target: u64,
     layout: RunLayout,
 ) -> Result<Vec<FencedRun>> {
+    debug_assert!(!bounds.is_empty(), "a range has keys");
     let (height, keeps_tombstones) = (Height::Bottom, false);
     let origin = SequenceOrigin { newest_seqno, target, height, keeps_tombstones, layout };
     let mut writing = Writing { runs: RunSequence::new(work, origin, bounds.clone(), None)?, target };

@@ -32,6 +32,7 @@ impl<P: Parts> ChainCursor<P> {
         if self.open.as_ref().is_some_and(|(open, _)| *open == part) {
             return Ok(true);
         }
+        debug_assert!(part < self.parts.count(), "a part of the chain");
         self.open = self.parts.open(part)?.map(|cursor| (part, cursor));
         Ok(self.open.is_some())
     }

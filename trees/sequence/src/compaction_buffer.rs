@@ -90,6 +90,7 @@ impl BufferPiece {
 
     /// Returns a placeholder for updates from memory of keys with these hashes.
     pub fn from_memory(low: Fence, high: Option<Fence>, hashes: Arc<[u32]>) -> Self {
+        debug_assert!(hashes.is_sorted_by(|a, b| a < b), "hashes ascend: they are searched by halves");
         Self { from_memory: Some(hashes), ..Self::barrier(low, high) }
     }
 
@@ -157,6 +158,7 @@ impl BufferPiece {
         let (low, high) = (self.low.to_vec(), self.high.as_ref().map(Fence::to_vec));
         // If this cannot be determined without reading, it is not in memory.
         let (resident, pages) = run.resident_pages(Some(&low), high.as_deref()).unwrap_or((0, 1));
+        debug_assert!(resident <= pages, "resident pages are pages of the piece");
         resident * 100 >= pages * RESIDENT_PERCENT
     }
 }
@@ -271,9 +273,16 @@ fn joined(layer: BufferLayer) -> BufferLayer {
     pieces
 }
 
+/// Whether the pieces of a layer are disjoint and in key order.
+fn are_disjoint(layer: &[BufferPiece]) -> bool {
+    layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low))
+}
+
 /// Puts the layers of `new` above those of `old`, both newest first. All pieces of `new` are inside `range`;
 /// each goes into the lowest possible layer.
 pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Vec<BufferLayer> {
+    let is_inside = |piece: &BufferPiece| piece.bounds().intersection(range) == piece.bounds();
+    debug_assert!(new.iter().flatten().all(is_inside), "all new pieces are inside the range");
     let mut layers = old.to_vec();
     let is_free = |layer: &&BufferLayer| meeting(layer, range).next().is_none();
     let mut free = layers.iter().take_while(is_free).count();
@@ -286,7 +295,7 @@ pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Ve
         let Some(low) = pieces.first().map(|piece| &piece.low) else { continue };
         let at = layer.partition_point(|piece| piece.low < *low);
         layer.splice(at..at, pieces);
-        debug_assert!(layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low)));
+        debug_assert!(are_disjoint(layer), "pieces of a layer are disjoint and in key order");
     }
     layers
 }
@@ -328,6 +337,7 @@ fn tidied(layers: Vec<BufferLayer>) -> Vec<BufferLayer> {
         });
     }
     tidied.retain(|layer| !layer.is_empty());
+    debug_assert!(tidied.iter().all(|layer| are_disjoint(layer)), "removing pieces keeps layers in order");
     tidied
 }
 
@@ -515,6 +525,7 @@ impl CompactionBuffer {
         if is_same {
             return Some(Arc::clone(self));
         }
+        debug_assert!(older.len() <= LAYERS_MAX, "more layers would make queries slow");
         older.reverse();
         Self::of_layers(older, next_object)
     }

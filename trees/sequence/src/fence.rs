@@ -212,6 +212,7 @@ impl Bounds {
 
     /// Splits into the keys before `key` and those from `key` on.
     pub fn cut_at(self, key: &Fence) -> Vec<Self> {
+        debug_assert!(self.contains(&key.bytes()), "the key is inside");
         let (before, behind) = (Some(key.clone()), Some(key.clone()));
         vec![Self { low: self.low, high: before }, Self { low: behind, high: self.high }]
     }

@@ -252,6 +252,7 @@ impl Parts for LayerParts {
     }
 
     fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
+        debug_assert!(part < self.0.len(), "a part of the layer");
         Ok(Some(self.0[part].cursor()))
     }
 }
@@ -291,6 +292,7 @@ fn first_values(slice: &RunSlice) -> Result<(u64, u64)> {
         }
         cursor.next()?;
     }
+    debug_assert!(entries <= SAMPLED_VALUES, "a sample is bounded");
     Ok((bytes, entries))
 }
 

@@ -13,7 +13,7 @@ mod compaction_buffer_format;
 mod fence;
 mod fence_format;
 mod fenced_run;
-mod find_below;
+mod find_stacked;
 mod layer;
 mod on_top;
 mod overwrites;
@@ -25,6 +25,7 @@ mod reclaim_estimate;
 mod resolver;
 mod run_sequence;
 mod sequence_cursor;
+mod tombstone_worth;
 mod tree_share;
 
 pub use bottom_runs::write_bottom;
@@ -37,7 +38,7 @@ pub use compaction_buffer_format::{StoredBuffer, StoredPiece, decode_buffer, enc
 pub use fence::{Bounds, Fence, share_starts};
 pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};
-pub use find_below::find_below;
+pub use find_stacked::find_stacked;
 pub use layer::{
     Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, key_after, layer_cursor, mean_entry_bytes,
     newest_of, runs_within, shared_prefix, slices_of,
@@ -48,8 +49,12 @@ pub use page_updates::{PageUpdateLimits, PagesUpdated, update_pages};
 pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
 pub use reclaim_choice::{ReclaimChoice, ReclaimStep, ReclaimTarget, target_of};
 pub use reclaim_estimate::{
-    EstimatedStep, REST_BYTES_MAX, ReclaimEstimate, WaitingEntries, lasting_page_bytes, scaled,
+    EstimatedStep, REST_BYTES_MAX, ReclaimEstimate, WaitingEntries, lasting_page_bytes, run_space_bytes,
+    scaled, step_space_max, with_index_bytes,
 };
 pub use run_sequence::{Pushed, RunSequence, SequenceOrigin};
 pub use sequence_cursor::SequenceCursor;
+pub use tombstone_worth::{
+    TOMBSTONE_BYTES_MIN, has_many_tombstones, tombstone_job_bytes_max, written_per_saved,
+};
 pub use tree_share::TreeShare;

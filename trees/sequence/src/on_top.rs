@@ -12,16 +12,23 @@ pub const LEAST_RUN_BYTES: u64 = 8 << 10;
 /// Minimum run size when space is short, so that overhead does not dominate the data.
 pub const SPARING_RUN_BYTES: u64 = 64 << 10;
 
+/// Maximum number of pages into which a page of entries in memory goes: entries slightly larger than half a
+/// page leave pages half empty.
+const PAGES_PER_FULL_PAGE: u64 = 2;
+/// Index, filter and footer of a full run, one of many: half of what a run of any size may take.
+const FULL_RUN_OVERHEAD_BYTES: u64 = RUN_OVERHEAD_BYTES / 2;
+
 /// Upper bound on the space of `memory_bytes` of a write buffer, written as runs of about `run_bytes`.
 pub fn on_top_bytes(memory_bytes: u64, run_bytes: u64) -> u64 {
-    // Entries slightly larger than half a page leave pages half empty.
-    let data = memory_bytes * 2;
+    debug_assert!(run_bytes > 0, "a run holds something");
+    let data = memory_bytes * PAGES_PER_FULL_PAGE;
     let runs = memory_bytes / run_bytes + 1;
-    data + (runs - 1) * (32 << 10) + 2 * RUN_OVERHEAD_BYTES
+    data + (runs - 1) * FULL_RUN_OVERHEAD_BYTES + 2 * RUN_OVERHEAD_BYTES
 }
 
 /// Writes the updates as runs of about `run_bytes`, in key order.
 pub fn write_updates(work: &Work, updates: &dyn Updates, run_bytes: u64) -> Result<Vec<FencedRun>> {
+    debug_assert!(run_bytes > 0, "a run holds something");
     let expected = updates.bytes().min(run_bytes);
     let (mut runs, mut open): (Vec<FencedRun>, _) = (Vec::new(), None);
     let mut low = Fence::default();
@@ -50,5 +57,6 @@ pub fn write_updates(work: &Work, updates: &dyn Updates, run_bytes: u64) -> Resu
     if let Some(writer) = open {
         runs.push(FencedRun { low, run: writer.finish(None)? });
     }
+    debug_assert!(runs.is_sorted_by(|a, b| a.low < b.low), "runs are in key order");
     Ok(runs)
 }

@@ -24,6 +24,7 @@ impl Overwrites {
         }
         debug_assert!(self.0.is_none_or(|share| share <= ALL), "a share is no more than all");
         let seen = low64(u128::from(replacing.min(incoming)) * u128::from(ALL) / u128::from(incoming));
+        debug_assert!(seen <= ALL, "a share is no more than all");
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
@@ -42,6 +43,8 @@ impl Overwrites {
     pub fn between(self, if_none: u64, if_all: u64) -> u64 {
         let share = self.0.unwrap_or(ALL / 2);
         let sum = u128::from(if_none) * u128::from(ALL - share) + u128::from(if_all) * u128::from(share);
-        low64(sum / u128::from(ALL))
+        let between = low64(sum / u128::from(ALL));
+        debug_assert!((if_none.min(if_all)..=if_none.max(if_all)).contains(&between), "between the two");
+        between
     }
 }

@@ -22,6 +22,9 @@ pub struct PageUpdateLimits {
     pub extra_parts: u64,
 }
 
+/// A replaced page and its overflow page: each page may get one (TreeLine §4.5).
+const PAGES_OF_A_PAGE: u64 = 2;
+
 /// Outcome of the update.
 #[derive(Debug)]
 pub struct PagesUpdated {
@@ -50,8 +53,7 @@ pub fn update_pages<C: Cursor>(
     let mut merge = MergeCursor::with_sink(incoming, 0, MergeDrops::default());
     let mut list = EntryList::default();
     let mut shares: Vec<(usize, usize)> = Vec::new();
-    // Each page may get one overflow page.
-    let mut room = most * 2 * PAGE_BYTES;
+    let mut room = most * PAGES_OF_A_PAGE * PAGE_BYTES;
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
         let goes_on =
@@ -73,7 +75,9 @@ pub fn update_pages<C: Cursor>(
     if changed.is_empty() || !update.can_replace(&changed) {
         return Ok(None);
     }
+    debug_assert!(changed.is_sorted_by(|a, b| a < b), "each page is written once, in key order");
     let old = update.read(&changed)?;
+    debug_assert_eq!(old.len(), changed.len(), "the contents of each changed page");
     let mut resolver = Resolver::in_pages(work, newest_seqno.max(run.reference().newest_seqno));
     let (mut inserted, mut new) = (0, EntryList::default());
     for (number, (block, from)) in shares.iter().enumerate() {

@@ -95,6 +95,11 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
     /// Opens the part at `entrance` and positions its sources.
     fn enter(&mut self, entrance: Entrance<'_>, target: Target<'_>, goes_on: bool) -> Result<()> {
         let PartSources { range, cursors: mut sources, waiting_bytes } = self.parts.enter(entrance, goes_on);
+        debug_assert_eq!(sources.len(), waiting_bytes.len(), "one estimate for each source");
+        debug_assert!(
+            range.low.is_none() || range.high.is_none() || range.low < range.high,
+            "a part has keys"
+        );
         self.part = range;
         let nothing = MergeCursor::with_sink(Vec::new(), 0, self.sink.clone());
         let earlier = std::mem::replace(&mut self.merge, nothing);
@@ -155,6 +160,10 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.high.clone() else { return Ok(()) };
             self.enter(Entrance::At(&border), Target::From(&border), true)?;
+            debug_assert!(
+                self.part.low.as_ref() == Some(&border),
+                "the next part begins where this one ends"
+            );
         }
         Ok(())
     }
@@ -164,6 +173,10 @@ impl<P: ScanParts, S: DropSink + Clone> PartCursor<P, S> {
         while self.merge.entry().is_none() {
             let Some(border) = self.part.low.clone() else { return Ok(()) };
             self.enter(Entrance::Before(&border), Target::Before(&border), true)?;
+            debug_assert!(
+                self.part.high.as_ref() == Some(&border),
+                "the part before ends where this one begins"
+            );
         }
         Ok(())
     }

@@ -13,8 +13,10 @@ use crate::LEAST_RUN_BYTES;
 
 /// Inverse of the minimum gain of a step, as a fraction of the bytes it writes.
 const GAIN_PARTS: u64 = 32;
-/// Minimum gain of a step in bytes; for small leaves, a sixteenth of a leaf.
+/// Minimum gain of a step in bytes …
 const GAIN_BYTES_MIN: u64 = 16 << 10;
+/// … and, for small leaves, as the inverse of a fraction of a leaf.
+const GAIN_PARTS_OF_LEAF: u64 = 16;
 /// Inverse of the minimum garbage fraction for rewriting a run, normally and for a delete.
 const GARBAGE_PARTS: u64 = 8;
 const GARBAGE_PARTS_ANY: u64 = 32;
@@ -67,7 +69,7 @@ pub struct ReclaimChoice<'a, T> {
 impl<'a, T: ReclaimTarget> ReclaimChoice<'a, T> {
     /// Creates a choice without a step. `leaf_bytes`: size of a full run at the bottom of the tree.
     pub fn new(limits: &'a ReclaimLimits<'a>, leaf_bytes: u64) -> Self {
-        Self { limits, gain_min: GAIN_BYTES_MIN.min(leaf_bytes / 16), best: None }
+        Self { limits, gain_min: GAIN_BYTES_MIN.min(leaf_bytes / GAIN_PARTS_OF_LEAF), best: None }
     }
 
     /// Whether no step was taken yet.
@@ -118,6 +120,10 @@ impl<'a, T: ReclaimTarget> ReclaimChoice<'a, T> {
 
     /// Returns the step taken.
     pub fn into_reclaim(self) -> Option<Reclaim> {
+        debug_assert!(
+            self.best.as_ref().is_none_or(|best| best.space_bytes <= self.limits.space_bytes),
+            "a step that does not fit is never taken"
+        );
         self.best.map(ReclaimStep::into_reclaim)
     }
 }

@@ -9,7 +9,7 @@ use testudo_base::{PAGE_BYTES, num::low64};
 use testudo_contract::ReclaimLimits;
 use testudo_run::RunRef;
 
-use crate::{LEAST_RUN_BYTES, Overwrites};
+use crate::{LEAST_RUN_BYTES, Overwrites, RUN_OVERHEAD_BYTES};
 
 /// Minimum bytes of a step.
 const PART_BYTES_MIN: u64 = 4 << 10;
@@ -35,6 +35,7 @@ impl WaitingEntries {
     /// Adds a fraction `1 / parts` of `other`.
     #[must_use]
     pub fn and(self, other: Self, parts: u64) -> Self {
+        debug_assert!(parts > 0, "a fraction");
         Self {
             bytes: self.bytes + other.bytes.div_ceil(parts),
             page_bytes: self.page_bytes + other.page_bytes.div_ceil(parts),
@@ -55,9 +56,32 @@ pub fn lasting_page_bytes(run: &RunRef) -> u64 {
     if is_lasting { u64::from(run.data_pages) * PAGE_BYTES } else { run.user_bytes }
 }
 
+/// Inverse of the size of index and filter, as a fraction of a run's data: 12 bits for an entry, and a
+/// separator for a page.
+const INDEX_PARTS: u64 = 16;
+/// Inverse of the error of estimates, as a fraction of them.
+const ERROR_PARTS: u64 = 8;
+
+/// Approximate space of a new run with `data_bytes` of entries in pages, index, filter and footer included.
+pub fn run_space_bytes(data_bytes: u64) -> u64 {
+    with_index_bytes(data_bytes) + LEAST_RUN_BYTES
+}
+
+/// The same without the size of a run with a single entry.
+pub fn with_index_bytes(data_bytes: u64) -> u64 {
+    data_bytes / INDEX_PARTS * (INDEX_PARTS + 1)
+}
+
+/// Upper bound on the space of a step that writes about `written_bytes`.
+pub fn step_space_max(written_bytes: u64) -> u64 {
+    written_bytes / ERROR_PARTS * (ERROR_PARTS + 1) + RUN_OVERHEAD_BYTES
+}
+
 /// Scales `whole` by `part / of`, at most 1.
 pub fn scaled(part: u64, whole: u64, of: u64) -> u64 {
-    low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)))
+    let scaled = low64(u128::from(part.min(of)) * u128::from(whole) / u128::from(of.max(1)));
+    debug_assert!(scaled <= whole, "a part is no more than the whole");
+    scaled
 }
 
 /// A run of the bottom, or an empty range of it, that could be rewritten.
@@ -116,7 +140,7 @@ impl ReclaimEstimate {
         let gain_bytes = self.waiting.part_of(removed_bytes + self.replacing_bytes, waiting_max);
         let written_bytes = self.written_bytes(waiting_max);
         let gain_bytes = gain_bytes.min(written_bytes);
-        let space_bytes = (written_bytes - gain_bytes) / 16 * 17 + LEAST_RUN_BYTES + self.head_bytes;
+        let space_bytes = run_space_bytes(written_bytes - gain_bytes) + self.head_bytes;
         let overhead_bytes = self.waiting.part_of(self.waiting.overhead_bytes, waiting_max);
         let gain_bytes = (gain_bytes + overhead_bytes).saturating_sub(self.head_bytes);
         EstimatedStep { waiting_max, space_bytes, gain_bytes }
@@ -136,6 +160,7 @@ impl ReclaimEstimate {
         tried: impl Iterator<Item = u64>,
         rest_bytes: u64,
     ) -> Option<EstimatedStep> {
+        // Half, so that repeated attempts end after a few.
         let half_of = |waiting_max: u64| waiting_max.min(self.waiting.bytes) / 2;
         let mut waiting_max = tried.map(half_of).min().unwrap_or(u64::MAX);
         while waiting_max >= PART_BYTES_MIN {

@@ -84,6 +84,8 @@ impl<'w> RunSequence<'w> {
         staying: Option<Arc<Run>>,
     ) -> Result<Self> {
         debug_assert!(origin.is_leaf() || staying.is_none(), "only leaves have runs that stay");
+        debug_assert!(origin.is_leaf() || !origin.keeps_tombstones, "elsewhere tombstones are always kept");
+        debug_assert!(origin.target > 0, "a run holds something");
         let staying = match staying {
             None => None,
             Some(run) => {
@@ -134,6 +136,7 @@ impl<'w> RunSequence<'w> {
     /// written.
     #[inline]
     pub fn note_warm(&mut self) {
+        debug_assert!(self.open.is_some(), "the entry was written");
         if let Some(open) = &mut self.open {
             open.note_warm();
         }
@@ -231,6 +234,7 @@ impl<'w> RunSequence<'w> {
     /// run.
     fn take_tombstone(&mut self) -> Result<()> {
         let Some(key) = self.first_tombstone.take() else { return Ok(()) };
+        debug_assert!(self.origin.is_leaf(), "only leaves drop tombstones");
         let tombstone = Entry { key: &key, kind: Kind::Tombstone, value: &[] };
         if self.open.is_none() {
             let Self { work, origin, open, .. } = self;
@@ -249,6 +253,8 @@ impl<'w> RunSequence<'w> {
                 self.finish_open(None)?;
             }
         }
+        debug_assert!(self.open.is_none() && self.first_tombstone.is_none(), "everything was written");
+        debug_assert!(self.runs.is_sorted_by(|a, b| a.low < b.low), "runs are in key order");
         self.work.progress.record_drops(self.resolver.drops);
         Ok(self.runs)
     }

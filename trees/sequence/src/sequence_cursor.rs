@@ -39,6 +39,7 @@ impl SequenceCursor {
     /// Creates a cursor over the entries of `runs` with keys in `[low, high)`.
     pub fn new(runs: Vec<FencedRun>, low: Option<Arc<[u8]>>, high: Option<Arc<[u8]>>) -> Self {
         debug_assert!(!runs.is_empty(), "a source has runs");
+        debug_assert!(runs.is_sorted_by(|a, b| a.low < b.low), "runs are in key order");
         let keys = |fenced: &FencedRun| fenced.run.reference().keys.clone();
         let high = high.filter(|high| runs.last().is_none_or(|last| !keys(last).end_before(high)));
         let low = low.filter(|low| runs.first().is_none_or(|first| !keys(first).begin_at_or_after(low)));
@@ -193,6 +194,7 @@ impl SequenceCursor {
     }
 
     fn open(&mut self, at: usize) -> &mut RunCursor {
+        debug_assert!(at < self.runs.len(), "a run of the sequence");
         if self.at != at {
             self.cursor = None;
             self.at = at;

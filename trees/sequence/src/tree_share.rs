@@ -44,13 +44,14 @@ impl TreeShare {
         work.values.as_ref().map_or(Self::ALL, |values| Self::of(tree_bytes(), values.permanent_bytes()))
     }
 
-    /// Whether most bytes are outside, so that buffered entries cost more than rewriting the tree.
+    /// Whether most bytes are separated, so that buffered entries cost more than rewriting the tree.
     pub fn is_minor(self) -> bool {
         self != Self::ALL
     }
 
     /// Scales the buffer size `bytes`, if every entry is an overwrite.
     pub fn waiting(self, bytes: u64) -> u64 {
+        debug_assert!((1..=ALL).contains(&self.root), "a share is not zero, and no more than all");
         low64(u128::from(bytes) * u128::from(self.root) / u128::from(ALL))
     }
 

@@ -9,12 +9,13 @@
 //! | a 32nd of the rest | tables of the page cache |
 //! | the remainder | cached records and more pages, which also use the idle memory of write buffers |
 //!
-//! Half of the 1/12 is for metadata: memory of trees and keyspaces that is used whether their data is read or
-//! not. If there is more metadata, the caches shrink by the excess. Once they are at their minimum, the write
-//! buffers shrink too, until metadata has half of the memory outside the reserve. The same holds for log
-//! buffers beyond the usual number, which fill on a busy device, and for the extra memory of merges and scans
-//! of separated values. Both reserves are measured (decision 0036): streams and the process need about as much
-//! with 64 MiB as with 256 MiB. A budget below 32 MiB cannot hold them anyway, and is better used otherwise.
+//! Half of the 1/12 is for metadata: memory of trees and keyspaces that is used whether their data is read
+//! or not. If there is more metadata, the caches shrink by the excess. Once they are at their minimum, the
+//! write buffers shrink too, until metadata has half of the memory outside the reserve. The same holds for
+//! log buffers beyond the usual number, which fill on a busy device, and for the extra memory of merges and
+//! scans of separated values. Both reserves are measured (decision 0036): streams and the process need about
+//! as much with 64 MiB as with 256 MiB. A budget below 32 MiB cannot hold them anyway, and is better used
+//! otherwise.
 //!
 //! One write buffer fills while another flushes, so the flush distance of a single keyspace (the checkpoint
 //! distance χ of TurtleKV) is half of their share.

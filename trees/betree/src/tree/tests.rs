@@ -147,9 +147,9 @@ fn a_small_leaf_in_many_pages_is_not_cut_and_joined_endlessly() {
 }
 
 mod age_order;
-mod beside;
 mod bound;
 mod cold_pivots;
+mod concurrent_updates;
 mod conservation;
 mod idle;
 mod in_order;

@@ -10,8 +10,8 @@ use super::*;
 use crate::{read_layout, update::jobs::Action};
 
 mod age_order;
-mod beside;
 mod compaction_buffer;
+mod concurrent_updates;
 mod conservation;
 mod damage;
 mod in_order;

@@ -10,7 +10,9 @@
 
 use std::ops::Range;
 
-use testudo_sequence::Bounds;
+use testudo_sequence::{
+    Bounds, TOMBSTONE_BYTES_MIN, has_many_tombstones, tombstone_job_bytes_max, written_per_saved,
+};
 
 use crate::{
     LsmOptions,
@@ -20,18 +22,6 @@ use crate::{
     },
 };
 
-/// Maximum ratio of bytes written to bytes saved …
-const WORTH: u64 = 4;
-/// … and while there is nothing else to do.
-const WORTH_IF_IDLE: u64 = 16;
-/// A sequence is considered if at least one in this many entries is a tombstone.
-const HEAVY_PART: u64 = 4;
-/// Minimum size of a tombstone itself, in bytes.
-const TOMBSTONE_BYTES: u64 = 8;
-/// Write limit of a tombstone move, with the runs of its destination; if runs are small, in runs.
-const WRITTEN_MAX: u64 = 32 << 20;
-const WRITTEN_RUNS: u64 = 16;
-
 /// A level to empty because of its tombstones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorthMoving {
@@ -40,16 +30,16 @@ pub(crate) struct WorthMoving {
     pub(crate) saved_bytes: u64,
 }
 
-/// Write limit of a tombstone move, exceeded by at most a run.
+/// Write limit of a tombstone move, with the runs of its destination; exceeded by at most a run.
 pub(crate) fn written_max(options: &LsmOptions) -> u64 {
-    WRITTEN_MAX.min(options.run_bytes * WRITTEN_RUNS)
+    tombstone_job_bytes_max(options.run_bytes)
 }
 
 /// Picks the next level to empty because its tombstones are worth it.
 pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> {
     let emptying = levels.levels.iter().rposition(Level::is_emptying);
-    let worth = if is_idle { WORTH_IF_IDLE } else { WORTH };
-    let of_entry = levels.bottom.mean_entry_bytes() + TOMBSTONE_BYTES;
+    let worth = written_per_saved(is_idle);
+    let of_entry = levels.bottom.mean_entry_bytes() + TOMBSTONE_BYTES_MIN;
     for heaviest in (0..levels.levels.len()).filter(|level| heavy(&levels.levels[*level]).next().is_some()) {
         let level = emptying.unwrap_or(heaviest);
         let saved_bytes = heavy(&levels.levels[heaviest]).map(tombstones).sum::<u64>() * of_entry;
@@ -57,6 +47,7 @@ pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> 
         let moved = &levels.levels[level.min(heaviest)..];
         let above = moved.iter().map(|level| level.filling_bytes() + level.emptying_bytes()).sum();
         if rewritten_bytes(levels, &levels.levels[heaviest], above, most) <= most {
+            debug_assert!(!levels.levels[level].is_empty(), "a level with something to move");
             return Some(WorthMoving { level, saved_bytes });
         }
     }
@@ -74,9 +65,8 @@ fn tombstones(component: &Component) -> u64 {
 /// Returns the sequences of a level in which a quarter or more of the entries are tombstones.
 fn heavy(level: &Level) -> impl Iterator<Item = &Component> {
     level.filling.iter().chain(&level.emptying).filter(|component| {
-        let tombstones = tombstones(component);
-        let entries = count(component, |level_run| level_run.run().reference().entries);
-        tombstones > 0 && tombstones * HEAVY_PART >= entries
+        let entries = || count(component, |level_run| level_run.run().reference().entries);
+        has_many_tombstones(tombstones(component), entries)
     })
 }
 

@@ -76,14 +76,9 @@ fn a_job_is_installed_below_tiers_added_meanwhile() {
             continue;
         }
         let job = bed.tree.pick_job(false).expect("jobs are behind");
-        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-        bed.apply_only(updates(&mut random, round));
-        match bed.tree.install(&bed.work, prepared).unwrap() {
-            Some(edit) => {
-                bed.publish(edit);
-                installed += 1;
-            }
-            None => overtaken += 1,
+        match bed.run_job_with(&job, |bed| bed.apply_only(updates(&mut random, round))) {
+            true => installed += 1,
+            false => overtaken += 1,
         }
         bed.tree.check_invariants(true).unwrap();
         bed.catch_up();
@@ -106,16 +101,14 @@ fn leaves_are_joined_only_without_updates_meanwhile() {
         let first = round * 15 % 180;
         bed.apply_only((first..first + 14).map(|n| (key(n), None)).collect());
         while let Some(job) = bed.tree.pick_job(true) {
-            let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             let joins = job.what == "join children";
-            if joins {
-                let near = (0..4).map(|_| key((first + 15).saturating_sub(random.below(60))));
-                bed.apply_only(near.map(|key| (key, Some(vec![b'b'; 100]))).collect());
-            }
-            match bed.tree.install(&bed.work, prepared).unwrap() {
-                Some(edit) => bed.publish(edit),
-                None => overtaken += 1,
-            }
+            let is_installed = bed.run_job_with(&job, |bed| {
+                if joins {
+                    let near = (0..4).map(|_| key((first + 15).saturating_sub(random.below(60))));
+                    bed.apply_only(near.map(|key| (key, Some(vec![b'b'; 100]))).collect());
+                }
+            });
+            overtaken += u32::from(!is_installed);
             bed.check(&mut random);
             if joins {
                 break;

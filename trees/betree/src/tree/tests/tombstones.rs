@@ -49,9 +49,7 @@ fn a_deleted_range_is_flushed_in_small_jobs() {
             assert!(count < 2000, "jobs never end: {:?}", bed.tree.pick_job(true));
             let Some(job) = bed.tree.pick_job(true) else { break };
             let before = bed.work.progress.state().1;
-            let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-            let edit = bed.tree.install(&bed.work, prepared).unwrap();
-            bed.publish(edit.expect("no update in between"));
+            assert!(bed.run_job_with(&job, |_| {}), "no update in between");
             if is_for_tombstones(&job) {
                 flushed += 1;
                 largest = largest.max(bed.work.progress.state().1 - before);

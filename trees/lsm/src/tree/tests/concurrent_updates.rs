@@ -22,42 +22,23 @@ fn busy_bed(random: &mut SplitMix) -> Bed {
     bed
 }
 
-/// Does jobs; `between` may change the tree between preparing and installing each. Returns the numbers of
-/// installed and overtaken jobs.
-fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64) {
-    let (mut installed, mut overtaken) = (0, 0);
-    for round in 0..200 {
-        let Some(job) = bed.tree.pick_job(round % 3 == 0) else {
-            between(bed, round);
-            continue;
-        };
-        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-        between(bed, round);
-        match bed.tree.install(&bed.work, prepared).unwrap() {
-            Some(edit) => {
-                bed.publish(edit);
-                installed += 1;
-            }
-            None => overtaken += 1,
-        }
-        bed.tree.check_invariants(true).unwrap();
-    }
-    (installed, overtaken)
-}
-
 #[test]
 fn a_job_is_installed_despite_flushes_meanwhile() {
     let mut random = SplitMix::new(11);
     let mut bed = busy_bed(&mut random);
     let mut updates = SplitMix::new(12);
-    let (installed, overtaken) = run_jobs(&mut bed, |bed, round| {
-        for _ in 0..updates.below(4) {
-            let (first, count) = (updates.below(RECORDS), 20 + updates.below(60));
-            let batch = (first..first + count).map(|n| (key(n % RECORDS), value(round)));
-            let batch = batch.map(|(key, value)| (key, value.filter(|_| round % 5 > 0))).collect();
-            if round % 7 == 3 { bed.apply_on_top(batch) } else { bed.apply(batch) }
-        }
-    });
+    let (installed, overtaken) = bed.run_jobs_with(
+        200,
+        |round| round % 3 == 0,
+        |bed, round| {
+            for _ in 0..updates.below(4) {
+                let (first, count) = (updates.below(RECORDS), 20 + updates.below(60));
+                let batch = (first..first + count).map(|n| (key(n % RECORDS), value(round)));
+                let batch = batch.map(|(key, value)| (key, value.filter(|_| round % 5 > 0))).collect();
+                if round % 7 == 3 { bed.apply_on_top(batch) } else { bed.apply(batch) }
+            }
+        },
+    );
     assert!(installed > 60 && overtaken < installed / 4, "{installed} installed, {overtaken} overtaken");
     bed.check(&mut random);
     bed.reopen();
@@ -103,14 +84,12 @@ fn random_jobs_with_concurrent_updates_change_no_answer() {
         for _ in 0..40 {
             bed.apply(random_batch(&mut random, 300, 30));
             let Some(job) = bed.tree.pick_job(random.percent(30)) else { continue };
-            let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-            for _ in 0..random.below(4) {
-                let batch = random_batch(&mut random, 200, 50);
-                if random.percent(20) { bed.apply_on_top(batch) } else { bed.apply(batch) }
-            }
-            if let Some(edit) = bed.tree.install(&bed.work, prepared).unwrap() {
-                bed.publish(edit);
-            }
+            bed.run_job_with(&job, |bed| {
+                for _ in 0..random.below(4) {
+                    let batch = random_batch(&mut random, 200, 50);
+                    if random.percent(20) { bed.apply_on_top(batch) } else { bed.apply(batch) }
+                }
+            });
             bed.tree.check_invariants(true).unwrap();
         }
         bed.check(&mut random);

@@ -23,38 +23,22 @@ fn busy_bed(random: &mut SplitMix) -> Bed {
     bed
 }
 
-/// Does all jobs; `between` may change the tree between preparing and installing each. Returns the numbers of
-/// installed and overtaken jobs.
-fn run_jobs(bed: &mut Bed, mut between: impl FnMut(&mut Bed, u64)) -> (u64, u64) {
-    let (mut installed, mut overtaken) = (0, 0);
-    for round in 0..400 {
-        let Some(job) = bed.tree.pick_job(true) else { break };
-        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-        between(bed, round);
-        match bed.tree.install(&bed.work, prepared).unwrap() {
-            Some(edit) => {
-                bed.publish(edit);
-                installed += 1;
-            }
-            None => overtaken += 1,
-        }
-        bed.tree.check_invariants(round % 16 == 0).unwrap();
-    }
-    (installed, overtaken)
-}
-
 #[test]
 fn a_job_is_installed_unless_flushes_changed_its_node() {
     let mut random = SplitMix::new(11);
     let mut bed = busy_bed(&mut random);
     let mut updates = SplitMix::new(12);
-    let (installed, overtaken) = run_jobs(&mut bed, |bed, round| {
-        let (first, count) = (updates.below(RECORDS), 20 + updates.below(60));
-        let keys = (first..first + count).map(|n| key(n % RECORDS));
-        if round < 200 {
-            bed.apply(keys.map(|key| (key, value(round).filter(|_| round % 5 > 0))).collect());
-        }
-    });
+    let (installed, overtaken) = bed.run_jobs_with(
+        400,
+        |_| true,
+        |bed, round| {
+            let (first, count) = (updates.below(RECORDS), 20 + updates.below(60));
+            let keys = (first..first + count).map(|n| key(n % RECORDS));
+            if round < 200 {
+                bed.apply(keys.map(|key| (key, value(round).filter(|_| round % 5 > 0))).collect());
+            }
+        },
+    );
     assert!(installed > 20 && overtaken > 20, "{installed} installed, {overtaken} overtaken");
     bed.check(&mut random);
     bed.reopen();

@@ -9,13 +9,27 @@ use testudo_base::{Kind, Result, operands_format::begin_stack};
 use testudo_run::{Access, Lookup, LookupProgress, Reached};
 use testudo_storage::Neighbours;
 
+/// Returns the entry of a key: operands are stacked on top of what older sources have. `find` looks the key
+/// up in the sources after the first `passed` ones, and sets that number to those searched.
+#[inline]
+pub fn find_stacked(
+    access: Access<'_>,
+    find: impl Fn(Access<'_>, &mut u32) -> Result<Lookup>,
+) -> Result<Lookup> {
+    let mut passed = access.progress().passed;
+    match find(access, &mut passed)? {
+        Lookup::Found(Kind::Operands, newest, _) => find_below(access, passed, newest, find),
+        found => Ok(found),
+    }
+}
+
 /// Stacks the operands `newest`, which are in source number `passed`, on top of older entries of their key.
-/// `find` looks the key up in the sources after the first `passed` ones, and updates that number.
+/// `find` is that of [`find_stacked`].
 ///
 /// The progress of `access` stays at the source of the operands: a query that misses a page further down
 /// has to collect them again.
 #[cold]
-pub fn find_below(
+fn find_below(
     access: Access<'_>,
     mut passed: u32,
     newest: Vec<u8>,
