@@ -13,7 +13,7 @@
 
 use std::{fmt, sync::Arc};
 
-use testudo_base::{Result, planted};
+use testudo_base::{Result, num::usize_of, planted};
 use testudo_contract::{Job, Opaque, Prepared, Work};
 use testudo_sequence::{Bounds, Layer};
 
@@ -32,6 +32,8 @@ use crate::{
 /// Description of a job that flushes tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "flush tombstones";
 
+/// Numerator and denominator of the charge at which a flush nearly pays off: three quarters of its cost.
+const NEARLY_CHARGED: (u32, u32) = (4, 3);
 /// Children flushed per job: some tens of milliseconds.
 const FLUSHED_AT_ONCE: usize = 8;
 
@@ -205,7 +207,8 @@ fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
     if due.is_empty() {
         return due;
     }
-    let nearly = others.into_iter().filter(|pivot| is_worth(*pivot, charged(*pivot) / 3 * 4));
+    let (times, parts) = NEARLY_CHARGED;
+    let nearly = others.into_iter().filter(|pivot| is_worth(*pivot, charged(*pivot) / parts * times));
     let mut pivots: Vec<usize> = due.into_iter().chain(nearly).take(FLUSHED_AT_ONCE).collect();
     pivots.sort_unstable();
     pivots
@@ -229,6 +232,7 @@ fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Optio
     let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.scan_charges.of(pivot))).sum();
     let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
     let is_worth = options.scans_are_worth_a_merge(charged_kib, &tier_bytes);
+    debug_assert!(!is_worth || tier_bytes.len() > 1, "a merge has two inputs");
     is_worth.then(|| (node, NodeWork::Merge(0..=tier_bytes.len() - 1)))
 }
 
@@ -262,6 +266,8 @@ fn place_of<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Place<'a>> {
             Child::Leaf(_) => return None,
         }
     }
+    debug_assert_eq!(node.height, target.height, "nodes are sought at their height");
+    debug_assert_eq!(path.len(), usize_of((root.height - node.height).into()), "one step per height");
     newer_tiers(node, target).map(|newer| Place { path, node, newer })
 }
 
@@ -297,6 +303,7 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
     let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
     let mut plan = PlanNode::new(node);
     let pending = plan.pending();
+    debug_assert_eq!(pending.len(), node.pivots.len(), "one number per pivot");
     let flush = |plan: &mut PlanNode, pivots: &mut dyn Iterator<Item = usize>| {
         for pivot in pivots {
             plan.flush(pivot, pending[pivot], options, depth)?;
@@ -334,6 +341,7 @@ pub(crate) fn planned_from_root(root: &Arc<Node>, prepared: Prepared) -> Option<
     // Ignore jobs prepared by a tree of another family.
     let PreparedJob { mut plan, outputs } = prepared.into()?;
     let Place { path, node, newer } = place_of(root, &plan.base)?;
+    debug_assert!(newer <= node.tiers.len(), "tiers on top are tiers of the node");
     let newer = if planted!("tiers-on-top-forgotten") { &[] } else { &node.tiers[..newer] };
     if newer.iter().any(|tier| !is_beside_joins(tier, &plan)) {
         return None;
@@ -345,5 +353,6 @@ pub(crate) fn planned_from_root(root: &Arc<Node>, prepared: Prepared) -> Option<
         above.children[pivot] = PlanChild::Node(Box::new(plan));
         plan = above;
     }
+    debug_assert!(Arc::ptr_eq(&plan.base, root), "the plan is that of the root");
     Some((plan, outputs))
 }

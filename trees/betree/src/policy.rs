@@ -50,6 +50,16 @@ pub struct BeTreeOptions {
     pub tree_share: TreeShare,
 }
 
+/// Inverse of the fraction of a leaf below which sizes of tiers and leaves are not distinguished.
+const UNITS_OF_A_LEAF: u64 = 32;
+/// A leaf with less than one in this many bytes of a full one is joined with a neighbor …
+const SMALL_LEAF_PARTS: u64 = 4;
+/// … if both together fill at most these quarters of one: it can then grow before it is split.
+const JOINED_LEAF_QUARTERS: u64 = 3;
+/// A node with at most one in this many of the pivots of a full one is joined with a neighbor …
+const SMALL_NODE_PARTS: usize = 4;
+/// … if both together have at most these quarters of its pivots. Splits leave as many, too.
+const JOINED_NODE_QUARTERS: usize = 3;
 /// Number of runs of a tier that hold as much as a leaf.
 const RUNS_OF_A_LEAF: u64 = 4;
 /// Minimum run size of tiers: pages of smaller runs are mostly not full.
@@ -100,10 +110,13 @@ impl DueWork {
     /// The pressure of a node at its target.
     pub(crate) const FULL: u64 = 256;
 
+    /// A node may exceed its target by a quarter.
+    const SLACK: u64 = Self::FULL / 4;
+
     /// Whether it must be done before the next update. If updates arrive faster than jobs finish, a node
     /// exceeds its target by up to a quarter.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.pressure > Self::FULL + Self::FULL / 4
+        self.pressure > Self::FULL + Self::SLACK
     }
 }
 
@@ -115,13 +128,14 @@ impl BeTreeOptions {
 
     /// Size below which tiers and leaves are not distinguished.
     fn unit_bytes(&self) -> u64 {
-        (self.leaf_bytes / 32).max(1)
+        (self.leaf_bytes / UNITS_OF_A_LEAF).max(1)
     }
 
     /// Bytes of a full run of a tier. Runs smaller than a leaf save space, because a run is freed when the
     /// last of its pivots is flushed: most tiers would otherwise be one or two runs, half garbage. Scans open
     /// fewer runs if they are long, so a turtle tree has small ones only under overwrites.
     pub(crate) fn tier_run_bytes(&self, overwrites: Overwrites) -> u64 {
+        debug_assert!(self.leaf_bytes > 0, "a leaf holds something");
         let small = (self.leaf_bytes / RUNS_OF_A_LEAF).max(TIER_RUN_BYTES_MIN).min(self.leaf_bytes);
         match self.policy {
             Policy::Turtle => overwrites.surely().between(self.leaf_bytes, small),
@@ -146,10 +160,12 @@ impl BeTreeOptions {
     /// Number of existing tiers (`older`: their bytes, newest first) with which a new one of `bytes` is
     /// merged.
     pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64], overwrites: Overwrites) -> usize {
-        match self.policy {
+        let count = match self.policy {
             Policy::Turtle => turtle::tiers_to_join(self, bytes, older, overwrites),
             Policy::Splinter => 0,
-        }
+        };
+        debug_assert!(count <= older.len(), "only existing tiers are joined");
+        count
     }
 
     /// Offset by which nodes and trees spread work over different rounds.
@@ -190,17 +206,24 @@ impl BeTreeOptions {
         let mut chosen = Vec::new();
         loop {
             let must_go = buffered > bound && flushed < load.incoming.saturating_mul(2).max(1);
-            let Some(pivot) = sweep.next(must_go) else { return chosen };
+            let Some(pivot) = sweep.next(must_go) else { break };
             let bytes = load.pending[pivot];
             let has_room = flushed == 0 || flushed + bytes / 2 <= load.incoming;
             if !must_go && !has_room {
-                return chosen;
+                break;
             }
+            debug_assert!(bytes > 0, "a chosen pivot has entries");
             debug_assert!(!chosen.contains(&pivot), "each pivot is flushed once");
             chosen.push(pivot);
             flushed += bytes;
             buffered -= bytes;
         }
+        // So a node that was within its bound stays within it (TurtleKV §3.2).
+        debug_assert!(
+            buffered <= bound || flushed >= load.incoming,
+            "beyond its bound, a node flushes at least as much as came in"
+        );
+        chosen
     }
 
     /// Maximum buffer size of a node with such children, without overwrites.
@@ -229,6 +252,7 @@ impl BeTreeOptions {
         };
         let mut chosen: Vec<usize> = fullest.into_iter().take_while(is_beyond).take(count).collect();
         chosen.sort_unstable();
+        debug_assert!(!chosen.is_empty() && chosen.len() <= count.max(1), "a job flushes some pivots");
         chosen
     }
 
@@ -275,6 +299,7 @@ impl BeTreeOptions {
     pub(crate) fn scans_are_worth_a_merge(&self, charged_kib: u64, tier_bytes: &[u64]) -> bool {
         let (total, largest) =
             (tier_bytes.iter().sum::<u64>(), tier_bytes.iter().max().copied().unwrap_or(0));
+        debug_assert!(largest <= total, "the largest tier is one of them");
         let saved = u128::from(charged_kib << 10) * u128::from(total - largest);
         tier_bytes.len() > 1
             && charged_kib >= u64::from(CHARGES_KIB_MIN)
@@ -283,24 +308,32 @@ impl BeTreeOptions {
 
     /// Whether two adjacent leaves are worth joining.
     pub(crate) fn leaves_should_join(&self, left: u64, right: u64) -> bool {
-        left.min(right) < self.leaf_bytes / 4 && self.fit_one_leaf(left + right)
+        left.min(right) < self.leaf_bytes / SMALL_LEAF_PARTS && self.fit_one_leaf(left + right)
     }
 
     /// Whether `bytes` may become one leaf after a join. Splits produce larger ones, to avoid joining them
     /// again.
     pub(crate) fn fit_one_leaf(&self, bytes: u64) -> bool {
-        bytes <= self.leaf_bytes / 4 * 3
+        bytes <= self.leaf_bytes / 4 * JOINED_LEAF_QUARTERS
     }
 
     /// Whether two adjacent nodes are worth joining, by their number of pivots.
     pub(crate) fn nodes_should_join(&self, left: usize, right: usize) -> bool {
-        left.min(right) <= (self.max_pivots / 4).max(1) && left + right <= self.max_pivots * 3 / 4
+        left.min(right) <= (self.max_pivots / SMALL_NODE_PARTS).max(1)
+            && left + right <= self.max_pivots * JOINED_NODE_QUARTERS / 4
     }
 
     /// Number of nodes into which this many pivots are split.
     pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
         debug_assert!(pivots > 0, "a node has children");
-        if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
+        debug_assert!(self.max_pivots > 1, "a node has room for two children");
+        let pieces = if pivots <= self.max_pivots {
+            1
+        } else {
+            pivots.div_ceil(self.max_pivots * JOINED_NODE_QUARTERS / 4)
+        };
+        debug_assert!(pivots.div_ceil(pieces) <= self.max_pivots, "each piece is within the limit");
+        pieces
     }
 }
 
@@ -320,8 +353,16 @@ struct Sweep<'a> {
 impl<'a> Sweep<'a> {
     /// Fraction that makes a pivot due.
     const DUE: u64 = 256;
+    /// The same for the right neighbor of the last pivot: half, so that a sweep rarely leaves one out.
+    const DUE_IN_PASSING: u64 = Self::DUE / 2;
+
+    /// Those at least about as large as `most`: three quarters of it.
+    fn about(most: u64) -> u64 {
+        most / 4 * 3
+    }
 
     fn new(pending: &'a [u64], thresholds: &[u64]) -> Self {
+        debug_assert_eq!(pending.len(), thresholds.len(), "one threshold for each pivot");
         let part = |(&bytes, &threshold): (&u64, &u64)| {
             low64(u128::from(bytes) * u128::from(Self::DUE) / u128::from(threshold.max(1)))
         };
@@ -332,8 +373,10 @@ impl<'a> Sweep<'a> {
     /// pivots, or, with `must_go`, of the fullest.
     fn next(&mut self, must_go: bool) -> Option<usize> {
         let neighbour = self.last.map(|last| last + 1).filter(|&next| next < self.parts.len());
-        let pivot =
-            neighbour.filter(|&next| self.parts[next] >= Self::DUE / 2).or_else(|| self.begin(must_go))?;
+        let pivot = neighbour
+            .filter(|&next| self.parts[next] >= Self::DUE_IN_PASSING)
+            .or_else(|| self.begin(must_go))?;
+        debug_assert!(self.parts[pivot] > 0, "a pivot is chosen once");
         self.parts[pivot] = 0;
         self.last = Some(pivot);
         Some(pivot)
@@ -347,9 +390,9 @@ impl<'a> Sweep<'a> {
         let fullest = (0..self.parts.len()).filter(is_left).map(|pivot| self.pending[pivot]).max()?;
         let is_due = |pivot: &usize| {
             if farthest >= Self::DUE {
-                self.parts[*pivot] >= (farthest / 4 * 3).max(Self::DUE)
+                self.parts[*pivot] >= Self::about(farthest).max(Self::DUE)
             } else {
-                must_go && is_left(pivot) && self.pending[*pivot] >= fullest / 4 * 3
+                must_go && is_left(pivot) && self.pending[*pivot] >= Self::about(fullest)
             }
         };
         let left_of = |pivot: usize| pivot.checked_sub(1).unwrap_or(self.parts.len() - 1);

@@ -10,6 +10,8 @@ use testudo_values::Segment;
 
 /// Number of parts into which [`Updates::borders`] cuts a range of keys.
 const BORDERS: u64 = 16;
+/// A part of this many times the average is cut again: an eighth of all bytes.
+const LARGE_TIMES: u64 = 2;
 /// Recursion limit for cutting a part that is too large. Textual keys and decimal numbers cluster, once for
 /// each byte in which they differ.
 const BORDER_DEPTH: u32 = 8;
@@ -43,6 +45,11 @@ pub trait Updates: Send + Sync + fmt::Debug {
         if let Some(ends) = self.key_range() {
             cut_range(self, ends, BORDER_DEPTH, &mut borders);
         }
+        debug_assert!(borders.is_sorted(), "borders ascend");
+        debug_assert!(
+            borders.iter().all(|border| border.len() <= MAX_KEY_BYTES),
+            "borders may become fences"
+        );
         borders
     }
 }
@@ -54,12 +61,13 @@ fn cut_range<U: Updates + ?Sized>(
     depth: u32,
     borders: &mut Vec<Vec<u8>>,
 ) {
+    debug_assert!(first <= last, "a range of keys");
     let between = keys_between(&first, &last);
     let lows = std::iter::once(first.as_slice()).chain(between.iter().map(Vec::as_slice));
     let highs = between.iter().map(|key| Some(key.as_slice())).chain([None]);
     for (low, high) in lows.zip(highs) {
         let bytes = updates.bytes_between(Some(low), Some(high.unwrap_or(&last)));
-        if bytes > updates.bytes() / BORDERS * 2
+        if bytes > updates.bytes() / BORDERS * LARGE_TIMES
             && depth > 0
             && let Some(ends) = ends_within(updates, low, high.unwrap_or(&last))
         {
@@ -97,6 +105,7 @@ fn keys_between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
     // Truncated keys may be equal.
     borders.dedup();
     borders.retain(|border| border.as_slice() > first);
+    debug_assert!(borders.is_sorted_by(|a, b| a < b), "borders ascend");
     borders
 }
 

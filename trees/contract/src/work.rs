@@ -155,7 +155,7 @@ pub trait SeparatedValues: Send + Sync + fmt::Debug {
     /// Returns the placement policy for a sequence of runs. `newest_seqno`: newest seqno of the runs.
     fn placing(&self, newest_seqno: Seqno, height: Height) -> Box<dyn PlaceValues>;
     /// Like [`SeparatedValues::placing`], for pages updated in a run of the bottom. It moves values back and
-    /// puts none outside, so that an abandoned update leaves no garbage.
+    /// separates none, so that an abandoned update leaves no garbage.
     fn placing_in_pages(&self, newest_seqno: Seqno) -> Box<dyn PlaceValues>;
 }
 

@@ -151,6 +151,7 @@ impl Levels {
     /// Drops empty sequences, and trailing empty levels beyond `level_count`.
     pub(crate) fn tidy(&mut self, level_count: usize) {
         self.drop_empty();
+        debug_assert!(level_count > 0, "a tree has a level above its bottom");
         while self.levels.len() > level_count && self.levels.last().is_some_and(Level::is_empty) {
             self.levels.pop();
         }

@@ -63,6 +63,21 @@ pub(crate) const IDLE_BYTES: u64 = 8 << 20;
 /// A record is rewritten about five times for each tenfold growth, so about this often for each doubling.
 pub(crate) const REWRITES_PER_DOUBLING: f64 = 1.5;
 
+/// Inverse of the fraction by which the usual size of a flush approaches a smaller one.
+const USUAL_FLUSH_PARTS: u64 = 4;
+/// Inverse of the fraction of a run of bytes for which neither a move nor idle work is worth while.
+const LITTLE_PARTS: u64 = 4;
+/// An existing level is kept until the bottom is less than one in this many parts of what requires it.
+const KEPT_LEVEL_PARTS: f64 = 2.0;
+/// Level 1 has too many sequences at this many times the number that fills it.
+const MANY_TIMES: usize = 2;
+/// Inverse of the part of a full move that is worth moving.
+const LEAST_MOVE_PARTS: u64 = 2;
+/// Levels are handed over early: by half of what fills them at once, and offsets in these parts of it …
+const STAGGER_PARTS: u64 = 16;
+/// … up to nearly the other half.
+const STAGGERS: u64 = STAGGER_PARTS / 2;
+
 /// Byte counts of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelBytes {
@@ -88,6 +103,7 @@ pub(crate) struct TreeBytes {
 impl TreeBytes {
     /// Approximate bytes written to move `bytes` out of a level, with uniformly distributed keys.
     pub(crate) fn move_bytes(&self, level: usize, bytes: u64) -> u64 {
+        debug_assert!(level < self.levels.len(), "a level of the tree");
         let LevelBytes { filling, emptying, .. } = self.levels[level];
         let all = if emptying > 0 { emptying } else { filling }.max(1);
         let below = self.levels.get(level + 1).map_or(self.bottom, |next| next.filling);
@@ -108,7 +124,7 @@ impl TreeBytes {
 
 /// Returns the usual size of a flush, after one of `bytes`.
 pub(crate) fn usual_flush(before: u64, bytes: u64) -> u64 {
-    if bytes >= before { bytes } else { before - (before - bytes) / 4 }
+    if bytes >= before { bytes } else { before - (before - bytes) / USUAL_FLUSH_PARTS }
 }
 
 impl LsmOptions {
@@ -128,7 +144,10 @@ impl LsmOptions {
         let growth =
             if deeper == 0 { 1.0 } else { (last as f64 / first as f64).max(1.0).powf(1.0 / deeper as f64) };
         let capacity = |level: i32| sizes.own_of(part_of(first, growth.powi(level)));
-        (0..=deeper).map(capacity).collect()
+        let capacities: Vec<u64> = (0..=deeper).map(capacity).collect();
+        debug_assert!(!capacities.is_empty(), "a tree has a level above its bottom");
+        debug_assert!(capacities.is_sorted(), "a level is no smaller than the one above it");
+        capacities
     }
 
     /// Capacity of the last level above a bottom of `bottom` bytes, if all entries are overwrites.
@@ -146,7 +165,7 @@ impl LsmOptions {
             (count, reach) = (count + 1, reach * growth);
         }
         let present = i32::try_from(present).unwrap_or(i32::MAX);
-        if present == count + 1 && times * 2.0 > reach { present } else { count }
+        if present == count + 1 && times * KEPT_LEVEL_PARTS > reach { present } else { count }
     }
 
     /// Number of sequences that fill level 1 (their bytes, newest first) with which a flush is merged: small
@@ -159,15 +178,17 @@ impl LsmOptions {
             }
             (total, count) = (total + part, count + 1);
         }
+        debug_assert!(count == 0 || total <= self.run_bytes * JOINED_RUNS, "flushes join up to a limit");
         count
     }
 
     /// Returns the sequences that fill level 1 (their bytes, newest first) to merge if there are far too many
     /// for a query: the smallest adjacent ones.
     pub(crate) fn parts_to_merge(&self, parts: &[u64]) -> Option<Range<usize>> {
-        let count = usize_of(u64::from(self.level1_flushes)) * 2;
+        let count = usize_of(u64::from(self.level1_flushes)) * MANY_TIMES;
         let windows = (parts.len() > count.max(MANY_PARTS)).then(|| parts.windows(count.max(MANY_PARTS)))?;
         let (from, window) = windows.enumerate().min_by_key(|(_, window)| window.iter().sum::<u64>())?;
+        debug_assert!(window.len() > 1 && from + window.len() <= parts.len(), "two or more of the sequences");
         Some(from..from + window.len())
     }
 
@@ -183,12 +204,14 @@ impl LsmOptions {
             Some(above) => capacities[above],
             None => tree.flush.max(1),
         };
-        let early = step / 2 + step / 16 * (self.stagger % 8);
+        let early = step / 2 + step / STAGGER_PARTS * (self.stagger % STAGGERS);
+        debug_assert!(early <= step, "a level is handed over at most one step early");
         capacity.saturating_sub(early).max(1)
     }
 
     /// Whether a level is handed over now.
     pub(crate) fn hands_over(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> bool {
+        debug_assert!(level < tree.levels.len(), "a level of the tree");
         let due = self.due_bytes(level, tree, capacities);
         let is_emptying = |level: usize| tree.levels[level].emptying > 0;
         let is_above_emptying = level.checked_sub(1).is_some_and(is_emptying);
@@ -216,13 +239,13 @@ impl LsmOptions {
     pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
         // Values move back to their keys there.
-        let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / 4);
+        let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / LITTLE_PARTS);
         let last = tree.levels.len().saturating_sub(1);
         let at_once = |number: usize| if number == last { into_bottom } else { at_once };
         let due_of = |number: usize| {
             let emptying = tree.levels[number].emptying;
             let due = self.due_to_go(number, tree, capacities);
-            (due > 0 && due >= emptying.min(at_once(number) / 2))
+            (due > 0 && due >= emptying.min(at_once(number) / LEAST_MOVE_PARTS))
                 .then_some((number, due.min(at_once(number))))
         };
         let late_of = |number: usize| {
@@ -232,7 +255,12 @@ impl LsmOptions {
                 .then_some((number, emptying.min(at_once(number))))
         };
         let all = 0..tree.levels.len();
-        all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of))
+        let next = all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of));
+        debug_assert!(
+            next.is_none_or(|(level, bytes)| bytes > 0 && bytes <= tree.levels[level].emptying),
+            "a move takes some of what is emptied"
+        );
+        next
     }
 
     /// Approximate bytes that moves should write before the next flush, because they are behind the writes.
@@ -268,7 +296,7 @@ impl LsmOptions {
         };
         tree.upper() > 0
             && self.pair_sizes.of_levels().pairs_of(tree.upper())
-                > (tree.bottom / parts).max(self.run_bytes / 4)
+                > (tree.bottom / parts).max(self.run_bytes / LITTLE_PARTS)
     }
 }
 
@@ -276,6 +304,7 @@ impl LsmOptions {
 #[expect(clippy::cast_possible_truncation, reason = "a share of a count fits where the count does")]
 #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
 pub(crate) fn part_of(bytes: u64, share: f64) -> u64 {
+    debug_assert!(!share.is_nan(), "a share is a number");
     (bytes as f64 * share.max(0.0)) as u64
 }
 

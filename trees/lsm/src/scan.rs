@@ -111,6 +111,7 @@ impl ScanParts for LevelParts {
             cursors.push(SequenceCursor::leaf(&leaf.fenced));
             waiting_bytes.push(leaf.bytes);
         }
+        debug_assert_eq!(cursors.len(), waiting_bytes.len(), "each source has its estimate");
         PartSources { range, cursors, waiting_bytes }
     }
 

@@ -55,6 +55,10 @@ impl Course {
 
     /// Returns the course with another border.
     pub(crate) fn at(&self, border: Vec<u8>) -> Self {
+        debug_assert!(
+            self.keys_of(Side::From).contains(&border),
+            "the border moves into the keys that are left"
+        );
         Self { border, ..self.clone() }
     }
 
@@ -86,6 +90,7 @@ impl Course {
     /// there is none.
     pub(crate) fn piece_up_to(&self, next: Option<&[u8]>) -> KeyBounds {
         let rest = self.keys_of(Side::From);
+        debug_assert!(next.is_none_or(|next| rest.contains(next)), "a piece is among the keys that are left");
         let next = next.map(<[u8]>::to_vec);
         match self.heading {
             Heading::Up => KeyBounds { high: next, ..rest },

@@ -24,6 +24,10 @@ impl Parts for Halves {
     }
 
     fn open(&self, part: usize) -> Result<Option<Box<dyn Cursor + Send>>> {
+        debug_assert!(
+            self.trees[0].1.high == self.trees[1].1.low,
+            "the second range begins where the first ends"
+        );
         let (tree, keys) = &self.trees[part];
         let open = || -> Box<dyn Cursor + Send> {
             Box::new(BoundedCursor::new(tree.cursor_within(&self.limits), keys.clone()))

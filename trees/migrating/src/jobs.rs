@@ -12,7 +12,7 @@ use std::sync::Arc;
 use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_contract::{Job, Movable, Opaque, Part, Piece, Prepared, Tree, TreeEdit, Work};
 use testudo_run::BoundedCursor;
-use testudo_sequence::write_bottom;
+use testudo_sequence::{Bounds, write_bottom};
 
 use crate::{
     Course, Migrating,
@@ -118,6 +118,7 @@ impl Migrating {
             work.values.as_ref().map_or(1, |values| values.parts_with_values(from.stats().stored_bytes));
         let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes() / parts)?;
         let bounds = course.piece_up_to(next.as_deref());
+        debug_assert!(!bounds.is_empty(), "a piece has keys");
         let bytes = from.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())?;
         work.progress.expect(bytes);
         let (run_bytes, written_bytes) = (movable(&self.to).run_bytes(), bytes.saturating_mul(parts));
@@ -130,6 +131,10 @@ impl Migrating {
         let entry_bytes = (stats.leaf_bytes + stats.buffered_bytes) / stats.entries.max(1);
         let layout = movable(&self.to).bottom_layout(entry_bytes.saturating_mul(parts));
         let written = write_bottom(&work.within(&bounds), &mut cursor, &bounds, newest, target, layout)?;
+        debug_assert!(
+            written.first().is_some_and(|first| first.low.as_low() == Bounds::from(&bounds).low),
+            "the runs of a piece begin where it does"
+        );
         let runs = written.into_iter().map(|fenced| (fenced.low.to_vec(), fenced.run)).collect();
         Ok(Done::Moved { from, course, piece: Some(Piece { bounds, runs }), next })
     }
@@ -138,6 +143,7 @@ impl Migrating {
         // Ignore jobs prepared by another tree.
         match prepared.into() {
             Some(Done::Cut { to, edit }) if Arc::ptr_eq(&to, &self.to) => {
+                debug_assert!(!self.course.is_cut, "a tree is cut once after a turn");
                 let course = Course { is_cut: true, ..self.course.clone() };
                 let mut changes = edit.changes;
                 changes.push(course.put(work.keyspace));
@@ -174,6 +180,7 @@ impl Migrating {
         let mut to = Arc::clone(&self.to);
         if let Some(piece) = &piece {
             debug_assert!(u64_of(piece.runs.len()) > 0, "a piece is covered by runs");
+            debug_assert!(self.course.is_cut, "garbage beyond the border is cut off before a piece is added");
             let edit = movable(&to).with_piece(work, piece)?;
             to = edit.tree;
             if !planted!("border-edit-without-data") {

@@ -61,6 +61,7 @@ impl OfSide {
 impl Migrating {
     /// Creates the tree of a keyspace at `course`.
     pub fn new(course: Course, from: Arc<dyn Tree>, to: Arc<dyn Tree>) -> Arc<Self> {
+        debug_assert!(course.from != course.to, "the trees have slots of their own");
         Arc::new(Self { from, to, course, last: Last::default() })
     }
 

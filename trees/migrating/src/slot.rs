@@ -56,6 +56,7 @@ impl Slot {
     pub(crate) fn take(self, objects: &mut Objects) -> Objects {
         let is_inside = |id: &ObjectId| id.0 >> SHIFT == u64::from(self.0);
         let all = std::mem::take(objects).into_iter();
+        debug_assert!(self.0 < TREES, "a slot of a tree");
         let (taken, others): (Objects, Objects) = all.partition(|(id, _)| is_inside(id));
         *objects = others;
         let inner = |id: ObjectId| ObjectId(id.0 & ((1 << SHIFT) - 1));

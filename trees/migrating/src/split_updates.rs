@@ -29,6 +29,8 @@ where
         cursor.seek_last()?;
         let last = cursor.entry().map_or_else(|| first.clone(), |entry| entry.key.to_vec());
         drop(cursor);
+        debug_assert!(first <= last, "the first key is no greater than the last");
+        debug_assert!(keys.contains(&first) && keys.contains(&last), "all keys are inside");
         Ok(Some(Self { updates, keys: keys.clone(), ends: (first, last) }))
     }
 }

@@ -34,6 +34,7 @@ fn is_value_log(id: ObjectId) -> bool {
 }
 
 fn object_of_log(record: &ValueLogRecord) -> ObjectId {
+    debug_assert!(record.id.0 & (SEGMENT_BIT | VALUE_LOG_BIT) == 0, "ids of value logs leave the bits free");
     ObjectId(SEGMENT_BIT | VALUE_LOG_BIT | record.id.0)
 }
 
@@ -65,6 +66,7 @@ pub fn release_value_log(record: &ValueLogRecord) -> Vec<Change> {
 }
 
 fn object_of(segment: &Segment) -> ObjectId {
+    debug_assert!(segment.id().0 & SEGMENT_BIT == 0, "ids of segments leave the bit free");
     ObjectId(SEGMENT_BIT | segment.id().0)
 }
 

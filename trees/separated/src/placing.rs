@@ -57,6 +57,7 @@ const SEGMENT_PARTS: u64 = 16;
 /// Whether the values of a keyspace with `keyspace_bytes` are too few for segments. With adaptive thresholds,
 /// its tree then has no [`SeparatedTree`](crate::SeparatedTree).
 pub fn is_too_small_for_segments(segment_bytes: u64, keyspace_bytes: u64) -> bool {
+    debug_assert!(segment_bytes > 0, "a segment holds something");
     keyspace_bytes < SEGMENTS_MIN * segment_bytes
 }
 
@@ -158,6 +159,7 @@ impl SeparatedValues for Values {
             return 1;
         }
         let totals = self.segments.totals();
+        debug_assert!(totals.dead_bytes <= totals.value_bytes, "garbage is a part of the segments");
         1 + (totals.value_bytes - totals.dead_bytes) / tree_bytes.max(1)
     }
 
@@ -171,6 +173,10 @@ impl SeparatedValues for Values {
 
     fn returning_bytes(&self) -> u64 {
         let totals = self.segments.totals();
+        debug_assert!(
+            totals.dead_transient_bytes <= totals.transient_bytes,
+            "garbage is a part of the segments"
+        );
         totals.transient_bytes - totals.dead_transient_bytes
     }
 
@@ -265,6 +271,11 @@ impl Placer {
                 })
             }
         };
+        debug_assert!(
+            writer.stored_bytes() == 0 || writer.last_key() < entry.key,
+            "the keys of a segment ascend"
+        );
+        debug_assert_eq!(writer.is_transient(), is_transient, "each class has segments of its own");
         self.reference.clear();
         writer.push(entry.key, entry.value)?.encode(&mut self.reference);
         Ok(())
@@ -316,6 +327,7 @@ impl PlaceValues for Placer {
             Some(PairClass::Medium) if !self.keeps_medium => true,
             _ => return Ok(None),
         };
+        debug_assert_eq!(entry.kind, Kind::Value, "only values are separated");
         self.separate(entry, is_transient)?;
         Ok(Some((Kind::Reference, &self.reference)))
     }

@@ -65,6 +65,7 @@ pub(crate) fn pick(segments: &SegmentSet, tree_bytes: u64, is_idle: bool) -> Opt
     let lasting = || segments.iter().filter(of_class(false));
     let transient = || segments.iter().filter(of_class(true));
     let totals = segments.totals();
+    debug_assert!(totals.dead_bytes <= totals.value_bytes, "garbage is a part of the segments");
     let lasting_bytes = totals.value_bytes - totals.transient_bytes;
     let dead_lasting_bytes = totals.dead_bytes - totals.dead_transient_bytes;
     let (part, parts) = if are_long(segments) { DEAD_PARTS_OF_LONG } else { (1, DEAD_PART_OF_ALL) };
@@ -114,6 +115,7 @@ impl Pace {
         }
         let next = most_dead(segments.iter().filter(|segment| !segment.is_transient()));
         next.map_or(0, |next| {
+            debug_assert!(next.dead_bytes() <= next.stored_bytes(), "garbage is a part of the segment");
             let (dead, living) = (next.dead_bytes().max(1), next.stored_bytes() - next.dead_bytes());
             low64(u128::from(excess_bytes) * u128::from(living) / u128::from(dead)).max(1)
         })

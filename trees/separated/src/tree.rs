@@ -29,6 +29,11 @@ use crate::{
 const CHECKED_TOGETHER: usize = 64;
 const CHECKED_BYTES: u64 = 256 << 10;
 
+/// Inverse of the minimum gain of rewriting a segment to reclaim space, as a fraction of the bytes written.
+const GAIN_PARTS: u64 = 32;
+/// Maximum size of a segment filled by a flush, in full segments: it is full before its last value.
+const FULL_SEGMENTS_MAX: u64 = 2;
+
 /// A tree and its value segments.
 #[derive(Debug)]
 pub struct SeparatedTree {
@@ -135,6 +140,10 @@ impl SeparatedTree {
     fn with_segments(&self, edit: TreeEdit, of_values: OfValues, keyspace: KeyspaceId) -> Result<TreeEdit> {
         let mut segments = self.segments.clone();
         let pace = self.pace.after(of_values.made.iter().map(Segment::stored_bytes).sum());
+        debug_assert!(
+            of_values.made.iter().all(|segment| segments.get(segment.id()).is_none()),
+            "new segments have new ids"
+        );
         of_values.made.into_iter().for_each(|segment| segments.insert(segment));
         segments.bury(&of_values.drops)?;
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
@@ -153,6 +162,10 @@ impl SeparatedTree {
         }
         let (mut changes, rest) = changes_between(&self.segments, &segments, keyspace);
         changes.extend(rest);
+        debug_assert!(
+            segments.get(rewritten.id).is_some_and(|segment| segment.stored_bytes() <= read_bytes),
+            "rewriting shrinks a segment, which keeps its id"
+        );
         let pace = self.pace.after_rewriting(read_bytes);
         let tree = Self { tree: Arc::clone(&self.tree), segments, settings: self.settings.clone(), pace };
         Some(TreeEdit { tree: Arc::new(tree), changes })
@@ -166,6 +179,7 @@ impl SeparatedTree {
         cursor.seek_first()?;
         loop {
             let entry = cursor.entry();
+            debug_assert!(found.len() <= CHECKED_TOGETHER, "a batch is bounded");
             if bytes >= CHECKED_BYTES || found.len() >= CHECKED_TOGETHER || entry.is_none() {
                 let wanted: Vec<_> = found.iter().map(|(key, value)| (key.as_slice(), *value)).collect();
                 self.segments.read_together(&wanted)?;
@@ -197,7 +211,7 @@ impl SeparatedTree {
         let is_excluded =
             |target: &Target| limits.but.iter().any(|reclaim| reclaim.target.of::<Target>() == Some(target));
         let worth = |gain: u64, written: u64| match limits.least_gain {
-            LeastGain::Worthwhile => gain >= written / 32 && gain > 0,
+            LeastGain::Worthwhile => gain >= written / GAIN_PARTS && gain > 0,
             LeastGain::Any | LeastGain::None => gain > 0,
         };
         let candidates = self.segments.iter().filter(|segment| {
@@ -205,6 +219,7 @@ impl SeparatedTree {
             space <= limits.space_bytes && worth(gain, space) && !is_excluded(&Target::of(segment))
         });
         let segment = candidates.max_by_key(|segment| gain_bytes(segment))?;
+        debug_assert!(segment.rewritten_bytes() <= limits.space_bytes, "a step fits");
         Some(Reclaim {
             target: Opaque::new(Target::of(segment)),
             is_merge: false,
@@ -308,7 +323,7 @@ impl Compact for SeparatedTree {
         // A segment filled by a commit's buffer may be much longer than those filled by flushes.
         let of_segments = self.segments.iter().map(|segment| match segment.rewritten_bytes() {
             bytes if segment.is_logged() => bytes,
-            bytes => bytes.min(2 * self.settings.segment_bytes),
+            bytes => bytes.min(FULL_SEGMENTS_MAX * self.settings.segment_bytes),
         });
         self.tree.reclaim_bytes().max(of_segments.max().unwrap_or_default())
     }

@@ -51,6 +51,7 @@ impl SeparatedUpdates {
             }
         }
         let refers = placement.uses_value_logs();
+        debug_assert!(inline_bytes <= sampled_bytes, "what stays with the keys is a part of the entries");
         Ok(Self { plain, refers, sampled_bytes, inline_bytes })
     }
 

@@ -43,6 +43,8 @@ const BUFFERED_IF_OVERWRITING: u64 = 3;
 /// … but at least one in this many bytes of it, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
+/// A pivot is due at this many times what is allowed on average: then the average is about what is allowed.
+const DUE_TIMES: u64 = 2;
 /// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a
 /// whole leaf if entries are new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
@@ -68,6 +70,7 @@ pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeIn
     let windows_from =
         |newest: usize| (newest + 1..count.min(newest + FAN_IN)).map(move |oldest| newest..=oldest);
     let windows = (0..count).flat_map(windows_from);
+    debug_assert!(count > 1, "the limit is more than one tier");
     windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))))
 }
 
@@ -87,9 +90,13 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
         };
         let allowed = waiting_bytes((*bytes).max(options.unit_bytes()));
         bound += allowed;
-        allowed * 2
+        allowed * DUE_TIMES
     };
-    let thresholds = load.leaf_bytes.iter().map(&mut threshold).collect();
+    let thresholds: Vec<u64> = load.leaf_bytes.iter().map(&mut threshold).collect();
+    debug_assert!(
+        bound <= thresholds.iter().fold(0, |sum: u64, threshold| sum.saturating_add(*threshold)),
+        "pivots at their thresholds exceed the bound"
+    );
     (thresholds, bound)
 }
 

@@ -33,6 +33,8 @@ const TIERS_IF_NEW: u64 = 8;
 /// The same if all are overwrites: less is buffered then, and merging it less pays for rewriting leaves more
 /// often.
 const TIERS_IF_OVERWRITING: u64 = 32;
+/// Inverse of the mean fill of pivots, as a fraction of their thresholds, in a sweep: half.
+const FILLED_PARTS: u64 = 2;
 /// Leaves of bytes written by one idle job.
 const IDLE_LEAVES: u64 = 4;
 /// Maximum number of tiers per node: every read through the node searches all of them.
@@ -74,6 +76,7 @@ pub(super) fn tiers_to_join(
         total += next;
         count += 1;
     }
+    debug_assert!(count == 0 || total <= bytes_max, "a merge with older tiers is bounded");
     count
 }
 
@@ -95,12 +98,14 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
         None => options.leaf_bytes,
     };
     let thresholds: Vec<u64> = load.leaf_bytes.iter().map(threshold).collect();
-    let if_overwriting = thresholds.iter().sum::<u64>() / 2;
+    let if_overwriting = thresholds.iter().sum::<u64>() / FILLED_PARTS;
     let bound = max_buffered_bytes(options);
     let bound = match options.tree_share.is_minor() {
         true => bound.min(if_overwriting),
         false => load.overwrites.surely().between(bound, bound.min(if_overwriting)),
     };
+    debug_assert!(thresholds.iter().all(|threshold| *threshold > 0), "an empty pivot is not due");
+    debug_assert!(bound <= max_buffered_bytes(options), "the bound is at most L (ρ − 1), TurtleKV §3.2");
     (thresholds, bound)
 }
 

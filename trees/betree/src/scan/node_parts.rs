@@ -73,6 +73,7 @@ impl NodeParts {
                 Child::Leaf(_) => break,
             }
         }
+        debug_assert_eq!(u64_of(path.len()), u64::from(self.root.height), "a path has one node per height");
         (path, PartRange { low, high })
     }
 }
@@ -112,6 +113,7 @@ impl ScanParts for NodeParts {
                 waiting_bytes.push(run.reference().user_bytes);
             }
         }
+        debug_assert_eq!(cursors.len(), waiting_bytes.len(), "each source has its estimate");
         PartSources { range, cursors, waiting_bytes }
     }
 

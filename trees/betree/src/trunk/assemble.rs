@@ -61,8 +61,13 @@ impl Assembly {
 
     /// Builds the next root from the plan of the old one.
     pub(crate) fn build_root(&mut self, plan: PlanNode) -> Result<Arc<Node>> {
+        debug_assert!(plan.base.high.is_none() && plan.base.pivots[0].low.is_empty(), "the plan of a root");
         let mut pieces = self.build(plan)?;
         while pieces.len() > 1 {
+            debug_assert!(
+                are_neighbours(&pieces),
+                "the pieces of a node cover its keys without gap or overlap"
+            );
             let height = pieces[0].height + 1;
             let high = pieces.last().and_then(|piece| piece.high.clone());
             let pivots = pieces.into_iter().map(child_pivot).collect();
@@ -101,6 +106,7 @@ impl Assembly {
 
     fn build(&mut self, plan: PlanNode) -> Result<Vec<Arc<Node>>> {
         let PlanNode { base, tiers, children } = plan;
+        debug_assert_eq!(children.len(), base.pivots.len(), "a plan has one child per pivot");
         self.replaced.push(Arc::clone(&base));
         let (pivots, overwrites) = self.build_pivots(&base, children)?;
         let tiers = self.build_tiers(&base, tiers, &pivots)?;
@@ -162,6 +168,15 @@ impl Assembly {
                 PlanChild::Leaf { .. } => unreachable!("every planned leaf was written"),
             }
         }
+        debug_assert!(
+            pivots.first().is_some_and(|first| first.pivot.low == base.pivots[0].low),
+            "the new pivots begin where the node does"
+        );
+        debug_assert!(
+            pivots.is_sorted_by(|a, b| a.pivot.low < b.pivot.low && a.old <= b.old),
+            "new pivots ascend strictly, in the order of the old ones"
+        );
+        debug_assert!(arrivals.replacing <= arrivals.entries, "overwrites are among the arrivals");
         Ok((pivots, base.overwrites.after(arrivals.entries, arrivals.replacing)))
     }
 
@@ -175,6 +190,7 @@ impl Assembly {
                 }
                 PlanTier::Trimmed { tier: Tier { mut runs, shares }, at, output } => {
                     let output = output.expect("every planned tier was written");
+                    debug_assert!(at < runs.len(), "the trimmed run is in its tier");
                     let mut trimmed = std::mem::take(&mut self.outputs[output].runs);
                     if let Some(first) = trimmed.first_mut() {
                         first.low = runs[at].low.clone();
@@ -184,6 +200,8 @@ impl Assembly {
                 }
                 PlanTier::Merge(_) => unreachable!("every planned tier was written"),
             };
+            debug_assert_eq!(full.len(), base.pivots.len(), "a tier has one share per old pivot");
+            debug_assert!(runs.is_sorted_by(|a, b| a.low < b.low), "the runs of a tier ascend");
             let shares = new_shares(base, &runs, &full, pivots)?;
             let mut tier = Tier { runs, shares };
             let plain: Vec<Pivot> = pivots.iter().map(|new| new.pivot.clone()).collect();
@@ -226,6 +244,7 @@ impl Assembly {
     fn split(&mut self, mut node: Node) -> Result<Vec<Arc<Node>>> {
         let count = node.pivots.len();
         let pieces = self.options.node_pieces(count);
+        debug_assert!((1..=count).contains(&pieces), "no piece of a node is empty");
         let mut out = Vec::with_capacity(pieces);
         for piece in 0..pieces {
             let (from, to) = (count * piece / pieces, count * (piece + 1) / pieces);
@@ -251,8 +270,20 @@ impl Assembly {
             self.put.insert(id, Arc::clone(&part));
             out.push(part);
         }
+        debug_assert!(are_neighbours(&out), "the pieces of a node cover its keys without gap or overlap");
+        debug_assert_eq!(out[0].id, node.id, "the first piece keeps the id");
+        debug_assert_eq!(
+            out.last().map(|last| &last.high),
+            Some(&node.high),
+            "the last piece ends with the node"
+        );
         Ok(out)
     }
+}
+
+/// Whether each node ends where the next one begins, at one height.
+fn are_neighbours(nodes: &[Arc<Node>]) -> bool {
+    nodes.is_sorted_by(|a, b| a.height == b.height && a.high.as_ref() == Some(&b.pivots[0].low))
 }
 
 fn child_pivot(node: Arc<Node>) -> Pivot {
@@ -268,6 +299,7 @@ fn leaf_pivots(low: Fence, runs: Vec<FencedRun>) -> Vec<Pivot> {
         Some(first) => first.low = low,
         None => pivots.push(Pivot { low, child: Child::Leaf(None) }),
     }
+    debug_assert!(pivots.is_sorted_by(|a, b| a.low < b.low), "the runs of a leaf are disjoint, in key order");
     pivots
 }
 
@@ -295,6 +327,7 @@ fn new_shares(
                 some.then_some(Share { from, bytes })
             }
         };
+        debug_assert!(share.as_ref().is_none_or(|share| share.bytes > 0), "a share that is left has bytes");
         shares.push(share);
     }
     Ok(shares)
@@ -302,6 +335,7 @@ fn new_shares(
 
 /// Drops the runs of a tier that have no data for any pivot, and shares that no run covers.
 pub(crate) fn prune(tier: &mut Tier, pivots: &[Pivot], high: Option<&Fence>) {
+    debug_assert_eq!(tier.shares.len(), pivots.len(), "a tier has one share per pivot");
     let mut needed = vec![false; tier.runs.len()];
     for (pivot, share) in tier.shares.iter_mut().enumerate() {
         let Some(active) = share else { continue };
@@ -329,6 +363,7 @@ fn can_unite(tier: &Tier, left: usize) -> bool {
 }
 
 fn unite(tier: &mut Tier, left: usize) {
+    debug_assert!(can_unite(tier, left), "the tier has nothing or everything for both pivots");
     let right = tier.shares.remove(left + 1);
     if let (Some(share), Some(right)) = (&mut tier.shares[left], right) {
         share.bytes += right.bytes;

@@ -22,6 +22,10 @@ pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
     let border = Border { left, right };
     let mut tiers: Vec<Tier> = tiers_by_age(left, right).flat_map(|pair| border.put_beside(pair)).collect();
     tiers.retain(Tier::is_active);
+    debug_assert!(
+        tiers.iter().all(|tier| tier.shares.len() == left.pivots.len() + right.pivots.len()),
+        "a tier has one share per pivot of both nodes"
+    );
     debug_assert!(tiers.is_sorted_by(|a, b| a.newest_seqno() >= b.newest_seqno()), "newest first");
     let pivots = left.pivots.iter().chain(&right.pivots).cloned().collect();
     Node {

@@ -30,6 +30,14 @@ impl Child {
             Self::Node(_) => None,
         }
     }
+
+    /// Whether it may be the child of a node of this height at a pivot with this key.
+    fn fits_below(&self, height: u32, low: &Fence) -> bool {
+        match self {
+            Self::Node(node) => node.height + 1 == height && node.pivots[0].low == *low,
+            Self::Leaf(_) => height == 1,
+        }
+    }
 }
 
 /// A child and the least key that belongs to it.
@@ -120,6 +128,15 @@ impl Node {
             self.tiers.iter().all(|tier| tier.runs.is_sorted_by(|a, b| a.low < b.low)),
             "the runs of a tier ascend"
         );
+        debug_assert!(self.height >= 1, "leaves are no nodes");
+        debug_assert!(
+            self.high.as_ref().is_none_or(|high| self.pivots.iter().all(|pivot| pivot.low < *high)),
+            "the node ends after its last pivot"
+        );
+        debug_assert!(
+            self.pivots.iter().all(|pivot| pivot.child.fits_below(self.height, &pivot.low)),
+            "a child is one lower than its node and begins at its pivot"
+        );
         let lows = self.pivots.iter_mut().map(|pivot| &mut pivot.low);
         let runs = self.tiers.iter_mut().flat_map(|tier| &mut tier.runs).map(|fenced| &mut fenced.low);
         share_starts(lows.chain(runs).chain(&mut self.high).collect());
@@ -128,6 +145,7 @@ impl Node {
 
     /// Bytes buffered for a child.
     pub(crate) fn pending_of(&self, pivot: usize) -> u64 {
+        debug_assert!(pivot < self.pivots.len(), "a pivot of the node");
         self.tiers.iter().filter_map(|tier| tier.shares[pivot].as_ref()).map(|share| share.bytes).sum()
     }
 
@@ -185,6 +203,7 @@ impl Node {
 
 /// Returns the range of keys of a pivot among others.
 pub(crate) fn bounds_among(pivots: &[Pivot], high: Option<&Fence>, pivot: usize) -> Bounds {
+    debug_assert!(pivot < pivots.len(), "a pivot among these");
     let high = pivots.get(pivot + 1).map(|next| &next.low).or(high);
     Bounds { low: pivots[pivot].low.as_low(), high: high.cloned() }
 }

@@ -45,6 +45,11 @@ pub(crate) fn changes_of(
     buffers: Buffers<'_>,
 ) -> Vec<Change> {
     let Buffers { old, new } = buffers;
+    debug_assert!(
+        assembly.put.keys().all(|id| *id != ROOT_POINTER && id.0 < assembly.next_object),
+        "object ids are taken from `next_object`"
+    );
+    debug_assert!(assembly.put.iter().all(|(id, node)| *id == node.id), "nodes are put by their ids");
     let mut deltas = BTreeMap::new();
     count_buffer(&mut deltas, old, -1);
     count_buffer(&mut deltas, new, 1);
@@ -91,6 +96,7 @@ pub(crate) fn deletions_of(
         count_node(&mut deltas, node, -1);
         ids.push(node.id);
     });
+    debug_assert!(deltas.values().all(|delta| *delta < 0), "a deletion only releases space");
     let references = deltas.into_iter().map(|(span, delta)| Change::References(span, delta));
     references.chain(ids.into_iter().map(|id| Change::DeleteObject(keyspace, id))).collect()
 }

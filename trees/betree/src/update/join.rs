@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{Result, Seqno, planted};
+use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, newest_of};
 
 use crate::{
@@ -65,6 +65,7 @@ fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize, bounds: &Bound
 
 /// Returns the keys of adjacent children.
 pub(crate) fn range_of(node: &Node, first: usize, last: usize) -> Bounds {
+    debug_assert!(first <= last && last < node.pivots.len(), "children of the node, in order");
     Bounds { low: node.bounds_of(first).low, high: node.bounds_of(last).high }
 }
 
@@ -153,6 +154,10 @@ fn joinable_from(node: &Node, first: usize, options: &BeTreeOptions, above: &Abo
         last += 1;
         (bytes, above_bytes) = (bytes + size(last), needed);
     }
+    debug_assert!(
+        last == first || options.fit_one_leaf(bytes + above_bytes),
+        "joined leaves fit one, or they would be split again"
+    );
     Ok(Joinable {
         path: vec![first],
         count: last - first + 1,
@@ -218,6 +223,7 @@ pub(crate) fn find_join<'a>(
 
 /// Returns the parent node and pivot of the leaf at the end of a path.
 fn leaf_parent<'a>(node: &'a Node, path: &[usize]) -> (&'a Node, usize) {
+    debug_assert!(!path.is_empty(), "a path leads to a leaf");
     match &node.pivots[path[0]].child {
         Child::Node(child) => leaf_parent(child, &path[1..]),
         Child::Leaf(_) => (node, path[0]),
@@ -292,6 +298,7 @@ impl PlanNode {
                 left = right;
                 continue;
             }
+            debug_assert!(left < right, "leaves are joined into one on their left");
             for pivot in [left, right] {
                 self.flush_or_touch(pivot, options, depth)?;
             }
@@ -320,6 +327,7 @@ impl PlanNode {
         options: &BeTreeOptions,
     ) -> Result<()> {
         let (node, first) = leaf_parent(&self.base, path);
+        debug_assert!(count > 1 && first + count <= node.pivots.len(), "two or more leaves of one node");
         let last = first + count - 1;
         let (high, newest) = (range_of(node, first, last).high, newest_in(node, first, last));
         let newest = if planted!("joined-leaf-too-new") { Seqno(0) } else { newest };
@@ -328,6 +336,7 @@ impl PlanNode {
 
     /// `incoming`: entries from above, newest first.
     fn join_below(&mut self, incoming: Vec<Layer>, path: &[usize], joining: &Joining<'_>) -> Result<()> {
+        debug_assert_eq!(u64_of(path.len()), u64::from(self.base.height), "one step per height");
         let pivot = path[0];
         if self.base.height > 1 {
             let PlanChild::Untouched(Child::Node(child)) = &self.children[pivot] else { return Ok(()) };
@@ -360,6 +369,7 @@ impl PlanNode {
     /// Appends the leaf `right` to the leaf `left`: their keys are disjoint, so their oldest layers can be
     /// concatenated.
     fn join_pair(&mut self, left: usize, right: usize) {
+        debug_assert!(left < right, "keys of the right leaf follow those of the left one");
         let right_child = std::mem::replace(&mut self.children[right], PlanChild::Joined);
         let PlanChild::Leaf {
             layers: right_layers, bytes: right_bytes, held_bytes: right_held_bytes, ..

@@ -47,8 +47,10 @@ pub(crate) fn cut_leaf(layers: &[Layer], bounds: &Bounds, bytes: u64, bytes_max:
         }
     }
     let done: u64 = parts.iter().map(|part| part.bytes).sum();
+    debug_assert!(done <= bytes, "parts hold no more than the whole");
     let rest = Bounds { low, high: bounds.high.clone() };
     parts.push(Part { bounds: rest, bytes: bytes.saturating_sub(done) });
+    debug_assert_eq!(parts[0].bounds.low, bounds.low, "the first part begins with the leaf");
     Ok(parts)
 }
 
@@ -82,6 +84,7 @@ fn boundaries_of(layers: &[Layer], flows: &[Layer], bounds: &Bounds) -> Result<V
         bytes_before = bytes_before.max(found);
         boundaries.push(Boundary { key, bytes_before });
     }
+    debug_assert!(boundaries.len() <= CANDIDATES_MAX, "each candidate costs an estimate in every source");
     Ok(boundaries)
 }
 

@@ -112,6 +112,7 @@ fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, piece: &Piece) -> Result
         kept |= behind.is_some();
         leaves.push(Pivot { low: high, child: Child::Leaf(behind) });
     }
+    debug_assert!(leaves.is_sorted_by(|a, b| a.low < b.low), "the leaves of a piece are in key order");
     if kept { Ok(leaves) } else { Err(contradiction("a leaf has keys in a range still to be filled")) }
 }
 
@@ -140,11 +141,13 @@ pub(crate) fn restricted_root(
         node.tiers.iter_mut().for_each(|tier| tier.shares.push(None));
         node.high = None;
     }
+    debug_assert_eq!(node.height, root.height, "a restricted trunk keeps its height");
     Ok(put(assembly, node))
 }
 
 /// Returns an empty child of a node of this height.
 fn empty_child(assembly: &mut Assembly, height: u32, low: Fence, high: Option<Fence>) -> Child {
+    debug_assert!(height >= 1, "a node is above leaves");
     if height == 1 {
         return Child::Leaf(None);
     }
@@ -197,6 +200,7 @@ fn restricted(assembly: &mut Assembly, node: &Arc<Node>, keep: &Bounds) -> Resul
         kept.push(at);
         pivots.push(Pivot { low: inside.low.unwrap_or_default(), child });
     }
+    debug_assert_eq!(kept.len(), pivots.len(), "each pivot has its old one");
     let high = node.high.iter().chain(&keep.high).min().cloned();
     let mut tiers = Vec::with_capacity(node.tiers.len());
     for tier in &node.tiers {

@@ -31,6 +31,11 @@ pub(crate) const MAX_HEIGHT: u32 = 32;
 /// Maximum number of tier merges for each incoming flow, which adds one tier.
 pub(crate) const MERGES_AT_ONCE: usize = 2;
 
+/// Incoming data is flushed at once if it is at least one in this many bytes of a leaf …
+const MUCH_PARTS: u64 = 2;
+/// … and of the data buffered for its pivot.
+const MOST_PARTS: u64 = 2;
+
 /// A tier under planning: the rest of an existing one, or an incoming flow.
 #[derive(Debug)]
 pub(crate) enum PlanTier {
@@ -116,6 +121,7 @@ impl PlanNode {
         let mut inputs = Vec::with_capacity(layers.len());
         for slices in layers {
             let shares = self.shares_of(&slices)?;
+            debug_assert_eq!(shares.len(), self.children.len(), "an input has one share per pivot");
             inputs.push(MergeInput { slices, shares });
         }
         self.tiers.insert(0, PlanTier::Merge(inputs));
@@ -135,10 +141,10 @@ impl PlanNode {
     fn pass_on(&mut self, options: &BeTreeOptions, depth: u32) -> Result<()> {
         for (pivot, waiting) in self.pending().into_iter().enumerate() {
             let newest = self.newest_bytes(pivot);
-            if newest == 0 || newest * 2 < waiting {
+            if newest == 0 || newest * MOST_PARTS < waiting {
                 continue;
             }
-            let is_much = newest >= options.leaf_bytes / 2;
+            let is_much = newest >= options.leaf_bytes / MUCH_PARTS;
             let passes = match &self.children[pivot] {
                 PlanChild::Untouched(Child::Leaf(None)) => true,
                 PlanChild::Untouched(Child::Leaf(Some(run))) => {
@@ -181,6 +187,7 @@ impl PlanNode {
 
     /// Bytes buffered for each pivot.
     pub(crate) fn pending(&self) -> Vec<u64> {
+        debug_assert_eq!(self.children.len(), self.base.pivots.len(), "a plan has one child per pivot");
         let mut pending = vec![0u64; self.children.len()];
         let mut add = |shares: &[Option<Share>]| {
             for (pending, share) in pending.iter_mut().zip(shares) {
@@ -212,7 +219,7 @@ impl PlanNode {
     fn flush_beside_leaves(&mut self, options: &BeTreeOptions, depth: u32) -> Result<u64> {
         let mut flushed = 0;
         for pivot in 0..self.children.len() {
-            if self.newest_bytes(pivot) < options.leaf_bytes / 2 {
+            if self.newest_bytes(pivot) < options.leaf_bytes / MUCH_PARTS {
                 continue;
             }
             let PlanChild::Untouched(Child::Leaf(Some(run))) = &self.children[pivot] else { continue };
@@ -240,6 +247,7 @@ impl PlanNode {
             // A root with one child node is about to be removed: everything is flushed.
             chosen = vec![0];
         }
+        debug_assert!(chosen.iter().all(|pivot| pending[*pivot] > 0), "only pivots with entries are flushed");
         for pivot in chosen {
             self.flush(pivot, pending[pivot], options, depth)?;
         }
@@ -268,6 +276,7 @@ impl PlanNode {
         options: &BeTreeOptions,
         depth: u32,
     ) -> Result<()> {
+        debug_assert!(pivot < self.children.len(), "a pivot of the node");
         let layers = self.extract(pivot);
         match &mut self.children[pivot] {
             PlanChild::Untouched(Child::Node(node)) => {
@@ -317,6 +326,7 @@ impl PlanNode {
             }
         };
         for tier in &self.tiers {
+            debug_assert!(tier.has_shares_for(self.children.len()), "a tier has one share per pivot");
             match tier {
                 PlanTier::Existing(tier) => {
                     if let Some(share) = &tier.shares[pivot] {
@@ -344,6 +354,7 @@ impl PlanNode {
         }
         let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
         let count = options.tiers_to_join(bytes[0], &bytes[1..], self.base.overwrites);
+        debug_assert!(count < self.tiers.len(), "a new tier joins existing ones");
         self.merge_tiers(0..=count);
     }
 
@@ -360,6 +371,7 @@ impl PlanNode {
     /// Replaces adjacent tiers with one to be written.
     pub(crate) fn merge_tiers(&mut self, which: RangeInclusive<usize>) {
         let first = if planted!("merged-tiers-on-top") { 0 } else { *which.start() };
+        debug_assert!(which.start() <= which.end() && *which.end() < self.tiers.len(), "tiers of the node");
         let mut merged = Vec::new();
         for tier in self.tiers.drain(which) {
             match tier {
@@ -396,6 +408,15 @@ impl PlanTier {
             Self::Existing(tier) => tier.is_active(),
             Self::Merge(inputs) => inputs.iter().any(|input| input.shares.iter().any(Option::is_some)),
             Self::Output { .. } | Self::Trimmed { .. } => true,
+        }
+    }
+
+    /// Whether it has one share for each of `pivots` pivots.
+    fn has_shares_for(&self, pivots: usize) -> bool {
+        match self {
+            Self::Existing(tier) | Self::Trimmed { tier, .. } => tier.shares.len() == pivots,
+            Self::Merge(inputs) => inputs.iter().all(|input| input.shares.len() == pivots),
+            Self::Output { shares, .. } => shares.len() == pivots,
         }
     }
 

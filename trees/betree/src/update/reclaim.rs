@@ -17,9 +17,9 @@ pub(crate) mod tier_merge;
 use testudo_base::{PAGE_BYTES, Result, Seqno, num::u64_of, planted};
 use testudo_contract::{LeastGain, Reclaim, ReclaimLimits};
 use testudo_sequence::{
-    Bounds, EstimatedStep, Fence, LEAST_RUN_BYTES, Layer, REST_BYTES_MAX, RUN_OVERHEAD_BYTES, ReclaimChoice,
-    ReclaimEstimate, WaitingEntries, bytes_of_runs, clip_runs, key_after, lasting_page_bytes, runs_within,
-    scaled, target_of,
+    Bounds, EstimatedStep, Fence, LEAST_RUN_BYTES, Layer, REST_BYTES_MAX, ReclaimChoice, ReclaimEstimate,
+    WaitingEntries, bytes_of_runs, clip_runs, key_after, lasting_page_bytes, run_space_bytes, runs_within,
+    scaled, step_space_max, target_of, with_index_bytes,
 };
 
 use crate::{
@@ -44,7 +44,7 @@ pub(crate) fn bytes_max(root: &Node, options: &BeTreeOptions) -> u64 {
     let mut most = 0;
     let part_bytes = options.sparing().leaf_bytes / PARTS_OF_A_LEAF;
     each_candidate(root, &mut |candidate| most = most.max(candidate.estimate.written_bytes(part_bytes)));
-    most.max(largest_run(root)) / 8 * 9 + RUN_OVERHEAD_BYTES
+    step_space_max(most.max(largest_run(root)))
 }
 
 fn largest_run(node: &Node) -> u64 {
@@ -155,6 +155,7 @@ fn visit(
             Child::Node(child) => {
                 let start = start_of(node, pivot);
                 let first = start.as_ref().into_iter().chain(from).min();
+                debug_assert!(child.height < node.height, "children are lower");
                 visit(child, path, (order, first), above.and(own, leaves_of(child).max(1)), act);
             }
             Child::Leaf(run) if above.bytes + own.bytes > 0 => {
@@ -205,7 +206,7 @@ pub(crate) fn pick(
         choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     });
     each_joinable(root, options, &mut Vec::new(), &nothing_above, &mut |joinable| {
-        let space = joinable.bytes / 16 * 17 + LEAST_RUN_BYTES;
+        let space = run_space_bytes(joinable.bytes);
         let gain = joinable.stored_bytes.saturating_sub(space);
         choice.offer(Target::Leaves(joinable.path, joinable.count), space, gain);
     })?;
@@ -222,7 +223,7 @@ pub(crate) fn pick(
             });
         }
         each_partly_dead(&places, choice.garbage_parts(), &mut |dead| {
-            let space_bytes = dead.alive_bytes / 16 * 17 + LEAST_RUN_BYTES * dead.places;
+            let space_bytes = with_index_bytes(dead.alive_bytes) + LEAST_RUN_BYTES * dead.places;
             choice.offer(Target::Run(dead.run), space_bytes, dead.dead_bytes);
         })?;
     }
@@ -269,6 +270,7 @@ impl PlanNode {
         high: Option<&Fence>,
         leaf_cut: Option<Fence>,
     ) -> Result<()> {
+        debug_assert_eq!(u64_of(path.len()), u64::from(self.base.height), "one step per height");
         let pivot = path[0];
         let mut layers = incoming;
         layers.extend(self.extract_below(pivot, high, Seqno(u64::MAX))?);
@@ -336,6 +338,7 @@ impl PlanNode {
 
 /// Returns the exclusive upper bound of the leaf at the end of a path.
 fn leaf_at(node: &Node, path: &[usize]) -> Option<Fence> {
+    debug_assert_eq!(u64_of(path.len()), u64::from(node.height), "one step per height");
     match &node.pivots[path[0]].child {
         Child::Node(child) => leaf_at(child, &path[1..]),
         Child::Leaf(_) => node.bounds_of(path[0]).high,

@@ -100,6 +100,7 @@ fn buffer_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<BufferL
         if !pieces.is_sorted_by(ends_before) || !pieces.iter().all(is_any) {
             return Ok(None);
         }
+        debug_assert!(pieces.iter().all(|piece| !piece.is_base), "only the old leaf is a base");
         buffered.push(pieces);
     }
     buffered.retain(|layer| !layer.is_empty());
@@ -120,6 +121,7 @@ fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<BufferPiece> {
     }
     hashes.sort_unstable();
     hashes.dedup();
+    debug_assert!(hashes.is_sorted_by(|a, b| a < b), "a look-up searches the hashes by halves");
     Ok(BufferPiece::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
 }
 

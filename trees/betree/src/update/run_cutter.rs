@@ -12,6 +12,12 @@ use testudo_base::PAGE_BYTES;
 
 use crate::BeTreeOptions;
 
+/// Inverse of the fraction of a run that is worth a run of its own.
+const WORTH_A_RUN_PARTS: u64 = 2;
+/// Halves of a full run at which the open one is cut, however little is left: the largest run that is about
+/// as large as the others.
+const LARGEST_RUN_HALVES: u64 = 3;
+
 /// Decides, entry by entry, where runs end.
 #[derive(Debug)]
 pub(crate) struct RunCutter {
@@ -47,6 +53,7 @@ impl RunCutter {
     }
 
     fn with_target(incoming: u64, run_bytes: u64, target: u64, options: &BeTreeOptions) -> Self {
+        debug_assert!(target > 0, "a run holds something");
         Self { options: *options, incoming, run_bytes, target, written: 0, written_before: 0, new_bytes: 0 }
     }
 
@@ -59,7 +66,7 @@ impl RunCutter {
     /// stretch of new entries, which may continue in order, the old ones become a separate leaf. Subsequent
     /// entries then come after a leaf, and that can stay. `passed`: bytes of entries read so far.
     pub(crate) fn cuts_before_old(&mut self, passed: u64) -> bool {
-        let is_cut = self.new_bytes >= self.options.leaf_bytes / 2
+        let is_cut = self.new_bytes >= self.options.leaf_bytes / WORTH_A_RUN_PARTS
             && !self.options.fit_one_leaf(self.open_bytes() + self.left_bytes(passed));
         if is_cut {
             self.written_before = self.written;
@@ -76,6 +83,7 @@ impl RunCutter {
     pub(crate) fn record_written(&mut self, entry_bytes: u64, is_old: bool) {
         self.written += entry_bytes;
         self.new_bytes = if is_old { 0 } else { self.new_bytes + entry_bytes };
+        debug_assert!(self.new_bytes <= self.written, "new entries are among those written");
     }
 
     /// Whether the open run ends after the last entry written. `data_bytes`: those of its pages.
@@ -84,8 +92,9 @@ impl RunCutter {
         if data_bytes < PAGE_BYTES || data_bytes + PAGE_BYTES <= self.target {
             return false;
         }
-        let is_rest_worth_a_run = self.incoming > self.run_bytes && self.left_bytes(passed) > self.target / 2;
-        let is_cut = is_rest_worth_a_run || self.open_bytes() >= self.run_bytes * 3 / 2;
+        let is_rest_worth_a_run =
+            self.incoming > self.run_bytes && self.left_bytes(passed) > self.target / WORTH_A_RUN_PARTS;
+        let is_cut = is_rest_worth_a_run || self.open_bytes() >= self.run_bytes * LARGEST_RUN_HALVES / 2;
         if is_cut {
             (self.written_before, self.new_bytes) = (self.written, 0);
         }

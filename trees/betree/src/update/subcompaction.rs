@@ -12,6 +12,9 @@ use crate::{BeTreeOptions, trunk::node::Node, update::plan::MergeInput};
 /// Parts per worker: slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
 
+/// Minimum size of a part, in leaves: each part ends with a run that may be small.
+const TIER_PART_LEAVES_MIN: u64 = 2;
+
 /// A key at which a destination may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
@@ -50,7 +53,7 @@ pub(crate) fn boundaries_of(node: &Node, inputs: &[MergeInput]) -> Vec<Boundary>
 /// Maximum size of a part, when `total` bytes are to be written by `workers`.
 pub(crate) fn part_bytes_max(total: u64, workers: u64, options: &BeTreeOptions) -> u64 {
     // A single worker cuts too, so that single-threaded tests exercise the same code.
-    total.div_ceil(workers.max(2) * PARTS_PER_WORKER).max(options.leaf_bytes * 2)
+    total.div_ceil(workers.max(2) * PARTS_PER_WORKER).max(options.leaf_bytes * TIER_PART_LEAVES_MIN)
 }
 
 /// Cuts `bytes` into parts of about equal size, up to about `bytes_max`, as far as the boundaries permit.
@@ -77,6 +80,11 @@ pub(crate) fn cut(bytes: u64, boundaries: &[Boundary], bytes_max: u64) -> Vec<Pa
         }
     }
     parts.push(Part { bounds: Bounds { low, high: None }, bytes: bytes.saturating_sub(done) });
+    debug_assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), bytes, "parts are together the whole");
+    debug_assert!(
+        parts.is_sorted_by(|a, b| a.bounds.high.is_some() && a.bounds.high == b.bounds.low),
+        "parts are adjacent, in key order"
+    );
     parts
 }
 

@@ -16,6 +16,8 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, Source};
 
 use crate::BeTreeOptions;
 
+/// Inverse of the fraction of a leaf from which a run may stay: smaller ones would be many.
+const LARGE_PARTS: u64 = 2;
 /// Estimated incoming bytes inside a run, as the inverse of a fraction of a leaf or absolute, above which
 /// some certainly are: estimates are accurate to a few pages.
 const SURELY_INSIDE_PARTS: u64 = 32;
@@ -41,7 +43,7 @@ pub(crate) fn take_trivial_move(
 
 /// Whether the run may stay where `newer` flows in, judged by estimates.
 pub(crate) fn may_be_trivial_move(run: &Arc<Run>, newer: &[Layer], options: &BeTreeOptions) -> Result<bool> {
-    let is_large = |bytes: u64| bytes >= options.leaf_bytes / 2;
+    let is_large = |bytes: u64| bytes >= options.leaf_bytes / LARGE_PARTS;
     if !is_large(run.reference().user_bytes) {
         return Ok(false);
     }

@@ -130,6 +130,8 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
         }
         results.push(parts);
     }
+    debug_assert_eq!(results.len(), came.len(), "each destination has its results");
+    debug_assert!(results.iter().all(|parts| !parts.is_empty()), "a destination has at least one part");
     // Longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
@@ -145,6 +147,10 @@ fn joined(parts: Vec<PartResult>) -> Result<Output> {
         whole.runs.extend(runs);
         whole.arrivals += arrivals;
     }
+    debug_assert!(
+        whole.runs.is_sorted_by(|a, b| a.low < b.low),
+        "outputs of one destination are disjoint, in key order"
+    );
     Ok(whole)
 }
 
@@ -156,6 +162,8 @@ fn cut_destination(
     options: &BeTreeOptions,
 ) -> Result<Vec<Piece>> {
     let Destination { layers, bytes, mut leaf_bounds, what, boundaries, .. } = destination;
+    debug_assert!(leaf_bounds.len() <= 2, "a leaf is cut once");
+    debug_assert!(are_adjacent(leaf_bounds.iter()), "the parts of a cut leaf leave no gap");
     if leaf_bounds.len() > 1 {
         return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, what)).collect();
     }
@@ -172,12 +180,22 @@ fn cut_destination(
         let bounds = leaf.unwrap_or_default();
         return Ok(vec![Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
     }
+    debug_assert!(
+        are_adjacent(parts.iter().map(|part| &part.bounds)),
+        "parts leave no gap and do not overlap"
+    );
     let leaf_bytes = leaf.map(|_| bytes);
     let piece = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
         Piece { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
     };
     Ok(parts.into_iter().map(piece).collect())
+}
+
+/// Whether each range ends where the next one begins.
+fn are_adjacent<'a>(ranges: impl Iterator<Item = &'a Bounds> + Clone) -> bool {
+    let next = ranges.clone().skip(1);
+    ranges.zip(next).all(|(one, next)| one.high.is_some() && one.high == next.low)
 }
 
 /// Clips the layers of a leaf to `bounds`, as a leaf with its own newest seqno.
@@ -217,6 +235,10 @@ fn collect(
                 came: None,
             });
         } else if let PlanTier::Trimmed { tier, at, output } = tier {
+            debug_assert!(
+                output.is_none() && *at < tier.runs.len(),
+                "a trimmed run is in its tier, not written yet"
+            );
             *output = Some(destinations.len());
             let layers = vec![alive_of_run(&plan.base, tier, *at)];
             let bytes = tier.runs[*at].run.reference().user_bytes;
@@ -230,6 +252,7 @@ fn collect(
         match &mut plan.children[pivot] {
             PlanChild::Node(plan) => collect(plan, options, retains, destinations)?,
             PlanChild::Leaf { layers, bytes, held_bytes, cut } => {
+                debug_assert!(*held_bytes <= *bytes, "the old contents are among the input");
                 let (layers, bytes, has_arrivals) = (std::mem::take(layers), *bytes, *bytes > *held_bytes);
                 let cut = cut.take();
                 let came = if retains { Some(Came::of(&plan.base, pivot, &bounds, &layers)?) } else { None };
@@ -251,6 +274,7 @@ fn collect(
 
 /// Returns the share of merged inputs for a pivot, beginning at the lowest key of any.
 fn merged_share(inputs: &[MergeInput], pivot: usize) -> Option<Share> {
+    debug_assert!(!inputs.is_empty(), "a merged tier has inputs");
     let froms = inputs.iter().filter_map(|input| input.shares[pivot].as_ref()).map(|share| &share.from);
     froms.min().map(|from| Share { from: from.clone(), bytes: 0 })
 }
@@ -273,6 +297,7 @@ pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
 
 /// Returns the live slices of an input, with adjacent pieces of one source united.
 fn active_layer(node: &Node, input: &MergeInput) -> Layer {
+    debug_assert_eq!(input.shares.len(), node.pivots.len(), "an input has one share per pivot");
     let mut layer: Layer = Vec::new();
     for (pivot, share) in input.shares.iter().enumerate() {
         let Some(share) = share else { continue };
@@ -303,6 +328,10 @@ fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Out
     let Piece { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = piece;
     let What { height, run_bytes, has_arrivals } = what;
     let is_leaf = height == Height::Bottom;
+    debug_assert!(run_bytes > 0, "a run holds something");
+    debug_assert!(is_leaf || !has_arrivals, "arrivals are counted in leaves");
+    debug_assert!(is_leaf || leaf_bytes.is_none(), "only leaves are cut into parts of a leaf");
+    debug_assert!(newest_of(&layers) <= newest_seqno, "a destination is as new as its newest source");
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };
     if let Some(run) = &staying {
         bytes = bytes.saturating_sub(run.reference().user_bytes);
@@ -381,6 +410,7 @@ fn write_entries<C: Cursor>(
         let passed = merge.passed_bytes();
         if cutter.cuts_after(runs.open_bytes(), passed.saturating_sub(runs.separated_bytes())) {
             runs.cut();
+            debug_assert!(reported <= passed, "progress only grows");
             runs.report(passed - reported);
             reported = passed;
         }

@@ -106,7 +106,16 @@ pub(crate) struct Component {
 impl Component {
     /// Creates a component without a compaction buffer.
     pub(crate) fn of_segments(segments: Vec<Arc<Segment>>) -> Self {
-        debug_assert!(segments.iter().all(|segment| !segment.runs.is_empty()), "no segment is empty");
+        debug_assert!(
+            segments.iter().all(|segment| (1..=SEGMENT_RUNS_MAX).contains(&segment.runs.len())),
+            "no segment is empty or too large"
+        );
+        debug_assert!(
+            segments.is_sorted_by(|a, b| {
+                a.runs.last().map(|run| &run.fenced.low) < b.runs.first().map(|run| &run.fenced.low)
+            }),
+            "segments are in key order"
+        );
         let mut firsts = Vec::with_capacity(segments.len());
         let (mut count, mut bytes) = (0, 0);
         let (mut entries, mut user_bytes) = (0, 0);
@@ -121,6 +130,8 @@ impl Component {
                 user_bytes += reference.user_bytes;
             }
         }
+        debug_assert_eq!(firsts.len(), segments.len(), "each segment has its first run");
+        debug_assert!(bytes > 0 || count == 0, "only an empty component has no bytes");
         Self { segments, firsts, count, bytes, entries, user_bytes, buffer: None }
     }
 
@@ -174,6 +185,7 @@ impl Component {
     }
 
     pub(crate) fn range(&self, range: Range<usize>) -> impl Iterator<Item = &LevelRun> {
+        debug_assert!(range.end <= self.count, "runs of the component");
         range.filter_map(|index| self.get(index))
     }
 
@@ -218,6 +230,7 @@ impl Component {
             };
             self.partition_point(begins_below)
         });
+        debug_assert!(to <= self.count, "runs of the component");
         from.min(to)..to
     }
 
@@ -253,9 +266,11 @@ impl Component {
         runs: Vec<LevelRun>,
         next_object: &mut u64,
     ) -> Result<Self> {
+        debug_assert!(range.start <= range.end && range.end <= self.count, "runs of the component");
         if range.is_empty() && runs.is_empty() {
             return Ok(self.clone());
         }
+        let count = self.count - range.len() + runs.len();
         let segment_of = |run: usize| self.firsts.partition_point(|first| *first <= run).saturating_sub(1);
         let mut from = segment_of(range.start);
         let mut to = if range.is_empty() { from } else { segment_of(range.end - 1) };
@@ -286,7 +301,9 @@ impl Component {
         }
         segments.extend(cut_into_segments(changed, next_object));
         segments.extend_from_slice(&self.segments[to..]);
-        Ok(Self::of_segments(segments))
+        let spliced = Self::of_segments(segments);
+        debug_assert_eq!(spliced.count, count, "no other run is lost");
+        Ok(spliced)
     }
 
     /// Creates a component of these runs.

@@ -50,6 +50,15 @@ pub(crate) fn changes_between(
     };
     let old_ids = if is_stored { ids(old) } else { BTreeSet::new() };
     let new_ids = ids(new);
+    debug_assert!(
+        new_ids.iter().all(|id| *id != ROOT && id.0 < new.next_object),
+        "object ids are taken from `next_object`"
+    );
+    debug_assert_eq!(
+        new_ids.len(),
+        segments(new).count() + buffers(new).count(),
+        "each object has its own id"
+    );
     let mut deltas = BTreeMap::new();
     if is_stored {
         segments(old)
@@ -84,6 +93,7 @@ pub(crate) fn deletions_of(levels: &Levels, keyspace: KeyspaceId) -> Vec<Change>
     segments(levels).for_each(|segment| count(&mut deltas, &segment.runs, -1));
     count(&mut deltas, &levels.witnesses, -1);
     count_each(&mut deltas, levels.retained_runs().into_values(), -1);
+    debug_assert!(deltas.values().all(|delta| *delta < 0), "a deletion only releases space");
     let references = deltas.into_iter().map(|(span, delta)| Change::References(span, delta));
     let ids = segments(levels).map(|segment| segment.id).chain(buffers(levels).map(|buffer| buffer.id));
     let ids = ids.chain([ROOT]);

@@ -33,6 +33,9 @@ const FROZEN_FROM_PERCENT: u64 = 50;
 /// …and below which it is thawed. In between it keeps its state, as hysteresis.
 const THAWED_BELOW_PERCENT: u64 = 35;
 
+/// Tenths of its weight that a move keeps at the next one: the weight is halved after two more moves.
+const KEPT_TENTHS: u64 = 7;
+
 impl Inflow {
     pub(crate) fn add(&mut self, more: Self) {
         self.entries += more.entries;
@@ -51,9 +54,10 @@ impl Repeats {
         debug_assert!(inflow.repeated <= inflow.entries, "only incoming keys repeat others");
         let Inflow { entries, repeated } = self.seen;
         let Retained { came, bases } = retained;
-        // The weight of a move is halved after two more moves.
-        let mut seen = Inflow { entries: entries / 10 * 7, repeated: repeated / 10 * 7 };
+        let rest = |count: u64| count / 10 * KEPT_TENTHS;
+        let mut seen = Inflow { entries: rest(entries), repeated: rest(repeated) };
         seen.add(inflow);
+        debug_assert!(seen.repeated <= seen.entries, "repeated keys are among those counted");
         let is_frozen = match seen.percent() {
             _ if seen.entries == 0 => self.is_frozen,
             percent if self.is_frozen => percent >= THAWED_BELOW_PERCENT && came + bases > 0,

@@ -64,6 +64,10 @@ impl PairSizes {
 
     /// Converts bytes of pairs to bytes of levels.
     pub(crate) fn own_of(self, bytes: u64) -> u64 {
+        debug_assert!(
+            (ONE..=TIMES_MAX).contains(&self.times),
+            "pairs are no smaller than what levels have of them"
+        );
         low64(u128::from(bytes) * u128::from(ONE) / u128::from(self.times))
     }
 }

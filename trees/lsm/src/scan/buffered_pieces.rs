@@ -71,6 +71,10 @@ impl BufferedPieces {
             return None;
         }
         let pieces = buffer.all_within(&covered)?;
+        debug_assert!(
+            pieces.iter().all(|piece| piece.bounds.intersection(&covered) == piece.bounds),
+            "pieces are read inside the part"
+        );
         if pieces.len() > PIECES_MAX {
             return None;
         }

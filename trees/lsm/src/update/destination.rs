@@ -144,6 +144,7 @@ pub(crate) fn put_in_place(
     border: Option<&Fence>,
     next_object: &mut u64,
 ) -> Result<Component> {
+    debug_assert!(range.end <= own.len(), "runs of the sequence");
     let mut range = range;
     let last = range.end.checked_sub(1).filter(|last| *last >= range.start).and_then(|last| own.get(last));
     if let (Some(border), Some(last)) = (border, last) {
@@ -206,5 +207,6 @@ impl Levels {
         self.witnesses.sort_by_key(|level_run| level_run.run().reference().id);
         self.witnesses.dedup_by_key(|level_run| level_run.run().reference().id);
         self.witnesses.retain(is_needed);
+        debug_assert!(self.witnesses.iter().all(|run| run.cover.is_some()), "a witness covers keys");
     }
 }

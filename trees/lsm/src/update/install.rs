@@ -43,6 +43,11 @@ impl Done {
         }
         let Some((mut destination, runs)) = written else { return Ok(Some(levels)) };
         let Some(place) = place_in(&planned, &destination, &levels) else { return Ok(None) };
+        debug_assert!(
+            levels.component_at(place).is_same(&planned.component_at(destination.place))
+                || planted!("job-on-changed-levels"),
+            "the sequence that changes is the planned one"
+        );
         destination.place = place;
         if options.retained_percent > 0 {
             levels.install_retaining(destination, runs, options)?;

@@ -50,6 +50,10 @@ pub(crate) enum Action {
 /// Description of a job that moves tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "empty a level of tombstones";
 
+/// Bytes that a job moves out of a level at least, in runs.
+const IDLE_RUNS: u64 = 4;
+/// A run of less than one in this many bytes of a full one is small.
+const SMALL_RUN_PARTS: u64 = 4;
 /// Minimum number of adjacent small runs to join.
 const JOINED_RUNS_MIN: usize = 4;
 
@@ -64,7 +68,7 @@ pub(crate) fn pick_job(
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
         Some(Job { what, debt_bytes, target: Opaque::new(action) })
     };
-    let piece = IDLE_BYTES.max(options.run_bytes * 4);
+    let piece = IDLE_BYTES.max(options.run_bytes * IDLE_RUNS);
     let empty = |what: &'static str, level: usize, price: u64| {
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
         job(what, debt, Action::Move { level, bytes: piece, written_max: u64::MAX, price })
@@ -124,6 +128,7 @@ pub(crate) fn plan_job(
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
         Some(Action::Move { level, bytes, written_max, .. }) => {
+            debug_assert!(*level < levels.levels.len(), "a job is planned on the levels it was picked from");
             let handed_over = (!levels.levels[*level].is_emptying()).then_some(*level);
             if handed_over.is_some() {
                 levels.levels[*level].hand_over();
@@ -156,7 +161,9 @@ fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
     let mut from = 0;
     let mut bytes = 0;
     for (at, level_run) in levels.bottom.iter().enumerate() {
-        if level_run.bytes >= options.run_bytes / 4 || bytes + level_run.bytes > options.run_bytes {
+        if level_run.bytes >= options.run_bytes / SMALL_RUN_PARTS
+            || bytes + level_run.bytes > options.run_bytes
+        {
             (from, bytes) = (at + 1, 0);
             continue;
         }
@@ -188,6 +195,7 @@ pub(crate) fn can_join(levels: &Levels, range: Range<usize>) -> bool {
 
 /// Plans a join of adjacent runs of the bottom.
 pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptions) -> Result<Destination> {
+    debug_assert!(range.len() > 1 && range.end <= levels.bottom.len(), "two or more runs of the bottom");
     // Each is a layer of its own: a single layer would stay as it is.
     let runs: Vec<LevelRun> = levels.bottom.range(range.clone()).cloned().collect();
     let mut layers: Vec<MergeLayer> =
@@ -211,6 +219,7 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
 /// Plans a merge of adjacent sequences that fill level 1.
 pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOptions) -> Result<Destination> {
     let filling = &levels.levels[0].filling;
+    debug_assert!(!parts.is_empty() && parts.end <= filling.len(), "sequences that fill level 1");
     let own = filling[parts.end - 1].clone();
     let above = filling[parts.start..parts.end - 1].iter();
     let mut layers: Vec<MergeLayer> =

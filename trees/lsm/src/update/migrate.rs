@@ -83,6 +83,11 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
         }),
     };
     let runs = piece.runs.iter().enumerate().map(level_run).collect();
+    debug_assert!(lows.is_sorted_by(|a, b| a < b), "the runs of a piece are in key order");
+    debug_assert!(
+        bounds.low.as_ref().is_none_or(|low| lows.iter().all(|run| low <= run)),
+        "runs are inside it"
+    );
     let low = bounds.low.clone().unwrap_or_default();
     let at = next.bottom.runs_below(&low.bytes());
     let before = at.checked_sub(1).and_then(|before| next.bottom.get(before));

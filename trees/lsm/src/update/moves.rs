@@ -31,6 +31,13 @@ use crate::{
 /// Maximum number of places at which a merge of updates may be cut.
 const CUTS_MAX: usize = 32;
 
+/// Eighths of a level from which a move takes all of it: a rest would be a small move.
+const ALL_EIGHTHS: u64 = 7;
+/// A run of the destination is cut if the move would otherwise be this many times as large as wanted …
+const FAR_TIMES: u64 = 2;
+/// … and as many runs of bytes would go into it.
+const FAR_RUNS: u64 = 2;
+
 impl Levels {
     pub(crate) fn to_bytes(&self) -> TreeBytes {
         let level = |level: &Level| LevelBytes {
@@ -126,6 +133,7 @@ impl Levels {
         joined: usize,
         options: &LsmOptions,
     ) -> Result<Destination> {
+        debug_assert!(joined <= self.levels[0].filling.len(), "sequences that fill level 1");
         let place = Place::Parts { from: 0, count: joined };
         let own = self.component_at(place);
         let mut layers = vec![MergeLayer::Updates(Arc::clone(updates))];
@@ -182,6 +190,10 @@ impl Levels {
         let place = if level + 1 < self.levels.len() { Place::Level(level + 1) } else { Place::Bottom };
         let own = self.component_at(place);
         let border = border_behind(emptying, &own, &start, amount, options)?;
+        debug_assert!(
+            border.as_ref().is_none_or(|border| start < *border),
+            "a move has keys before its border"
+        );
         let bounds = Bounds { low: None, high: border.clone() };
         let range = own.within(&Bounds { low: start.as_low(), high: border.clone() });
         let mut layers: Vec<MergeLayer> =
@@ -211,9 +223,13 @@ impl Levels {
         let changed = put_in_place(&own, range, runs, border.as_ref(), next)?;
         match place {
             Place::Parts { from, count } => {
+                debug_assert!(from + count <= self.levels[0].filling.len(), "sequences that fill level 1");
                 self.levels[0].filling.splice(from..from + count, [changed]);
             }
-            Place::Level(level) => self.levels[level].filling = vec![changed],
+            Place::Level(level) => {
+                debug_assert!(level > 0, "level 1 is filled by parts");
+                self.levels[level].filling = vec![changed];
+            }
             Place::Bottom => {
                 self.note_bottom(&cells, &own, &changed, incoming);
                 self.bottom = changed;
@@ -282,7 +298,7 @@ fn border_behind(
 ) -> Result<Option<Fence>> {
     let Amount { bytes: wanted, written_max } = amount;
     let all: u64 = emptying.iter().map(Component::bytes).sum();
-    if wanted >= all / 8 * 7 && all + own.bytes() <= written_max {
+    if wanted >= all / 8 * ALL_EIGHTHS && all + own.bytes() <= written_max {
         return Ok(None);
     }
     let (mut done, mut low, mut written) = (0, None, 0);
@@ -294,7 +310,7 @@ fn border_behind(
         for component in emptying {
             bytes += component.bytes_within(&between)?;
         }
-        let is_far = done + bytes > wanted * 2 && bytes > options.run_bytes * 2;
+        let is_far = done + bytes > wanted * FAR_TIMES && bytes > options.run_bytes * FAR_RUNS;
         if is_far || planted!("output-beyond-border") {
             let border = border_between(emptying, &between, start, wanted.saturating_sub(done))?;
             if border.is_some() {
@@ -329,6 +345,7 @@ fn border_between(
         }
     }
     begins.sort_by(|a, b| a.0.cmp(&b.0));
+    debug_assert!(between.low.is_none() || between.high.is_none() || between.low < between.high, "a range");
     let mut before = 0;
     for (low, bytes) in begins {
         if before >= wanted && low > *start && between.low.as_ref().is_none_or(|least| *least < low) {

@@ -27,6 +27,9 @@ const SURELY_INSIDE_PARTS: u64 = 32;
 /// Incoming entries may go into a run's pages if they are at most one in this many of its bytes.
 const FEW_PARTS: u64 = 2;
 
+/// Inverse of the fraction of a full run from which one may stay: smaller ones would be many.
+const LARGE_PARTS: u64 = 2;
+
 /// Contents below a destination, in the range written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Floor {
@@ -249,6 +252,11 @@ pub(crate) fn plan_cells(
     floor: Floor,
     options: &LsmOptions,
 ) -> Result<Vec<Cell>> {
+    debug_assert!(!layers.is_empty(), "the last layer is the destination's own");
+    debug_assert!(
+        layers.iter().rev().skip(1).all(|layer| !matches!(layer, MergeLayer::Own(..))),
+        "only the last layer is the destination's own"
+    );
     let sources = MergeSources::of(layers, bounds)?;
     let staying = runs_that_stay(&sources, floor, options)?;
     let updated = runs_with_few(&sources, &staying, bounds, floor, options)?;
@@ -286,7 +294,20 @@ pub(crate) fn plan_cells(
     }
     cells.extend(cells_between(&sources, &Bounds { low, high: bounds.high.clone() }, floor)?);
     set_fences(&mut cells)?;
+    debug_assert!(are_in_order(&cells), "cells are disjoint and in key order");
     Ok(cells)
+}
+
+/// Whether merges end before the next cell begins.
+fn are_in_order(cells: &[Cell]) -> bool {
+    let low_of = |cell: &Cell| match cell {
+        Cell::Stays(level_run) => level_run.fenced.low.as_low(),
+        Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bounds.low.clone(),
+    };
+    cells.windows(2).all(|pair| match &pair[0] {
+        Cell::Stays(_) => true,
+        Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bounds.high <= low_of(&pair[1]),
+    })
 }
 
 /// Returns runs of the bottom with so few incoming entries that writing pages costs less than rewriting the
@@ -352,7 +373,7 @@ fn runs_that_stay<'a>(
     for source in sources.all() {
         let Some(level_run) = source.level_run.as_ref().filter(|_| source.is_whole) else { continue };
         let is_own = source.layer == own;
-        let is_large = level_run.bytes >= options.run_bytes / 2;
+        let is_large = level_run.bytes >= options.run_bytes / LARGE_PARTS;
         // Merged with older entries, it would make those look newer than entries still above.
         let is_newer = is_own && source.newest_seqno() > newest;
         let can_stay = is_own || source.can_come_down(floor);
@@ -430,6 +451,8 @@ fn merge_of(
     }
     let Some(hull) = hull else { return Ok(None) };
     cuts.sort_by(|a, b| a.0.cmp(&b.0));
+    debug_assert!(!layers.is_empty() && layers.len() <= sources.layers.len(), "each layer has its sources");
+    debug_assert_eq!(clipped(hull.clone(), gap), hull, "a merge stays in its gap");
     let bounds = hull.to_bounds();
     Ok(Some(Merge { layers, has_own, bytes, bounds, newest_seqno, floor, cuts, consumed }))
 }

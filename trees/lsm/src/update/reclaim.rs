@@ -20,8 +20,8 @@ use std::ops::Range;
 use testudo_base::{PAGE_BYTES, Result, RunId, num::u64_of};
 use testudo_contract::{LeastGain, Reclaim, ReclaimLimits, Work};
 use testudo_sequence::{
-    LEAST_RUN_BYTES, REST_BYTES_MAX, RUN_OVERHEAD_BYTES, ReclaimChoice, ReclaimEstimate, ReclaimTarget,
-    scaled, target_of,
+    LEAST_RUN_BYTES, REST_BYTES_MAX, ReclaimChoice, ReclaimEstimate, ReclaimTarget, run_space_bytes, scaled,
+    step_space_max, target_of, with_index_bytes,
 };
 
 use crate::{
@@ -40,6 +40,10 @@ use crate::{
     },
 };
 
+/// Inverse of the fraction of a run that should at least be moved down into it at once.
+const PARTS_OF_A_RUN: u64 = 2;
+/// Quarters of a full run up to which runs are joined: the rest is for what comes down later.
+const JOINED_QUARTERS: u64 = 3;
 /// Maximum number of sequences merged at once: each run read takes memory.
 const PARTS_AT_ONCE: usize = 16;
 
@@ -70,14 +74,14 @@ impl ReclaimTarget for Target {
 /// Approximate upper bound on the space of a minimal worthwhile step. In each sequence above, one run may be
 /// mostly garbage without being released before the next step, or the one after that.
 pub(crate) fn bytes_max(levels: &Levels, options: &LsmOptions) -> u64 {
-    let part_bytes = options.run_bytes / 2;
+    let part_bytes = options.run_bytes / PARTS_OF_A_RUN;
     let steps = candidates(levels)
         .unwrap_or_default()
         .into_iter()
         .map(|candidate| candidate.estimate.written_bytes(part_bytes));
     let stored = |level_run: &LevelRun| level_run.run().reference().stored_bytes();
     let dead_bytes: u64 = levels.upper().filter_map(|component| component.iter().map(stored).max()).sum();
-    steps.max().unwrap_or(0) / 8 * 9 + RUN_OVERHEAD_BYTES + dead_bytes
+    step_space_max(steps.max().unwrap_or(0)) + dead_bytes
 }
 
 /// Picks the step with the largest gain.
@@ -147,12 +151,13 @@ fn offer_joins(all: &[Candidate], options: &LsmOptions, choice: &mut ReclaimChoi
     while first < all.len() {
         let mut last = first;
         let mut bytes = size(&all[first]);
-        while last + 1 < all.len() && bytes + size(&all[last + 1]) <= options.run_bytes / 4 * 3 {
+        while last + 1 < all.len() && bytes + size(&all[last + 1]) <= options.run_bytes / 4 * JOINED_QUARTERS
+        {
             last += 1;
             bytes += size(&all[last]);
         }
         if last > first {
-            let space = bytes / 16 * 17 + LEAST_RUN_BYTES + all[first].estimate.head_bytes;
+            let space = run_space_bytes(bytes) + all[first].estimate.head_bytes;
             let freed = |estimate: &ReclaimEstimate| estimate.stored_bytes + estimate.waiting.overhead_bytes;
             let stored: u64 = all[first..=last].iter().map(|candidate| freed(&candidate.estimate)).sum();
             let count = last - first + 1;
@@ -174,7 +179,7 @@ fn offer_parts(levels: &Levels, options: &LsmOptions, choice: &mut ReclaimChoice
             let runs = || parts.iter().flat_map(Component::iter);
             let freed: u64 = runs().map(|level_run| level_run.run().reference().stored_bytes()).sum();
             let alive: u64 = runs().map(alive_bytes).sum();
-            let space = alive / 16 * 17 + (alive / options.run_bytes + 1) * LEAST_RUN_BYTES;
+            let space = with_index_bytes(alive) + (alive / options.run_bytes + 1) * LEAST_RUN_BYTES;
             choice.offer(Target::Parts(from..from + count), space, freed.saturating_sub(space));
         }
         count *= 2;
@@ -199,7 +204,7 @@ fn offer_partly_dead(levels: &Levels, choice: &mut ReclaimChoice<'_, Target>) {
         let left = alive.next_multiple_of(PAGE_BYTES).max(LEAST_RUN_BYTES);
         let dead = stored.saturating_sub(left);
         if dead >= stored / parts && dead > 0 {
-            choice.offer(Target::Run(reference.id), alive / 16 * 17 + LEAST_RUN_BYTES, dead);
+            choice.offer(Target::Run(reference.id), run_space_bytes(alive), dead);
         }
     }
 }
@@ -216,6 +221,7 @@ pub(crate) fn reclaim(
     match target_of(reclaim) {
         Target::Retained => {}
         Target::Down { first, count, waiting_max } => {
+            debug_assert!(*count > 0 && first + count <= next.bottom.len().max(1), "runs of the bottom");
             go_down(&mut next, *first..first + count, *waiting_max, work, options)?;
         }
         Target::Parts(parts) => {

@@ -63,6 +63,10 @@ fn pieces_of(
         pieces.push(BufferPiece { low, high: high.cloned(), run, is_base: false, from_memory: None });
         low = high.cloned().unwrap_or_default();
     }
+    debug_assert!(
+        pieces.is_sorted_by(|a, b| a.high.as_ref() == Some(&b.low)),
+        "the pieces of a run leave no gap and do not overlap"
+    );
     pieces
 }
 
@@ -249,6 +253,7 @@ impl Levels {
 
     /// Drops cold pieces, and the oldest ones beyond the limit.
     pub(crate) fn trim_retained(&mut self, retained_percent: u32) {
+        debug_assert!(retained_percent <= 100, "a part of the tree");
         if retained_percent == 0 {
             return self.forget_retained();
         }

@@ -31,6 +31,12 @@ use crate::{
 
 /// Parts per worker: slack, so that the workers end together although sizes are estimates.
 const PARTS_PER_WORKER: u64 = 2;
+/// Minimum size of a part, in runs: each part ends with a run that may be small.
+const PART_RUNS_MIN: u64 = 2;
+/// Inverse of the fraction of a run that is worth a run of its own.
+const WORTH_A_RUN_PARTS: u64 = 2;
+/// Halves of a full run at which the open one is cut, however little is left.
+const LARGEST_RUN_HALVES: u64 = 3;
 /// A separately written page costs more than one written as part of a run.
 const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
 
@@ -87,7 +93,7 @@ pub(crate) fn write_all(
     // A single worker cuts too, so that single-threaded tests exercise the same code.
     let workers = u64_of(work.executor.workers()).max(2);
     let all_bytes = work.bytes_with_values(total);
-    let bytes_max = all_bytes.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * 2);
+    let bytes_max = all_bytes.div_ceil(workers * PARTS_PER_WORKER).max(options.run_bytes * PART_RUNS_MIN);
     let bytes_max = part_of(bytes_max, total as f64 / all_bytes.max(1) as f64);
     let mut tasks: Vec<(u64, Task)> = Vec::new();
     let mut results = Vec::with_capacity(destinations.len());
@@ -124,6 +130,7 @@ pub(crate) fn write_all(
         }
         results.push(cells);
     }
+    debug_assert_eq!(results.len(), destinations.len(), "each destination has its results");
     // Longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
@@ -170,6 +177,10 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Pie
         {
             let (new, old) = (run.reference().user_bytes, level_run.run().reference().user_bytes);
             let bytes = (level_run.bytes + new).saturating_sub(old).min(new);
+            debug_assert!(
+                run.reference().newest_seqno >= newest_seqno,
+                "a version is as new as what came into it"
+            );
             work.progress.advance(merge.bytes);
             let fenced = FencedRun { low: level_run.fenced.low.clone(), run };
             let runs = vec![LevelRun { fenced, bytes, cover: level_run.cover }];
@@ -209,6 +220,7 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
         pieces.push(Piece { layers, bytes, bounds, newest_seqno, floor, has_own });
         low = high;
     }
+    debug_assert_eq!(pieces.len(), borders.len() + 1, "pieces are together the whole");
     Ok(pieces)
 }
 
@@ -228,6 +240,7 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
         }
         before += bytes;
     }
+    debug_assert!(borders.is_sorted_by(|a, b| a < b), "borders ascend");
     borders
 }
 
@@ -268,6 +281,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
         drops.made(&tombstone);
         written = runs.finish()?;
     }
+    debug_assert!(inflow.repeated <= inflow.entries, "repeated keys are among those that came");
     work.progress.record_drops(drops);
     work.progress.advance(bytes.saturating_sub(reported));
     let lows: Vec<Fence> = written.iter().map(|fenced| fenced.low.clone()).collect();
@@ -330,7 +344,8 @@ fn write_entries<C: Cursor>(
         // A remainder too small for its own run goes to the run before it.
         let passed = merge.passed_bytes().saturating_sub(runs.separated_bytes());
         let left = incoming.saturating_sub(passed);
-        if left > target / 2 || open_bytes >= target * 3 / 2 {
+        if left > target / WORTH_A_RUN_PARTS || open_bytes >= target * LARGEST_RUN_HALVES / 2 {
+            debug_assert!(reported <= merge.passed_bytes(), "progress only grows");
             runs.cut();
             runs.report(merge.passed_bytes() - reported);
             reported = merge.passed_bytes();

@@ -43,7 +43,9 @@ pub(crate) type Places<'a> = BTreeMap<RunId, Vec<Place<'a>>>;
 
 /// Calls `act` with the runs whose garbage fraction is at least `1 / parts`.
 pub(crate) fn each_partly_dead(all: &Places<'_>, parts: u64, act: &mut impl FnMut(PartlyDead)) -> Result<()> {
+    debug_assert!(parts > 0, "a fraction");
     for (&run, places) in all {
+        debug_assert!(!places.is_empty(), "a run is found where it is referred to");
         // If one node refers to it twice, a step would drop only one of the references.
         let is_twice_in_one = places.windows(2).any(|pair| pair[0].node.id == pair[1].node.id);
         if is_twice_in_one || matches!(&places[..], [place] if is_all_alive(place)) {

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use testudo_base::{ObjectId, PAGE_BYTES, RunId, Seqno};
-use testudo_sequence::{LEAST_RUN_BYTES, scaled};
+use testudo_sequence::{LEAST_RUN_BYTES, scaled, with_index_bytes};
 
 use crate::{
     trunk::node::{Child, Node, Tier},
@@ -59,11 +59,12 @@ fn merge_of(node: &Node, tiers: &[Tier], places: &Places<'_>, run_bytes: u64) ->
     nodes.sort_unstable_by_key(|node| node.id);
     nodes.dedup_by_key(|node| node.id);
     let ids: Vec<ObjectId> = nodes.iter().map(|node| node.id).collect();
+    debug_assert!(ids.is_sorted_by(|a, b| a < b), "each node once, in the order that the search relies on");
     let (mut written_bytes, mut freed_bytes, mut seen) = (0, 0, BTreeSet::<RunId>::new());
     for node in &nodes {
         let merged = node.tiers.iter().filter(|tier| is_between(tier, newest, oldest));
         let alive: u64 = merged.clone().map(alive_bytes).sum();
-        written_bytes += alive / 16 * 17 + (alive / run_bytes + 1) * LEAST_RUN_BYTES;
+        written_bytes += with_index_bytes(alive) + (alive / run_bytes + 1) * LEAST_RUN_BYTES;
         for run in merged.flat_map(|tier| &tier.runs).map(|fenced| fenced.run.reference()) {
             let is_freed = |run| places[&run].iter().all(|place| ids.binary_search(&place.node.id).is_ok());
             if seen.insert(run.id) && is_freed(run.id) {

@@ -26,6 +26,9 @@ use crate::{
     },
 };
 
+/// Size of a run that stays in a join, in full runs: more than any has.
+const JOINED_RUNS: u64 = 4;
+
 /// Merges adjacent runs of the bottom with the entries above them: all of them, or the first ones, up to
 /// about `waiting_max` bytes.
 pub(crate) fn go_down(
@@ -56,7 +59,7 @@ pub(crate) fn go_down(
         layers.push(own_layer(&levels.bottom, range.clone()));
     }
     // When joining, no run must be considered large enough to stay.
-    let run_bytes = if runs.len() > 1 { options.run_bytes * 4 } else { options.run_bytes };
+    let run_bytes = if runs.len() > 1 { options.run_bytes * JOINED_RUNS } else { options.run_bytes };
     let mut cells = plan_cells(&layers, &bounds, Floor::Bottom, &LsmOptions { run_bytes, ..*options })?;
     for cell in &mut cells {
         let Cell::Merge(merge) = cell else { continue };
@@ -74,6 +77,7 @@ pub(crate) fn go_down(
     let mut written = write_all(&mut destinations, work, options)?;
     let mut heads = written.split_off(1).into_iter();
     levels.take_out(&bounds, &mut heads)?;
+    debug_assert_eq!(heads.len(), 0, "each rewritten part has its sequence");
     for (down, runs) in destinations.into_iter().zip(written) {
         levels.install(down, runs)?;
     }
@@ -130,6 +134,7 @@ pub(crate) fn inside(component: &Component, bounds: &Bounds) -> Result<Range<usi
     while !within.is_empty() && misses(within.end - 1)? {
         within.end -= 1;
     }
+    debug_assert!(within.end <= component.len(), "runs of the sequence");
     Ok(within)
 }
 
@@ -216,6 +221,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
         replaced = Some((level_run, is_bottom));
         break;
     }
+    debug_assert!(replaced.is_some(), "the run was picked from this state");
     if let Some((level_run, true)) = replaced {
         levels.keep_witnesses(vec![level_run]);
     }

@@ -9,7 +9,7 @@
 use testudo_base::{PAGE_BYTES, Result, num::u64_of};
 use testudo_contract::ReclaimLimits;
 use testudo_sequence::{
-    Bounds, EstimatedStep, LEAST_RUN_BYTES, ReclaimEstimate, WaitingEntries, lasting_page_bytes, scaled,
+    Bounds, EstimatedStep, ReclaimEstimate, WaitingEntries, lasting_page_bytes, run_space_bytes, scaled,
     target_of,
 };
 
@@ -56,10 +56,11 @@ pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
         let first = levels.bottom.runs_up_to(&extent.low.bytes()).saturating_sub(1);
         let end = levels.bottom.runs_below(&extent.high.bytes());
         let over = first..end.max(first + 1);
+        debug_assert!(!over.is_empty() && over.end <= waiting.len(), "a run is above some of the bottom");
         let share = waiting_of(level_run, u64_of(over.len()));
         waiting[over.clone()].iter_mut().for_each(|waiting| *waiting = waiting.and(share, 1));
         for (before, head_bytes) in heads[over].iter_mut().enumerate().skip(1) {
-            *head_bytes += u64_of(before) * share.page_bytes / 16 * 17 + LEAST_RUN_BYTES;
+            *head_bytes += run_space_bytes(u64_of(before) * share.page_bytes);
         }
     }
     let candidate = |(first, waiting): (usize, WaitingEntries)| {
@@ -69,6 +70,7 @@ pub(crate) fn candidates(levels: &Levels) -> Result<Vec<Candidate>> {
         let estimate = ReclaimEstimate::new(reference, waiting, levels.overwrites, heads[first]);
         Candidate { first, own_bytes, estimate }
     };
+    debug_assert_eq!(waiting.len(), levels.bottom.len().max(1), "one candidate for each run of the bottom");
     Ok(waiting.into_iter().enumerate().map(candidate).collect())
 }
 
