@@ -33,6 +33,10 @@ use testudo_store::{
 
 use crate::known_pieces::is_upon_pieces;
 
+/// Operands alone are merged once they are longer than one part in this many of the limit: they may be on top
+/// of a value of nearly that length.
+const OPERAND_PARTS: usize = 2;
+
 /// Effect of a batch on one key so far.
 #[derive(Default)]
 struct Pending<'a> {
@@ -57,7 +61,7 @@ pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: 
     let view = keyspace.view.load();
     let is_noted = store.merging.oversized_keys.may_have(key);
     let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
-    if !is_noted && longest + more <= max / 2 {
+    if !is_noted && longest + more <= max / OPERAND_PARTS {
         return may_pass_limit(store, &view, key, longest + more);
     }
     let mut bytes = more;
@@ -69,7 +73,7 @@ pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: 
             return bytes > max;
         }
     }
-    is_noted || bytes > max / 2 || may_pass_limit(store, &view, key, bytes)
+    is_noted || bytes > max / OPERAND_PARTS || may_pass_limit(store, &view, key, bytes)
 }
 
 /// Whether `key`, with `buffered` bytes of operands in write buffers, may exceed the limit of a tree entry.

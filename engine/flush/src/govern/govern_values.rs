@@ -14,7 +14,7 @@ use testudo_values::LargeValues;
 
 use crate::govern::{
     keyspace_settings::set_large_values,
-    moving_price::{bytes_of_runs, price_of_moving},
+    moving_price::{PASSES_OF_MOVE, bytes_of_runs, price_of_moving},
 };
 
 /// Values that stayed outside are worth a second way through the keyspace if their cost is such a part of it.
@@ -59,7 +59,7 @@ fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
 fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
     paid > 0
         && tree.value_segments().is_some_and(|segments| {
-            let (cost, all) = (segments.staying().cost, 2 * tree.stats().stored_bytes);
+            let (cost, all) = (segments.staying().cost, PASSES_OF_MOVE * tree.stats().stored_bytes);
             cost * STRAY_PARTS >= all && paid >= cost + all
         })
 }

@@ -33,6 +33,10 @@ use crate::{
     },
 };
 
+/// Flushed records are admitted to the record cache if there was one read for this many writes: recently
+/// written records are likely to be read soon if the workload reads at all.
+const WRITES_OF_READ: u64 = 2;
+
 /// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
 pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
     let mut edit = edit_of(store, &mut flushed);
@@ -85,8 +89,7 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     let counters = &store.counters;
     let reads = since(store.records.reads(), &counters.reads_flushed);
     let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
-    // Recently written records are likely to be read soon if the workload reads at all.
-    let admits = reads >= writes / 2;
+    let admits = reads >= writes / WRITES_OF_READ;
     let advance = |flushed: &Flushed| {
         flushed.edit.as_ref()?;
         let records = flushed.keyspace.view.load().records.clone();

@@ -38,6 +38,8 @@ const CAPACITY_SMALL: u64 = 16 << 20;
 /// … and at least the values that arrive during this many flushes: the previous buffer should be flushed by
 /// then.
 const FLUSHES: u64 = 3;
+/// Capacity beyond the values of the buffer before: one part in this many, since arrival rates vary.
+const MARGIN_PARTS: u64 = 8;
 /// Maximum capacity, the same as for a run.
 const CAPACITY_MAX: u64 = 900 << 20;
 /// Maximum number of keyspaces with value logs at a time.
@@ -161,7 +163,7 @@ fn value_log_capacity(
         false => (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES),
     };
     let most = most.min(CAPACITY_MAX);
-    let capacity = (loggable_bytes + loggable_bytes / 8).min(most);
+    let capacity = (loggable_bytes + loggable_bytes / MARGIN_PARTS).min(most);
     let has_space = store.env.free_bytes(&store.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
     has_space.then_some(capacity)
 }

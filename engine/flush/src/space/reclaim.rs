@@ -23,6 +23,10 @@ use crate::{
     space::hold_space::{ask_for_space, available_bytes, hold_space, lock_and_hold_space, with_held_space},
 };
 
+/// No step is taken while readers hold more than one part in this many of the space that a step needs: its
+/// space would be held too.
+const HELD_PARTS: u64 = 2;
+
 pub fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
 }
@@ -40,7 +44,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     }
     let step_bytes = store.nearly_full.step_bytes.load(Relaxed);
     // Space that a reader still holds would not be reclaimed.
-    if store.data.space_stats().held_bytes > step_bytes / 2 {
+    if store.data.space_stats().held_bytes > step_bytes / HELD_PARTS {
         // Space held by a job is freed as soon as it ends; it waits for this lock.
         return Ok(store.background.jobs.is_any_underway());
     }

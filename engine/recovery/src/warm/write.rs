@@ -41,6 +41,11 @@ use crate::warm::{plain_keyspaces, restore::end_restoring};
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Divisor: the file takes at most this fraction of the stored bytes.
 const STORE_PARTS: u64 = 4;
+/// The file is written again while the store is in use once the caches took in this fraction of what they
+/// hold.
+const CHANGED_PARTS: u64 = 4;
+/// Blocks that must still fit for another one to begin: itself, and a last one.
+const BLOCKS_LEFT: u64 = 2;
 /// Below this size, caches warm up as fast without the file.
 const HOT_BYTES_MIN: u64 = 64 << 10;
 /// Maximum keyspaces whose records are saved: their states fit into one block.
@@ -83,7 +88,7 @@ impl HotSetWriter<'_> {
 
     /// Whether this block and the next one fit.
     fn has_room(&self) -> bool {
-        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
+        self.offset + BLOCKS_LEFT * u64_of(PAYLOAD_BYTES) <= self.bytes_max
     }
 }
 
@@ -101,7 +106,7 @@ pub fn leave_hot_set(store: &Store) {
 pub fn note_hot_set(store: &Store) {
     let taken_in = taken_in(store);
     let held = store.records.stats().records + store.data.cache_stats().used_bytes / PAGE_BYTES;
-    if taken_in.since(&store.warm.written.lock()) >= held / 4 {
+    if taken_in.since(&store.warm.written.lock()) >= held / CHANGED_PARTS {
         let states = {
             let _flush = store.flush_lock.lock();
             record_states(store)

@@ -22,6 +22,10 @@ pub const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub const REST_AFTER: Duration = Duration::from_secs(5);
 /// Upper bound of the interval between two flushes: longer ones do not predict the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A keyspace that is flushed regularly is not idle before this many times the interval between flushes.
+const PAUSES_MISSED: u64 = 2;
+/// Expected time between two flushes, as a multiple of the duration of a piece, for a piece to begin.
+const PIECES_BETWEEN: u128 = 2;
 /// Length of the pause after a piece of work, as a multiple of the piece.
 const PAUSES: u32 = 15;
 /// Upper bound of the duration of a piece: a longer one was delayed, and does not predict the next.
@@ -63,12 +67,12 @@ impl Idle {
     }
 
     pub fn is_idle(&self, now: Duration) -> bool {
-        nanos(now).saturating_sub(self.since) >= nanos(IDLE_AFTER).max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(IDLE_AFTER).max(self.pause * PAUSES_MISSED)
     }
 
     /// Whether no writes are expected for a long time.
     pub fn is_at_rest(&self, now: Duration) -> bool {
-        nanos(now).saturating_sub(self.since) >= nanos(REST_AFTER).max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(REST_AFTER).max(self.pause * PAUSES_MISSED)
     }
 
     /// Time since the last flush.
@@ -105,7 +109,8 @@ impl Throttle {
         let since = now.saturating_sub(self.ended);
         let pause = self.took * PAUSES;
         since >= pause
-            && since.as_nanos() * since_flush.as_nanos() >= pause.as_nanos() * 2 * self.took.as_nanos()
+            && since.as_nanos() * since_flush.as_nanos()
+                >= pause.as_nanos() * PIECES_BETWEEN * self.took.as_nanos()
     }
 }
 

@@ -15,7 +15,10 @@ use testudo_base::{
 };
 use testudo_contract::Reclaim;
 
-use crate::{memory::shares::MemoryShares, space::space_guard::SpaceChecks};
+use crate::{
+    memory::shares::{MemoryShares, removals_bound},
+    space::space_guard::SpaceChecks,
+};
 
 /// On a device that is nearly full, write buffers get this fraction of the capacity of the store.
 const CAPACITY_PARTS: u64 = 128;
@@ -30,6 +33,15 @@ const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// Maximum length of the log on a nearly full device, in segments, before the buffers that pin it are
 /// flushed.
 const LOG_SEGMENTS: u64 = 4;
+
+/// A log segment has this fraction of the bytes of write buffers: one is filled while the one before is
+/// released.
+const SEGMENT_PARTS: u64 = 2;
+/// Log segments beyond those that are filled: the next one, which is created in advance, and the tail.
+const SPARE_SEGMENTS: u64 = 2;
+/// Jobs must leave this fraction of the space for buffers on top: removals put their buffers there while jobs
+/// wait for readers to release space.
+const RECLAIMING_PARTS: u64 = 2;
 
 /// Minimum space left to the file system.
 const MARGIN_BYTES_MIN: u64 = 256 << 10;
@@ -57,11 +69,12 @@ impl Bounds {
     /// `capacity`: space of the device that the store has or can get.
     pub fn of(capacity: u64, metadata: &Metadata, shares: &MemoryShares) -> Self {
         let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
-        let segment_bytes = (write_buffers / 2).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
+        let segment_bytes =
+            (write_buffers / SEGMENT_PARTS).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
         let log_bytes = LOG_SEGMENTS * segment_bytes;
         // Growth that has already happened is not reserved again: otherwise everything they use would be
         // taken from the data file, a little with each step.
-        let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + 2 * segment_bytes;
+        let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + SPARE_SEGMENTS * segment_bytes;
         let margin = log_growth + metadata.manifest_growth_bytes + MARGIN_BYTES_MIN;
         Self { write_buffers, segment_bytes, log_bytes, margin }
     }
@@ -73,7 +86,7 @@ impl Bounds {
 
     /// Maximum bytes of write buffers, including the extra for removals.
     pub fn buffered_bytes(&self) -> u64 {
-        self.write_buffers / 16 * 18
+        removals_bound(self.write_buffers)
     }
 }
 
@@ -157,11 +170,11 @@ impl NearlyFull {
         self.tried.lock().steps.clear();
     }
 
-    /// Part of held space that tree jobs must leave free, and removals while anything can be reclaimed: half
-    /// of the space for buffers on top, plus a step.
+    /// Part of held space that tree jobs must leave free, and removals while anything can be reclaimed: a
+    /// fraction of the space for buffers on top, plus a step.
     pub fn reclaiming_bytes(&self) -> u64 {
         let (held, step) = (self.held_bytes.load(Relaxed), self.step_bytes.load(Relaxed));
-        step + held.saturating_sub(step) / 2
+        step + held.saturating_sub(step) / RECLAIMING_PARTS
     }
 
     /// Bytes that are held, and bytes that should be.
