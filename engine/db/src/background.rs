@@ -83,6 +83,7 @@ impl Watch {
         let now = store.env.monotonic();
         let counters = &store.counters;
         let (writes, flushes) = (counters.user_writes.sum(), counters.flushes.load(Relaxed));
+        debug_assert!(writes >= self.writes && flushes >= self.flushes, "counters only grow");
         if self.flushes != flushes {
             self.idle.record_flush(now);
         }
@@ -124,6 +125,7 @@ type Body = fn(&Store) -> Result<()>;
 
 /// Starts the threads. On an error, those in `threads` are running.
 pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
+    debug_assert!(threads.is_empty(), "threads are started once");
     let warm: Option<(&str, Body)> = store.warm.is_on().then_some(("testudo-warm", warm_loop::warm_loop));
     let job_threads = (store.background.job_executor.workers() / WORKERS_OF_JOB).max(1);
     let mut bodies: Vec<(&str, Body)> =

@@ -7,7 +7,7 @@ use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_store::{Store, memory::log_bounds::log_bound};
 
 use crate::{
-    log_release::{releasable_seqno, release_log},
+    log_release::{lock_and_release_log, releasable_seqno},
     round::flush_sealed::flush_sealed,
     seal::seal_buffers::{has_sealed, seal_all, seal_older_than},
 };
@@ -52,7 +52,7 @@ pub fn renew_log(store: &Store, most: u32) -> Result<()> {
     }
     seal_all(store);
     flush_sealed(store)?;
-    release_log(store)
+    lock_and_release_log(store)
 }
 
 /// Size in bytes of a log not much larger than its write buffers. Each synced commit occupies at least a
@@ -91,7 +91,7 @@ pub fn shorten_log(store: &Store) -> Result<bool> {
     seal_older_than(store, Seqno(oldest.0 + (last.0 - oldest.0) / LOG_PARTS + 1));
     let had_sealed = flush_sealed(store)?;
     if !had_sealed {
-        release_log(store)?;
+        lock_and_release_log(store)?;
     }
     Ok(had_sealed)
 }

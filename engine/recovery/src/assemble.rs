@@ -32,6 +32,7 @@ pub fn assemble(
     manifest: Manifest,
     space: SpaceGuard,
 ) -> Result<(Store, Option<Arc<Pool>>)> {
+    debug_assert!(space.is_kept() != settings.read_only, "writers have a reserve, readers have none");
     let directory = settings.directory.as_path();
     let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
@@ -57,6 +58,7 @@ pub fn assemble(
     } else {
         RunId(manifest.with_state(|state| state.next_run).0.saturating_add(RUN_ID_GAP))
     };
+    debug_assert!(writer.is_some_and(|incarnation| incarnation.0 > 0), "incarnation 0 means no opening");
     let store = Store::new(StoreParts {
         env: Arc::clone(&settings.env),
         directory: directory.to_owned(),

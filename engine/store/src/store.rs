@@ -19,6 +19,7 @@ use testudo_base::{
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        is_held,
     },
 };
 use testudo_contract::{Progress, RunIds, Tree, Work};
@@ -134,6 +135,7 @@ pub struct StoreParts {
 
 impl Store {
     pub fn new(parts: StoreParts) -> Self {
+        debug_assert_eq!(parts.manifest.store(), parts.data.store(), "manifest and data are of one store");
         let records = if parts.record_cache {
             RecordCache::new(&parts.arena_pool, parts.memory.total())
         } else {
@@ -268,6 +270,11 @@ impl Store {
     /// All keyspaces.
     pub fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         self.catalogue.read().by_id.values().cloned().collect()
+    }
+
+    /// Whether `flush_lock` is held, for assertions.
+    pub fn is_flush_locked(&self) -> bool {
+        is_held(&self.flush_lock)
     }
 
     /// Whether this process is a child forked from the one that opened the store.

@@ -107,6 +107,11 @@ pub fn merge_long(
     if operations.iter().all(|operation| operation.kind != Kind::Operands) {
         return Ok(merged);
     }
+    let stripes = &store.commits.stripes;
+    debug_assert!(
+        operations.iter().all(|operation| stripes.is_locked(operation.keyspace, operation.key)),
+        "the keys do not change meanwhile"
+    );
     let max = usize_of(store.memory.max_value_bytes());
     let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -132,6 +137,7 @@ pub fn merge_long(
             merged.push((index, value));
         }
     }
+    debug_assert!(merged.is_sorted_by(|(a, _), (b, _)| a < b), "in the order of the operations");
     Ok(merged)
 }
 
@@ -144,6 +150,7 @@ fn merge_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8], pending: &Pendi
             None => (Kind::Tombstone, Vec::new()),
         },
     };
+    debug_assert!(!pending.operands.is_empty(), "there are operands to merge");
     let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
     let kind = begin_stack(kind, &base, &mut stack);
     pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));

@@ -36,6 +36,7 @@ use crate::{
 /// Fills `bytes` from the reader. `start` and `length`, the offset and the total, appear in the error for an
 /// early end.
 pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
+    debug_assert!(start + u64_of(bytes.len()) <= length, "a part of the value");
     let mut filled = 0;
     while filled < bytes.len() {
         match reader.read(&mut bytes[filled..]) {
@@ -116,6 +117,7 @@ fn begin_pieces<'a>(
 ) -> Result<UnderwayPieces<'a>> {
     let _beginning = store.pieces.beginning.lock();
     let underway = with_known_pieces(store, |known| {
+        debug_assert!(known.next > 0, "numbers begin at 1");
         let value = known.next.max(store.last_seqno().0 + 1);
         known.next = value + 1;
         known.owners.insert(head.keyspace.clone());
@@ -133,6 +135,7 @@ fn write_pieces(
     length: u32,
     reader: &mut dyn Read,
 ) -> Result<()> {
+    debug_assert!(store.pieces.is_underway(underway.value), "no sweep removes the pieces");
     let mut bytes = vec![0; PIECE_BYTES];
     for piece in 0..piece_count(length) {
         let bytes = &mut bytes[..piece_len(length, piece)];

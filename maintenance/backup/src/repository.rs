@@ -216,6 +216,7 @@ impl OpenRepository {
 
     /// Begins a file under a temporary name.
     pub(crate) fn begin(&self, name: &str) -> Result<Arrival<'_>> {
+        debug_assert!(!name.ends_with(TEMPORARY), "a name of a complete file");
         let temporary = format!("{name}{TEMPORARY}");
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = self.env.open(&self.directory.join(&temporary), options);
@@ -266,6 +267,7 @@ impl Arrival<'_> {
         let renamed =
             self.repository.env.rename(&directory.join(&self.temporary), &directory.join(&self.name));
         renamed.map_err(|e| Error::io(&self.temporary, e))?;
+        debug_assert!(!self.has_arrived, "a file arrives once");
         self.has_arrived = true;
         Ok(())
     }

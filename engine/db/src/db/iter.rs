@@ -186,6 +186,7 @@ impl Iter {
     /// Counts a step. Accounts the iterator's memory at intervals, and parks it while iterators use too much.
     #[inline]
     fn note_step(&mut self) {
+        debug_assert!(self.weigh_at > self.steps, "memory is accounted at a later step");
         self.steps += 1;
         let store = self.pinned.store();
         if store.iterators.is_over_bound(store.memory.total()) {
@@ -245,7 +246,12 @@ impl Iter {
         let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
         let is_beyond =
             |key: &[u8]| high.is_some_and(|high| key >= high) || back.is_some_and(|back| key >= back);
-        front.next(&self.pinned, is_beyond)
+        let entry = front.next(&self.pinned, is_beyond)?;
+        debug_assert!(
+            entry.as_ref().is_none_or(|entry| self.low.as_deref().is_none_or(|low| low <= entry.key())),
+            "the front stays within the range"
+        );
+        Ok(entry)
     }
 
     fn backward(&mut self) -> Result<Option<Entry>> {
@@ -274,6 +280,10 @@ impl Iter {
         };
         while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if entry.kind != Kind::Tombstone {
+                debug_assert!(
+                    self.back_key.as_deref().is_none_or(|before| entry.key < before),
+                    "the back moves down"
+                );
                 let back_key = self.back_key.get_or_insert_default();
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);

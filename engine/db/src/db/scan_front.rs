@@ -181,6 +181,7 @@ impl Front {
     /// Moves before the first entry whose key is ≥ `low`, or before all entries.
     /// REQUIRES: it is not parked.
     pub(crate) fn seek(&mut self, pinned: &Pinned, low: Option<&[u8]>) -> Result<()> {
+        debug_assert!(!self.is_parked(), "a parked front resumes before it is sought");
         self.parked_count = 1;
         self.is_passed = false;
         self.ahead.clear();
@@ -239,6 +240,7 @@ impl Front {
 
     /// Takes entries ahead whose values are with their keys, starting after the current one of the sources.
     fn take_plain_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        debug_assert!(self.ahead.is_empty() && self.failure.is_none(), "entries are taken ahead in order");
         let left = usize_of(self.entries_left().unwrap_or(PARKED_ENTRIES));
         let count = self.parked_count.min(left);
         self.parked_count = (self.parked_count * 2).min(usize_of(PARKED_ENTRIES));
@@ -299,6 +301,7 @@ impl Front {
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
         let key = self.key_returned.get_or_insert_default();
+        debug_assert!(key.is_empty() || key.as_slice() < entry.key(), "the front moves up");
         key.clear();
         key.extend_from_slice(entry.key());
         self.returned += 1;
@@ -351,6 +354,8 @@ impl Front {
 
     /// Takes entries ahead, starting with the current entry of the sources.
     fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        debug_assert!(self.ahead.is_empty(), "entries are taken ahead in order");
+        debug_assert!((1..=AHEAD_ENTRIES).contains(&self.count), "at least the current entry");
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
         let (mut taken, mut outside, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
@@ -404,6 +409,7 @@ impl Front {
                 }
             });
         }
+        debug_assert_eq!(index, outside.len(), "each reference has an entry");
         self.outlying += u64_of(index);
         match self.failure.take_if(|_| self.ahead.is_empty()) {
             Some(failure) => Err(failure),

@@ -35,6 +35,7 @@ struct Logged {
 
 impl MemtableUpdates {
     pub fn new(table: Arc<Memtable>, sealed_seqno: Seqno) -> Self {
+        debug_assert!(sealed_seqno > Seqno(0), "updates are those of a sealed buffer");
         let bytes = table.user_bytes();
         Self { table, sealed_seqno, bytes, logged: None }
     }
@@ -49,6 +50,7 @@ impl MemtableUpdates {
                 segment.revive(&reference);
             }
         });
+        debug_assert!(segment.dead_bytes() <= segment.stored_bytes(), "only stored values are garbage");
         let living_bytes = segment.stored_bytes() - segment.dead_bytes();
         if segment.is_dead() || (living_bytes * LIVING_PART < segment.stored_bytes() && !however_few) {
             return self;

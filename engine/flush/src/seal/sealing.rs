@@ -46,6 +46,7 @@ impl Fill {
     /// Whether sealing is due; `Err` holds the number of active bytes at which to check again.
     pub fn is_time(self, write_buffers: u64) -> Result<(), u64> {
         let Self { active, largest, sealed } = self;
+        debug_assert!(largest <= active, "the largest buffer is one of the active ones");
         let free_bytes = write_buffers.saturating_sub(active + sealed + round_bytes(largest, write_buffers));
         let step = (free_bytes / LARGEST_COUNTS).max(write_buffers / CHECK_PARTS).max(1);
         if free_bytes == 0 { Ok(()) } else { Err(active + step) }
@@ -57,6 +58,7 @@ pub fn choose(sizes: &[u64], write_buffers: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_unstable_by_key(|&buffer| (std::cmp::Reverse(sizes[buffer]), buffer));
     let count = count_of_round(order.iter().map(|&buffer| sizes[buffer]), write_buffers);
+    debug_assert!(count > 0 || sizes.is_empty(), "at least one buffer is chosen");
     order.truncate(count);
     order
 }
@@ -64,6 +66,7 @@ pub fn choose(sizes: &[u64], write_buffers: u64) -> Vec<usize> {
 /// Number of buffers, in this order, that fill a round.
 pub fn count_of_round(sizes: impl Iterator<Item = u64>, write_buffers: u64) -> usize {
     let wanted = round_bytes(0, write_buffers).max(1);
+    debug_assert!(wanted <= write_buffers.max(1), "a round fits into the write memory");
     let mut chosen = 0;
     sizes
         .take_while(|bytes| {

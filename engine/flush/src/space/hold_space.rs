@@ -16,7 +16,6 @@ use testudo_base::{
     sync::{
         Arc,
         atomic::Ordering::{Relaxed, Release},
-        is_held,
     },
 };
 use testudo_contract::Tree;
@@ -78,6 +77,7 @@ impl Needs {
             store.keyspaces().iter().map(|keyspace| Arc::clone(&keyspace.view.load().tree)).collect();
         let step_bytes = trees.iter().map(|tree| tree.reclaim_bytes()).max().unwrap_or(0);
         let mut needs = Self { trees, bounds, step_bytes, held_bytes: 0, space_bytes: 0 };
+        debug_assert!(bounds.buffered_bytes() >= bounds.write_buffers, "removals have extra memory");
         needs.held_bytes = HELD_ON_TOP * needs.on_top_bytes(bounds.buffered_bytes()) + step_bytes;
         needs.space_bytes = needs.on_top_bytes(removals_bound(shares.write_buffers))
             + LOG_SEGMENTS * shares.wal_segment_bytes()
@@ -148,7 +148,7 @@ pub fn lock_and_hold_space(store: &Store) -> Result<()> {
 /// Records that a flush by the tree's rules failed for lack of space and has released it: from now on the
 /// device is nearly full unless more space is free than now. REQUIRES: `flush_lock` is held.
 pub fn note_failed_flush(store: &Store) {
-    debug_assert!(is_held(&store.flush_lock), "one round or job at a time");
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     if !planted!("failed-flush-forgotten") {
         let bytes = free_bytes(store) + store.data.usable_bytes() + surplus_bytes(store);
         store.nearly_full.failed_bytes.store(bytes + 1, Relaxed);
@@ -185,7 +185,7 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
 
 /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
 pub fn hold_space(store: &Store) -> Result<()> {
-    debug_assert!(is_held(&store.flush_lock), "one round or job at a time");
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     let Some(mut space) = Space::measure(store)? else { return Ok(()) };
     if !space.is_enough(store) && !store.nearly_full.holes_are_known.swap(true, Relaxed) {
         // Free pages count only once it is known which of them have space.
@@ -279,6 +279,7 @@ fn stay_nearly_full(store: &Store, Space { mut device, needs }: Space) -> Result
 /// has only now become nearly full.
 fn enter_nearly_full(store: &Store, bounds: Bounds) -> Result<bool> {
     let state = &store.nearly_full;
+    debug_assert!(bounds.margin > 0, "log and manifest keep some space");
     *state.bounds.lock() = bounds;
     let has_entered = !state.is_on();
     if has_entered {
@@ -301,6 +302,7 @@ fn record_space(store: &Store, needs: &Needs, usable: u64, growth: u64) {
     state.held_bytes.store(needs.held_bytes, Relaxed);
     state.growth_bytes.store(growth, Relaxed);
     state.step_bytes.store(needs.step_bytes, Relaxed);
+    debug_assert!(needs.held_bytes >= needs.step_bytes, "held space includes a step");
     let all = usable + growth;
     let beyond_reclaiming = all.saturating_sub(state.reclaiming_bytes());
     let beyond_step = all.saturating_sub(needs.step_bytes);
@@ -322,6 +324,7 @@ fn surplus_bytes(store: &Store) -> u64 {
 /// Log and manifest take precedence: releases free space of the data file until `metadata_bytes` are free on
 /// the device and the reserve is full. Returns the bytes free after that.
 fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> {
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     let wanted = metadata_bytes + store.space.missing_bytes();
     if device < wanted && !planted!("device-space-not-left") {
         let usable = store.data.usable_bytes();
@@ -334,6 +337,7 @@ fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> 
 
 /// Lets `act` use the held space except `rest_bytes`. REQUIRES: `flush_lock` is held.
 pub fn with_held_space<R>(store: &Store, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
+    debug_assert!(store.is_flush_locked(), "held space has one user at a time");
     store.background.jobs.wait_until_none_prepares();
     if !planted!("held-space-not-taken") {
         store.data.lower_kept_bytes(rest_bytes);

@@ -62,6 +62,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
         store.nearly_full.is_exhausted.store(least_gain > LeastGain::Worthwhile, Relaxed);
         return Ok(false);
     };
+    debug_assert!(store.nearly_full.is_on(), "space is short only on a device that is nearly full");
     let outcome = with_held_space(store, 0, || {
         store.beginning.begin().inspect_err(|error| store.poison(error))?;
         let tree = Arc::clone(&keyspace.view.load().tree);

@@ -43,6 +43,11 @@ pub struct Idle {
 
 const NEVER: u64 = u64::MAX;
 
+const _: () =
+    assert!(REST_AFTER.as_nanos() > IDLE_AFTER.as_nanos(), "a keyspace is idle before it is at rest");
+const _: () =
+    assert!(LONGEST_PAUSE.as_nanos() > REST_AFTER.as_nanos(), "pauses of keyspaces at rest are seen");
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
 }
@@ -61,6 +66,7 @@ impl Idle {
     pub fn record_flush(&mut self, now: Duration) {
         let now = nanos(now);
         let pause = if self.last_flush == NEVER { 0 } else { now.saturating_sub(self.last_flush) };
+        debug_assert!(now != NEVER, "a time of the clock");
         self.pause = pause.min(nanos(LONGEST_PAUSE));
         self.last_flush = now;
         self.since = now;
@@ -106,6 +112,7 @@ impl Throttle {
     /// of the time left between two flushes. It must be twice the duration of a piece; the requirement falls
     /// the longer no piece was done, so that all are done eventually.
     pub fn allows(&self, now: Duration, since_flush: Duration) -> bool {
+        debug_assert!(self.took <= LONGEST_PIECE, "longer pieces predict nothing");
         let since = now.saturating_sub(self.ended);
         let pause = self.took * PAUSES;
         since >= pause

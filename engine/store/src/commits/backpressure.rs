@@ -61,6 +61,10 @@ const RATE_SCALE: u64 = 1024;
 /// The delay per byte is recomputed whenever the threads of a stripe have written this many bytes.
 const RATE_STEP_BYTES: u64 = 32 << 10;
 
+const _: () =
+    assert!(MAX_DELAY.as_nanos() > MIN_DELAY_NANOS as u128, "a timer can sleep for the longest delay");
+const _: () = assert!(MAX_DEBT_NANOS as u128 > MAX_DELAY.as_nanos(), "debts outlast a delay");
+
 /// One buffer of a flush: its weight in the whole, and its progress.
 pub type Part = (u64, Arc<Progress>);
 
@@ -119,7 +123,9 @@ impl FlushUnderway {
                 weight * (done.min(total) / PROGRESS_BYTES) / (total / PROGRESS_BYTES + 1)
             }
         };
-        self.parts.iter().map(done).sum::<u64>() * MERGE_THOUSANDTHS / whole.max(1)
+        let thousandths = self.parts.iter().map(done).sum::<u64>() * MERGE_THOUSANDTHS / whole.max(1);
+        debug_assert!(thousandths <= MERGE_THOUSANDTHS, "no buffer is done more than completely");
+        thousandths
     }
 }
 
@@ -183,6 +189,7 @@ impl Backpressure {
 
     /// Changes the maximum bytes of all write buffers, and has the seal check repeated.
     pub fn set_write_buffers(&self, bytes: u64) {
+        debug_assert!(bytes > 0, "writes need memory");
         self.write_buffers.store(bytes, Relaxed);
         self.check_at.store(0, Relaxed);
     }
@@ -190,6 +197,7 @@ impl Backpressure {
     /// Stores the counted bytes of active and sealed buffers, and the active bytes at which a seal may be
     /// due.
     pub fn set_counted(&self, active: u64, sealed: u64, check_at: u64) {
+        debug_assert!(check_at >= active, "a check that is due later is due with more bytes");
         self.active_bytes.store(active, Relaxed);
         self.sealed_bytes.store(sealed, Relaxed);
         self.check_at.store(check_at, Relaxed);
@@ -240,11 +248,13 @@ impl Backpressure {
 
     /// Records that a flush begins.
     pub fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
+        debug_assert!(!parts.is_empty(), "a flush has buffers");
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
     /// Records that a job begins that precedes the next flush. `bytes`: total to write until that flush ends.
     pub fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
+        debug_assert!(bytes > 0, "a flush waits only for jobs with work");
         let done_before = job.state().0;
         let catch_up = CatchUp { started: env.monotonic(), job, done_before, bytes };
         *self.flush.lock() = Some(Underway::CatchUp(catch_up));
@@ -318,6 +328,7 @@ impl Backpressure {
 
     /// `rate`: see [`Backpressure::delay_per_byte`].
     fn delay_write(&self, env: &dyn Env, bytes: u64, rate: u64) {
+        debug_assert!(rate > 0, "only a behind flush delays writers");
         let now = nanos(env.monotonic());
         let cost = bytes.saturating_mul(rate) / RATE_SCALE;
         let earliest = now.saturating_sub(AHEAD_NANOS);
@@ -328,6 +339,7 @@ impl Backpressure {
         }
         if until > now + MIN_DELAY_NANOS {
             let delay = Duration::from_nanos(until - now).min(MAX_DELAY);
+            debug_assert!(delay.as_nanos() >= u128::from(MIN_DELAY_NANOS), "shorter delays accumulate");
             env.sleep(delay);
             self.record_delay(delay);
         }

@@ -126,6 +126,8 @@ impl Governor {
         if !self.has_evidence(now, conditions.total) {
             return None;
         }
+        debug_assert!(conditions.total > 0, "the budget was checked");
+        debug_assert!((0.0..1.0).contains(&conditions.share), "a share of the budget");
         let written = now.written.saturating_sub(self.seen.written);
         let missed = now.missed_since(&self.seen);
         self.seen = now;
@@ -134,6 +136,7 @@ impl Governor {
         self.last.written = self.last.written * EVIDENCE_KEPT + written;
         self.last.missed = self.last.missed * EVIDENCE_KEPT + missed;
         self.last.wanted = wanted(&self.last, conditions);
+        debug_assert!(!self.last.wanted.is_nan(), "without evidence the present share is wanted");
         let distance = self.last.wanted - conditions.share;
         if distance.abs() < LEAST_CHANGE || planted!("write-memory-never-moves") {
             return None;

@@ -104,6 +104,12 @@ pub fn removals_bound(write_buffers: u64) -> u64 {
     write_buffers / OVERRUN_PARTS * (OVERRUN_PARTS + 2)
 }
 
+const _: () = assert!(MIN_WRITE_BYTES + MIN_CACHE_BYTES < MIN_BYTES, "a minimum budget has both minimums");
+const _: () = assert!(SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX && WAL_BUFFER_BYTES_MIN < WAL_BUFFER_BYTES_MAX);
+const _: () =
+    assert!(RESERVE_BYTES_LEAST < RESERVE_BYTES_MIN, "a nearly full device has the smaller reserve");
+const _: () = assert!(USUAL_BUFFERS < WAL_BUFFERS, "plenty of space allows more log buffers");
+
 /// A fraction of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u32);
@@ -130,6 +136,7 @@ impl Share {
     }
 
     pub fn from_millionths(millionths: u32) -> Self {
+        debug_assert!(f64::from(millionths) <= Self::MAX * 1e6, "a share that was checked");
         Self(millionths)
     }
 

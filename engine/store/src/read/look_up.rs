@@ -247,6 +247,7 @@ fn merge_over(
         Some(value) => begin_stack(Kind::Value, value, &mut stack),
         None => begin_stack(Kind::Tombstone, &[], &mut stack),
     };
+    debug_assert!(kind != Kind::Tombstone, "operands on nothing are a list of operands");
     stack.extend_from_slice(operands);
     Ok(Some(Slice::from(view.full_merge().merge(&Entry { key, kind, value: &stack })?)))
 }
@@ -371,12 +372,18 @@ pub fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -
     queries.ask_tree()?;
     queries.merge()?;
     debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
+    debug_assert!(queries.open.is_empty(), "no key stays open");
+    debug_assert!(
+        queries.in_pieces.iter().all(|index| queries.answers[*index].is_none()),
+        "a value in pieces is not read here"
+    );
     Ok(ManyFound { answers: queries.answers, in_pieces: queries.in_pieces })
 }
 
 impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
     /// Probes the write buffers, as of `at`, and the cached records.
     fn ask_memory(&mut self, at: Seqno) -> Result<()> {
+        debug_assert!(self.answers.is_empty(), "memory is probed once, and first");
         for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
             match get_buffered(self.view, key, at)? {
                 Buffered::Known(answer) => {
@@ -441,12 +448,14 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
                 }
             }
         }
+        debug_assert!(waiting <= self.open.len(), "only open keys wait");
         self.open.truncate(waiting);
         Ok(())
     }
 
     /// Merges operands of the write buffers over the answers below them.
     fn merge(&mut self) -> Result<()> {
+        debug_assert!(self.unmerged.is_sorted_by_key(|(index, _)| *index), "in the order of the keys");
         for (index, operands) in std::mem::take(&mut self.unmerged) {
             if self.in_pieces.contains(&index) {
                 // A lookup of this key alone reports why it has no value.

@@ -46,6 +46,10 @@ const RECLAIMING_PARTS: u64 = 2;
 /// Minimum space left to the file system.
 const MARGIN_BYTES_MIN: u64 = 256 << 10;
 
+const _: () =
+    assert!(CAPACITY_PARTS > DEVICE_PARTS, "a nearly full device has smaller buffers than an empty one");
+const _: () = assert!(WRITE_BUFFERS_MIN <= DEVICE_BUFFERS_MIN, "and a smaller minimum");
+
 /// Space of log and manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
@@ -71,6 +75,8 @@ impl Bounds {
         let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
         let segment_bytes =
             (write_buffers / SEGMENT_PARTS).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
+        debug_assert!(write_buffers <= shares.write_buffers, "a full device only shrinks write buffers");
+        debug_assert!(segment_bytes <= shares.wal_segment_bytes(), "and log segments");
         let log_bytes = LOG_SEGMENTS * segment_bytes;
         // Growth that has already happened is not reserved again: otherwise everything they use would be
         // taken from the data file, a little with each step.
@@ -81,6 +87,7 @@ impl Bounds {
 
     /// The part of [`Bounds::margin`] that a new log and manifest use: one segment, the next one and a tail.
     pub fn beginning_bytes(&self) -> u64 {
+        debug_assert!(self.segment_bytes <= self.log_bytes, "the log has a segment");
         self.margin - self.log_bytes.saturating_sub(self.segment_bytes).min(self.margin)
     }
 
@@ -93,6 +100,7 @@ impl Bounds {
 /// Maximum bytes of write buffers on a device of which the store has or can get `capacity` bytes.
 pub fn write_buffers_max(capacity: u64) -> u64 {
     let part = (capacity / DEVICE_PARTS).max(DEVICE_BUFFERS_MIN);
+    debug_assert!(part > 0, "there is a minimum");
     1 << part.ilog2()
 }
 
@@ -161,6 +169,7 @@ impl NearlyFull {
         if tried.steps.is_empty() {
             tried.usable_bytes = usable_bytes;
         }
+        debug_assert!(usable_bytes <= tried.usable_bytes, "more space makes every step worth another try");
         tried.steps.push((keyspace, step));
     }
 
@@ -191,6 +200,7 @@ pub fn most_within(space_bytes: u64, space_of: impl Fn(u64) -> u64) -> u64 {
         let middle = u64::midpoint(fits, too_much);
         if space_of(middle) <= space_bytes { fits = middle } else { too_much = middle }
     }
+    debug_assert!(fits == 0 || space_of(fits) <= space_bytes, "the result fits");
     fits
 }
 

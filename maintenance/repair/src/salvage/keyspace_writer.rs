@@ -6,7 +6,7 @@
 //! - A key with only an older version left gets it in a separate keyspace, unless the caller wants it in its
 //!   own.
 
-use testudo_base::{Entry, Error, ErrorKind, Result, StoreId, num::u64_of, sync::Arc};
+use testudo_base::{Entry, Error, ErrorKind, Kind, Result, StoreId, num::u64_of, sync::Arc};
 use testudo_db::{
     Batch, Iter, Keyspace,
     maintenance::{batch_of_another_store, core_of, keyspaces_as_described, push},
@@ -125,6 +125,7 @@ impl<'t> KeyspaceWriter<'t> {
         {
             (kind, value) = settled;
         }
+        debug_assert!(kind != Kind::Tombstone, "a removed key is not written");
         if !self.batch.has_room_for(key.len(), value.len()) {
             self.commit()?;
         }
