@@ -39,7 +39,7 @@ use testudo_flush::{
     govern::keyspace_settings::commit_catalogue,
     round::spill::retire_buffers,
     seal::{
-        begin_value_log::{give_up_unused_value_logs, prepare_value_logs, without_value_logs},
+        begin_value_log::{UnusedIn, give_up_unused_value_logs, prepare_value_logs, without_value_logs},
         seal_buffers::{recount_buffers, seal_all},
     },
     settle::{flush_all_sealed, settle_trees},
@@ -526,7 +526,7 @@ impl Db {
         }
         settle_trees(self.store(), || {})?;
         self.store().check_writable()?;
-        give_up_unused_value_logs(self.store(), true)?;
+        give_up_unused_value_logs(self.store(), UnusedIn::AllKeyspaces)?;
         give_back_all_space(self.store())
     }
 

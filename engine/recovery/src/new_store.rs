@@ -25,7 +25,7 @@ use testudo_storage::{
 };
 use testudo_store::{
     commits::batch_format::{Operation, encode_operation, operation_bytes},
-    directory::{self, LOCK_FILE, UNFINISHED_FILE},
+    directory::{self, LOCK_FILE, LockAs, UNFINISHED_FILE},
     long_work::Meter,
 };
 use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
@@ -34,6 +34,17 @@ use crate::open;
 
 /// Target size in bytes of the tail's commits.
 const COMMIT_BYTES: usize = 256 << 10;
+
+/// A run to copy into a new store.
+pub struct CopiedRun<'r, 'p> {
+    pub reference: &'r RunRef,
+    /// The store that it belongs to.
+    pub store: StoreId,
+    /// Reads its pages.
+    pub read: &'r mut ReadPages<'p>,
+    /// Builds the error for an invalid page.
+    pub damaged: &'r dyn Fn(u32, &str) -> Error,
+}
 
 /// A store under construction.
 #[derive(Debug)]
@@ -64,7 +75,7 @@ impl NewStore {
             made_directory,
             is_finished: false,
         };
-        let lock = directory::lock(&*new.env, directory, true, true)?;
+        let lock = directory::lock(&*new.env, directory, LockAs::Creator)?;
         let names = directory::list(&*new.env, directory)?.unwrap_or_default();
         directory::check_makes_way(directory, &names)?;
         // From here on the content is ours, and is removed if the build fails.
@@ -100,15 +111,9 @@ impl NewStore {
         Ok(())
     }
 
-    /// Copies a run of another store; `read` returns its pages, `damaged` builds the error for an invalid
-    /// page.
-    pub fn copy_run(
-        &self,
-        (reference, from): (&RunRef, StoreId),
-        read: &mut ReadPages<'_>,
-        damaged: &dyn Fn(u32, &str) -> Error,
-        meter: &mut Meter<'_, '_>,
-    ) -> Result<()> {
+    /// Copies a run of another store.
+    pub fn copy_run(&self, run: CopiedRun<'_, '_>, meter: &mut Meter<'_, '_>) -> Result<()> {
+        let CopiedRun { reference, store: from, read, damaged } = run;
         debug_assert!(self.lock.is_some() && from != self.id, "a run of another store");
         let mut walk = PageWalk::new(reference, from, 0);
         while let Some(stretch) = walk.next_stretch(read)? {

@@ -14,7 +14,7 @@ use testudo_base::{
 };
 use testudo_env::{DirLock, Env, File, OpenMode, OpenOptions};
 use testudo_run::RunRef;
-use testudo_store::directory::{self, LOCK_FILE};
+use testudo_store::directory::{self, LOCK_FILE, LockAs};
 
 use super::{
     Repository,
@@ -62,8 +62,8 @@ impl Repository {
         Error::invalid(format!("{} is not a backup repository: {why}", self.directory.display()))
     }
 
-    fn lock(&self, create: bool, exclusive: bool) -> Result<Arc<dyn DirLock>> {
-        directory::try_lock(&*self.env, &self.directory, create, exclusive).map_err(|error| {
+    fn lock(&self, lock_as: LockAs) -> Result<Arc<dyn DirLock>> {
+        directory::try_lock(&*self.env, &self.directory, lock_as).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 let message = format!("{} is in use by another process", self.directory.display());
                 return Error::new(ErrorKind::Locked, message);
@@ -97,7 +97,7 @@ impl Repository {
         if !names.iter().any(|name| name == REPOSITORY_FILE) {
             return Err(self.not_one("the file `repository` is missing"));
         }
-        let lock = self.lock(false, false)?;
+        let lock = self.lock(LockAs::Reader)?;
         self.open(lock)
     }
 
@@ -112,7 +112,7 @@ impl Repository {
         if !is_known(&names) {
             self.check_creatable(&names, create)?;
         }
-        let lock = self.lock(true, true)?;
+        let lock = self.lock(LockAs::Creator)?;
         let names = self.names()?;
         if !is_known(&names) {
             self.check_creatable(&names, create)?;

@@ -162,7 +162,7 @@ impl Iter {
         self.has_ended = true;
         self.pinned.read(|| {
             if front.is_parked() {
-                front.resume(self.new_sources(), true)?;
+                front.resume_unpositioned(self.new_sources());
             }
             front.seek(&self.pinned, Some(&low))
         })?;
@@ -186,7 +186,6 @@ impl Iter {
     /// Counts a step. Accounts the iterator's memory at intervals, and parks it while iterators use too much.
     #[inline]
     fn note_step(&mut self) {
-        debug_assert!(self.weigh_at > self.steps, "memory is accounted at a later step");
         self.steps += 1;
         let store = self.pinned.store();
         if store.iterators.is_over_bound(store.memory.total()) {
@@ -240,7 +239,7 @@ impl Iter {
         }
         if self.front.as_ref().is_some_and(Front::is_dry) {
             let sources = self.new_sources();
-            self.front.as_mut().map_or(Ok(()), |front| front.resume(sources, false))?;
+            self.front.as_mut().map_or(Ok(()), |front| front.resume(sources))?;
         }
         let Some(front) = &mut self.front else { return Ok(None) };
         let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());

@@ -206,16 +206,20 @@ impl Front {
         self.is_parked() && self.ahead.is_empty() && self.failure.is_none()
     }
 
-    /// Resumes with `sources` where it was parked, unless `is_sought`: then the caller seeks it.
-    pub(crate) fn resume(&mut self, mut sources: Sources, is_sought: bool) -> Result<()> {
+    /// Resumes with `sources` where it was parked.
+    pub(crate) fn resume(&mut self, mut sources: Sources) -> Result<()> {
+        sources.seek(&self.parked_at)?;
+        let is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
+        self.resume_unpositioned(sources);
+        self.is_passed = is_passed;
+        Ok(())
+    }
+
+    /// Resumes with `sources`; the caller seeks it.
+    pub(crate) fn resume_unpositioned(&mut self, sources: Sources) {
         debug_assert!(self.is_parked(), "resumes only while parked");
         self.is_passed = false;
-        if !is_sought {
-            sources.seek(&self.parked_at)?;
-            self.is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
-        }
         self.sources = Some(sources);
-        Ok(())
     }
 
     /// Drops its sources if it has returned an entry, and takes a few entries ahead first.

@@ -22,7 +22,10 @@ use testudo_values::LoggedValues;
 
 use crate::{
     manifest_edit::references_of,
-    round::{flushed::Flushed, updates::MemtableUpdates},
+    round::{
+        flushed::Flushed,
+        updates::{KeptValues, MemtableUpdates},
+    },
 };
 
 /// A sealed buffer and its keyspace.
@@ -66,8 +69,11 @@ impl Applying {
             None
         } else {
             let updates = MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at());
-            let updates =
-                Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
+            let kept = match placement {
+                Placement::InTree => KeptValues::IfMany,
+                Placement::OnTop => KeptValues::Always,
+            };
+            let updates = Arc::new(updates.with_logged(logged_values(buffer)?, kept));
             let view = keyspace.view.load();
             // Small trees keep all values inline.
             let tree = with_placement(Arc::clone(&view.tree), &view.options, updates.bytes());

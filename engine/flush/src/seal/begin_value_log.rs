@@ -204,9 +204,15 @@ fn begin_value_log(
     }
 }
 
-/// Releases unused value logs, of idle keyspaces or of all, and those found on open that are no longer
-/// needed.
-pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
+/// Keyspaces whose unused value logs are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnusedIn {
+    IdleKeyspaces,
+    AllKeyspaces,
+}
+
+/// Releases unused value logs, and those found on open that are no longer needed.
+pub fn give_up_unused_value_logs(store: &Store, unused_in: UnusedIn) -> Result<()> {
     if store.log.wal.is_none() || (store.value_logs.count() == 0 && !has_found_value_logs(store)) {
         return Ok(());
     }
@@ -218,7 +224,7 @@ pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
     let now = store.background_time();
     let mut unused: Vec<Arc<ValueLog>> = Vec::new();
     for keyspace in store.keyspaces() {
-        if of_all || keyspace.idle.lock().is_idle(now) {
+        if unused_in == UnusedIn::AllKeyspaces || keyspace.idle.lock().is_idle(now) {
             unused.extend(keyspace.spare_value_log.lock().take());
             let _commit = store.commits.lock();
             unused.extend(keyspace.view.load().active.give_up_unused_log());

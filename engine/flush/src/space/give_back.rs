@@ -7,7 +7,7 @@
 use testudo_base::{Error, Result};
 use testudo_store::Store;
 
-use crate::seal::begin_value_log::give_up_unused_value_logs;
+use crate::seal::begin_value_log::{UnusedIn, give_up_unused_value_logs};
 
 /// One in this many bytes of the data file may stay free, since the next writes need space again …
 const FREE_PART: u64 = 32;
@@ -28,7 +28,7 @@ pub fn give_back_what_failed(store: &Store, outcome: &Result<()>) -> Result<()> 
 
 /// Releases free space to the file system if it is a large enough fraction of the file.
 pub fn give_back_space(store: &Store) -> Result<()> {
-    give_up_unused_value_logs(store, false)?;
+    give_up_unused_value_logs(store, UnusedIn::IdleKeyspaces)?;
     give_back_beyond(store, FREE_PART)
 }
 

@@ -107,11 +107,26 @@ fn get_cached(view: &impl Readable, key: &[u8], hash: u64) -> Option<Slice> {
     view.records().get(key, hash).map(Slice::from)
 }
 
+/// A key and its hash.
+#[derive(Clone, Copy)]
+struct HashedKey<'k> {
+    key: &'k [u8],
+    hash: u64,
+}
+
+/// An entry that a tree has returned.
+struct TreeEntry {
+    kind: Kind,
+    value: Vec<u8>,
+    /// Other records of its page that were requested.
+    neighbours: Neighbours,
+}
+
 /// Converts an entry of the tree to a result, and fills the cached records with it.
 fn found(
     view: &impl Readable,
-    (key, hash): (&[u8], u64),
-    (kind, value, neighbours): (Kind, Vec<u8>, Neighbours),
+    HashedKey { key, hash }: HashedKey<'_>,
+    TreeEntry { kind, value, neighbours }: TreeEntry,
 ) -> Result<Found> {
     let value = match kind {
         Kind::Tombstone => return Ok(Found::Whole(None)),
@@ -314,7 +329,8 @@ pub fn contains(view: &impl Readable, key: &[u8], at: Seqno) -> Result<bool> {
     }
     match view.tree().get(key, hash, Access::Blocking)? {
         Lookup::Found(Kind::Value, value, neighbours) => {
-            found(view, (key, hash), (Kind::Value, value, neighbours)).map(|_| true)
+            found(view, HashedKey { key, hash }, TreeEntry { kind: Kind::Value, value, neighbours })
+                .map(|_| true)
         }
         Lookup::Found(kind, ..) => Ok(kind != Kind::Tombstone),
         Lookup::Absent | Lookup::Waiting => Ok(false),
@@ -328,7 +344,9 @@ fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
         return Ok(Found::Whole(Some(value)));
     }
     match view.tree().get(key, hash, Access::Blocking)? {
-        Lookup::Found(kind, value, neighbours) => found(view, (key, hash), (kind, value, neighbours)),
+        Lookup::Found(kind, value, neighbours) => {
+            found(view, HashedKey { key, hash }, TreeEntry { kind, value, neighbours })
+        }
         Lookup::Absent | Lookup::Waiting => Ok(Found::Whole(None)),
     }
 }
@@ -435,7 +453,11 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
             match self.view.tree().get(key, *hash, access)? {
                 Lookup::Found(kind, value, neighbours) => {
-                    match found(self.view, (key, *hash), (kind, value, neighbours))? {
+                    match found(
+                        self.view,
+                        HashedKey { key, hash: *hash },
+                        TreeEntry { kind, value, neighbours },
+                    )? {
                         Found::Whole(answer) => self.answers[*index] = answer,
                         Found::InPieces(_) => self.in_pieces.push(*index),
                     }

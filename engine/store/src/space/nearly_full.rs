@@ -48,7 +48,8 @@ const MARGIN_BYTES_MIN: u64 = 256 << 10;
 
 const _: () =
     assert!(CAPACITY_PARTS > DEVICE_PARTS, "a nearly full device has smaller buffers than an empty one");
-const _: () = assert!(WRITE_BUFFERS_MIN <= DEVICE_BUFFERS_MIN, "and a smaller minimum");
+const _: () =
+    assert!(WRITE_BUFFERS_MIN <= DEVICE_BUFFERS_MIN, "a nearly full device has the smaller minimum");
 
 /// Space of log and manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl Bounds {
         let segment_bytes =
             (write_buffers / SEGMENT_PARTS).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
         debug_assert!(write_buffers <= shares.write_buffers, "a full device only shrinks write buffers");
-        debug_assert!(segment_bytes <= shares.wal_segment_bytes(), "and log segments");
+        debug_assert!(segment_bytes <= shares.wal_segment_bytes(), "a full device only shrinks log segments");
         let log_bytes = LOG_SEGMENTS * segment_bytes;
         // Growth that has already happened is not reserved again: otherwise everything they use would be
         // taken from the data file, a little with each step.

@@ -36,6 +36,15 @@ use crate::salvage::{
     values::SalvagedValues,
 };
 
+/// The data file of the source.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFile {
+    /// `None` if the file does not exist.
+    pub(crate) data: Option<Arc<dyn File>>,
+    /// The store that its pages belong to.
+    pub(crate) store: StoreId,
+}
+
 /// The runs' answer for a key.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -91,12 +100,8 @@ pub(crate) struct Sweep<'p> {
 
 impl<'p> Sweep<'p> {
     /// Sweeps over the sources in `plan`, which it takes.
-    pub(crate) fn new(
-        plan: &'p mut KeyspacePlan,
-        data: Option<Arc<dyn File>>,
-        store: StoreId,
-        values: &'p SalvagedValues,
-    ) -> Self {
+    pub(crate) fn new(plan: &'p mut KeyspacePlan, source: &SourceFile, values: &'p SalvagedValues) -> Self {
+        let SourceFile { data, store } = source.clone();
         debug_assert!(
             plan.sources.is_sorted_by(|a, b| a.reference.keys.first() >= b.reference.keys.first()),
             "the next source to open is the last one"
