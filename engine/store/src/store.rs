@@ -6,8 +6,8 @@
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
 //!   snapshot.
-//! - `flush_lock` is held to flush, to install a job, to change the catalogue and to release the log: one at a
-//!   time.
+//! - `flush_lock` is held to flush, to install a job, to change the catalogue and to release the log: one at
+//!   a time.
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 

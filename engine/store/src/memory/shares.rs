@@ -40,8 +40,8 @@ const SMALL_BUDGET: u64 = 32 << 20;
 /// The part of a budget for log buffers, streams, nodes and tables, up to a maximum …
 const WORKING_PARTS: u64 = 12;
 const WORKING_BYTES_MAX: u64 = 48 << 20;
-/// … and the additional part of what is beyond a small budget, up to a maximum of both: streams need about as
-/// much with 64 MiB as with 256 MiB.
+/// … and the additional part of what is beyond a small budget, up to a maximum of both: streams need about
+/// as much with 64 MiB as with 256 MiB.
 const STREAM_PARTS: u64 = 4;
 const STREAM_BYTES_MAX: u64 = 14 << 20;
 /// The part for the process itself, up to a maximum, which is measured (decision 0036).
