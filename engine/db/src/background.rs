@@ -83,6 +83,7 @@ impl Watch {
         let now = store.env.monotonic();
         let counters = &store.counters;
         let (writes, flushes) = (counters.user_writes.sum(), counters.flushes.load(Relaxed));
+        debug_assert!(writes >= self.writes && flushes >= self.flushes, "counters only grow");
         if self.flushes != flushes {
             self.idle.record_flush(now);
         }
@@ -117,12 +118,16 @@ impl Watch {
     }
 }
 
+/// One thread in this many of the pool's workers begins jobs: each job runs its tasks on several workers.
+const WORKERS_OF_JOB: usize = 2;
+
 type Body = fn(&Store) -> Result<()>;
 
 /// Starts the threads. On an error, those in `threads` are running.
 pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
+    debug_assert!(threads.is_empty(), "threads are started once");
     let warm: Option<(&str, Body)> = store.warm.is_on().then_some(("testudo-warm", warm_loop::warm_loop));
-    let job_threads = (store.background.job_executor.workers() / 2).max(1);
+    let job_threads = (store.background.job_executor.workers() / WORKERS_OF_JOB).max(1);
     let mut bodies: Vec<(&str, Body)> =
         vec![("testudo-log", log_loop), ("testudo-sync", sync_loop), ("testudo-flush", flush_loop)];
     bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));

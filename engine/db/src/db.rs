@@ -39,7 +39,7 @@ use testudo_flush::{
     govern::keyspace_settings::commit_catalogue,
     round::spill::retire_buffers,
     seal::{
-        begin_value_log::{give_up_unused_value_logs, prepare_value_logs, without_value_logs},
+        begin_value_log::{UnusedIn, give_up_unused_value_logs, prepare_value_logs, without_value_logs},
         seal_buffers::{recount_buffers, seal_all},
     },
     settle::{flush_all_sealed, settle_trees},
@@ -328,6 +328,7 @@ impl Db {
     /// Creates the missing keyspaces. REQUIRES: `flush_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
+        debug_assert!(store.is_flush_locked(), "the catalogue does not change meanwhile");
         let options = StoredOptions::from(*options);
         let missing: BTreeSet<&str> = {
             let catalogue = store.catalogue.read();
@@ -356,7 +357,10 @@ impl Db {
         let cores: Vec<_> = ids.zip(missing).map(core).collect();
         let mut catalogue = store.catalogue.write();
         for core in cores {
-            catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core));
+            let newest = catalogue.by_id.last_key_value();
+            debug_assert!(newest.is_none_or(|(id, _)| *id < core.id), "ids ascend and are never reused");
+            let same_name = catalogue.by_name.insert(Arc::clone(&core.name), Arc::clone(&core));
+            debug_assert!(same_name.is_none(), "only missing keyspaces are created");
             catalogue.by_id.insert(core.id, core);
         }
         drop(catalogue);
@@ -390,16 +394,17 @@ impl Db {
         // Remaining handles read the values from memory.
         core.give_up_value_logs();
         let mut catalogue = store.catalogue.write();
-        catalogue.by_name.remove(name);
-        catalogue.by_id.remove(&core.id);
+        let by_name = catalogue.by_name.remove(name);
+        let by_id = catalogue.by_id.remove(&core.id);
+        debug_assert!(by_name.is_some() && by_id.is_some(), "a keyspace is dropped once");
         drop(catalogue);
-        store.buffered.remove(core.id);
         retire_buffers(store, &core);
         // Nothing refers to its values in pieces any more.
         store.pieces.expect_sweep();
         // If a flush of its buffers stalled for lack of space, the cause is gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();
+        store.buffered.remove(core.id);
         recount_buffers(store);
         drop(commit);
         fit_caches(store);
@@ -521,7 +526,7 @@ impl Db {
         }
         settle_trees(self.store(), || {})?;
         self.store().check_writable()?;
-        give_up_unused_value_logs(self.store(), true)?;
+        give_up_unused_value_logs(self.store(), UnusedIn::AllKeyspaces)?;
         give_back_all_space(self.store())
     }
 

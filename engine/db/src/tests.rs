@@ -5,6 +5,7 @@ mod background_work;
 mod flush_sealed;
 mod govern;
 mod held_buffer;
+mod interrupted_creation;
 mod long_merges;
 mod metadata;
 mod settle;

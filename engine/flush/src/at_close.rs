@@ -5,7 +5,7 @@ use testudo_store::Store;
 
 use crate::{
     govern::keyspace_settings::keep_value_costs,
-    seal::begin_value_log::give_up_unused_value_logs,
+    seal::begin_value_log::{UnusedIn, give_up_unused_value_logs},
     space::{give_back::give_back_beyond, hold_space::fit_to_device},
 };
 
@@ -14,7 +14,7 @@ const FREE_PART_CLOSED: u64 = 64;
 
 /// As `give_back_space` with a lower threshold, for a store that is closing.
 pub fn give_back_at_close(store: &Store) -> Result<()> {
-    give_up_unused_value_logs(store, true)?;
+    give_up_unused_value_logs(store, UnusedIn::AllKeyspaces)?;
     give_back_beyond(store, FREE_PART_CLOSED)?;
     keep_value_costs(store)
 }

@@ -125,6 +125,7 @@ fn choose_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<
         let Some(job) = tree.pick_job(is_idle) else { continue };
         keyspace.expect_jobs();
         found += 1;
+        debug_assert!(found <= CHOICES, "a few jobs are compared");
         if best.as_ref().is_none_or(|best| job.debt_bytes > best.job.debt_bytes) {
             best = Some(Chosen { underway, tree, job, is_idle });
         }
@@ -185,11 +186,13 @@ fn do_alone(store: &Store, underway: &Underway, is_idle: bool) -> Result<()> {
 }
 
 fn hold_space_after_job(store: &Store) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "space is held under the flush lock");
     if store.nearly_full.is_on() && !store.has_failed() { hold_space(store) } else { Ok(()) }
 }
 
 /// REQUIRES: `flush_lock` is held.
 fn install(store: &Store, Underway { keyspace, progress, .. }: &Underway, prepared: Prepared) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     if keyspace.is_dropped() {
         return Ok(());
     }
@@ -244,6 +247,7 @@ fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64)
     let Some(progress) = store.background.jobs.of(keyspace.id) else { return Ok(true) };
     // A round already in flight on another thread is the better predictor of writers' delays.
     let is_first = !store.backpressure.is_flushing();
+    debug_assert!(behind_bytes > 0, "a flush waits only for jobs with work");
     if is_first {
         let flush_bytes = keyspace.view.load().sealed.last().map_or(0, |last| last.table.memory_bytes());
         store.backpressure.catch_up_started(&*store.env, progress, behind_bytes + flush_bytes);
@@ -314,7 +318,8 @@ pub fn commit_job(
     edit: TreeEdit,
     drops: DropCounts,
 ) -> Result<()> {
-    debug_assert!(store.flush_lock.is_locked(), "one round or job at a time");
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
+    debug_assert!(!keyspace.is_dropped(), "a catalogue change waits for the flush lock");
     let mut changes = edit.changes;
     changes.push(Change::NextRun(store.run_ids.next()));
     let arrived = options_on_arrival(&keyspace.view.load().options, &*edit.tree);

@@ -16,6 +16,7 @@ pub fn releasable_seqno(store: &Store) -> Seqno {
     for keyspace in store.buffered.all() {
         for buffer in keyspace.view.load().buffers() {
             if let Some(first) = buffer.first_commit() {
+                debug_assert!(first <= store.last_seqno(), "a buffer holds assigned seqnos");
                 seqno = seqno.min(Seqno(first.0 - 1));
             }
         }
@@ -23,8 +24,16 @@ pub fn releasable_seqno(store: &Store) -> Seqno {
     seqno
 }
 
-/// Releases the log segments that are no longer needed.
+/// As [`release_log`], but takes the flush lock itself.
+pub fn lock_and_release_log(store: &Store) -> Result<()> {
+    let _flush = store.flush_lock.lock();
+    if store.has_failed() { Ok(()) } else { release_log(store) }
+}
+
+/// Releases the log segments that are no longer needed. REQUIRES: `flush_lock` is held, so that no other
+/// release moves the start of the log further in the meantime.
 pub fn release_log(store: &Store) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "one release at a time");
     let Some(wal) = &store.log.wal else { return Ok(()) };
     let commit = store.commits.lock();
     let seqno = releasable_seqno(store);
@@ -33,6 +42,11 @@ pub fn release_log(store: &Store) -> Result<()> {
     if segment > store.manifest.with_state(|state| state.log_segment) {
         // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
         debug_assert!(wal.durable_seqno() >= seqno, "released commits are durable");
+        debug_assert!(
+            store.manifest.with_state(|state| state.log_segment < segment && state.log_seqno <= seqno),
+            "the start of the log never goes back"
+        );
+        debug_assert!(wal.durable_seqno() <= store.last_seqno(), "only assigned seqnos are durable");
         commit_edit(store, &[Change::LogStart(segment, seqno)])?;
         wal.release_before(segment)?;
     }

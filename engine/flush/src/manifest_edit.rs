@@ -12,6 +12,9 @@ pub fn count_dropped(store: &Store, keyspace: &KeyspaceCore, dropped: Dropped) {
 
 /// Commits an edit and applies its reference changes.
 pub fn commit_edit(store: &Store, edit: &[Change]) -> Result<()> {
+    let is_alone = store.log.wal.is_none();
+    debug_assert!(is_alone || store.is_flush_locked(), "edits are committed one at a time");
+    debug_assert!(!edit.is_empty() || is_alone, "an edit changes something");
     store.beginning.begin()?;
     store.manifest.commit(edit)?;
     store.data.extents().apply_durable(references_of(edit));

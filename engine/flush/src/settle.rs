@@ -46,6 +46,7 @@ impl<'a> Owed<'a> {
     }
 
     fn pay(&mut self, bytes: u64) {
+        debug_assert!(self.left <= self.bytes, "the debt only shrinks");
         self.left = self.left.saturating_sub(bytes.max(self.bytes / SHARE_MIN).max(1));
     }
 }

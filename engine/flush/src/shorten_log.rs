@@ -7,7 +7,7 @@ use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_store::{Store, memory::log_bounds::log_bound};
 
 use crate::{
-    log_release::{releasable_seqno, release_log},
+    log_release::{lock_and_release_log, releasable_seqno},
     round::flush_sealed::flush_sealed,
     seal::seal_buffers::{has_sealed, seal_all, seal_older_than},
 };
@@ -20,6 +20,20 @@ const RENEWED_LOG_BYTES: u64 = 3 << 20;
 
 /// Log size from which segments grow.
 const LOG_GROWS_FROM: u64 = 2 << 20;
+
+/// The log of write buffers is longer than they are by one part in this many: headers, and values that were
+/// overwritten in place.
+const LOG_EXCESS_PARTS: u64 = 2;
+
+/// A log of up to one part in this many of the stored data is not shortened: flushing small buffers of many
+/// keyspaces costs more than it releases.
+const DATA_PARTS: u64 = 4;
+
+/// Segments by which a log may grow each time its length doubles: segments grow with it.
+const SEGMENTS_OF_DOUBLING: u32 = 2;
+
+/// Buffers with commits in the oldest of this many equal parts of the log are flushed to shorten it.
+const LOG_PARTS: u64 = 2;
 
 /// Maximum rounds of already sealed buffers that a log renewal flushes.
 const RENEWAL_ROUNDS: u32 = 4;
@@ -38,13 +52,13 @@ pub fn renew_log(store: &Store, most: u32) -> Result<()> {
     }
     seal_all(store);
     flush_sealed(store)?;
-    release_log(store)
+    lock_and_release_log(store)
 }
 
 /// Size in bytes of a log not much larger than its write buffers. Each synced commit occupies at least a
 /// page, so a log of small commits is many times longer.
 fn fitting_log_bytes(store: &Store) -> u64 {
-    store.backpressure.used() / 2 * 3
+    store.backpressure.used() / LOG_EXCESS_PARTS * (LOG_EXCESS_PARTS + 1)
 }
 
 /// Whether the log far exceeds its needs, or has more segments than `most` plus two for each doubling of its
@@ -52,7 +66,7 @@ fn fitting_log_bytes(store: &Store) -> u64 {
 fn is_log_long(store: &Store, most: u32) -> bool {
     let Some(wal) = &store.log.wal else { return false };
     let (segments, bytes) = (wal.segments().len(), wal.live_bytes());
-    let grown = 2 * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
+    let grown = SEGMENTS_OF_DOUBLING * (bytes / LOG_GROWS_FROM).checked_ilog2().unwrap_or(0);
     u64_of(segments) > u64::from(most + grown) || bytes > RENEWED_LOG_BYTES + fitting_log_bytes(store)
 }
 
@@ -64,7 +78,7 @@ pub fn shorten_log(store: &Store) -> Result<bool> {
     let is_fitting = || {
         let segments = wal.segments();
         let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
-        others <= LOG_BYTES_MIN + fitting_log_bytes(store) + store.data.space_bytes() / 4
+        others <= LOG_BYTES_MIN + fitting_log_bytes(store) + store.data.space_bytes() / DATA_PARTS
     };
     if has_sealed(store) || (wal.live_bytes() <= log_bound(store) && is_fitting()) {
         return Ok(false);
@@ -73,11 +87,11 @@ pub fn shorten_log(store: &Store) -> Result<bool> {
     let oldest = releasable_seqno(store);
     let last = wal.last_reserved_seqno();
     drop(commit);
-    // Every buffer with commits in the older half of the log.
-    seal_older_than(store, Seqno(oldest.0 + (last.0 - oldest.0) / 2 + 1));
+    debug_assert!(oldest <= last, "no buffer holds a commit that is not assigned yet");
+    seal_older_than(store, Seqno(oldest.0 + (last.0 - oldest.0) / LOG_PARTS + 1));
     let had_sealed = flush_sealed(store)?;
     if !had_sealed {
-        release_log(store)?;
+        lock_and_release_log(store)?;
     }
     Ok(had_sealed)
 }

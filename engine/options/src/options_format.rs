@@ -82,6 +82,17 @@ fn large_below_two_percent() -> Placement {
 impl StoredOptions {
     /// Encodes the options for the catalogue.
     pub fn encode(&self) -> Vec<u8> {
+        let bytes = self.to_bytes();
+        debug_assert!(
+            Self::decode(&bytes).is_ok_and(|decoded| decoded == *self)
+                || self.validate().is_err()
+                || planted!("moved-thresholds-forgotten"),
+            "settings within their limits survive encoding"
+        );
+        bytes
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
         let placement = self.chosen_placement();

@@ -2,7 +2,7 @@
 
 use testudo_base::num::{u16_of, u32_of, usize_of};
 
-use crate::tree::Tree;
+use crate::tree::{Tree, families};
 
 /// Whether a keyspace moves, or has moved, to a tree of another family, or to one of its own family so that
 /// its values return to their keys.
@@ -20,6 +20,7 @@ pub enum Passage {
 impl Passage {
     /// A move out of this tree, whose settings are within their limits.
     pub fn from_tree(tree: Tree) -> Self {
+        debug_assert!(families::validate(tree).is_ok(), "only settings within their limits are packed");
         let sizes = |bytes: u64, pivots: usize| (u32_of(usize_of(bytes)), u16_of(pivots));
         Self::From(LeftTree(match tree {
             Tree::Turtle { leaf_bytes, max_pivots } => {

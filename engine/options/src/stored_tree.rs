@@ -43,6 +43,7 @@ pub fn next_tree(
     id: KeyspaceId,
     objects: &Objects,
 ) -> Result<(StoredOptions, Option<Change>)> {
+    debug_assert!(present.validate().is_ok(), "settings in force are within their limits");
     let tree = present.chosen_tree();
     if let Some(next) = within_family(tree, wanted) {
         return Ok((present.tree(next), None));

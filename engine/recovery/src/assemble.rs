@@ -23,8 +23,14 @@ const RUN_ID_GAP: u64 = 1 << 24;
 /// First id, plus a random offset, of runs that a reader creates from the log; a writer never reaches it.
 const READER_RUNS: u64 = 1 << 62;
 
-/// Executors for background work, their thread pool if any, and whether execution is stepped.
-type Workers = (Executors, Option<Arc<Pool>>, bool);
+/// Execution of background work.
+struct Workers {
+    executors: Executors,
+    /// The threads of the executors, if they have any.
+    pool: Option<Arc<Pool>>,
+    /// There are no background threads: the same work is done in steps.
+    is_stepped: bool,
+}
 
 pub fn assemble(
     settings: &Settings,
@@ -32,6 +38,7 @@ pub fn assemble(
     manifest: Manifest,
     space: SpaceGuard,
 ) -> Result<(Store, Option<Arc<Pool>>)> {
+    debug_assert!(space.is_kept() != settings.read_only, "writers have a reserve, readers have none");
     let directory = settings.directory.as_path();
     let shares = memory.shares();
     let mode = if settings.read_only { OpenMode::Read } else { OpenMode::Write };
@@ -50,13 +57,14 @@ pub fn assemble(
     data.set_warms_merges(settings.warm_merges);
     data.set_retained_percent(settings.retained_percent);
     data.small_runs_apart().store(settings.small_runs_apart, Relaxed);
-    let (executors, pool, is_stepped) = executors(settings)?;
+    let Workers { executors, pool, is_stepped } = workers(settings)?;
     let next_run = if settings.read_only {
         // The writer of this store assigns ids of its own, which copies of the store also hold.
         RunId(READER_RUNS | settings.env.random_u64() >> 3)
     } else {
         RunId(manifest.with_state(|state| state.next_run).0.saturating_add(RUN_ID_GAP))
     };
+    debug_assert!(writer.is_some_and(|incarnation| incarnation.0 > 0), "incarnation 0 means no opening");
     let store = Store::new(StoreParts {
         env: Arc::clone(&settings.env),
         directory: directory.to_owned(),
@@ -76,16 +84,17 @@ pub fn assemble(
     Ok((store, pool))
 }
 
-fn executors(settings: &Settings) -> Result<Workers> {
+fn workers(settings: &Settings) -> Result<Workers> {
     let inline = || Executors { flushes: Arc::new(InlineExecutor), jobs: Arc::new(InlineExecutor) };
     match settings.env.execution() {
         Execution::Threads { cores } if !settings.read_only => {
             let pool = Pool::start(&*settings.env, cores.clamp(2, 8) - 1)?;
             let jobs = Arc::new(JobExecutor(Arc::clone(&pool)));
-            Ok((Executors { flushes: Arc::clone(&pool) as _, jobs }, Some(pool), false))
+            let executors = Executors { flushes: Arc::clone(&pool) as _, jobs };
+            Ok(Workers { executors, pool: Some(pool), is_stepped: false })
         }
-        Execution::Threads { .. } => Ok((inline(), None, false)),
-        Execution::Stepped => Ok((inline(), None, true)),
+        Execution::Threads { .. } => Ok(Workers { executors: inline(), pool: None, is_stepped: false }),
+        Execution::Stepped => Ok(Workers { executors: inline(), pool: None, is_stepped: true }),
     }
 }
 

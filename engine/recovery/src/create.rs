@@ -43,6 +43,7 @@ pub fn check_creatable(settings: &Settings, names: Option<&[String]>) -> Result<
 }
 
 pub fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result<()> {
+    debug_assert!(!settings.read_only, "a reader creates no store");
     let env = &settings.env;
     let create = |name: &str, direct: bool| {
         let path = directory.join(name);
@@ -53,7 +54,9 @@ pub fn create(settings: &Settings, directory: &Path, names: &[String]) -> Result
     }
     env.sync_dir(directory).map_err(|e| io(directory, e))?;
     directory::sync_own_name(&**env, directory)?;
-    for name in names.iter().filter(|name| ![LOCK_FILE, CREATING_FILE].contains(&name.as_str())) {
+    let is_left_over =
+        |name: &&String| ![LOCK_FILE, CREATING_FILE].contains(&name.as_str()) && is_store_file(name);
+    for name in names.iter().filter(is_left_over) {
         let path = directory.join(name);
         env.remove_file(&path).map_err(|e| io(&path, e))?;
     }

@@ -88,6 +88,7 @@ pub fn settle_found_values(store: &Store) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::OutOfSpace => return store.data.sync(),
         outcome => outcome?,
     }
+    debug_assert!(store.log.wal.is_none(), "recovered values are settled before the new log begins");
     let found = |keyspace: Arc<KeyspaceCore>| std::mem::take(&mut *keyspace.found_value_logs.lock());
     let found: Vec<ValueLogRecord> = store.keyspaces().into_iter().flat_map(found).collect();
     store.beginning.begin()?;

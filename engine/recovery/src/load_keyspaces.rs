@@ -16,6 +16,7 @@ use crate::found_values::find_value_logs;
 pub fn load_keyspaces(store: &Store) -> Result<()> {
     let ids: Vec<KeyspaceId> = store.manifest.with_state(|state| state.keyspaces.keys().copied().collect());
     let mut catalogue = store.catalogue.write();
+    debug_assert!(catalogue.by_id.is_empty(), "keyspaces are loaded once");
     for id in ids {
         // Copies one keyspace at a time: there may be thousands.
         let (record, objects) =
@@ -32,6 +33,7 @@ pub fn load_keyspaces(store: &Store) -> Result<()> {
         store.pieces.adopt(&core);
         catalogue.by_id.insert(id, core);
     }
+    debug_assert_eq!(catalogue.by_name.len(), catalogue.by_id.len(), "each keyspace has a name and an id");
     drop(catalogue);
     fit_caches(store);
     Ok(())

@@ -25,7 +25,7 @@ use testudo_storage::{
 };
 use testudo_store::{
     commits::batch_format::{Operation, encode_operation, operation_bytes},
-    directory::{self, LOCK_FILE, UNFINISHED_FILE},
+    directory::{self, LOCK_FILE, LockAs, UNFINISHED_FILE},
     long_work::Meter,
 };
 use testudo_wal::{NoListener, Wal, WalOptions, WalStart};
@@ -34,6 +34,17 @@ use crate::open;
 
 /// Target size in bytes of the tail's commits.
 const COMMIT_BYTES: usize = 256 << 10;
+
+/// A run to copy into a new store.
+pub struct CopiedRun<'r, 'p> {
+    pub reference: &'r RunRef,
+    /// The store that it belongs to.
+    pub store: StoreId,
+    /// Reads its pages.
+    pub read: &'r mut ReadPages<'p>,
+    /// Builds the error for an invalid page.
+    pub damaged: &'r dyn Fn(u32, &str) -> Error,
+}
 
 /// A store under construction.
 #[derive(Debug)]
@@ -64,7 +75,7 @@ impl NewStore {
             made_directory,
             is_finished: false,
         };
-        let lock = directory::lock(&*new.env, directory, true, true)?;
+        let lock = directory::lock(&*new.env, directory, LockAs::Creator)?;
         let names = directory::list(&*new.env, directory)?.unwrap_or_default();
         directory::check_makes_way(directory, &names)?;
         // From here on the content is ours, and is removed if the build fails.
@@ -100,15 +111,10 @@ impl NewStore {
         Ok(())
     }
 
-    /// Copies a run of another store; `read` returns its pages, `damaged` builds the error for an invalid
-    /// page.
-    pub fn copy_run(
-        &self,
-        (reference, from): (&RunRef, StoreId),
-        read: &mut ReadPages<'_>,
-        damaged: &dyn Fn(u32, &str) -> Error,
-        meter: &mut Meter<'_, '_>,
-    ) -> Result<()> {
+    /// Copies a run of another store.
+    pub fn copy_run(&self, run: CopiedRun<'_, '_>, meter: &mut Meter<'_, '_>) -> Result<()> {
+        let CopiedRun { reference, store: from, read, damaged } = run;
+        debug_assert!(self.lock.is_some() && from != self.id, "a run of another store");
         let mut walk = PageWalk::new(reference, from, 0);
         while let Some(stretch) = walk.next_stretch(read)? {
             let mut at = 0;
@@ -124,6 +130,7 @@ impl NewStore {
                 seal_pages(bytes, &PageIdentity { store: self.id, ..block.identity }, payload_bytes);
                 at += bytes.len();
             }
+            debug_assert_eq!(at, stretch.bytes.len(), "blocks fill the stretch");
             self.write_pages(reference, stretch.first_page, stretch.bytes)?;
             meter.advance(u64_of(at))?;
         }
@@ -132,6 +139,7 @@ impl NewStore {
 
     fn write_pages(&self, reference: &RunRef, first_page: u32, bytes: &[u8]) -> Result<()> {
         let data = self.data.as_ref().expect("`begin` created the data file");
+        debug_assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let (mut page, mut rest) = (first_page, bytes);
         while !rest.is_empty() {
             let (physical, room) = reference
@@ -161,6 +169,11 @@ impl NewStore {
         let mut writer = TailWriter::new(&self, seqno);
         tail(&mut writer)?;
         let last_seqno = writer.close()?;
+        debug_assert!(last_seqno >= seqno, "the tail follows the runs");
+        debug_assert!(
+            state.keyspaces.values().all(|keyspace| keyspace.flushed <= seqno),
+            "the trees hold nothing after the copied commit"
+        );
         let mut state = state.clone();
         state.openings = vec![Opening { incarnation: writer.incarnation, first_segment: 1 }];
         (state.log_segment, state.log_seqno) = (1, seqno);
@@ -248,6 +261,7 @@ impl TailWriter {
             let env = Arc::clone(&self.env);
             self.wal = Some(Wal::create(env, &self.directory, options, start, Arc::new(NoListener))?);
         }
+        debug_assert!(!self.payload.is_empty(), "operations have bytes");
         let wal = self.wal.as_ref().expect("just created");
         wal.wait_for_space(self.payload.len())?;
         wal.reserve(self.payload.len(), self.operations)?.fill(|out| out.copy_from_slice(&self.payload));
@@ -261,6 +275,7 @@ impl TailWriter {
         self.commit()?;
         let Some(wal) = &self.wal else { return Ok(self.seqno) };
         let last = wal.last_reserved_seqno();
+        debug_assert!(last > self.seqno, "the log begins with the first commit");
         wal.close()?;
         Ok(last)
     }

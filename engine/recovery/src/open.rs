@@ -25,7 +25,7 @@ use testudo_storage::{Manifest, SUPERBLOCK_FILE};
 use testudo_store::{
     Store,
     background::executor::Pool,
-    directory::{self, CREATING_FILE, LOCK_FILE, RESERVE_FILE, UNFINISHED_FILE, io, list},
+    directory::{self, CREATING_FILE, LOCK_FILE, LockAs, RESERVE_FILE, UNFINISHED_FILE, io, list},
     memory::budget::Budget,
     space::space_guard::SpaceGuard,
     values::tail_values_format::drain_tail,
@@ -83,7 +83,8 @@ fn open_in(entered: &Arc<dyn Env>, settings: &Settings, memory: Budget) -> Resul
     if !settings.unfinished && !names.iter().any(|name| name == SUPERBLOCK_FILE) {
         check_creatable(settings, Some(&names))?;
     }
-    let lock = directory::lock(&**entered, directory, !settings.read_only, !settings.read_only)?;
+    let lock_as = if settings.read_only { LockAs::Reader } else { LockAs::Creator };
+    let lock = directory::lock(&**entered, directory, lock_as)?;
     let plain_env: Arc<dyn Env> = if settings.read_only {
         Arc::clone(entered)
     } else {

@@ -25,6 +25,7 @@ use crate::{
 
 /// Recovers the store. `was_closed`: the last writer closed it, so everything is durable.
 pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Result<Arc<Store>> {
+    debug_assert!(store.log.wal.is_none(), "there is no new log yet");
     load_keyspaces(&store)?;
     let mut evidence = log_evidence(&store.manifest);
     if settings.read_only && !was_closed {
@@ -67,6 +68,7 @@ pub fn recover(settings: &Settings, mut store: Store, was_closed: bool) -> Resul
         });
         store.log.wal =
             Some(Wal::create(Arc::clone(&store.env), &store.directory, options, start, listener)?);
+        debug_assert!(store.last_seqno() >= end.last_seqno.max(log_seqno), "seqnos are never assigned again");
         store.log.end_recovery();
     }
     find_hot_set(&store);

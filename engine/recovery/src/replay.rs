@@ -21,6 +21,7 @@ use crate::found_values::{FoundValues, flush_recovered};
 
 /// Replays the commits of the log into memtables.
 pub fn replay(store: &Store, read_only: bool, evidence: &LogEvidence, log_seqno: Seqno) -> Result<ReplayEnd> {
+    debug_assert!(store.log.wal.is_none(), "nothing is written while the log is read");
     let log_segment = evidence.first_segment;
     let flushed = store.manifest.with_state(flushed_of);
     let newest_flushed = flushed.values().copied().max().unwrap_or_default().max(log_seqno);
@@ -115,6 +116,10 @@ fn replay_record(
         let why = outcome.err().map_or("a commit's operation count does not match its header", |d| d.0);
         return Err(damaged_commit(record, why));
     }
+    debug_assert!(
+        values.next().is_none() || planted!("last-of-batch-not-replayed"),
+        "each value that was read belongs to an operation"
+    );
     Ok(Verdict::Taken)
 }
 

@@ -58,6 +58,7 @@ impl Beginning {
     #[cold]
     fn make_edit(&self) -> Result<()> {
         let Some(incarnation) = self.data.writer() else { return Ok(()) };
+        debug_assert!(incarnation.0 > 0, "incarnation 0 means no opening");
         let _beginning = self.beginning.lock();
         if self.has_begun() {
             return Ok(());
@@ -66,6 +67,7 @@ impl Beginning {
         let newest = testudo_wal::list_segments(&*self.env, &self.directory)?.pop().unwrap_or_default();
         let log_segment = self.manifest.with_state(|state| state.log_segment);
         let first_segment = (newest + 1).max(log_segment);
+        debug_assert!(first_segment >= log_segment, "the start of the log never goes back");
         let opening = Change::Opened(Opening { incarnation, first_segment });
         self.manifest.commit(&[Change::NextRun(self.run_ids.next()), opening])?;
         self.has_begun.store(true, Release);

@@ -21,6 +21,7 @@ impl Catalogue {
 
     /// Names of all user keyspaces, sorted.
     pub fn names_of_users(&self) -> Vec<String> {
+        debug_assert_eq!(self.by_name.len(), self.by_id.len(), "each keyspace has a name and an id");
         let names = self.by_name.keys().map(|name| name.as_ref().to_owned());
         names.filter(|name| name != PIECES_KEYSPACE).collect()
     }

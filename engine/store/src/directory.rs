@@ -187,22 +187,39 @@ impl DirLock for OwnerLock {
     }
 }
 
-/// Locks a directory through the file `LOCK` in it. If that file does not exist, as on read-only media, and
-/// `create` is not set, a reader locks the directory itself: readers never create anything.
+/// How a directory is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAs {
+    /// Exclusively, for changes; creates the file `LOCK` if it does not exist.
+    Creator,
+    /// Exclusively, for changes to a store whose file `LOCK` exists.
+    Owner,
+    /// Shared with other readers; creates nothing.
+    Reader,
+}
+
+/// Locks a directory through the file `LOCK` in it. If that file does not exist, as on read-only media, a
+/// reader locks the directory itself.
 ///
-/// Errors: `Locked` if a conflicting lock is held; `Io`, also for an owner without `create` if the file does
-/// not exist.
-pub fn lock(env: &dyn Env, directory: &Path, create: bool, exclusive: bool) -> Result<Arc<dyn DirLock>> {
-    let is_exclusive = exclusive && !planted!("second-open-not-locked");
+/// Errors: `Locked` if a conflicting lock is held; `Io`, also for [`LockAs::Owner`] if the file does not
+/// exist.
+pub fn lock(env: &dyn Env, directory: &Path, lock_as: LockAs) -> Result<Arc<dyn DirLock>> {
+    let is_exclusive = lock_as != LockAs::Reader && !planted!("second-open-not-locked");
     let path = directory.join(LOCK_FILE);
-    try_lock(env, directory, create, is_exclusive).map_err(|error| match error.kind() {
-        IoErrorKind::WouldBlock => locked(env, directory, &path),
-        _ => io(&path, error),
+    attempt_lock(env, directory, lock_as == LockAs::Creator, is_exclusive).map_err(|error| {
+        match error.kind() {
+            IoErrorKind::WouldBlock => locked(env, directory, &path),
+            _ => io(&path, error),
+        }
     })
 }
 
 /// Same as [`lock`], with errors of the system: `WouldBlock` if a conflicting lock is held.
-pub fn try_lock(
+pub fn try_lock(env: &dyn Env, directory: &Path, lock_as: LockAs) -> std::io::Result<Arc<dyn DirLock>> {
+    attempt_lock(env, directory, lock_as == LockAs::Creator, lock_as != LockAs::Reader)
+}
+
+fn attempt_lock(
     env: &dyn Env,
     directory: &Path,
     create: bool,

@@ -222,6 +222,7 @@ impl Gaps {
     pub fn propose(&self, stretches: Vec<Stretch>) -> Proposal {
         let mut list = self.list.write();
         let number = list.next_number;
+        debug_assert!(list.proposed.iter().all(|earlier| earlier.number < number), "numbers ascend");
         list.next_number += 1;
         list.proposed.push(Proposed { number, stretches });
         self.count.store(list.count(), Relaxed);
@@ -244,6 +245,7 @@ impl Gaps {
                 list.insert(&stretch, terms, &self.total_bytes);
             }
         }
+        debug_assert!(self.total_bytes.load(Relaxed) >= list.bytes, "the total includes this keyspace");
         list.limit_bytes = terms.limit_bytes;
         list.evict(&self.total_bytes, &[]);
         self.count.store(list.count(), Relaxed);
@@ -274,10 +276,20 @@ impl List {
 
     fn take(&mut self, proposal: &Proposal) -> Vec<Stretch> {
         let at = self.proposed.iter().position(|proposed| proposed.number == proposal.0);
+        debug_assert!(at.is_some(), "a proposal is confirmed or withdrawn once");
         at.map(|at| self.proposed.swap_remove(at).stretches).unwrap_or_default()
     }
 
     fn add(&mut self, low: Box<[u8]>, gap: Gap, total: &AtomicU64) {
+        debug_assert!(gap.high.as_deref().is_none_or(|high| *low < *high), "a gap has room for a key");
+        debug_assert!(
+            self.known
+                .range::<[u8], _>((Excluded(&*low), Unbounded))
+                .next()
+                .is_none_or(|(next, _)| gap.high.as_ref().is_some_and(|high| high <= next)),
+            "gaps are disjoint"
+        );
+        debug_assert!(self.gap_of(&low).is_none(), "gaps are disjoint");
         let bytes = gap.bytes(&low);
         self.bytes += bytes;
         total.fetch_add(bytes, Relaxed);
@@ -408,6 +420,7 @@ impl List {
         }
         let mut taken = |low| self.remove(low, total).expect("both are there");
         let (left, right) = (taken(low), taken(middle));
+        debug_assert_eq!(left.high.as_deref(), Some(middle), "only adjacent gaps are joined");
         let gap = Gap {
             high: right.high,
             since: one.max(other),

@@ -95,6 +95,7 @@ impl Health {
     }
 
     fn why_not_writable(&self) -> Error {
+        debug_assert!(self.has_failed() || self.is_closing(), "there is a reason");
         if let Some(failure) = &*self.failure.lock() {
             let message = format!("writes stopped after a failure in the background: {failure}");
             return Error::new(ErrorKind::Poisoned, message);
@@ -104,6 +105,7 @@ impl Health {
 
     /// Stops all further writes.
     pub fn fail(&self, error: &Error) {
+        debug_assert!(!error.is_transient(), "a transient error has no effect and is retried");
         self.failure.lock().get_or_insert_with(|| error.clone());
         self.has_failed.store(true, Release);
     }

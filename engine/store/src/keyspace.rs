@@ -73,6 +73,7 @@ impl WriteBuffer {
     #[inline]
     pub fn record_loggable(&self, key: &[u8], value: &[u8]) {
         if !self.placement.is_inline() && self.goes_to_value_log(key, value) {
+            debug_assert!(self.first_commit().is_some(), "a commit has chosen the buffer");
             self.loggable_bytes.fetch_add(u64_of(value.len()), Relaxed);
         }
     }
@@ -106,6 +107,7 @@ impl WriteBuffer {
     /// held.
     pub fn give_up_unused_log(&self) -> Option<Arc<ValueLog>> {
         let unused = self.value_log().filter(|log| log.is_unused()).cloned();
+        debug_assert_eq!(self.sealed_at(), Seqno(0), "the log of a sealed buffer becomes a segment");
         if unused.is_some() {
             self.has_given_up_log.store(true, Release);
         }
@@ -130,7 +132,10 @@ impl WriteBuffer {
     /// lock.
     #[inline]
     pub fn record_commit(&self, first: Seqno) -> bool {
-        let is_first = self.first_seqno.load(Relaxed) == 0;
+        let before = self.first_seqno.load(Relaxed);
+        debug_assert!(before < first.0, "commits are recorded in the order of their seqnos");
+        debug_assert_eq!(self.sealed_at(), Seqno(0), "no commit chooses a sealed buffer");
+        let is_first = before == 0;
         if is_first {
             self.first_seqno.store(first.0, Release);
         }
@@ -144,6 +149,8 @@ impl WriteBuffer {
 
     /// Seals the buffer: it never holds a seqno above `seqno`. REQUIRES: the commit lock is held.
     pub fn seal(&self, seqno: Seqno) {
+        debug_assert_eq!(self.sealed_at(), Seqno(0), "a buffer is sealed once");
+        debug_assert!(self.first_commit().is_some_and(|first| first <= seqno), "a sealed buffer has commits");
         self.sealed_at.store(seqno.0, Release);
     }
 
@@ -275,6 +282,7 @@ impl KeyspaceCore {
 
     /// A keyspace that was just opened or created.
     pub fn new(id: KeyspaceId, name: Arc<str>, view: View, now: Duration) -> Arc<Self> {
+        debug_assert!(view.sealed.is_empty(), "a keyspace begins without sealed buffers");
         let full_merge = Arc::clone(&view.full_merge);
         Arc::new(Self {
             id,
@@ -381,6 +389,10 @@ impl KeyspaceCore {
     pub fn seal_active(&self, seqno: Seqno, table: Memtable) {
         let view = self.view.load();
         view.active.seal(seqno);
+        debug_assert!(
+            view.sealed.first().is_none_or(|newest| newest.sealed_at() < seqno),
+            "buffers are newest first"
+        );
         let value_log = self.spare_value_log.lock().take();
         let mut sealed = vec![Arc::clone(&view.active)];
         sealed.extend(view.sealed.iter().cloned());
@@ -418,6 +430,11 @@ impl KeyspaceCore {
         let view = self.view.load();
         let mut sealed = view.sealed.clone();
         if let Some(flushed) = flushed {
+            let oldest = sealed.last();
+            debug_assert!(
+                oldest.is_some_and(|oldest| Arc::ptr_eq(oldest, flushed)),
+                "the oldest sealed buffer is flushed first"
+            );
             sealed.retain(|buffer| !Arc::ptr_eq(buffer, flushed));
         }
         let records = records.unwrap_or_else(|| view.records.clone());

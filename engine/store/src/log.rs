@@ -37,11 +37,14 @@ impl Log {
 
     /// Records that recovery has reached `seqno`.
     pub fn record_recovered(&self, seqno: Seqno) {
+        debug_assert!(!self.is_recovered.load(Relaxed), "recovery has not ended");
+        debug_assert!(seqno.0 >= self.recovered_seqno.load(Relaxed), "the log is replayed in order");
         self.recovered_seqno.store(seqno.0, Relaxed);
     }
 
     /// Records that recovery has read the whole log.
     pub fn end_recovery(&self) {
+        debug_assert!(self.wal.is_some(), "the new log follows the one that was read");
         self.is_recovered.store(true, Relaxed);
     }
 

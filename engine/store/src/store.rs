@@ -6,7 +6,8 @@
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
 //!   snapshot.
-//! - `flush_lock` is held to flush, to install a job and to change the catalogue: one at a time.
+//! - `flush_lock` is held to flush, to install a job, to change the catalogue and to release the log: one at
+//!   a time.
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -19,6 +20,7 @@ use testudo_base::{
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        is_held,
     },
 };
 use testudo_contract::{Progress, RunIds, Tree, Work};
@@ -134,6 +136,7 @@ pub struct StoreParts {
 
 impl Store {
     pub fn new(parts: StoreParts) -> Self {
+        debug_assert_eq!(parts.manifest.store(), parts.data.store(), "manifest and data are of one store");
         let records = if parts.record_cache {
             RecordCache::new(&parts.arena_pool, parts.memory.total())
         } else {
@@ -268,6 +271,11 @@ impl Store {
     /// All keyspaces.
     pub fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
         self.catalogue.read().by_id.values().cloned().collect()
+    }
+
+    /// Whether `flush_lock` is held, for assertions.
+    pub fn is_flush_locked(&self) -> bool {
+        is_held(&self.flush_lock)
     }
 
     /// Whether this process is a child forked from the one that opened the store.

@@ -111,6 +111,8 @@ pub struct Written {
 impl Written {
     /// Pages and records that the caches accepted since `earlier`.
     pub fn since(&self, earlier: &Self) -> u64 {
+        debug_assert!(self.page_reads >= earlier.page_reads, "counters only grow");
+        debug_assert!(self.inserted >= earlier.inserted, "counters only grow");
         self.page_reads - earlier.page_reads + (self.inserted - earlier.inserted)
     }
 }

@@ -33,6 +33,7 @@ pub struct Inserted {
 pub fn choose_buffers(
     keyspaces: &[Arc<KeyspaceCore>],
 ) -> Result<ChosenBuffers<impl Deref<Target = Arc<View>> + use<>>> {
+    debug_assert!(!keyspaces.is_empty(), "a commit writes to a keyspace");
     if let [keyspace] = keyspaces {
         return Ok(ChosenBuffers::One(choose_view(keyspace)?));
     }
@@ -54,6 +55,11 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
         keep_from: Option<Seqno>,
         is_buffered: bool,
     ) -> Inserted {
+        debug_assert!(first > Seqno(0), "seqnos begin at 1");
+        debug_assert!(
+            keep_from.is_none_or(|snapshot| snapshot < first),
+            "a snapshot sees earlier commits only"
+        );
         let mut inserted = Inserted::default();
         for (seqno, operation) in (first.0..).zip(operations) {
             let Operation { keyspace, kind, key, value } = *operation;
@@ -75,6 +81,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
         match self {
             Self::One(view) => &view.active,
             Self::Many(buffers) => {
+                debug_assert!(buffers.len() > 1, "a commit to one keyspace pins its view");
                 let found = buffers.iter().find(|(id, _)| *id == keyspace);
                 &found.expect("every keyspace of a batch is listed").1
             }

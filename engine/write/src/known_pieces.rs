@@ -30,6 +30,7 @@ pub fn damaged(Damage(why): Damage) -> Error {
 
 /// Whether operands of `key` would be on top of a value in pieces. REQUIRES: its stripe is locked.
 pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
+    debug_assert!(store.commits.stripes.is_locked(keyspace.id, key), "the key does not change meanwhile");
     if store.pieces.keyspace().is_none() {
         return Ok(false);
     }
@@ -55,6 +56,7 @@ pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
     loop {
         let heads = read_heads(store, known.next)?;
         let Some((last, _)) = heads.last() else { break };
+        debug_assert!(*last >= known.next, "heads are read in the order of their numbers");
         known.next = last + 1;
         known.owners.extend(heads.iter().map(|(_, head)| head.keyspace.clone()));
     }
@@ -84,6 +86,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
                 }
                 _ => {}
             }
+            debug_assert!(heads.len() <= HEADS_TOGETHER, "a few heads at a time");
             if heads.len() == HEADS_TOGETHER {
                 break;
             }

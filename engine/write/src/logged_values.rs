@@ -78,11 +78,13 @@ pub fn log_values(
             let mut bytes = Vec::new();
             reference.encode(&mut bytes);
             let instead = Operation { kind: Kind::Reference, value: &bytes, ..*operation };
+            debug_assert!(operation_bytes(operation) >= operation_bytes(&instead), "a reference is shorter");
             logged.saved_bytes += operation_bytes(operation) - operation_bytes(&instead);
             let (keyspace, log) = (operation.keyspace, Arc::clone(log));
             logged.values.push(LoggedValue { index, keyspace, reference, bytes, log });
         }
     }
+    debug_assert!(logged.values.is_sorted_by(|a, b| a.index < b.index), "in the order of the operations");
     Ok(Some(logged).filter(|logged| !logged.values.is_empty()))
 }
 
@@ -98,6 +100,7 @@ impl LoggedOfCommit {
         for logged in &self.values {
             out = encode_kept_value(out, logged.index, operations[logged.index].value);
         }
+        debug_assert!(out.is_empty(), "the values fill what was reserved for them");
     }
 
     /// Bytes by which the commit is shorter in the log.
@@ -125,6 +128,8 @@ impl LoggedOfCommit {
                 None => encode_operation(out, operation),
             };
         }
+        debug_assert!(values.next().is_none(), "each value has an operation");
+        debug_assert!(out.is_empty(), "the commit fills what was reserved for it");
     }
 
     /// Records the values after the commit, whose first seqno is `first`, is in its buffers. REQUIRES: it is

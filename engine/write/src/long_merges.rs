@@ -33,6 +33,10 @@ use testudo_store::{
 
 use crate::known_pieces::is_upon_pieces;
 
+/// Operands alone are merged once they are longer than one part in this many of the limit: they may be on top
+/// of a value of nearly that length.
+const OPERAND_PARTS: usize = 2;
+
 /// Effect of a batch on one key so far.
 #[derive(Default)]
 struct Pending<'a> {
@@ -57,7 +61,7 @@ pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: 
     let view = keyspace.view.load();
     let is_noted = store.merging.oversized_keys.may_have(key);
     let longest = view.buffers().map(|buffer| buffer.longest_value_bytes()).sum::<usize>();
-    if !is_noted && longest + more <= max / 2 {
+    if !is_noted && longest + more <= max / OPERAND_PARTS {
         return may_pass_limit(store, &view, key, longest + more);
     }
     let mut bytes = more;
@@ -69,7 +73,7 @@ pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: 
             return bytes > max;
         }
     }
-    is_noted || bytes > max / 2 || may_pass_limit(store, &view, key, bytes)
+    is_noted || bytes > max / OPERAND_PARTS || may_pass_limit(store, &view, key, bytes)
 }
 
 /// Whether `key`, with `buffered` bytes of operands in write buffers, may exceed the limit of a tree entry.
@@ -103,6 +107,11 @@ pub fn merge_long(
     if operations.iter().all(|operation| operation.kind != Kind::Operands) {
         return Ok(merged);
     }
+    let stripes = &store.commits.stripes;
+    debug_assert!(
+        operations.iter().all(|operation| stripes.is_locked(operation.keyspace, operation.key)),
+        "the keys do not change meanwhile"
+    );
     let max = usize_of(store.memory.max_value_bytes());
     let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -128,6 +137,7 @@ pub fn merge_long(
             merged.push((index, value));
         }
     }
+    debug_assert!(merged.is_sorted_by(|(a, _), (b, _)| a < b), "in the order of the operations");
     Ok(merged)
 }
 
@@ -140,6 +150,7 @@ fn merge_now(store: &Store, keyspace: &KeyspaceCore, key: &[u8], pending: &Pendi
             None => (Kind::Tombstone, Vec::new()),
         },
     };
+    debug_assert!(!pending.operands.is_empty(), "there are operands to merge");
     let mut stack = Vec::with_capacity(base.len() + pending.bytes + 5);
     let kind = begin_stack(kind, &base, &mut stack);
     pending.operands.iter().for_each(|operands| stack.extend_from_slice(operands));

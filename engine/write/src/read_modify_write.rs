@@ -62,7 +62,10 @@ pub fn modify(
                 store.backpressure.admit(&*store.env, u64_of(more));
                 return Ok(new);
             }
-            Changed::NotAdmitted(needed) => (bytes, intent) = (needed, Intent::Write),
+            Changed::NotAdmitted(needed) => {
+                debug_assert!(needed > bytes || intent == Intent::Remove, "each try is admitted for more");
+                (bytes, intent) = (needed, Intent::Write);
+            }
         }
     }
 }
@@ -75,6 +78,7 @@ fn write_changed(
     change: &mut impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
 ) -> Result<Changed> {
     let keyspace = &admitted.keyspaces[0];
+    debug_assert_eq!(admitted.keyspaces.len(), 1, "an update changes one key");
     let old = get_locked(store, keyspace, key)?;
     let new = {
         let _scope = UpdateScope::enter(store, &keyspace.name, key);

@@ -39,6 +39,7 @@ pub fn sweep_pieces(store: &Store) -> Result<bool> {
             store.pieces.note_swept(seen);
             return Ok(has_removed);
         };
+        debug_assert!(*last >= from, "heads are read in the order of their numbers");
         (from, seen) = (last + 1, seen + u64_of(heads.len()));
         for (value, head) in &heads {
             // A value that cannot be checked is kept.
@@ -65,6 +66,7 @@ pub fn reclaim_pieces(
     let mut from = piece_key(value, 0);
     loop {
         let keys = read_piece_keys(store, pieces, value, &from)?;
+        debug_assert!(keys.len() <= REMOVED_TOGETHER, "one commit removes a few");
         remove_all(store, pieces, &keys)?;
         match keys.into_iter().nth(REMOVED_TOGETHER - 1) {
             Some(last) => from = last,

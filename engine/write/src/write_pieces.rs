@@ -35,7 +35,8 @@ use crate::{
 
 /// Fills `bytes` from the reader. `start` and `length`, the offset and the total, appear in the error for an
 /// early end.
-pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
+pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], start: u64, length: u64) -> Result<()> {
+    debug_assert!(start + u64_of(bytes.len()) <= length, "a part of the value");
     let mut filled = 0;
     while filled < bytes.len() {
         match reader.read(&mut bytes[filled..]) {
@@ -71,13 +72,19 @@ pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
     }
 }
 
-/// Sets a key to a value read from `reader`. `pieces`: the keyspace of pieces.
+/// A value to read from a reader.
+pub struct ReadValue<'r> {
+    pub length: u32,
+    pub reader: &'r mut dyn Read,
+}
+
+/// Sets a key to a value. `pieces`: the keyspace of pieces.
 pub fn insert_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
     keyspace: &Arc<KeyspaceCore>,
-    (key, length): (&[u8], u32),
-    reader: &mut dyn Read,
+    key: &[u8],
+    ReadValue { length, reader }: ReadValue<'_>,
 ) -> Result<()> {
     let head = PiecesHead { length, keyspace: keyspace.name.as_ref().to_owned(), key: key.to_vec() };
     let underway = begin_pieces(store, pieces, &head)?;
@@ -116,6 +123,7 @@ fn begin_pieces<'a>(
 ) -> Result<UnderwayPieces<'a>> {
     let _beginning = store.pieces.beginning.lock();
     let underway = with_known_pieces(store, |known| {
+        debug_assert!(known.next > 0, "numbers begin at 1");
         let value = known.next.max(store.last_seqno().0 + 1);
         known.next = value + 1;
         known.owners.insert(head.keyspace.clone());
@@ -133,11 +141,12 @@ fn write_pieces(
     length: u32,
     reader: &mut dyn Read,
 ) -> Result<()> {
+    debug_assert!(store.pieces.is_underway(underway.value), "no sweep removes the pieces");
     let mut bytes = vec![0; PIECE_BYTES];
     for piece in 0..piece_count(length) {
         let bytes = &mut bytes[..piece_len(length, piece)];
         let start = u64::from(piece) * u64_of(PIECE_BYTES);
-        read_exactly(reader, bytes, (start, u64::from(length)))?;
+        read_exactly(reader, bytes, start, u64::from(length))?;
         if planted!("last-piece-not-written") && piece > 0 && piece + 1 == piece_count(length) {
             continue;
         }

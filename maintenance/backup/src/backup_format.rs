@@ -132,8 +132,11 @@ impl RunHeader {
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.page_bytes);
         codec::put_u64(&mut out, self.page_checksum);
+        debug_assert!(reference.len() <= MAX_REFERENCE_BYTES, "a reference that can be read back");
         out.extend_from_slice(&reference);
-        seal(out)
+        let out = seal(out);
+        debug_assert_eq!(out.len(), RUN_FIXED_BYTES + reference.len(), "pages follow the header");
+        out
     }
 
     /// Length of the header that begins with these [`RUN_PREFIX_BYTES`].
@@ -166,6 +169,7 @@ pub(crate) fn encode_tail_header(repository: RepositoryId, backup: u64) -> Vec<u
     let mut out = head(b"TSTDOTAI", VERSION, 0);
     codec::put_u128(&mut out, repository.0);
     codec::put_u64(&mut out, backup);
+    debug_assert_eq!(out.len(), TAIL_HEADER_BYTES, "frames follow the header");
     out
 }
 
@@ -194,6 +198,7 @@ pub(crate) fn encode_frame(payload: &[u8], operations: u32) -> Vec<u8> {
     codec::put_u32(&mut out, u32_of(payload.len()));
     codec::put_u32(&mut out, operations);
     codec::put_u64(&mut out, frame_checksum(payload, operations));
+    debug_assert_eq!(out.len(), FRAME_HEADER_BYTES, "the payload follows the header");
     out.extend_from_slice(payload);
     out
 }
@@ -294,7 +299,7 @@ impl BackupRecord {
     }
 
     /// Checks that the runs are exactly those the state refers to.
-    fn check(&self) -> Result<(), Unreadable> {
+    pub(crate) fn check(&self) -> Result<(), Unreadable> {
         let mut spans: Vec<_> =
             self.runs.iter().flat_map(|run| run.reference.spans.iter().copied()).collect();
         spans.sort_unstable();

@@ -37,6 +37,7 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
         let find = |run| run_object::find(&repository, store, run).map(|object| object.backed());
         found.extend(source.runs.iter().map(|run| find(run)));
     }
+    debug_assert_eq!(found.len(), source.runs.len(), "each run was looked for");
     let missing = source.runs.iter().zip(&found).filter(|(_, found)| found.is_none());
     let total = missing.map(|(run, _)| run.reference().stored_bytes()).sum();
     let mut meter = Meter::new(observer, total);
@@ -70,6 +71,8 @@ pub(crate) fn create(repository: &Repository, db: &Db, observer: &mut Observer<'
         state: source.state.clone(),
         runs,
     };
+    debug_assert!(record.check().is_ok(), "the backup has exactly the runs of its state");
+    debug_assert!(record.new_runs <= u64_of(record.runs.len()), "new runs are among them");
     let bytes = record.encode();
     repository.put(&backup_name(id), &bytes)?;
     repository.sync_names()?;

@@ -14,7 +14,7 @@ use testudo_base::{
 };
 use testudo_env::{DirLock, Env, File, OpenMode, OpenOptions};
 use testudo_run::RunRef;
-use testudo_store::directory::{self, LOCK_FILE};
+use testudo_store::directory::{self, LOCK_FILE, LockAs};
 
 use super::{
     Repository,
@@ -62,8 +62,8 @@ impl Repository {
         Error::invalid(format!("{} is not a backup repository: {why}", self.directory.display()))
     }
 
-    fn lock(&self, create: bool, exclusive: bool) -> Result<Arc<dyn DirLock>> {
-        directory::try_lock(&*self.env, &self.directory, create, exclusive).map_err(|error| {
+    fn lock(&self, lock_as: LockAs) -> Result<Arc<dyn DirLock>> {
+        directory::try_lock(&*self.env, &self.directory, lock_as).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 let message = format!("{} is in use by another process", self.directory.display());
                 return Error::new(ErrorKind::Locked, message);
@@ -97,7 +97,7 @@ impl Repository {
         if !names.iter().any(|name| name == REPOSITORY_FILE) {
             return Err(self.not_one("the file `repository` is missing"));
         }
-        let lock = self.lock(false, false)?;
+        let lock = self.lock(LockAs::Reader)?;
         self.open(lock)
     }
 
@@ -112,7 +112,7 @@ impl Repository {
         if !is_known(&names) {
             self.check_creatable(&names, create)?;
         }
-        let lock = self.lock(true, true)?;
+        let lock = self.lock(LockAs::Creator)?;
         let names = self.names()?;
         if !is_known(&names) {
             self.check_creatable(&names, create)?;
@@ -216,6 +216,7 @@ impl OpenRepository {
 
     /// Begins a file under a temporary name.
     pub(crate) fn begin(&self, name: &str) -> Result<Arrival<'_>> {
+        debug_assert!(!name.ends_with(TEMPORARY), "a name of a complete file");
         let temporary = format!("{name}{TEMPORARY}");
         let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
         let file = self.env.open(&self.directory.join(&temporary), options);
@@ -266,6 +267,7 @@ impl Arrival<'_> {
         let renamed =
             self.repository.env.rename(&directory.join(&self.temporary), &directory.join(&self.name));
         renamed.map_err(|e| Error::io(&self.temporary, e))?;
+        debug_assert!(!self.has_arrived, "a file arrives once");
         self.has_arrived = true;
         Ok(())
     }

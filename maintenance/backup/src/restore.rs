@@ -4,7 +4,7 @@ use std::path::Path;
 
 use testudo_base::{Error, Result, Seqno};
 use testudo_options::stored_tree::check_known;
-use testudo_recovery::new_store::NewStore;
+use testudo_recovery::new_store::{CopiedRun, NewStore};
 use testudo_store::long_work::{Meter, Observer};
 
 use super::{
@@ -36,7 +36,8 @@ pub(crate) fn restore(
         let object = RunObject::open_for(&repository, record.store, run)?;
         let mut read = |page: u32, buffer: &mut [u8]| object.read_pages(page, buffer);
         let damaged = |page: u32, why: &str| object.damaged(page, why);
-        new.copy_run((&run.reference, record.store), &mut read, &damaged, &mut meter)?;
+        let (reference, store) = (&run.reference, record.store);
+        new.copy_run(CopiedRun { reference, store, read: &mut read, damaged: &damaged }, &mut meter)?;
     }
     new.finish(&record.state, Seqno(record.seqno), |tail| {
         tail_object::read(&repository, id, record.tail, &mut meter, &mut |operation| tail.push(&operation))

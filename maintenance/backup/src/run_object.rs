@@ -44,6 +44,7 @@ pub(crate) fn write(
     let pages_at = u64_of(header.encode().len());
     let arrival = repository.begin(&run_name(store, run.reference()))?;
     let mut checksum = StreamChecksum::new(PAGES_SEED);
+    let mut copied = 0;
     let mut walk = PageWalk::new(run.reference(), store, 0);
     let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
     while let Some(stretch) = walk.next_stretch(&mut read)? {
@@ -58,10 +59,13 @@ pub(crate) fn write(
             page[end..].fill(0);
             at += page.len();
         }
+        debug_assert_eq!(u64::from(first_page) * PAGE_BYTES, copied, "pages are copied in order");
+        copied += u64_of(bytes.len());
         arrival.write(pages_at + u64::from(first_page) * PAGE_BYTES, bytes)?;
         checksum.update(bytes);
         meter.advance(u64_of(bytes.len()))?;
     }
+    debug_assert_eq!(copied, page_bytes, "all pages were copied");
     header.page_checksum = checksum.value();
     arrival.write(0, &header.encode())?;
     arrival.finish()?;

@@ -74,6 +74,10 @@ impl<'r> TailFile<'r> {
             self.arrival = Some(self.repository.begin(&tail_name(self.backup))?);
             self.append(&encode_tail_header(self.repository.id, self.backup))?;
         }
+        debug_assert!(
+            !self.payload.is_empty() && self.payload.len() <= MAX_FRAME_BYTES,
+            "a frame fits its limits"
+        );
         self.append(&encode_frame(&self.payload, self.operations))?;
         self.summary.operations += u64::from(self.operations);
         self.operations = 0;
@@ -91,6 +95,7 @@ impl<'r> TailFile<'r> {
 
     pub(crate) fn finish(mut self, meter: &mut Meter<'_, '_>) -> Result<TailSummary> {
         self.end_frame(meter)?;
+        debug_assert_eq!(self.arrival.is_some(), self.summary.operations > 0, "no file without operations");
         if let Some(arrival) = self.arrival {
             arrival.finish()?;
             self.summary.checksum = self.checksum.value();

@@ -20,7 +20,7 @@ use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 use testudo_storage::manifest_file_name;
 use testudo_store::{
-    directory::{self, LOCK_FILE, UNFINISHED_FILE},
+    directory::{self, LOCK_FILE, LockAs, UNFINISHED_FILE},
     long_work::{Meter, Observer},
 };
 
@@ -114,7 +114,8 @@ pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<Re
     if !is_store || names.iter().any(|name| name == UNFINISHED_FILE) {
         return Err(not_one());
     }
-    let _lock = directory::lock(&**env, directory, !options.dry_run, !options.dry_run)?;
+    let lock_as = if options.dry_run { LockAs::Reader } else { LockAs::Creator };
+    let _lock = directory::lock(&**env, directory, lock_as)?;
     let mut meter = Meter::new(observer, 0);
     let mut evidence = evidence::gather(env, directory, &mut meter)?;
     let mut report = RepairReport::default();

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 use testudo_store::{
-    directory,
+    directory::{self, LockAs},
     long_work::{Meter, Observer},
 };
 
@@ -97,14 +97,15 @@ pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<
     if !names.iter().any(|name| directory::is_store_file(name)) {
         return Err(not_one());
     }
-    let _lock = directory::lock(&*source, &options.source, false, false)?;
+    let _lock = directory::lock(&*source, &options.source, LockAs::Reader)?;
     let mut meter = Meter::new(observer, 0);
     let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;
     let outcome = LoggedValues::collect(&target, &evidence, &plan, &mut meter).and_then(|values| {
         let (plan, log) = log::collect(&target, &mut evidence, plan, &mut meter)?;
-        write::write_all(options, &target, evidence, plan, (log, values), &mut meter)
+        let recovered = write::Recovered { evidence, plan, log, values };
+        write::write_all(options, &target, recovered, &mut meter)
     });
     target.end(outcome)
 }

@@ -12,7 +12,7 @@ use testudo_env::Env;
 
 use crate::{arguments::StoreArguments, context::Context, failure::Failure, store};
 
-/// Maximum attempts to open a store that is closed during the inspection.
+/// Maximum attempts to open a store that other processes open and close meanwhile.
 const TRIES: u32 = 5;
 
 /// Result of an inspection.
@@ -36,23 +36,21 @@ struct InUse {
 pub(crate) fn inspect(context: &Context, arguments: &StoreArguments) -> Result<Inspection, Failure> {
     store::require(context, &arguments.dir)?;
     let env: Arc<dyn Env> = context.env.clone();
-    let mut locked = None;
-    for _ in 0..TRIES {
+    let mut tries = 0;
+    loop {
+        tries += 1;
         match store::try_open_for_reading(context, arguments) {
             Ok(db) => return Inspection::of_db(context, arguments, &db),
             Err(error) if error.kind() == ErrorKind::Locked => {
                 let inspection = inspect_store(&env, &arguments.dir).map_err(|e| arguments.failure(&e))?;
-                let is_held = inspection.writer.is_some();
-                locked = Some(inspection);
-                if is_held {
-                    break;
+                // Without a writer the store was closed in the meantime: it may be possible to open it now.
+                if inspection.writer.is_some() || tries == TRIES {
+                    return Ok(Inspection::beside_writer(inspection));
                 }
             }
             Err(error) => return Err(arguments.failure(&error)),
         }
     }
-    let nobody = || Failure::about(arguments.dir.display(), "is opened and closed repeatedly");
-    locked.map(Inspection::beside_writer).ok_or_else(nobody)
 }
 
 impl Inspection {

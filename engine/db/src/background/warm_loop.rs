@@ -18,6 +18,8 @@ use testudo_store::warm_restart::restore_state::RestoreState;
 /// Interval of checks for a first read: short at first, then that of other background threads.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(200);
+/// The interval grows by one part in this many at each check.
+const LOOK_GROWTH_PARTS: u32 = 2;
 /// Maximum pause after a piece of work.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Interval between saves of the hot set.
@@ -28,7 +30,7 @@ pub(crate) fn warm_loop(store: &Store) -> Result<()> {
     let mut interval = LOOK_MIN;
     while store.warm.state() == RestoreState::Waiting && look_ups(store) == 0 && !ends() {
         store.warm.wait(interval);
-        interval = (interval * 3 / 2).min(LOOK_MAX);
+        interval = (interval + interval / LOOK_GROWTH_PARTS).min(LOOK_MAX);
     }
     while !ends() {
         let (began, look_ups_before) = (store.env.monotonic(), look_ups(store));

@@ -108,6 +108,8 @@ pub(crate) fn check_run_pages(
                     }
                 }
                 let bytes = u64_of(stretch.bytes.len());
+                debug_assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "whole pages");
+                debug_assert!(walk.next_page() > page, "the walk moves forward");
                 passed(bytes, walk.next_page(), notes.findings.len())?;
             }
             Err(error) if page < single_until => {
@@ -133,6 +135,7 @@ struct PageNotes<'a> {
 
 impl PageNotes<'_> {
     fn add(&mut self, page: u32, pages: u32, what: &str) {
+        debug_assert!(pages > 0, "a finding is about some page");
         let physical = self.run.reference().locate(page).map_or(0, |(physical, _)| physical);
         let (offset, bytes) = (physical.saturating_mul(PAGE_BYTES), u64::from(pages) * PAGE_BYTES);
         // Consecutive pages with the same problem become one finding.

@@ -6,10 +6,13 @@
 //!
 //! **Invariants**
 //! - No lock of the store is held during reads, and only a few runs are pinned at a time.
+//! - Runs are listed once per pass, and again only after changes of trees (`scrub/run_list.rs`).
 //! - A position names the first page not yet scrubbed; a scrub that resumes there reads every other page
 //!   once.
 
-use std::{collections::BTreeMap, fmt, ops::ControlFlow, str::FromStr, time::Duration};
+mod run_list;
+
+use std::{fmt, ops::ControlFlow, str::FromStr, time::Duration};
 
 use testudo_base::{Error, ErrorKind, Result, RunId, sync::Arc};
 use testudo_contract::Part;
@@ -19,7 +22,10 @@ use testudo_store::{Store, long_work::WorkDone};
 
 use crate::{
     Db,
-    check::findings::{Finding, check_files, check_run_pages},
+    check::{
+        findings::{Finding, check_files, check_run_pages},
+        scrub::run_list::{OfKeyspace, RunList},
+    },
 };
 
 /// Maximum runs pinned at a time.
@@ -130,8 +136,10 @@ impl Db {
             process: Process::current(),
             observer,
         };
+        let mut list = RunList::new();
         loop {
-            let runs = next_runs(store, scrub.progress.position);
+            let position = scrub.progress.position;
+            let runs = list.take(BATCH_RUNS, || runs_from(store, position));
             if runs.is_empty() {
                 return Ok(report);
             }
@@ -161,22 +169,16 @@ fn is_spare(store: &Store, run: &Run) -> bool {
     store.keyspaces().iter().any(|keyspace| keyspace.view.load().tree.is_spare(run.reference().id))
 }
 
-/// Returns the next runs to scrub, by id, with the names of their keyspaces.
-fn next_runs(store: &Store, position: ScrubPosition) -> Vec<(Arc<Run>, String)> {
-    let mut runs: BTreeMap<RunId, (Arc<Run>, String)> = BTreeMap::new();
+/// Returns all runs from the position on, with the names of their keyspaces, in no order.
+fn runs_from(store: &Store, position: ScrubPosition) -> Vec<(RunId, OfKeyspace<Run>)> {
+    let mut runs = Vec::new();
     for keyspace in store.keyspaces() {
-        for part in keyspace.view.load().tree.parts() {
-            let Part::Run(run) = part;
-            let id = run.reference().id;
-            if (position.run..position.end).contains(&id) {
-                runs.insert(id, (run, keyspace.name.to_string()));
-            }
-        }
-        while runs.len() > BATCH_RUNS {
-            runs.pop_last();
-        }
+        let ids = position.run..position.end;
+        let parts = keyspace.view.load().tree.parts().into_iter();
+        let parts = parts.map(|Part::Run(run)| (run.reference().id, (run, Arc::clone(&keyspace.name))));
+        runs.extend(parts.filter(|(id, _)| ids.contains(id)));
     }
-    runs.into_values().collect()
+    runs
 }
 
 struct Scrub<'a, 'o> {
@@ -193,6 +195,7 @@ impl Scrub<'_, '_> {
     fn run(&mut self, run: &Arc<Run>, keyspace: &str, report: &mut ScrubReport) -> Result<()> {
         let id = run.reference().id;
         let position = self.progress.position;
+        debug_assert!(position.run <= id, "runs are scrubbed in the order of their ids");
         let from = if id == position.run { position.page } else { 0 };
         let mut read = 0;
         let outcome =
@@ -204,6 +207,7 @@ impl Scrub<'_, '_> {
             });
         report.bytes += read;
         outcome?;
+        debug_assert!(id < position.end, "runs of the pass are older than it");
         self.progress.position = ScrubPosition { run: RunId(id.0 + 1), page: 0, ..position };
         Ok(())
     }

@@ -25,6 +25,8 @@ use crate::{
 
 /// Maximum entries of a keyspace reported one by one because its operator refuses them.
 const REFUSED_MAX: u64 = 100;
+/// Each run is read twice, its pages first, then its entries; each pass counts as this part of the work.
+const PASSES: u64 = 2;
 const ENTRIES_BETWEEN_CHECKS: usize = 1000;
 
 /// How much [`crate::Db::verify`] reads; everything by default.
@@ -134,11 +136,10 @@ fn check_contents(
     let mut refer_to_pieces = 0;
     for (run, keyspace) in runs.into_values() {
         let found_before = findings.len();
-        // Pages first, then entries: each pass reads all of the run and counts as half of the work.
         let mut read_bytes = 0;
         check_run_pages(&run, &keyspace, 0, &mut findings, &mut |bytes, _, _| {
-            read_bytes += bytes / 2;
-            meter.advance(bytes / 2)
+            read_bytes += bytes / PASSES;
+            meter.advance(bytes / PASSES)
         })?;
         if findings.len() == found_before {
             match run.check_filters().and_then(|()| run.check_entries()) {

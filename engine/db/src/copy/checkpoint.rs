@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use testudo_base::Result;
-use testudo_recovery::new_store::{NewStore, damaged_page};
+use testudo_recovery::new_store::{CopiedRun, NewStore, damaged_page};
 use testudo_store::long_work::{Meter, Observer, unobserved};
 
 use crate::{Db, copy::consistent_state::ConsistentState};
@@ -62,7 +62,8 @@ impl Db {
         for run in &source.runs {
             let mut read = |page: u32, buffer: &mut [u8]| run.read_pages(page, buffer);
             let damaged = |page: u32, why: &str| damaged_page(run.reference(), page, why);
-            new.copy_run((run.reference(), store.id), &mut read, &damaged, &mut meter)?;
+            let (reference, store) = (run.reference(), store.id);
+            new.copy_run(CopiedRun { reference, store, read: &mut read, damaged: &damaged }, &mut meter)?;
         }
         let mut tail_operations = 0;
         new.finish(&source.state, source.seqno(), |tail| {

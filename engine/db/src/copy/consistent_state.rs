@@ -52,6 +52,11 @@ impl ConsistentState {
         for keyspace in store.keyspaces() {
             state.apply_all(&without_value_logs(store, &keyspace))?;
         }
+        debug_assert!(
+            state.keyspaces.values().all(|keyspace| keyspace.flushed.0 <= snapshot.seqno()),
+            "the trees hold nothing after the snapshot"
+        );
+        debug_assert!(state.log_seqno.0 <= snapshot.seqno(), "the log begins before the snapshot");
         drop(round);
         let runs: BTreeMap<RunId, Arc<Run>> = views
             .iter()

@@ -88,6 +88,7 @@ impl Batch {
             self.keyspaces.push(Arc::clone(&keyspace.core));
             self.keyspaces.len() - 1
         });
+        debug_assert!(!is_bounded || self.items.is_empty() || self.bytes() <= self.limit(), "the batch fits");
         self.items.push(Item { keyspace: index, kind, key_bytes: key.len(), value_bytes: value.len() });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
@@ -203,6 +204,7 @@ impl Batch {
             let keyspace = self.keyspaces[item.keyspace].id;
             operations.push(Operation { keyspace, kind: item.kind, key, value });
         }
+        debug_assert!(rest.is_empty(), "each byte belongs to a write");
         commit_many(self.db.store(), &self.keyspaces, &operations, self.durability, self.limits)
     }
 }

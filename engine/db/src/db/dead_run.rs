@@ -123,9 +123,14 @@ impl DeadRun {
         pinned: &Pinned,
         is_beyond: impl Fn(&[u8]) -> bool,
     ) -> Result<Led> {
+        debug_assert!(
+            sources.entry().is_some_and(|entry| entry.kind == Kind::Tombstone && !is_beyond(entry.key)),
+            "a dead run begins at a tombstone within the bounds"
+        );
         let steps_before = self.steps;
         let led = self.pass_each(sources, pinned, is_beyond);
         let counters = &pinned.store().counters;
+        debug_assert!(self.steps >= steps_before, "steps are counted");
         counters.tombstones_passed.add(u64_of(self.steps - steps_before));
         if led.is_ok() && !planted!("gap-never-remembered") {
             self.remember(pinned);
@@ -197,6 +202,7 @@ impl DeadRun {
         if cost < REMEMBERED_STEPS || self.stretches.is_empty() {
             return;
         }
+        debug_assert!(self.stretches.len() <= STRETCHES_MAX, "a dead run leaves a few gaps");
         let store = pinned.store();
         let Some(core) = pinned.core.upgrade() else { return };
         let gaps = &pinned.gaps;
@@ -240,5 +246,7 @@ fn stretch(direction: Direction, begin: &Place, end: Place) -> Stretch {
         Direction::Forward => (begin.clone(), end),
         Direction::Backward => (end, begin.clone()),
     };
-    Stretch { low: low.unwrap_or_default(), high }
+    let low = low.unwrap_or_default();
+    debug_assert!(high.as_ref().is_none_or(|high| low <= *high), "a scan passes keys in its direction");
+    Stretch { low, high }
 }

@@ -161,7 +161,7 @@ impl Iter {
         self.has_ended = true;
         self.pinned.read(|| {
             if front.is_parked() {
-                front.resume(self.new_sources(), true)?;
+                front.resume_unpositioned(self.new_sources());
             }
             front.seek(&self.pinned, Some(&low))
         })?;
@@ -238,13 +238,18 @@ impl Iter {
         }
         if self.front.as_ref().is_some_and(Front::is_dry) {
             let sources = self.new_sources();
-            self.front.as_mut().map_or(Ok(()), |front| front.resume(sources, false))?;
+            self.front.as_mut().map_or(Ok(()), |front| front.resume(sources))?;
         }
         let Some(front) = &mut self.front else { return Ok(None) };
         let (high, back) = (self.bounds.high.as_deref(), self.back_key.as_deref());
         let is_beyond =
             |key: &[u8]| high.is_some_and(|high| key >= high) || back.is_some_and(|back| key >= back);
-        front.next(&self.pinned, is_beyond)
+        let entry = front.next(&self.pinned, is_beyond)?;
+        debug_assert!(
+            entry.as_ref().is_none_or(|entry| self.low.as_deref().is_none_or(|low| low <= entry.key())),
+            "the front stays within the range"
+        );
+        Ok(entry)
     }
 
     fn backward(&mut self) -> Result<Option<Entry>> {
@@ -273,6 +278,10 @@ impl Iter {
         };
         while let Some(entry) = sources.entry().filter(|entry| !is_beyond(entry.key)) {
             if entry.kind != Kind::Tombstone {
+                debug_assert!(
+                    self.back_key.as_deref().is_none_or(|before| entry.key < before),
+                    "the back moves down"
+                );
                 let back_key = self.back_key.get_or_insert_default();
                 back_key.clear();
                 back_key.extend_from_slice(entry.key);

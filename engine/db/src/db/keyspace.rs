@@ -23,7 +23,7 @@ use testudo_values::Placement;
 use testudo_write::{
     commit::commit_one,
     read_modify_write::modify,
-    write_pieces::{check_ended, check_pieces, insert_pieces, read_exactly},
+    write_pieces::{ReadValue, check_ended, check_pieces, insert_pieces, read_exactly},
 };
 
 use crate::{
@@ -205,12 +205,13 @@ impl Keyspace {
         let short = check_pieces(store, &self.core, key, length)?;
         if length <= u64_of(PIECE_BYTES) {
             let mut value = vec![0; usize_of(length)];
-            read_exactly(&mut reader, &mut value, (0, length))?;
+            read_exactly(&mut reader, &mut value, 0, length)?;
             check_ended(&mut reader, length)?;
             return self.insert(key, value);
         }
         let pieces = self.db.keyspace_of_pieces()?;
-        insert_pieces(store, &pieces, &self.core, (key, short), &mut reader)
+        let value = ReadValue { length: short, reader: &mut reader };
+        insert_pieces(store, &pieces, &self.core, key, value)
     }
 
     /// Deletes `key`, whether or not it has a value, and even if that value cannot be read. Acknowledged with

@@ -181,6 +181,7 @@ impl Front {
     /// Moves before the first entry whose key is ≥ `low`, or before all entries.
     /// REQUIRES: it is not parked.
     pub(crate) fn seek(&mut self, pinned: &Pinned, low: Option<&[u8]>) -> Result<()> {
+        debug_assert!(!self.is_parked(), "a parked front resumes before it is sought");
         self.parked_count = 1;
         self.is_passed = false;
         self.ahead.clear();
@@ -205,16 +206,20 @@ impl Front {
         self.is_parked() && self.ahead.is_empty() && self.failure.is_none()
     }
 
-    /// Resumes with `sources` where it was parked, unless `is_sought`: then the caller seeks it.
-    pub(crate) fn resume(&mut self, mut sources: Sources, is_sought: bool) -> Result<()> {
+    /// Resumes with `sources` where it was parked.
+    pub(crate) fn resume(&mut self, mut sources: Sources) -> Result<()> {
+        sources.seek(&self.parked_at)?;
+        let is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
+        self.resume_unpositioned(sources);
+        self.is_passed = is_passed;
+        Ok(())
+    }
+
+    /// Resumes with `sources`; the caller seeks it.
+    pub(crate) fn resume_unpositioned(&mut self, sources: Sources) {
         debug_assert!(self.is_parked(), "resumes only while parked");
         self.is_passed = false;
-        if !is_sought {
-            sources.seek(&self.parked_at)?;
-            self.is_passed = sources.entry().is_some_and(|entry| entry.key == self.parked_at);
-        }
         self.sources = Some(sources);
-        Ok(())
     }
 
     /// Drops its sources if it has returned an entry, and takes a few entries ahead first.
@@ -239,6 +244,7 @@ impl Front {
 
     /// Takes entries ahead whose values are with their keys, starting after the current one of the sources.
     fn take_plain_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: impl Fn(&[u8]) -> bool) {
+        debug_assert!(self.ahead.is_empty() && self.failure.is_none(), "entries are taken ahead in order");
         let left = usize_of(self.entries_left().unwrap_or(PARKED_ENTRIES));
         let count = self.parked_count.min(left);
         self.parked_count = (self.parked_count * 2).min(usize_of(PARKED_ENTRIES));
@@ -299,6 +305,7 @@ impl Front {
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
         let key = self.key_returned.get_or_insert_default();
+        debug_assert!(key.is_empty() || key.as_slice() < entry.key(), "the front moves up");
         key.clear();
         key.extend_from_slice(entry.key());
         self.returned += 1;
@@ -351,6 +358,8 @@ impl Front {
 
     /// Takes entries ahead, starting with the current entry of the sources.
     fn take_ahead(&mut self, pinned: &Arc<Pinned>, is_beyond: &impl Fn(&[u8]) -> bool) -> Result<()> {
+        debug_assert!(self.ahead.is_empty(), "entries are taken ahead in order");
+        debug_assert!((1..=AHEAD_ENTRIES).contains(&self.count), "at least the current entry");
         let count = usize_of(self.entries_left().unwrap_or(self.count).min(self.count));
         self.count = (self.count * 2).min(AHEAD_ENTRIES);
         let (mut taken, mut separated, mut bytes, mut passed) = (Vec::new(), TakingAhead::new(), 0, 0);
@@ -404,6 +413,7 @@ impl Front {
                 }
             });
         }
+        debug_assert_eq!(index, separated.len(), "each reference has an entry");
         self.separated_count += u64_of(index);
         match self.failure.take_if(|_| self.ahead.is_empty()) {
             Some(failure) => Err(failure),

@@ -115,6 +115,7 @@ impl SeparatedScan {
     fn read(&self, wanted: &[(&[u8], ValueReference)]) -> Result<Vec<Vec<u8>>> {
         let segments = self.segments()?;
         let (values, reads) = segments.read_together(wanted)?;
+        debug_assert_eq!(values.len(), wanted.len(), "a value for each reference");
         if let Some((costs, large_values)) = &self.costs {
             // Values of transient segments return to their keys anyway, so they cost scans nothing for long.
             let reads = reads * u64_of(segments.count_permanent(wanted)) / u64_of(wanted.len().max(1));
@@ -209,7 +210,13 @@ impl Drop for TakenAhead {
 impl TakenAhead {
     /// Returns the value of entry number `index`. REQUIRES: called once per entry.
     pub(crate) fn value(self: &Arc<Self>, index: usize) -> SeparatedValue {
+        debug_assert!(index < self.wanted.len(), "an entry taken ahead");
         SeparatedValue { taken: Arc::clone(self), index, told: OnceLock::new() }
+    }
+
+    /// Number of references.
+    pub(crate) fn len(&self) -> usize {
+        self.wanted.len()
     }
 
     pub(crate) fn key(&self, index: usize) -> &[u8] {
@@ -269,6 +276,7 @@ impl TakenAhead {
                 wanted.push((self.key(at), reference));
             }
         }
+        debug_assert!(chosen.is_sorted_by(|a, b| a < b), "in the order of the entries");
         if let Ok(values) = self.scan.read(&wanted) {
             let shift = usize::from(planted!("values-ahead-shifted") && chosen.len() > 2);
             let places = chosen.iter().cycle().skip(shift);
@@ -284,6 +292,7 @@ impl TakenAhead {
         if wanted.kind == Kind::Reference {
             return Ok(Ok(Slice::from(value)));
         }
+        debug_assert_eq!(wanted.kind, Kind::UnmergedReference, "operands on a reference");
         let stored = &self.bytes[wanted.value_start..wanted.end];
         let stack = with_value_read(stored, &value).map_err(damaged_entry)?;
         let entry = Entry { key: self.key(index), kind: Kind::Unmerged, value: &stack };

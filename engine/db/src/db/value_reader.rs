@@ -67,6 +67,7 @@ impl ValueReader {
     pub(crate) fn skip_piece(&mut self) -> Result<bool> {
         let count = u64_of(self.at_hand()?.len());
         self.position += count;
+        debug_assert!(count == 0 || self.position <= self.length, "bytes of the value");
         Ok(count > 0)
     }
 
@@ -103,6 +104,7 @@ impl Read for ValueReader {
         let count = at_hand.len().min(into.len());
         into[..count].copy_from_slice(&at_hand[..count]);
         self.position += u64_of(count);
+        debug_assert!(count == 0 || self.position <= self.length, "bytes of the value");
         Ok(count)
     }
 }

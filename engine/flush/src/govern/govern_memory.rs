@@ -49,6 +49,7 @@ pub fn cost_of_writing(store: &Store) -> Writing {
         held += bytes;
         squares += bytes * bytes;
     }
+    debug_assert!(rewrites >= 0.0 && squares >= 0.0, "sums of costs and of weights");
     let rewrites = if keyspaces > 0.0 { rewrites / (held + keyspaces) } else { 0.0 };
     Writing { rewrites, keyspaces: if squares > 0.0 { held * held / squares } else { 1.0 } }
 }

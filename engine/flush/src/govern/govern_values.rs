@@ -14,7 +14,7 @@ use testudo_values::LargeValues;
 
 use crate::govern::{
     keyspace_settings::set_large_values,
-    moving_price::{bytes_of_runs, price_of_moving},
+    moving_price::{PASSES_OF_MOVE, bytes_of_runs, price_of_moving},
 };
 
 /// Values that stayed separated are worth a second pass if their cost is this fraction of the keyspace.
@@ -51,6 +51,7 @@ fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
     let permanent = view.tree.value_segments().map_or(0, |segments| segments.permanent().bytes);
     let needed = permanent + bytes_of_runs(&*view.tree);
     let free = store.env.free_bytes(&store.directory).unwrap_or(0);
+    debug_assert!(FREE_PARTS > 1, "some space may be used");
     needed < free - free / FREE_PARTS
 }
 
@@ -59,7 +60,7 @@ fn has_space_for(store: &Store, keyspace: &KeyspaceCore) -> bool {
 fn are_strays_dear(tree: &dyn Tree, paid: u64) -> bool {
     paid > 0
         && tree.value_segments().is_some_and(|segments| {
-            let (cost, all) = (segments.permanent().cost, 2 * tree.stats().stored_bytes);
+            let (cost, all) = (segments.permanent().cost, PASSES_OF_MOVE * tree.stats().stored_bytes);
             cost * STRAY_PARTS >= all && paid >= cost + all
         })
 }

@@ -109,6 +109,7 @@ fn set_options(
     // Between rounds, the durable objects are those of the published tree.
     let mut objects = store.manifest.with_state(|state| state.objects_of(core.id));
     let (options, border) = next(present, &objects)?;
+    debug_assert!(options != present || border.is_none(), "objects change only with the settings");
     if options == present {
         return Ok(());
     }
@@ -142,6 +143,7 @@ pub fn keep_value_costs(store: &Store) -> Result<()> {
         (!core.is_dropped() && by > least).then(|| Change::SetOptions(core.id, now.encode()))
     };
     let edit: Vec<Change> = store.keyspaces().iter().filter_map(changed).collect();
+    debug_assert!(edit.len() <= store.keyspaces().len(), "one change of each keyspace");
     if edit.is_empty() || store.has_failed() { Ok(()) } else { commit_catalogue(store, &edit) }
 }
 

@@ -10,6 +10,9 @@ const LEAST_PRICE: u64 = 1 << 20;
 /// make a piece of the tree too large.
 const LONG_BYTES: u64 = 4 << 10;
 
+/// Moving reads and writes the keyspace.
+pub(crate) const PASSES_OF_MOVE: u64 = 2;
+
 /// Cost difference at which the values move; `None` if they do not move.
 pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
     let price = match present {
@@ -18,11 +21,11 @@ pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
             if permanent.values == 0 || permanent.bytes / permanent.values > LONG_BYTES {
                 return None;
             }
-            permanent.cost + 2 * bytes_of_runs(tree)
+            permanent.cost + PASSES_OF_MOVE * bytes_of_runs(tree)
         }
         // Moving values out costs nothing by itself, but moving them back in reads and writes the whole
         // keyspace.
-        LargeValues::WithKeys => 2 * tree.stats().stored_bytes,
+        LargeValues::WithKeys => PASSES_OF_MOVE * tree.stats().stored_bytes,
     };
     Some(price.max(LEAST_PRICE))
 }

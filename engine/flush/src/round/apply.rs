@@ -4,7 +4,7 @@
 //! - Nothing is published or made durable here: a failed round leaves only free space behind.
 
 use testudo_base::{
-    Result, planted,
+    Result, Seqno, planted,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -22,7 +22,10 @@ use testudo_values::LoggedValues;
 
 use crate::{
     manifest_edit::references_of,
-    round::{flushed::Flushed, updates::MemtableUpdates},
+    round::{
+        flushed::Flushed,
+        updates::{KeptValues, MemtableUpdates},
+    },
 };
 
 /// A sealed buffer and its keyspace.
@@ -58,6 +61,7 @@ fn logged_values(buffer: &WriteBuffer) -> Result<Option<Arc<LoggedValues>>> {
 impl Applying {
     fn apply(&self, placement: Placement) -> Result<Flushed> {
         let Self { keyspace, buffer, work } = self;
+        debug_assert!(buffer.sealed_at() > Seqno(0), "a buffer is sealed before it is flushed");
         buffer.table.freeze();
         // A failed attempt before this one may have left drop counts.
         let _ = work.progress.take_drops();
@@ -65,8 +69,11 @@ impl Applying {
             None
         } else {
             let updates = MemtableUpdates::new(Arc::clone(&buffer.table), buffer.sealed_at());
-            let updates =
-                Arc::new(updates.with_logged(logged_values(buffer)?, placement == Placement::OnTop));
+            let kept = match placement {
+                Placement::InTree => KeptValues::IfMany,
+                Placement::OnTop => KeptValues::Always,
+            };
+            let updates = Arc::new(updates.with_logged(logged_values(buffer)?, kept));
             let view = keyspace.view.load();
             // Small trees keep all values inline.
             let tree = with_placement(Arc::clone(&view.tree), &view.options, updates.bytes());
@@ -114,7 +121,8 @@ pub fn apply_all(
     parts: &[Part],
     placement: Placement,
 ) -> Result<Vec<Flushed>> {
-    debug_assert!(store.flush_lock.is_locked(), "one round at a time");
+    debug_assert!(store.is_flush_locked(), "one round at a time");
+    debug_assert!(waiting.len() <= parts.len(), "a part for each buffer");
     let applying = waiting.into_iter().zip(parts).map(|((keyspace, buffer), (_, progress))| Applying {
         work: Box::new(store.work(&keyspace, Arc::clone(progress))),
         keyspace,
@@ -134,6 +142,11 @@ pub fn apply_all(
     };
     store.background.executor.run_all((0..workers).map(|_| task()).collect());
     let mut flushed = std::mem::take(&mut *round.flushed.lock());
+    debug_assert!(
+        flushed.len() == round.applying.len() || round.has_failed.load(Relaxed),
+        "each buffer was applied"
+    );
     flushed.sort_unstable_by_key(|(number, _)| *number);
+    debug_assert!(flushed.iter().map(|(number, _)| *number).is_sorted_by(|a, b| a < b), "each once");
     flushed.into_iter().map(|(_, outcome)| outcome).collect()
 }

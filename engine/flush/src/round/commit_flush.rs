@@ -33,9 +33,16 @@ use crate::{
     },
 };
 
+/// Flushed records are admitted to the record cache if there was one read for this many writes: recently
+/// written records are likely to be read soon if the workload reads at all.
+const WRITES_OF_READ: u64 = 2;
+
 /// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
 pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
+    debug_assert!(!flushed.is_empty(), "a round has buffers");
     let mut edit = edit_of(store, &mut flushed);
+    debug_assert!(!edit.is_empty(), "the edit states what was flushed");
     let begun = begin_value_logs(store, &flushed, &mut edit)?;
     edit.push(Change::NextRun(store.run_ids.next()));
     if !planted!("data-unsynced-at-edit") {
@@ -48,6 +55,7 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
         commit_edit(store, &edit)?;
     }
     clock.end(Stage::Edit);
+    debug_assert_eq!(begun.len(), flushed.len(), "a value log or none for each buffer");
     flushed.iter().for_each(|flushed| forget_released_value_logs(store, &flushed.keyspace, &flushed.buffer));
     for (flushed, log) in flushed.iter().zip(begun) {
         log.into_iter().for_each(|log| keep_value_log(store, &flushed.keyspace, log));
@@ -74,6 +82,13 @@ fn edit_of(store: &Store, flushed: &mut [Flushed]) -> Vec<Change> {
         }
         let is_too_high = planted!("flushed-seqno-too-high");
         let flushed = if is_too_high { store.last_seqno() } else { buffer.sealed_at() };
+        debug_assert!(flushed <= store.last_seqno(), "only assigned seqnos are flushed");
+        debug_assert!(
+            store.manifest.with_state(|state| {
+                state.keyspaces.get(&keyspace.id).is_some_and(|record| record.flushed <= flushed)
+            }),
+            "the flushed seqno of a live keyspace never goes back"
+        );
         edit.push(Change::Flushed(keyspace.id, flushed));
     }
     edit
@@ -85,8 +100,7 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     let counters = &store.counters;
     let reads = since(store.records.reads(), &counters.reads_flushed);
     let writes = since(counters.user_writes.sum(), &counters.writes_flushed);
-    // Recently written records are likely to be read soon if the workload reads at all.
-    let admits = reads >= writes / 2;
+    let admits = reads >= writes / WRITES_OF_READ;
     let advance = |flushed: &Flushed| {
         flushed.edit.as_ref()?;
         let records = flushed.keyspace.view.load().records.clone();

@@ -16,7 +16,7 @@
 //! - A failure before the edit is committed leaves its buffers unchanged; a failed commit poisons the store.
 
 use testudo_base::{
-    Result, planted,
+    Result, Seqno, planted,
     sync::{Arc, atomic::Ordering::Relaxed, scaled},
 };
 use testudo_contract::Progress;
@@ -87,6 +87,7 @@ pub fn flush_sealed(store: &Store) -> Result<bool> {
 }
 
 fn after_round(store: &Store, outcome: Result<()>) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "one round at a time");
     give_back_what_failed(store, &outcome)?;
     if !store.has_failed() {
         hold_space(store)?;
@@ -107,6 +108,8 @@ pub fn oldest_sealed(store: &Store) -> Vec<Waiting> {
 
 /// Flushes the given buffers and reports the progress to throttled writers.
 pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "one round at a time");
+    debug_assert!(!waiting.is_empty(), "a round has buffers");
     let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
     let parts: Vec<Part> = waiting.iter().map(part).collect();
     let started = store.env.monotonic();
@@ -134,6 +137,7 @@ pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
 fn flush_in_groups(store: &Store, waiting: &[Waiting], parts: &[Part]) -> Result<()> {
     let is_recovery = store.log.wal.is_none();
     let most = if is_recovery { waiting.len() } else { GROUP_KEYSPACES };
+    debug_assert_eq!(waiting.len(), parts.len(), "a part for each buffer");
     for (waiting, parts) in waiting.chunks(most).zip(parts.chunks(most)) {
         flush_where_it_fits(store, waiting.to_vec(), parts)?;
         if store.nearly_full.is_short() {
@@ -185,6 +189,7 @@ fn flush_where_it_fits(store: &Store, mut waiting: Vec<Waiting>, parts: &[Part])
         left.checked_sub(bytes).inspect(|&rest| left = rest).is_some()
     };
     let count = waiting.iter().take_while(|waiting| fits(waiting)).count();
+    debug_assert!(!waiting.is_empty(), "a group has buffers");
     waiting.truncate(count.max(1));
     with_held_space(store, 0, || flush_waiting(store, waiting, parts, Placement::OnTop))
 }
@@ -201,6 +206,8 @@ fn flush_waiting(store: &Store, waiting: Vec<Waiting>, parts: &[Part], placement
     if let Some(wal) = store.log.wal.as_ref().filter(|_| !planted!("log-unsynced-at-flush")) {
         wal.sync_to(newest).inspect_err(|error| store.poison(error))?;
     }
+    debug_assert!(newest > Seqno(0), "buffers are sealed before they are flushed");
+    debug_assert!(newest <= store.last_seqno(), "sealed buffers hold assigned seqnos");
     clock.end(Stage::Log);
     store.beginning.begin().inspect_err(|error| store.poison(error))?;
     let applied = apply_all(store, waiting, parts, placement);

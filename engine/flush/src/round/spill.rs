@@ -27,10 +27,12 @@ const PINNED_PART: u64 = 8;
 /// … and this fraction after spilling: the smallest stay, since many of them amount to little.
 const LEFT_PART: u64 = 16;
 
+const _: () = assert!(LEFT_PART > PINNED_PART, "spilling frees memory");
+
 /// Spills flushed buffers if they use too much memory; writers are throttled by its progress.
 /// REQUIRES: `flush_lock` is held.
 pub fn spill_held_buffers(store: &Store) {
-    debug_assert!(store.flush_lock.is_locked(), "nothing is flushed meanwhile");
+    debug_assert!(store.is_flush_locked(), "nothing is flushed meanwhile");
     let mut pinned = store.snapshots.holdings.pinned();
     let mut bytes: u64 = pinned.iter().map(|pinned| pinned.bytes).sum();
     let write_buffers = store.backpressure.write_buffers();
@@ -41,6 +43,7 @@ pub fn spill_held_buffers(store: &Store) {
     let progress = Arc::new(Progress::default());
     store.backpressure.catch_up_started(&*store.env, Arc::clone(&progress), bytes);
     let readers = store.snapshots.seqnos();
+    debug_assert!(readers.is_sorted_by(|a, b| a < b), "seqnos of readers, each once");
     while bytes > write_buffers / LEFT_PART
         && let Some(largest) = pinned.pop()
     {
@@ -48,6 +51,7 @@ pub fn spill_held_buffers(store: &Store) {
         if spill(store, &largest, &readers).is_err() {
             break;
         }
+        debug_assert!(bytes >= largest.bytes, "the buffer was counted");
         bytes -= largest.bytes;
         progress.advance(largest.bytes);
     }
@@ -70,7 +74,7 @@ fn spill(store: &Store, pinned: &PinnedBuffer, readers: &[Seqno]) -> Result<()> 
 /// Treats the buffers of a dropped keyspace as flushed for their holders.
 /// REQUIRES: `flush_lock` is held; the keyspace is not in the catalogue, so that no commit chooses them.
 pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
-    debug_assert!(store.flush_lock.is_locked() && keyspace.is_dropped(), "no commit writes to them");
+    debug_assert!(store.is_flush_locked() && keyspace.is_dropped(), "no commit writes to them");
     store.commits.in_flight.wait_for(store.last_seqno());
     let view = keyspace.view.load();
     let held = || view.buffers().filter(|buffer| buffer.is_held());

@@ -17,6 +17,15 @@ const LIVING_PART: u64 = 2;
 /// The upper bound of all seqnos.
 const NEWEST: Seqno = Seqno(u64::MAX);
 
+/// Which logged values stay where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptValues {
+    /// Those of a segment of which enough is live; others are written again.
+    IfMany,
+    /// All of them, for lack of space to write any again.
+    Always,
+}
+
 /// Newest versions of all keys in a frozen memtable.
 #[derive(Debug)]
 pub struct MemtableUpdates {
@@ -35,13 +44,13 @@ struct Logged {
 
 impl MemtableUpdates {
     pub fn new(table: Arc<Memtable>, sealed_seqno: Seqno) -> Self {
+        debug_assert!(sealed_seqno > Seqno(0), "updates are those of a sealed buffer");
         let bytes = table.user_bytes();
         Self { table, sealed_seqno, bytes, logged: None }
     }
 
-    /// Adds the locations of logged values. `however_few` keeps them however few are live, for lack of space
-    /// to write those again.
-    pub fn with_logged(self, values: Option<Arc<LoggedValues>>, however_few: bool) -> Self {
+    /// Adds the locations of logged values.
+    pub fn with_logged(self, values: Option<Arc<LoggedValues>>, kept: KeptValues) -> Self {
         let Some(values) = values else { return self };
         let mut segment = values.segment().with_all_dead();
         self.table.for_each_version(NEWEST, |kind, seqno, length| {
@@ -49,8 +58,10 @@ impl MemtableUpdates {
                 segment.revive(&reference);
             }
         });
+        debug_assert!(segment.dead_bytes() <= segment.stored_bytes(), "only stored values are garbage");
         let living_bytes = segment.stored_bytes() - segment.dead_bytes();
-        if segment.is_dead() || (living_bytes * LIVING_PART < segment.stored_bytes() && !however_few) {
+        let are_few = living_bytes * LIVING_PART < segment.stored_bytes();
+        if segment.is_dead() || (are_few && kept == KeptValues::IfMany) {
             return self;
         }
         Self { logged: Some(Logged { values, segment }), ..self }

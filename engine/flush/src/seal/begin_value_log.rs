@@ -38,6 +38,8 @@ const CAPACITY_SMALL: u64 = 16 << 20;
 /// … and at least the values that arrive during this many flushes: the previous buffer should be flushed by
 /// then.
 const FLUSHES: u64 = 3;
+/// Capacity beyond the values of the buffer before: one part in this many, since arrival rates vary.
+const MARGIN_PARTS: u64 = 8;
 /// Maximum capacity, the same as for a run.
 const CAPACITY_MAX: u64 = 900 << 20;
 /// Maximum number of keyspaces with value logs at a time.
@@ -45,9 +47,12 @@ const VALUE_LOGS_MAX: usize = 8;
 /// No value log is begun unless the device has this many times its capacity free.
 const FREE_TIMES: u64 = 8;
 
+const _: () = assert!(LOGGABLE_BYTES_MIN < LOGGABLE_BYTES_MAX && CAPACITY_SMALL < CAPACITY_MAX);
+
 /// The changes that remove all value logs of a keyspace from the durable state. REQUIRES: `flush_lock` is
 /// held.
 pub fn without_value_logs(store: &Store, keyspace: &KeyspaceCore) -> Vec<Change> {
+    debug_assert!(store.is_flush_locked(), "no value log begins or ends meanwhile");
     let _commit = store.commits.lock();
     keyspace.value_logs().iter().flat_map(release_value_log).collect()
 }
@@ -101,6 +106,7 @@ pub fn begin_value_logs(
     flushed: &[Flushed],
     edit: &mut Vec<Change>,
 ) -> Result<Vec<Option<Arc<ValueLog>>>> {
+    debug_assert!(store.is_flush_locked(), "one round at a time");
     let mut begun = Vec::with_capacity(flushed.len());
     for Flushed { keyspace, buffer, edit: tree_edit, .. } in flushed {
         let view = keyspace.view.load();
@@ -125,8 +131,10 @@ pub fn begin_value_logs(
 
 /// Makes this value log the spare for the keyspace's next buffer. REQUIRES: the durable state has it.
 pub fn keep_value_log(store: &Store, keyspace: &KeyspaceCore, log: Arc<ValueLog>) {
+    debug_assert!(store.is_flush_locked(), "one value log is begun at a time");
     store.value_logs.add(&log);
-    *keyspace.spare_value_log.lock() = Some(log);
+    let before = keyspace.spare_value_log.lock().replace(log);
+    debug_assert!(before.is_none(), "a keyspace has one spare value log");
 }
 
 /// Capacity of the value log for a buffer that receives as much as `buffer` did; `None` if it does not need
@@ -161,7 +169,8 @@ fn value_log_capacity(
         false => (stored_bytes / PART_OF_VALUES).max(CAPACITY_SMALL).max(came_bytes * FLUSHES),
     };
     let most = most.min(CAPACITY_MAX);
-    let capacity = (loggable_bytes + loggable_bytes / 8).min(most);
+    let capacity = (loggable_bytes + loggable_bytes / MARGIN_PARTS).min(most);
+    debug_assert!(capacity <= CAPACITY_MAX, "a value log is no larger than a run");
     let has_space = store.env.free_bytes(&store.directory).is_ok_and(|free| free / FREE_TIMES >= capacity);
     has_space.then_some(capacity)
 }
@@ -175,12 +184,13 @@ fn begin_value_log(
     capacity: u64,
     begun_before: usize,
 ) -> Result<Option<Arc<ValueLog>>> {
-    debug_assert!(store.flush_lock.is_locked(), "one is begun at a time");
+    debug_assert!(store.is_flush_locked(), "one is begun at a time");
     let has_one = keyspace.spare_value_log.lock().is_some();
     let are_many = store.value_logs.count() + begun_before >= VALUE_LOGS_MAX;
     if keyspace.is_dropped() || has_one || are_many || store.has_failed() {
         return Ok(None);
     }
+    debug_assert!(capacity > 0, "a value log has room for a value");
     let origin = RunOrigin {
         id: store.run_ids.take(),
         keyspace: keyspace.id,
@@ -194,9 +204,15 @@ fn begin_value_log(
     }
 }
 
-/// Releases unused value logs, of idle keyspaces or of all, and those found on open that are no longer
-/// needed.
-pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
+/// Keyspaces whose unused value logs are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnusedIn {
+    IdleKeyspaces,
+    AllKeyspaces,
+}
+
+/// Releases unused value logs, and those found on open that are no longer needed.
+pub fn give_up_unused_value_logs(store: &Store, unused_in: UnusedIn) -> Result<()> {
     if store.log.wal.is_none() || (store.value_logs.count() == 0 && !has_found_value_logs(store)) {
         return Ok(());
     }
@@ -208,7 +224,7 @@ pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
     let now = store.background_time();
     let mut unused: Vec<Arc<ValueLog>> = Vec::new();
     for keyspace in store.keyspaces() {
-        if of_all || keyspace.idle.lock().is_idle(now) {
+        if unused_in == UnusedIn::AllKeyspaces || keyspace.idle.lock().is_idle(now) {
             unused.extend(keyspace.spare_value_log.lock().take());
             let _commit = store.commits.lock();
             unused.extend(keyspace.view.load().active.give_up_unused_log());
@@ -230,6 +246,7 @@ pub fn give_up_unused_value_logs(store: &Store, of_all: bool) -> Result<()> {
 /// The changes that remove value logs from the durable state: that of the `flushed` buffer, and those found
 /// on open once all writes recovered from them are flushed.
 pub fn released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &WriteBuffer) -> Vec<Change> {
+    debug_assert!(flushed.sealed_at() > Seqno(0), "nothing is appended to the log any more");
     let log = flushed.value_log().map(|log| log.record().clone());
     let mut released: Vec<ValueLogRecord> = log.into_iter().collect();
     if is_recovered_in(store, keyspace, Some(flushed)) {
@@ -240,6 +257,7 @@ pub fn released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &Wri
 
 /// Forgets released value logs. REQUIRES: the edit of [`released_value_logs`] is durable.
 pub fn forget_released_value_logs(store: &Store, keyspace: &KeyspaceCore, flushed: &WriteBuffer) {
+    debug_assert!(store.is_flush_locked(), "the edit was committed under the same lock");
     flushed.value_log().into_iter().for_each(|log| log.give_up());
     if is_recovered_in(store, keyspace, Some(flushed)) {
         keyspace.found_value_logs.lock().clear();

@@ -178,6 +178,7 @@ pub fn seal_older_than(store: &Store, seqno: Seqno) {
     let _commit = store.commits.lock();
     let sizes = old.iter().map(|(_, keyspace)| keyspace.view.load().active.table.memory_bytes());
     let count = sealing::count_of_round(sizes, store.backpressure.write_buffers());
+    debug_assert!(count <= old.len(), "a round of these buffers");
     for (_, keyspace) in &old[..count] {
         seal(store, keyspace);
     }
@@ -197,6 +198,7 @@ fn seal(store: &Store, keyspace: &KeyspaceCore) {
 pub fn recount_buffers(store: &Store) {
     debug_assert!(store.commits.is_locked(), "nothing is sealed or published meanwhile");
     let fill = check_buffers(store, |_, _| ());
+    debug_assert!(fill.largest <= fill.active, "the largest buffer is one of the active ones");
     let check_at = fill.is_time(store.backpressure.write_buffers()).err().unwrap_or(fill.active);
     let sealed = fill.sealed + store.snapshots.holdings.awaited_bytes();
     store.backpressure.set_counted(fill.active, sealed, check_at);

@@ -18,9 +18,18 @@ const ROUNDS: u64 = 8;
 /// Minimum bytes of a round that justify an edit, a sync and a pass over all keyspaces.
 const ROUND_BYTES_MIN: u64 = 256 << 10;
 
+/// A round is at most one part in this many of the write memory for the sake of its fixed costs: the other
+/// part fills meanwhile.
+const LARGE_ROUND_PARTS: u64 = 2;
+/// All new writes may go to the largest buffer, which then counts this many times: as active, and as part of
+/// the next round.
+const LARGEST_COUNTS: u64 = 2;
+/// Fullness is checked at least each time one part in this many of the write memory was written.
+const CHECK_PARTS: u64 = 256;
+
 /// Minimum bytes a round should flush. `largest`: bytes of the largest active buffer.
 fn round_bytes(largest: u64, write_buffers: u64) -> u64 {
-    let least = ROUND_BYTES_MIN.min(write_buffers / 2);
+    let least = ROUND_BYTES_MIN.min(write_buffers / LARGE_ROUND_PARTS);
     largest.max(write_buffers / ROUNDS).max(least)
 }
 
@@ -37,9 +46,10 @@ impl Fill {
     /// Whether sealing is due; `Err` holds the number of active bytes at which to check again.
     pub fn is_time(self, write_buffers: u64) -> Result<(), u64> {
         let Self { active, largest, sealed } = self;
+        debug_assert!(largest <= active, "the largest buffer is one of the active ones");
         let free_bytes = write_buffers.saturating_sub(active + sealed + round_bytes(largest, write_buffers));
-        // All new writes may go to the largest buffer, which then counts twice.
-        if free_bytes == 0 { Ok(()) } else { Err(active + (free_bytes / 2).max(write_buffers / 256).max(1)) }
+        let step = (free_bytes / LARGEST_COUNTS).max(write_buffers / CHECK_PARTS).max(1);
+        if free_bytes == 0 { Ok(()) } else { Err(active + step) }
     }
 }
 
@@ -48,6 +58,7 @@ pub fn choose(sizes: &[u64], write_buffers: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_unstable_by_key(|&buffer| (std::cmp::Reverse(sizes[buffer]), buffer));
     let count = count_of_round(order.iter().map(|&buffer| sizes[buffer]), write_buffers);
+    debug_assert!(count > 0 || sizes.is_empty(), "at least one buffer is chosen");
     order.truncate(count);
     order
 }
@@ -55,6 +66,7 @@ pub fn choose(sizes: &[u64], write_buffers: u64) -> Vec<usize> {
 /// Number of buffers, in this order, that fill a round.
 pub fn count_of_round(sizes: impl Iterator<Item = u64>, write_buffers: u64) -> usize {
     let wanted = round_bytes(0, write_buffers).max(1);
+    debug_assert!(wanted <= write_buffers.max(1), "a round fits into the write memory");
     let mut chosen = 0;
     sizes
         .take_while(|bytes| {

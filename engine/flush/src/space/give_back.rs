@@ -7,7 +7,7 @@
 use testudo_base::{Error, Result};
 use testudo_store::Store;
 
-use crate::seal::begin_value_log::give_up_unused_value_logs;
+use crate::seal::begin_value_log::{UnusedIn, give_up_unused_value_logs};
 
 /// One in this many bytes of the data file may stay free, since the next writes need space again …
 const FREE_PART: u64 = 32;
@@ -18,6 +18,7 @@ const FREE_BYTES: u64 = 1 << 20;
 /// Releases the space of a failed attempt on a full device at once: log and manifest may need it. Releases
 /// nothing if the edit itself failed: it may be durable, and then refers to these pages.
 pub fn give_back_what_failed(store: &Store, outcome: &Result<()>) -> Result<()> {
+    debug_assert!(store.is_flush_locked(), "no edit is being committed");
     let is_full = outcome.as_ref().is_err_and(Error::is_shortage);
     if is_full && !store.has_failed() {
         store.data.give_back_space()?;
@@ -27,13 +28,15 @@ pub fn give_back_what_failed(store: &Store, outcome: &Result<()>) -> Result<()> 
 
 /// Releases free space to the file system if it is a large enough fraction of the file.
 pub fn give_back_space(store: &Store) -> Result<()> {
-    give_up_unused_value_logs(store, false)?;
+    give_up_unused_value_logs(store, UnusedIn::IdleKeyspaces)?;
     give_back_beyond(store, FREE_PART)
 }
 
 /// Releases all free space if it exceeds one byte in `part` of the file.
 pub fn give_back_beyond(store: &Store, part: u64) -> Result<()> {
     let stats = store.data.space_stats();
+    debug_assert!(part > 0, "a fraction of the file");
+    debug_assert!(stats.hole_bytes <= stats.file_bytes, "holes are in the file");
     let space_bytes = stats.file_bytes - stats.hole_bytes;
     if stats.free_bytes > (space_bytes / part).max(FREE_BYTES) {
         give_back_all_space(store)?;

@@ -25,7 +25,7 @@ use testudo_store::{
     memory::{
         log_bounds::{bound_buffers, bound_log, segment_bytes},
         rebalance::rebalance_memory,
-        shares::MemoryShares,
+        shares::{MemoryShares, removals_bound},
     },
     space::{
         nearly_full::{Bounds, Metadata, most_within, write_buffers_max},
@@ -37,6 +37,20 @@ use crate::log_release::stored_bytes;
 
 /// Other programs do not fill a device of this capacity faster than the background notices.
 const LARGE_DEVICE_BYTES: u64 = 4 << 30;
+
+/// Log segments that the present log needs on top of what it has: the next one, and the tail.
+const LOG_SEGMENTS: u64 = 2;
+/// Space for buffers on top is held this many times: what a flush puts there replaces nothing until its edit
+/// is durable, and readers may hold the pages of the one before.
+const HELD_ON_TOP: u64 = 2;
+/// A device stops being nearly full with one part in this many more space than where it became so. Otherwise
+/// it would change with each flush.
+const RETURN_PARTS: u64 = 8;
+/// Space is released in multiples of this, so that the data file is not cut page by page.
+const RELEASED_BYTES: u64 = 64 * PAGE_BYTES;
+/// When nothing can be reclaimed, removals may use one part in this many of the usable space, even if a step
+/// needs more.
+const REMOVAL_PARTS: u64 = 2;
 
 /// Space needs of a store on a device that is not plentiful.
 struct Needs {
@@ -63,9 +77,10 @@ impl Needs {
             store.keyspaces().iter().map(|keyspace| Arc::clone(&keyspace.view.load().tree)).collect();
         let step_bytes = trees.iter().map(|tree| tree.reclaim_bytes()).max().unwrap_or(0);
         let mut needs = Self { trees, bounds, step_bytes, held_bytes: 0, space_bytes: 0 };
-        needs.held_bytes = 2 * needs.on_top_bytes(bounds.buffered_bytes()) + step_bytes;
-        needs.space_bytes = needs.on_top_bytes(shares.write_buffers / 16 * 18)
-            + 2 * shares.wal_segment_bytes()
+        debug_assert!(bounds.buffered_bytes() >= bounds.write_buffers, "removals have extra memory");
+        needs.held_bytes = HELD_ON_TOP * needs.on_top_bytes(bounds.buffered_bytes()) + step_bytes;
+        needs.space_bytes = needs.on_top_bytes(removals_bound(shares.write_buffers))
+            + LOG_SEGMENTS * shares.wal_segment_bytes()
             + bounds.margin
             + needs.held_bytes;
         needs
@@ -74,7 +89,7 @@ impl Needs {
     /// Bytes to reserve on a device with little space until it is nearly full: enough for all needs in that
     /// state even if other programs fill the device at once.
     fn kept_back_bytes(&self, shares: &MemoryShares) -> u64 {
-        let on_top = self.on_top_bytes(shares.write_buffers / 16 * 18).max(self.held_bytes);
+        let on_top = self.on_top_bytes(removals_bound(shares.write_buffers)).max(self.held_bytes);
         on_top + self.step_bytes + self.bounds.margin + shares.reserve_bytes_least()
     }
 
@@ -133,10 +148,9 @@ pub fn lock_and_hold_space(store: &Store) -> Result<()> {
 /// Records that a flush by the tree's rules failed for lack of space and has released it: from now on the
 /// device is nearly full unless more space is free than now. REQUIRES: `flush_lock` is held.
 pub fn note_failed_flush(store: &Store) {
-    debug_assert!(store.flush_lock.is_locked(), "one round or job at a time");
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     if !planted!("failed-flush-forgotten") {
-        let device = store.env.free_bytes(&store.directory).unwrap_or(0);
-        let bytes = device + store.data.usable_bytes() + surplus_bytes(store);
+        let bytes = free_bytes(store) + store.data.usable_bytes() + surplus_bytes(store);
         store.nearly_full.failed_bytes.store(bytes + 1, Relaxed);
     }
 }
@@ -150,7 +164,7 @@ pub fn ask_for_space(store: &Store) -> Result<()> {
 /// Fits write buffers and the reserve to the device.
 pub fn fit_to_device(store: &Store) -> Result<()> {
     // A device that cannot report its free space may have little.
-    let free_bytes = store.env.free_bytes(&store.directory).unwrap_or(0);
+    let free_bytes = free_bytes(store);
     let stored_bytes = stored_bytes(store);
     let capacity = free_bytes.saturating_add(stored_bytes);
     if store.memory.set_write_buffers_max(write_buffers_max(capacity)) {
@@ -171,78 +185,135 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
 
 /// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
 pub fn hold_space(store: &Store) -> Result<()> {
-    let state = &store.nearly_full;
-    if !store.space.is_kept() {
-        return Ok(());
-    }
-    // A device that cannot report its free space is used without bounds.
-    let Ok(mut device) = store.env.free_bytes(&store.directory) else { return Ok(()) };
-    let in_file =
-        |store: &Store| if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
-    let failed = state.failed_bytes.load(Relaxed);
-    if device >= store.memory.shares().plenty_bytes().max(failed) && !state.is_on() {
-        store.data.set_bounds(0, u64::MAX);
-        bound_log(store);
-        return Ok(());
-    }
-    // An open without writes leaves the manifest unchanged too.
-    if state.is_on() && store.beginning.has_begun() {
-        store.manifest.shorten().inspect_err(|error| store.poison(error))?;
-        device = store.env.free_bytes(&store.directory).unwrap_or(0);
-    }
-    let needs = Needs::of(store, device);
-    let Needs { bounds, step_bytes: step, held_bytes: held, space_bytes: enter, .. } = needs;
-    let enter = enter.max(failed);
-    let on_top = |bytes: u64| needs.on_top_bytes(bytes);
-    if device + in_file(store) + surplus_bytes(store) >= if state.is_on() { enter / 8 * 9 } else { enter } {
-        if state.is_on.swap(false, Relaxed) {
-            state.is_short.store(false, Release);
-            state.held_bytes.store(0, Relaxed);
-            bound_buffers(store);
-        } else {
-            bound_log(store);
-        }
-        let metadata_bytes = bounds.margin + 2 * store.memory.shares().wal_segment_bytes();
-        let device = leave_device(store, device, metadata_bytes)?;
-        let is_forgotten = planted!("device-space-not-left");
-        let growth = if is_forgotten { u64::MAX } else { device.saturating_sub(metadata_bytes) };
-        store.data.set_bounds(0, growth);
-        return Ok(());
-    }
-    if !state.holes_are_known.swap(true, Relaxed) {
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
+    let Some(mut space) = Space::measure(store)? else { return Ok(()) };
+    if !space.is_enough(store) && !store.nearly_full.holes_are_known.swap(true, Relaxed) {
+        // Free pages count only once it is known which of them have space.
         store.data.find_holes()?;
-        return hold_space(store);
+        let Some(again) = Space::measure(store)? else { return Ok(()) };
+        space = again;
     }
-    *state.bounds.lock() = bounds;
-    if !state.is_on.load(Relaxed) {
-        store.space.hand_over(store.memory.shares().reserve_bytes_least())?;
-        device = store.env.free_bytes(&store.directory).unwrap_or(0);
+    if space.is_enough(store) { leave_nearly_full(store, &space) } else { stay_nearly_full(store, space) }
+}
+
+/// Space on a device that is not plentiful, and what the store needs of it.
+struct Space {
+    /// Bytes free on the device.
+    device: u64,
+    needs: Needs,
+}
+
+impl Space {
+    /// `None` if the store needs no bounds: it is open for reading only, the device has plenty of space, or
+    /// it cannot report its free space.
+    fn measure(store: &Store) -> Result<Option<Self>> {
+        if !store.space.is_kept() {
+            return Ok(None);
+        }
+        let Ok(mut device) = store.env.free_bytes(&store.directory) else { return Ok(None) };
+        let state = &store.nearly_full;
+        let plenty = store.memory.shares().plenty_bytes().max(state.failed_bytes.load(Relaxed));
+        if device >= plenty && !state.is_on() {
+            store.data.set_bounds(0, u64::MAX);
+            bound_log(store);
+            return Ok(None);
+        }
+        // An open without writes leaves the manifest unchanged too.
+        if state.is_on() && store.beginning.has_begun() {
+            store.manifest.shorten().inspect_err(|error| store.poison(error))?;
+            device = free_bytes(store);
+        }
+        Ok(Some(Self { device, needs: Needs::of(store, device) }))
     }
-    if !state.is_on.swap(true, Relaxed) || store.backpressure.write_buffers() != bounds.write_buffers {
-        remove_hot_set(store);
+
+    /// Whether the device is not nearly full, or not any more.
+    fn is_enough(&self, store: &Store) -> bool {
+        let state = &store.nearly_full;
+        let in_file = if state.holes_are_known.load(Relaxed) { store.data.usable_bytes() } else { 0 };
+        let enter = self.needs.space_bytes.max(state.failed_bytes.load(Relaxed));
+        let wanted = if state.is_on() { enter / RETURN_PARTS * (RETURN_PARTS + 1) } else { enter };
+        self.device + in_file + surplus_bytes(store) >= wanted
+    }
+}
+
+/// Uses the device without held space; log and manifest keep what they may need.
+fn leave_nearly_full(store: &Store, space: &Space) -> Result<()> {
+    let state = &store.nearly_full;
+    if state.is_on.swap(false, Relaxed) {
+        state.is_short.store(false, Release);
+        state.held_bytes.store(0, Relaxed);
         bound_buffers(store);
-        drop(store.background.take_kept());
+    } else {
+        bound_log(store);
+    }
+    let metadata_bytes = space.needs.bounds.margin + LOG_SEGMENTS * store.memory.shares().wal_segment_bytes();
+    let device = leave_device(store, space.device, metadata_bytes)?;
+    let is_forgotten = planted!("device-space-not-left");
+    let growth = if is_forgotten { u64::MAX } else { device.saturating_sub(metadata_bytes) };
+    store.data.set_bounds(0, growth);
+    Ok(())
+}
+
+/// Shrinks buffers and log, takes space, and records how much of it writes may use.
+fn stay_nearly_full(store: &Store, Space { mut device, needs }: Space) -> Result<()> {
+    let bounds = needs.bounds;
+    if enter_nearly_full(store, bounds)? {
+        device = free_bytes(store);
     }
     store.data.set_bounds(0, u64::MAX);
     device = leave_device(store, device, bounds.margin)?;
     let is_whole = !store.space.is_short();
     let usable = store.data.usable_bytes();
-    if usable < held && device > bounds.margin {
-        store.data.take_space(held.min(usable + device - bounds.margin))?;
-        device = store.env.free_bytes(&store.directory).unwrap_or(0);
+    if usable < needs.held_bytes && device > bounds.margin {
+        store.data.take_space(needs.held_bytes.min(usable + device - bounds.margin))?;
+        device = free_bytes(store);
     }
     let (usable, growth) = (store.data.usable_bytes(), device.saturating_sub(bounds.margin));
-    let left = (usable + growth).saturating_sub(step);
-    state.usable_bytes.store(usable, Relaxed);
-    state.held_bytes.store(held, Relaxed);
-    state.growth_bytes.store(growth, Relaxed);
-    state.step_bytes.store(step, Relaxed);
-    let beyond_reclaiming = (usable + growth).saturating_sub(state.reclaiming_bytes());
-    state.buffered_max.store(most_within(beyond_reclaiming, on_top), Relaxed);
-    state.removed_max.store(most_within(left.max(usable / 2), on_top), Relaxed);
-    state.is_short.store(usable < held || !is_whole, Release);
-    store.data.set_bounds(held, growth);
+    record_space(store, &needs, usable, growth);
+    store.nearly_full.is_short.store(usable < needs.held_bytes || !is_whole, Release);
+    store.data.set_bounds(needs.held_bytes, growth);
     Ok(())
+}
+
+/// Shrinks buffers and log to `bounds`, and hands the surplus of the reserve over; returns whether the device
+/// has only now become nearly full.
+fn enter_nearly_full(store: &Store, bounds: Bounds) -> Result<bool> {
+    let state = &store.nearly_full;
+    debug_assert!(bounds.margin > 0, "log and manifest keep some space");
+    *state.bounds.lock() = bounds;
+    let has_entered = !state.is_on();
+    if has_entered {
+        store.space.hand_over(store.memory.shares().reserve_bytes_least())?;
+        state.is_on.store(true, Relaxed);
+    }
+    if has_entered || store.backpressure.write_buffers() != bounds.write_buffers {
+        remove_hot_set(store);
+        bound_buffers(store);
+        drop(store.background.take_kept());
+    }
+    Ok(has_entered)
+}
+
+/// Records the space, and the bytes of write buffers that it can take on top of the trees.
+fn record_space(store: &Store, needs: &Needs, usable: u64, growth: u64) {
+    let state = &store.nearly_full;
+    let on_top = |bytes: u64| needs.on_top_bytes(bytes);
+    state.usable_bytes.store(usable, Relaxed);
+    state.held_bytes.store(needs.held_bytes, Relaxed);
+    state.growth_bytes.store(growth, Relaxed);
+    state.step_bytes.store(needs.step_bytes, Relaxed);
+    debug_assert!(needs.held_bytes >= needs.step_bytes, "held space includes a step");
+    let all = usable + growth;
+    let beyond_reclaiming = all.saturating_sub(state.reclaiming_bytes());
+    let beyond_step = all.saturating_sub(needs.step_bytes);
+    let (buffered, removed) = (beyond_reclaiming, beyond_step.max(usable / REMOVAL_PARTS));
+    state.buffered_max.store(most_within(buffered, on_top), Relaxed);
+    state.removed_max.store(most_within(removed, on_top), Relaxed);
+}
+
+/// Bytes free on the device; 0 if it cannot report them.
+fn free_bytes(store: &Store) -> u64 {
+    store.env.free_bytes(&store.directory).unwrap_or(0)
 }
 
 /// Reserve bytes beyond the minimum: they count as free, so that a larger reserve changes no decision.
@@ -253,18 +324,20 @@ fn surplus_bytes(store: &Store) -> u64 {
 /// Log and manifest take precedence: releases free space of the data file until `metadata_bytes` are free on
 /// the device and the reserve is full. Returns the bytes free after that.
 fn leave_device(store: &Store, device: u64, metadata_bytes: u64) -> Result<u64> {
+    debug_assert!(store.is_flush_locked(), "one round or job at a time");
     let wanted = metadata_bytes + store.space.missing_bytes();
     if device < wanted && !planted!("device-space-not-left") {
         let usable = store.data.usable_bytes();
-        let rest = usable.saturating_sub((wanted - device).next_multiple_of(64 * PAGE_BYTES));
+        let rest = usable.saturating_sub((wanted - device).next_multiple_of(RELEASED_BYTES));
         store.data.give_back_beyond(rest)?;
     }
     store.space.refill()?;
-    Ok(store.env.free_bytes(&store.directory).unwrap_or(0))
+    Ok(free_bytes(store))
 }
 
 /// Lets `act` use the held space except `rest_bytes`. REQUIRES: `flush_lock` is held.
 pub fn with_held_space<R>(store: &Store, rest_bytes: u64, act: impl FnOnce() -> R) -> R {
+    debug_assert!(store.is_flush_locked(), "held space has one user at a time");
     store.background.jobs.wait_until_none_prepares();
     if !planted!("held-space-not-taken") {
         store.data.lower_kept_bytes(rest_bytes);

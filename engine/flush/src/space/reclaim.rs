@@ -23,6 +23,10 @@ use crate::{
     space::hold_space::{ask_for_space, available_bytes, hold_space, lock_and_hold_space, with_held_space},
 };
 
+/// No step is taken while readers hold more than one part in this many of the space that a step needs: its
+/// space would be held too.
+const HELD_PARTS: u64 = 2;
+
 pub fn is_full<T>(outcome: &Result<T>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
 }
@@ -40,7 +44,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     }
     let step_bytes = store.nearly_full.step_bytes.load(Relaxed);
     // Space that a reader still holds would not be reclaimed.
-    if store.data.space_stats().held_bytes > step_bytes / 2 {
+    if store.data.space_stats().held_bytes > step_bytes / HELD_PARTS {
         // Space held by a job is freed as soon as it ends; it waits for this lock.
         return Ok(store.background.jobs.is_any_underway());
     }
@@ -58,6 +62,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
         store.nearly_full.is_exhausted.store(least_gain > LeastGain::Worthwhile, Relaxed);
         return Ok(false);
     };
+    debug_assert!(store.nearly_full.is_on(), "space is short only on a device that is nearly full");
     let outcome = with_held_space(store, 0, || {
         store.beginning.begin().inspect_err(|error| store.poison(error))?;
         let tree = Arc::clone(&keyspace.view.load().tree);
@@ -116,7 +121,7 @@ pub fn win_space(store: &Store) -> Result<bool> {
 pub fn admit_nearly_full(store: &Store, bytes: u64, intent: Intent) -> Result<()> {
     let mut is_asked = false;
     loop {
-        let Err(refusal) = check_space(store, bytes, intent, false) else { return Ok(()) };
+        let Err(refusal) = check_space(store, bytes, intent, Reclaiming::Possible) else { return Ok(()) };
         let is_going_on = match intent {
             Intent::Remove => make_space_for(store, bytes)?,
             // A large one may only have to wait for the buffered writes.
@@ -129,7 +134,7 @@ pub fn admit_nearly_full(store: &Store, bytes: u64, intent: Intent) -> Result<()
             continue;
         }
         store.nearly_full.has_refused.store(true, Relaxed);
-        if check_space(store, bytes, intent, true).is_ok() {
+        if check_space(store, bytes, intent, Reclaiming::Exhausted).is_ok() {
             return Ok(());
         }
         if intent == Intent::Write {
@@ -151,8 +156,15 @@ fn is_limited_by_buffers(store: &Store) -> bool {
     store.nearly_full.is_on() && !is_refusing && store.backpressure.used() > 0
 }
 
-/// `is_last`: nothing more can be reclaimed.
-fn check_space(store: &Store, bytes: u64, intent: Intent, is_last: bool) -> Result<()> {
+/// Whether space for a removal may still be reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reclaiming {
+    Possible,
+    /// Removals may then use the space that a step would need.
+    Exhausted,
+}
+
+fn check_space(store: &Store, bytes: u64, intent: Intent, reclaiming: Reclaiming) -> Result<()> {
     let state = &store.nearly_full;
     store.space.check(&*store.env, intent)?;
     if !state.is_on() {
@@ -161,7 +173,7 @@ fn check_space(store: &Store, bytes: u64, intent: Intent, is_last: bool) -> Resu
     let buffered = store.backpressure.used() + bytes;
     let is_enough = match intent {
         Intent::Write => !state.is_short() && buffered <= state.buffered_max.load(Relaxed),
-        Intent::Remove if is_last => buffered <= state.removed_max.load(Relaxed),
+        Intent::Remove if reclaiming == Reclaiming::Exhausted => buffered <= state.removed_max.load(Relaxed),
         Intent::Remove => buffered <= state.buffered_max.load(Relaxed),
     };
     if is_enough { Ok(()) } else { Err(intent.refusal()) }
@@ -173,7 +185,7 @@ fn make_space_for(store: &Store, bytes: u64) -> Result<bool> {
         return Ok(true);
     }
     // Each flush on top of the trees takes pages: batch many removals into one.
-    if check_space(store, bytes, Intent::Remove, true).is_ok() {
+    if check_space(store, bytes, Intent::Remove, Reclaiming::Exhausted).is_ok() {
         return Ok(false);
     }
     flush_buffers(store)

@@ -37,6 +37,7 @@ pub fn find_hot_set(store: &Store) {
     if !store.warm.is_on {
         return;
     }
+    debug_assert!(store.warm.reader.lock().is_none(), "a hot set is looked for once");
     match open_hot_set(store) {
         Ok(restore) => {
             store.arena_pool.division().set_border(restore.header.border);
@@ -131,6 +132,7 @@ fn check_use(store: &Store, left: &HotSetReader) -> Result<(), End> {
 
 /// Finds the runs of these pages, as the trees refer to them now.
 fn resolve(store: &Store, left: &mut HotSetReader, pages: &[HotPage]) {
+    debug_assert!(left.pages.is_empty() && left.runs.is_empty(), "at most one block is in memory");
     let trees: Vec<_> = store.keyspaces().iter().map(|core| Arc::clone(&core.view.load().tree)).collect();
     let parts = trees.iter().flat_map(|tree| tree.parts());
     let mut runs: BTreeMap<RunId, Arc<Run>> = BTreeMap::new();
@@ -159,6 +161,10 @@ fn resolve(store: &Store, left: &mut HotSetReader, pages: &[HotPage]) {
 fn restore_pages(store: &Store, left: &mut HotSetReader) -> Result<(), End> {
     let mut batch = left.pages.split_off(left.pages.len().saturating_sub(PAGES));
     batch.reverse();
+    debug_assert!(
+        batch.is_sorted_by(|a, b| a.hot.page < b.hot.page),
+        "pages are read in the order of the file"
+    );
     let restored = store.data.restore_pages(&batch).map_err(|_| End::Failed)?;
     store.warm.page_bytes_read.fetch_add(restored.read_bytes, Relaxed);
     if restored.is_full {

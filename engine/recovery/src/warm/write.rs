@@ -41,6 +41,11 @@ use crate::warm::{plain_keyspaces, restore::end_restoring};
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Divisor: the file takes at most this fraction of the stored bytes.
 const STORE_PARTS: u64 = 4;
+/// The file is written again while the store is in use once the caches took in this fraction of what they
+/// hold.
+const CHANGED_PARTS: u64 = 4;
+/// Blocks that must still fit for another one to begin: itself, and a last one.
+const BLOCKS_LEFT: u64 = 2;
 /// Below this size, caches warm up as fast without the file.
 const HOT_BYTES_MIN: u64 = 64 << 10;
 /// Maximum keyspaces whose records are saved: their states fit into one block.
@@ -69,6 +74,7 @@ struct HotSetWriter<'a> {
 
 impl HotSetWriter<'_> {
     fn put(&mut self, kind: BlockKind, payload: &[u8]) -> io::Result<()> {
+        debug_assert!(self.offset >= u64_of(HEADER_BYTES), "blocks follow the header");
         let block = encode_block(kind, payload, self.number, self.offset);
         self.write_at(self.offset, &block)?;
         self.offset += u64_of(block.len());
@@ -83,12 +89,13 @@ impl HotSetWriter<'_> {
 
     /// Whether this block and the next one fit.
     fn has_room(&self) -> bool {
-        self.offset + 2 * u64_of(PAYLOAD_BYTES) <= self.bytes_max
+        self.offset + BLOCKS_LEFT * u64_of(PAYLOAD_BYTES) <= self.bytes_max
     }
 }
 
 /// Saves the hot set when the store is closed. REQUIRES: no reads, writes or flushes are in progress.
 pub fn leave_hot_set(store: &Store) {
+    debug_assert!(store.health.is_closing(), "no reads or writes are in progress");
     end_restoring(store);
     let taken_in = taken_in(store);
     let is_changed = taken_in != *store.warm.written.lock();
@@ -101,7 +108,7 @@ pub fn leave_hot_set(store: &Store) {
 pub fn note_hot_set(store: &Store) {
     let taken_in = taken_in(store);
     let held = store.records.stats().records + store.data.cache_stats().used_bytes / PAGE_BYTES;
-    if taken_in.since(&store.warm.written.lock()) >= held / 4 {
+    if taken_in.since(&store.warm.written.lock()) >= held / CHANGED_PARTS {
         let states = {
             let _flush = store.flush_lock.lock();
             record_states(store)
@@ -121,6 +128,7 @@ fn taken_in(store: &Store) -> Written {
 
 /// The states of the trees with cached records, as many as fit. REQUIRES: no flush is in progress.
 fn record_states(store: &Store) -> RecordStates {
+    debug_assert!(store.is_flush_locked(), "trees do not change meanwhile");
     let mut states = RecordStates { flushed: Vec::new(), records: BTreeMap::new() };
     if !store.warm.is_on {
         return states;
@@ -134,6 +142,11 @@ fn record_states(store: &Store) -> RecordStates {
             states.flushed.push((keyspace.id, flushed));
             states.records.insert(keyspace.id, records);
         }
+        debug_assert_eq!(
+            states.flushed.len(),
+            states.records.len(),
+            "a state for the records of each keyspace"
+        );
         if states.flushed.len() == STATES_MAX {
             break;
         }
@@ -176,6 +189,7 @@ fn replace_hot_set(store: &Store, taken_in: Written, states: RecordStates) {
 
 /// Writes the file and returns its length.
 fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordStates) -> io::Result<u64> {
+    debug_assert!(store.log.wal.is_some(), "a reader writes no file");
     let began = env.monotonic();
     let options = OpenOptions { mode: OpenMode::CreateNew, direct: false };
     let file = env.open(&store.directory.join(NEW_HOT_SET_FILE), options)?;
@@ -185,6 +199,7 @@ fn write_hot_set(store: &Store, env: &dyn Env, pages: HotPages, states: &RecordS
     writer.put(BlockKind::States, &encode_states(states.flushed.iter().copied()))?;
     put_pages(&mut writer, pages)?;
     put_records(store, &mut writer, &states.records, || env.monotonic().saturating_sub(began) < TIME_MAX)?;
+    debug_assert!(writer.offset > u64_of(HEADER_BYTES), "the first block has the states");
     let header = HotSetHeader {
         store: store.id,
         incarnation: store.manifest.with_state(newest_opening),

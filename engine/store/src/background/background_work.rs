@@ -53,7 +53,11 @@ impl BackgroundWork {
 
     /// Keeps a prepared job for a later step.
     pub fn keep(&self, job: PreparedJob) {
-        *self.kept.lock() = Some(job);
+        let before = self.kept.lock().replace(job);
+        debug_assert!(
+            before.is_none(),
+            "the job of an earlier step was taken before another one was prepared"
+        );
     }
 
     /// Takes the prepared job of an earlier step.
@@ -147,6 +151,7 @@ impl JobsUnderway {
             Entry::Occupied(_) => return None,
             Entry::Vacant(free) => free.insert(Arc::clone(&progress)),
         };
+        debug_assert_eq!(progress.state().0, 0, "a job begins with nothing done");
         Some(Underway { keyspace: Arc::clone(keyspace), progress, jobs: Arc::clone(self) })
     }
 

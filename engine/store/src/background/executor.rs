@@ -124,6 +124,7 @@ impl Shared {
         let is_last = MutexGuard::unlocked(queue, || {
             let outcome = catch_unwind(AssertUnwindSafe(task));
             let mut round = round.lock();
+            debug_assert!(round.open > 0, "a task ends once");
             round.open -= 1;
             round.has_panicked |= outcome.is_err();
             round.open == 0
@@ -142,6 +143,7 @@ impl Pool {
             return tasks.pop().map_or((), |task| task());
         }
         let round = Arc::new(Mutex::new(Round { open: tasks.len(), has_panicked: false }));
+        debug_assert!(self.workers > 0, "the caller is a worker");
         let mut queue = self.shared.queue.lock();
         queue.of(class).extend(tasks.into_iter().map(|task| (task, Arc::clone(&round))));
         self.shared.changed.notify_all();

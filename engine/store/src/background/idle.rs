@@ -22,6 +22,10 @@ pub const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub const REST_AFTER: Duration = Duration::from_secs(5);
 /// Upper bound of the interval between two flushes: longer ones do not predict the next.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A keyspace that is flushed regularly is not idle before this many times the interval between flushes.
+const PAUSES_MISSED: u64 = 2;
+/// Expected time between two flushes, as a multiple of the duration of a piece, for a piece to begin.
+const PIECES_BETWEEN: u128 = 2;
 /// Length of the pause after a piece of work, as a multiple of the piece.
 const PAUSES: u32 = 15;
 /// Upper bound of the duration of a piece: a longer one was delayed, and does not predict the next.
@@ -38,6 +42,11 @@ pub struct Idle {
 }
 
 const NEVER: u64 = u64::MAX;
+
+const _: () =
+    assert!(REST_AFTER.as_nanos() > IDLE_AFTER.as_nanos(), "a keyspace is idle before it is at rest");
+const _: () =
+    assert!(LONGEST_PAUSE.as_nanos() > REST_AFTER.as_nanos(), "pauses of keyspaces at rest are seen");
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
@@ -57,18 +66,19 @@ impl Idle {
     pub fn record_flush(&mut self, now: Duration) {
         let now = nanos(now);
         let pause = if self.last_flush == NEVER { 0 } else { now.saturating_sub(self.last_flush) };
+        debug_assert!(now != NEVER, "a time of the clock");
         self.pause = pause.min(nanos(LONGEST_PAUSE));
         self.last_flush = now;
         self.since = now;
     }
 
     pub fn is_idle(&self, now: Duration) -> bool {
-        nanos(now).saturating_sub(self.since) >= nanos(IDLE_AFTER).max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(IDLE_AFTER).max(self.pause * PAUSES_MISSED)
     }
 
     /// Whether no writes are expected for a long time.
     pub fn is_at_rest(&self, now: Duration) -> bool {
-        nanos(now).saturating_sub(self.since) >= nanos(REST_AFTER).max(self.pause * 2)
+        nanos(now).saturating_sub(self.since) >= nanos(REST_AFTER).max(self.pause * PAUSES_MISSED)
     }
 
     /// Time since the last flush.
@@ -102,10 +112,12 @@ impl Throttle {
     /// of the time left between two flushes. It must be twice the duration of a piece; the requirement falls
     /// the longer no piece was done, so that all are done eventually.
     pub fn allows(&self, now: Duration, since_flush: Duration) -> bool {
+        debug_assert!(self.took <= LONGEST_PIECE, "longer pieces predict nothing");
         let since = now.saturating_sub(self.ended);
         let pause = self.took * PAUSES;
         since >= pause
-            && since.as_nanos() * since_flush.as_nanos() >= pause.as_nanos() * 2 * self.took.as_nanos()
+            && since.as_nanos() * since_flush.as_nanos()
+                >= pause.as_nanos() * PIECES_BETWEEN * self.took.as_nanos()
     }
 }
 

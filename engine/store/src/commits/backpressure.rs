@@ -24,6 +24,8 @@ use testudo_base::{
 use testudo_contract::Progress;
 use testudo_env::Env;
 
+use crate::memory::shares::{hard_bound, removals_bound};
+
 /// Shorter delays accumulate up to this length: a timer cannot sleep for less.
 const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
@@ -34,8 +36,34 @@ const MAX_DEBT_NANOS: u64 = 100_000_000;
 const PACE_BYTES: u64 = 1 << 20;
 /// The pace of jobs before any was seen: 250 MB a second.
 const FIRST_PACE: u64 = 4 << 10;
+/// Progress is counted in units of this many bytes, so that its product with a weight fits into 64 bits.
+const PROGRESS_BYTES: u64 = 64;
+/// Thousandths of a flush that its merges are: the end of it, syncs and publication, is not counted in bytes.
+const MERGE_THOUSANDTHS: u64 = 900;
+/// Until this many thousandths of a flush are done, the last flush predicts its duration better.
+const EARLY_THOUSANDTHS: u64 = 50;
+/// A flush that is slower than the last one, and still early, is expected to take longer than it has by one
+/// part in this many.
+const EARLY_PARTS: u64 = 2;
+/// A flush delays no writer while more than one part in this many of the write memory is free.
+const UNDELAYED_PARTS: u64 = 4;
+/// At least one part in this many of the write memory counts as free, which bounds the delay per byte.
+const FREE_PARTS_MIN: u64 = 128;
+/// A flush, or a job before it, counts as at least this far from its end.
+const LEFT_NANOS_MIN: u64 = 1_000_000;
+/// Duration of the first flush, before any was seen, and the shortest that is recorded.
+const FIRST_FLUSH_NANOS: u64 = 500_000_000;
+const FLUSH_NANOS_MIN: u64 = 1_000_000;
+/// A writer that was slow by itself may run ahead by this much.
+const AHEAD_NANOS: u64 = 10_000_000;
+/// Delays per byte are in nanoseconds times this.
+const RATE_SCALE: u64 = 1024;
 /// The delay per byte is recomputed whenever the threads of a stripe have written this many bytes.
 const RATE_STEP_BYTES: u64 = 32 << 10;
+
+const _: () =
+    assert!(MAX_DELAY.as_nanos() > MIN_DELAY_NANOS as u128, "a timer can sleep for the longest delay");
+const _: () = assert!(MAX_DEBT_NANOS as u128 > MAX_DELAY.as_nanos(), "debts outlast a delay");
 
 /// One buffer of a flush: its weight in the whole, and its progress.
 pub type Part = (u64, Arc<Progress>);
@@ -89,10 +117,15 @@ impl FlushUnderway {
         let whole: u64 = self.parts.iter().map(|(weight, _)| weight).sum();
         let done = |(weight, progress): &Part| {
             let (done, total) = progress.state();
-            if total == 0 { 0 } else { weight * (done.min(total) / 64) / (total / 64 + 1) }
+            if total == 0 {
+                0
+            } else {
+                weight * (done.min(total) / PROGRESS_BYTES) / (total / PROGRESS_BYTES + 1)
+            }
         };
-        // The end of a flush, syncs and publication, is not counted in bytes: a tenth is reserved for it.
-        self.parts.iter().map(done).sum::<u64>() * 900 / whole.max(1)
+        let thousandths = self.parts.iter().map(done).sum::<u64>() * MERGE_THOUSANDTHS / whole.max(1);
+        debug_assert!(thousandths <= MERGE_THOUSANDTHS, "no buffer is done more than completely");
+        thousandths
     }
 }
 
@@ -136,7 +169,7 @@ impl Backpressure {
             check_at: 0.into(),
             seal_requested: false.into(),
             flush: Mutex::new(None),
-            last_flush_nanos: 500_000_000.into(),
+            last_flush_nanos: FIRST_FLUSH_NANOS.into(),
             job_pace: FIRST_PACE.into(),
             nanos_per_byte_x1024: 0.into(),
             paid_until: CachePadded::default(),
@@ -156,6 +189,7 @@ impl Backpressure {
 
     /// Changes the maximum bytes of all write buffers, and has the seal check repeated.
     pub fn set_write_buffers(&self, bytes: u64) {
+        debug_assert!(bytes > 0, "writes need memory");
         self.write_buffers.store(bytes, Relaxed);
         self.check_at.store(0, Relaxed);
     }
@@ -163,6 +197,7 @@ impl Backpressure {
     /// Stores the counted bytes of active and sealed buffers, and the active bytes at which a seal may be
     /// due.
     pub fn set_counted(&self, active: u64, sealed: u64, check_at: u64) {
+        debug_assert!(check_at >= active, "a check that is due later is due with more bytes");
         self.active_bytes.store(active, Relaxed);
         self.sealed_bytes.store(sealed, Relaxed);
         self.check_at.store(check_at, Relaxed);
@@ -202,22 +237,24 @@ impl Backpressure {
     /// Whether the write buffers exceed their hard limit.
     #[inline]
     pub fn is_over_bound(&self) -> bool {
-        self.used() >= self.write_buffers() / 16 * 17
+        self.used() >= hard_bound(self.write_buffers())
     }
 
-    /// Whether removals are still accepted while a full device prevents flushes: up to a sixteenth above the
-    /// hard limit of write buffers with a bound of `write_buffers` bytes.
+    /// Whether removals are still accepted while a full device prevents flushes: up to
+    /// [`removals_bound`] of write buffers with a bound of `write_buffers` bytes.
     pub fn has_memory_for_removals(&self, write_buffers: u64) -> bool {
-        self.used() < write_buffers / 16 * 18
+        self.used() < removals_bound(write_buffers)
     }
 
     /// Records that a flush begins.
     pub fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
+        debug_assert!(!parts.is_empty(), "a flush has buffers");
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
     /// Records that a job begins that precedes the next flush. `bytes`: total to write until that flush ends.
     pub fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
+        debug_assert!(bytes > 0, "a flush waits only for jobs with work");
         let done_before = job.state().0;
         let catch_up = CatchUp { started: env.monotonic(), job, done_before, bytes };
         *self.flush.lock() = Some(Underway::CatchUp(catch_up));
@@ -228,7 +265,7 @@ impl Backpressure {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         match self.flush.lock().take() {
             Some(Underway::Flush(flush)) => {
-                self.last_flush_nanos.store(since(flush.started).max(1_000_000), Relaxed);
+                self.last_flush_nanos.store(since(flush.started).max(FLUSH_NANOS_MIN), Relaxed);
             }
             Some(Underway::CatchUp(catch_up)) => {
                 if let Some(pace) = catch_up.pace(since(catch_up.started)) {
@@ -265,17 +302,19 @@ impl Backpressure {
         self.nanos_per_byte_x1024.store(rate, Relaxed);
     }
 
-    /// Delay per byte in nanoseconds × 1024.
+    /// Delay per byte in nanoseconds × [`RATE_SCALE`].
     fn delay_per_byte(&self, env: &dyn Env, underway: &Underway) -> u64 {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         let memory = self.write_buffers();
-        let free_bytes = memory.saturating_sub(self.used()).max(memory / 128).max(1);
+        let free_bytes = memory.saturating_sub(self.used()).max(memory / FREE_PARTS_MIN).max(1);
         let left = match underway {
-            Underway::Flush(_) if free_bytes > memory / 4 => return 0,
+            Underway::Flush(_) if free_bytes > memory / UNDELAYED_PARTS => return 0,
             Underway::Flush(flush) => {
                 let elapsed = since(flush.started);
                 let expected = match flush.thousandths() {
-                    0..50 => self.last_flush_nanos.load(Relaxed).max(elapsed + elapsed / 2),
+                    0..EARLY_THOUSANDTHS => {
+                        self.last_flush_nanos.load(Relaxed).max(elapsed + elapsed / EARLY_PARTS)
+                    }
                     thousandths => elapsed / thousandths * 1000,
                 };
                 expected.saturating_sub(elapsed)
@@ -284,15 +323,15 @@ impl Backpressure {
                 catch_up.nanos_left(since(catch_up.started), self.job_pace.load(Relaxed))
             }
         };
-        left.max(1_000_000).saturating_mul(1024) / free_bytes
+        left.max(LEFT_NANOS_MIN).saturating_mul(RATE_SCALE) / free_bytes
     }
 
     /// `rate`: see [`Backpressure::delay_per_byte`].
     fn delay_write(&self, env: &dyn Env, bytes: u64, rate: u64) {
+        debug_assert!(rate > 0, "only a behind flush delays writers");
         let now = nanos(env.monotonic());
-        let cost = bytes.saturating_mul(rate) / 1024;
-        // A writer that was slow by itself may run ahead by up to 10 ms.
-        let earliest = now.saturating_sub(10_000_000);
+        let cost = bytes.saturating_mul(rate) / RATE_SCALE;
+        let earliest = now.saturating_sub(AHEAD_NANOS);
         self.paid_until.fetch_max(earliest, Relaxed);
         let until = self.paid_until.fetch_add(cost, Relaxed) + cost;
         if until > now + MAX_DEBT_NANOS {
@@ -300,6 +339,7 @@ impl Backpressure {
         }
         if until > now + MIN_DELAY_NANOS {
             let delay = Duration::from_nanos(until - now).min(MAX_DELAY);
+            debug_assert!(delay.as_nanos() >= u128::from(MIN_DELAY_NANOS), "shorter delays accumulate");
             env.sleep(delay);
             self.record_delay(delay);
         }

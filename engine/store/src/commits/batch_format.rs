@@ -43,17 +43,20 @@ pub fn operation_bytes(operation: &Operation<'_>) -> usize {
 
 /// Writes the encoding to the start of `out` and returns the rest.
 pub fn encode_operation<'o>(out: &'o mut [u8], operation: &Operation<'_>) -> &'o mut [u8] {
+    let room = out.len();
     let out = put(out, &[operation.kind as u8]);
     let out = put_varint(out, u64::from(operation.keyspace.0));
     let out = put_varint(out, u64_of(operation.key.len()));
     let out = put(out, operation.key);
-    match operation.kind {
+    let rest = match operation.kind {
         Kind::Tombstone => out,
         _ => {
             let out = put_varint(out, u64_of(operation.value.len()));
             put(out, operation.value)
         }
-    }
+    };
+    debug_assert_eq!(room - rest.len(), operation_bytes(operation), "the length that was reserved");
+    rest
 }
 
 fn put<'o>(out: &'o mut [u8], bytes: &[u8]) -> &'o mut [u8] {

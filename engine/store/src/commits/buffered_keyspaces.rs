@@ -21,6 +21,7 @@ pub struct BufferedKeyspaces(Mutex<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>);
 impl BufferedKeyspaces {
     /// Adds a keyspace when a commit first chooses one of its buffers.
     pub fn insert(&self, keyspace: &Arc<KeyspaceCore>) {
+        debug_assert!(!keyspace.is_dropped(), "no commit chooses a buffer of a dropped keyspace");
         self.0.lock().insert(keyspace.id, Arc::clone(keyspace));
     }
 

@@ -5,7 +5,7 @@
 //! - Stripes are locked before the commit lock.
 
 use crossbeam_utils::CachePadded;
-use testudo_base::sync::{Mutex, MutexGuard};
+use testudo_base::sync::{Mutex, MutexGuard, is_held};
 
 use crate::commits::{in_flight::InFlight, stripes::Stripes};
 
@@ -35,8 +35,8 @@ impl CommitOrder {
         self.commit.lock()
     }
 
-    /// Whether the commit lock is held.
+    /// Whether the commit lock is held, for assertions.
     pub fn is_locked(&self) -> bool {
-        self.commit.is_locked()
+        is_held(&self.commit)
     }
 }

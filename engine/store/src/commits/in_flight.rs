@@ -17,6 +17,8 @@ use testudo_base::{
 
 const SLOTS: usize = scaled(128, 3);
 
+const _: () = assert!(SLOTS > 0, "a commit needs a slot");
+
 thread_local! {
     /// First slot that a thread tries; threads are assigned slots in turn.
     static SLOT_OF_THREAD: usize = {
@@ -52,6 +54,7 @@ impl InFlight {
     /// Registers a commit. REQUIRES: the commit lock is held. Waits only if commits in flight occupy all
     /// slots.
     pub fn enter(&self, first: Seqno) -> Underway<'_> {
+        debug_assert!(first.0 > 0, "0 marks a free slot");
         // Each thread tries a slot of its own first: those of other threads are in the caches of other cores.
         let (before, own) = self.slots.split_at(SLOT_OF_THREAD.with(|slot| *slot));
         loop {

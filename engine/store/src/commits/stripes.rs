@@ -7,7 +7,7 @@ use testudo_base::{
     KeyspaceId,
     checksum::hash_key,
     num::{u64_of, usize_of},
-    sync::{Mutex, MutexGuard, scaled},
+    sync::{Mutex, MutexGuard, is_held, scaled},
 };
 
 const STRIPES: usize = scaled(1024, 16);
@@ -33,6 +33,11 @@ impl Stripes {
         self.0[Self::index(keyspace, key)].lock()
     }
 
+    /// Whether some thread holds the stripe of this key, for assertions.
+    pub fn is_locked(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        is_held(&self.0[Self::index(keyspace, key)])
+    }
+
     /// Locks the stripes of many keys.
     pub fn lock_many<'k>(
         &self,
@@ -41,6 +46,10 @@ impl Stripes {
         let mut indices: Vec<usize> = keys.map(|(keyspace, key)| Self::index(keyspace, key)).collect();
         indices.sort_unstable();
         indices.dedup();
+        debug_assert!(
+            indices.is_sorted_by(|a, b| a < b),
+            "stripes are locked in increasing order, each once"
+        );
         indices.into_iter().map(|index| self.0[index].lock()).collect()
     }
 }

@@ -70,6 +70,7 @@ impl Budget {
 
     /// Changes the budget. REQUIRES: it was checked; the caller rebalances afterwards.
     pub fn set_total(&self, bytes: u64) {
+        debug_assert!(MemoryShares::check_total(bytes).is_ok(), "the budget was checked");
         self.total.store(bytes, Release);
     }
 
@@ -121,6 +122,7 @@ impl Budget {
     /// must follow; small changes are ignored.
     pub fn note_metadata(&self, metadata: u64, log_buffers: u64) -> bool {
         let before = self.metadata.load(Acquire) + self.log_buffers.load(Acquire);
+        debug_assert!(self.total() > 0, "the budget was checked");
         let step = (self.total() / METADATA_STEPS).max(METADATA_STEP_MIN);
         let is_other = before.abs_diff(metadata + log_buffers) >= step;
         if is_other {
@@ -144,6 +146,7 @@ impl Budget {
 
     /// Sets the maximum bytes of write buffers; returns whether the caller must rebalance.
     pub fn set_write_buffers_max(&self, bytes: u64) -> bool {
+        debug_assert!(bytes > 0, "every device has room for some write buffer");
         let before = self.shares().write_buffers;
         self.write_buffers_max.store(bytes, Release);
         self.shares().write_buffers != before

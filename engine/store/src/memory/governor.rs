@@ -37,6 +37,10 @@ const FLUSH_BYTES: f64 = 32768.0;
 /// as the border between pages and records moves for one read.
 const PART_OF_EVIDENCE: u64 = 64;
 const BYTES_OF_A_MISS: u64 = 8 << 10;
+/// Earlier evidence counts this much at each decision: workloads change.
+const EVIDENCE_KEPT: f64 = 0.5;
+/// A decision moves this part of the way: momentary evidence may mislead.
+const STEP: f64 = 0.5;
 /// Changes below this fraction of the budget are not made.
 const LEAST_CHANGE: f64 = 1.0 / 32.0;
 
@@ -122,21 +126,24 @@ impl Governor {
         if !self.has_evidence(now, conditions.total) {
             return None;
         }
+        debug_assert!(conditions.total > 0, "the budget was checked");
+        debug_assert!((0.0..1.0).contains(&conditions.share), "a share of the budget");
         let written = now.written.saturating_sub(self.seen.written);
         let missed = now.missed_since(&self.seen);
         self.seen = now;
         #[expect(clippy::cast_precision_loss, reason = "estimates")]
         let (written, missed) = (written as f64, missed as f64);
-        self.last.written = self.last.written / 2.0 + written;
-        self.last.missed = self.last.missed / 2.0 + missed;
+        self.last.written = self.last.written * EVIDENCE_KEPT + written;
+        self.last.missed = self.last.missed * EVIDENCE_KEPT + missed;
         self.last.wanted = wanted(&self.last, conditions);
+        debug_assert!(!self.last.wanted.is_nan(), "without evidence the present share is wanted");
         let distance = self.last.wanted - conditions.share;
         if distance.abs() < LEAST_CHANGE || planted!("write-memory-never-moves") {
             return None;
         }
         self.last.changes += 1;
-        // Moves half of the way: momentary evidence may mislead.
-        let step = if distance.abs() < 2.0 * LEAST_CHANGE { distance } else { distance / 2.0 };
+        // A step must not be smaller than the least change.
+        let step = if distance.abs() * STEP < LEAST_CHANGE { distance } else { distance * STEP };
         Some((conditions.share + step).clamp(LEAST, MOST))
     }
 }

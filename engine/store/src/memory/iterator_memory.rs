@@ -45,6 +45,7 @@ impl IteratorMemory {
 
     /// Records a changed size of an iterator; returns whether the caches should follow.
     pub fn change(&self, before: u64, after: u64, budget: u64) -> bool {
+        debug_assert!(self.bytes() >= before, "the iterator's memory was counted");
         let bytes = if after >= before {
             self.bytes.fetch_add(after - before, Relaxed) + (after - before)
         } else {

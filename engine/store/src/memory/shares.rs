@@ -23,7 +23,10 @@
 //! **Invariants**
 //! - The shares add up to the budget.
 
-use testudo_base::{Error, Result, num::u64_of};
+use testudo_base::{
+    Error, MAX_VALUE_BYTES, Result,
+    num::{u64_of, usize_of},
+};
 use testudo_wal::USUAL_BUFFERS;
 
 /// Minimum budget: one tree cannot work with less.
@@ -33,8 +36,80 @@ const MIN_WRITE_BYTES: u64 = 64 << 10;
 /// Minimum memory for caches, however large the share of write buffers.
 const MIN_CACHE_BYTES: u64 = 256 << 10;
 
+/// Budgets up to this size cannot hold what streams and the process need, and are better used otherwise.
+const SMALL_BUDGET: u64 = 32 << 20;
+/// The part of a budget for log buffers, streams, nodes and tables, up to a maximum …
+const WORKING_PARTS: u64 = 12;
+const WORKING_BYTES_MAX: u64 = 48 << 20;
+/// … and the additional part of what is beyond a small budget, up to a maximum of both: streams need about
+/// as much with 64 MiB as with 256 MiB.
+const STREAM_PARTS: u64 = 4;
+const STREAM_BYTES_MAX: u64 = 14 << 20;
+/// The part for the process itself, up to a maximum, which is measured (decision 0036).
+const PROCESS_PARTS: u64 = 8;
+const PROCESS_BYTES_MAX: u64 = 10 << 20;
+/// The part of the working memory that is reserved for metadata: the caches shrink by what exceeds it.
+const METADATA_PARTS: u64 = 2;
+/// Metadata takes at most one part in this many of the memory outside the reserve: the rest stays useful.
+const METADATA_PARTS_MAX: u64 = 2;
+/// Write buffers get at least one part in this many of the budget, whatever their share.
+const WRITE_PARTS_MIN: u64 = 64;
+/// A log buffer is one part in this many of the budget, within bounds.
+const WAL_BUFFER_PARTS: u64 = 256;
+const WAL_BUFFER_BYTES_MIN: u64 = 16 << 10;
+const WAL_BUFFER_BYTES_MAX: u64 = 1 << 20;
+/// The part of the caches for the tables of the page cache: 49 bytes for each of its pages, four for each
+/// page of the data file.
+const PAGE_TABLE_PARTS: u64 = 32;
+/// The part of the caches that pages have in any case: at least indexes and filters.
+const PAGE_PARTS: u64 = 4;
+/// One write buffer fills while another one flushes.
+const BUFFERS_OF_KEYSPACE: u64 = 2;
+/// Bounds of the size of log segments: below, files are too many; above, they are released too late.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// Log segments beyond which the buffers that pin the log are flushed: a log that a single keyspace fills has
+/// two, and a few keyspaces at different rates stay below the bound.
+const LOG_SEGMENTS: u64 = 4;
 /// Maximum log buffers, if the device has plenty of space.
 const WAL_BUFFERS: usize = 16;
+/// Log buffers take at most one part in this many of the budget.
+const WAL_BUFFERS_PARTS: u64 = 16;
+/// The reserve on the device is at most one part in this many of the budget, within bounds: log buffers take
+/// no more, and the rest is for a manifest edit.
+const RESERVE_PARTS: u64 = 16;
+const RESERVE_BYTES_MIN: u64 = 1 << 20;
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+/// Minimum reserve on a device that is nearly full.
+const RESERVE_BYTES_LEAST: u64 = 256 << 10;
+/// A device has plenty of space with this many times the write buffers (on top of their trees, in pages that
+/// are partly filled, and as much again) …
+const PLENTY_BUFFERS: u64 = 5;
+/// … and this many log segments, and this much for manifest and the rest.
+const PLENTY_SEGMENTS: u64 = 4;
+const PLENTY_BYTES: u64 = 32 << 20;
+/// A value is at most one part in this many of the budget: it passes through write buffer, log and streams.
+const VALUE_PARTS: u64 = 4;
+/// Write buffers may exceed their bound by one part in this many: commits that were admitted below the bound
+/// still arrive. Removals may use another such part while a full device prevents flushes.
+const OVERRUN_PARTS: u64 = 16;
+
+/// Bytes of write buffers at which writers wait. `write_buffers`: their bound.
+#[inline]
+pub fn hard_bound(write_buffers: u64) -> u64 {
+    write_buffers / OVERRUN_PARTS * (OVERRUN_PARTS + 1)
+}
+
+/// Bytes of write buffers at which removals wait too. `write_buffers`: their bound.
+pub fn removals_bound(write_buffers: u64) -> u64 {
+    write_buffers / OVERRUN_PARTS * (OVERRUN_PARTS + 2)
+}
+
+const _: () = assert!(MIN_WRITE_BYTES + MIN_CACHE_BYTES < MIN_BYTES, "a minimum budget has both minimums");
+const _: () = assert!(SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX && WAL_BUFFER_BYTES_MIN < WAL_BUFFER_BYTES_MAX);
+const _: () =
+    assert!(RESERVE_BYTES_LEAST < RESERVE_BYTES_MIN, "a nearly full device has the smaller reserve");
+const _: () = assert!(USUAL_BUFFERS < WAL_BUFFERS, "plenty of space allows more log buffers");
 
 /// A fraction of the budget, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +137,7 @@ impl Share {
     }
 
     pub fn from_millionths(millionths: u32) -> Self {
+        debug_assert!(f64::from(millionths) <= Self::MAX * 1e6, "a share that was checked");
         Self(millionths)
     }
 
@@ -104,49 +180,68 @@ impl MemoryShares {
     /// Divides `total`, with `metadata` bytes of metadata and `log_buffers` bytes of log buffers beyond the
     /// usual number. REQUIRES: `total` was checked.
     pub fn of(total: u64, write_share: Share, metadata: u64, log_buffers: u64) -> Self {
-        let beyond_small = total.saturating_sub(32 << 20);
-        let working = (total / 12 + beyond_small / 4).min(14 << 20).max((total / 12).min(48 << 20));
-        let reserve = working + (total / 8).min(10 << 20);
-        let metadata = metadata.saturating_sub(working / 2).saturating_add(log_buffers);
-        let metadata = metadata.min((total - reserve) / 2);
+        debug_assert!(total >= MIN_BYTES, "the budget was checked");
+        let beyond_small = total.saturating_sub(SMALL_BUDGET);
+        let with_streams = (total / WORKING_PARTS + beyond_small / STREAM_PARTS).min(STREAM_BYTES_MAX);
+        let working = with_streams.max((total / WORKING_PARTS).min(WORKING_BYTES_MAX));
+        let reserve = working + (total / PROCESS_PARTS).min(PROCESS_BYTES_MAX);
+        let metadata = metadata.saturating_sub(working / METADATA_PARTS).saturating_add(log_buffers);
+        let metadata = metadata.min((total - reserve) / METADATA_PARTS_MAX);
         let write_max = total - reserve - metadata - MIN_CACHE_BYTES;
-        let write_buffers = write_share.part_of(total).max(total / 64).clamp(MIN_WRITE_BYTES, write_max);
+        let wanted = write_share.part_of(total).max(total / WRITE_PARTS_MIN);
+        let write_buffers = wanted.clamp(MIN_WRITE_BYTES, write_max);
         let caches = total - reserve - metadata - write_buffers;
-        let wal_buffer_bytes = testudo_base::num::usize_of((total / 256).clamp(16 << 10, 1 << 20));
-        Self { total, write_buffers, caches, reserve, metadata, wal_buffer_bytes }
+        let wal_buffer_bytes = (total / WAL_BUFFER_PARTS).clamp(WAL_BUFFER_BYTES_MIN, WAL_BUFFER_BYTES_MAX);
+        let wal_buffer_bytes = usize_of(wal_buffer_bytes);
+        let shares = Self { total, write_buffers, caches, reserve, metadata, wal_buffer_bytes };
+        shares.check_sum();
+        shares
     }
 
     /// The same with at most `bytes` for write buffers; the caches get the rest.
     #[must_use]
     pub fn with_write_buffers_max(self, bytes: u64) -> Self {
         let write_buffers = self.write_buffers.min(bytes.max(MIN_WRITE_BYTES));
-        Self { write_buffers, caches: self.caches + self.write_buffers - write_buffers, ..self }
+        let shares = Self { write_buffers, caches: self.caches + self.write_buffers - write_buffers, ..self };
+        shares.check_sum();
+        shares
     }
 
-    /// Bytes for the tables of the page cache: 49 bytes for each of its pages, four for each page of the data
-    /// file.
+    fn check_sum(&self) {
+        debug_assert_eq!(
+            self.write_buffers + self.caches + self.reserve + self.metadata,
+            self.total,
+            "the shares add up to the budget"
+        );
+        debug_assert!(self.caches >= MIN_CACHE_BYTES, "caches keep their minimum");
+        debug_assert!(self.write_buffers >= MIN_WRITE_BYTES, "write buffers keep their minimum");
+    }
+
+    /// Bytes for the tables of the page cache.
     fn page_tables(&self) -> u64 {
-        self.caches / 32
+        self.caches / PAGE_TABLE_PARTS
     }
 
     /// Bytes that the page cache has in any case.
     pub fn page_cache(&self) -> u64 {
-        self.caches / 4
+        self.caches / PAGE_PARTS
     }
 
     /// Bytes for write buffers; records and pages use the part that these leave.
     pub fn chunks(&self) -> u64 {
-        self.total - self.reserve - self.metadata - self.page_cache() - self.page_tables()
+        let chunks = self.total - self.reserve - self.metadata - self.page_cache() - self.page_tables();
+        debug_assert!(chunks >= self.write_buffers, "records and pages use what write buffers leave");
+        chunks
     }
 
     /// χ: bytes at which the write buffer of a single keyspace is sealed.
     pub fn flush_distance(&self) -> u64 {
-        self.write_buffers / 2
+        self.write_buffers / BUFFERS_OF_KEYSPACE
     }
 
     /// Size of a log segment: about as many bytes as one checkpoint writes.
     pub fn wal_segment_bytes(&self) -> u64 {
-        self.flush_distance().clamp(1 << 20, 64 << 20)
+        self.flush_distance().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
     }
 
     /// Maximum number of log buffers: sixteen, or as many as fit in a sixteenth of the budget. At full speed
@@ -154,42 +249,43 @@ impl MemoryShares {
     /// space, they must not exceed the space reserved there.
     pub fn wal_buffer_count(&self, is_plenty: bool) -> usize {
         let most = if is_plenty { WAL_BUFFERS } else { USUAL_BUFFERS };
-        let in_budget = self.total / 16 / testudo_base::num::u64_of(self.wal_buffer_bytes);
-        testudo_base::num::usize_of(in_budget).clamp(USUAL_BUFFERS, most)
+        let in_budget = self.total / WAL_BUFFERS_PARTS / u64_of(self.wal_buffer_bytes);
+        usize_of(in_budget).clamp(USUAL_BUFFERS, most)
     }
 
     /// Length of the log in bytes beyond which the buffers that pin it are flushed.
     pub fn log_bound(&self) -> u64 {
-        4 * self.wal_segment_bytes()
+        LOG_SEGMENTS * self.wal_segment_bytes()
     }
 
     /// Maximum bytes reserved on a device with plenty of space: more than the log buffers and a manifest
     /// edit.
     pub fn reserve_bytes_max(&self) -> u64 {
-        (self.total / 16).clamp(1 << 20, 16 << 20)
+        (self.total / RESERVE_PARTS).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
     }
 
     /// Bytes reserved on a device that is nearly full: the usual log buffers.
     pub fn reserve_bytes_least(&self) -> u64 {
-        (u64_of(USUAL_BUFFERS * self.wal_buffer_bytes)).max(256 << 10)
+        u64_of(USUAL_BUFFERS * self.wal_buffer_bytes).max(RESERVE_BYTES_LEAST)
     }
 
     /// Free space of a device above which the required space need not be computed: for full write buffers on
     /// top of their trees, their log, and as much again.
     pub fn plenty_bytes(&self) -> u64 {
-        self.write_buffers * 5 + self.wal_segment_bytes() * 4 + (32 << 20)
+        self.write_buffers * PLENTY_BUFFERS + self.wal_segment_bytes() * PLENTY_SEGMENTS + PLENTY_BYTES
     }
 
     /// χ of a keyspace with its own share.
     pub fn flush_distance_of(&self, share: Share) -> u64 {
-        (share.part_of(self.total).max(MIN_WRITE_BYTES) / 2).min(self.flush_distance())
+        let bytes = share.part_of(self.total).max(MIN_WRITE_BYTES);
+        (bytes / BUFFERS_OF_KEYSPACE).min(self.flush_distance())
     }
 }
 
 /// Maximum length of a value under a budget: it passes through write buffer, log and streams, so it must fit
 /// several times.
 pub fn max_value_bytes(total: u64) -> u64 {
-    (total / 4).min(testudo_base::MAX_VALUE_BYTES)
+    (total / VALUE_PARTS).min(MAX_VALUE_BYTES)
 }
 
 #[cfg(test)]

@@ -107,11 +107,26 @@ fn get_cached(view: &impl Readable, key: &[u8], hash: u64) -> Option<Slice> {
     view.records().get(key, hash).map(Slice::from)
 }
 
+/// A key and its hash.
+#[derive(Clone, Copy)]
+struct HashedKey<'k> {
+    key: &'k [u8],
+    hash: u64,
+}
+
+/// An entry that a tree has returned.
+struct TreeEntry {
+    kind: Kind,
+    value: Vec<u8>,
+    /// Other records of its page that were requested.
+    neighbours: Neighbours,
+}
+
 /// Converts an entry of the tree to a result, and fills the cached records with it.
 fn found(
     view: &impl Readable,
-    (key, hash): (&[u8], u64),
-    (kind, value, neighbours): (Kind, Vec<u8>, Neighbours),
+    HashedKey { key, hash }: HashedKey<'_>,
+    TreeEntry { kind, value, neighbours }: TreeEntry,
 ) -> Result<Found> {
     let value = match kind {
         Kind::Tombstone => return Ok(Found::Whole(None)),
@@ -247,6 +262,7 @@ fn merge_over(
         Some(value) => begin_stack(Kind::Value, value, &mut stack),
         None => begin_stack(Kind::Tombstone, &[], &mut stack),
     };
+    debug_assert!(kind != Kind::Tombstone, "operands on nothing are a list of operands");
     stack.extend_from_slice(operands);
     Ok(Some(Slice::from(view.full_merge().merge(&Entry { key, kind, value: &stack })?)))
 }
@@ -313,7 +329,8 @@ pub fn contains(view: &impl Readable, key: &[u8], at: Seqno) -> Result<bool> {
     }
     match view.tree().get(key, hash, Access::Blocking)? {
         Lookup::Found(Kind::Value, value, neighbours) => {
-            found(view, (key, hash), (Kind::Value, value, neighbours)).map(|_| true)
+            found(view, HashedKey { key, hash }, TreeEntry { kind: Kind::Value, value, neighbours })
+                .map(|_| true)
         }
         Lookup::Found(kind, ..) => Ok(kind != Kind::Tombstone),
         Lookup::Absent | Lookup::Waiting => Ok(false),
@@ -327,7 +344,9 @@ fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
         return Ok(Found::Whole(Some(value)));
     }
     match view.tree().get(key, hash, Access::Blocking)? {
-        Lookup::Found(kind, value, neighbours) => found(view, (key, hash), (kind, value, neighbours)),
+        Lookup::Found(kind, value, neighbours) => {
+            found(view, HashedKey { key, hash }, TreeEntry { kind, value, neighbours })
+        }
         Lookup::Absent | Lookup::Waiting => Ok(Found::Whole(None)),
     }
 }
@@ -371,12 +390,18 @@ pub fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -
     queries.ask_tree()?;
     queries.merge()?;
     debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
+    debug_assert!(queries.open.is_empty(), "no key stays open");
+    debug_assert!(
+        queries.in_pieces.iter().all(|index| queries.answers[*index].is_none()),
+        "a value in pieces is not read here"
+    );
     Ok(ManyFound { answers: queries.answers, in_pieces: queries.in_pieces })
 }
 
 impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
     /// Probes the write buffers, as of `at`, and the cached records.
     fn ask_memory(&mut self, at: Seqno) -> Result<()> {
+        debug_assert!(self.answers.is_empty(), "memory is probed once, and first");
         for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
             match get_buffered(self.view, key, at)? {
                 Buffered::Known(answer) => {
@@ -428,7 +453,11 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
             match self.view.tree().get(key, *hash, access)? {
                 Lookup::Found(kind, value, neighbours) => {
-                    match found(self.view, (key, *hash), (kind, value, neighbours))? {
+                    match found(
+                        self.view,
+                        HashedKey { key, hash: *hash },
+                        TreeEntry { kind, value, neighbours },
+                    )? {
                         Found::Whole(answer) => self.answers[*index] = answer,
                         Found::InPieces(_) => self.in_pieces.push(*index),
                     }
@@ -441,12 +470,14 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
                 }
             }
         }
+        debug_assert!(waiting <= self.open.len(), "only open keys wait");
         self.open.truncate(waiting);
         Ok(())
     }
 
     /// Merges operands of the write buffers over the answers below them.
     fn merge(&mut self) -> Result<()> {
+        debug_assert!(self.unmerged.is_sorted_by_key(|(index, _)| *index), "in the order of the keys");
         for (index, operands) in std::mem::take(&mut self.unmerged) {
             if self.in_pieces.contains(&index) {
                 // A lookup of this key alone reports why it has no value.

@@ -47,6 +47,7 @@ pub fn read_piece(
     reference: &ValueReference,
     piece: u32,
 ) -> Result<Vec<u8>> {
+    debug_assert!(piece < piece_count(reference.length), "the value has this piece");
     let (Some(view), Some(value)) = (view, reference.pieces()) else { return Err(missing(reference, piece)) };
     let piece_read = if planted!("first-piece-again") { 0 } else { piece };
     let found = get_plain(view, &piece_key(value, piece_read), at)?;
@@ -77,6 +78,7 @@ pub fn read_whole(
 
 /// Reads the present value of `key`. REQUIRES: its stripe is locked.
 pub fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
+    debug_assert!(store.commits.stripes.is_locked(keyspace.id, key), "the key does not change meanwhile");
     store.read_of(&keyspace.name, || match look_up::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
         Found::Whole(value) => Ok(value),
         Found::InPieces(reference) => {

@@ -62,6 +62,7 @@ impl Cursor for Source {
 
 /// The sources of a scan of a view as of `seqno`, within `limits`.
 pub fn sources_at(view: &HeldView, seqno: Seqno, limits: &ScanLimits) -> Sources {
+    debug_assert!(!view.buffers.is_empty(), "a view has the buffer that was active");
     let mut sources = Vec::with_capacity(view.buffers.len() + 1);
     sources.extend(view.buffers.iter().filter_map(|buffer| buffer.cursor(seqno)).map(Source::Held));
     sources.push(Source::Tree(view.tree.cursor_within(limits)));

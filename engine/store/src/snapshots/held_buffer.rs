@@ -42,6 +42,7 @@ impl HeldBuffer {
 
     /// Releases the memtable. REQUIRES: `spilled` has the same contents for every holder.
     pub fn spill(&self, spilled: SpilledBuffer) {
+        debug_assert!(self.memtable().is_some(), "a buffer is spilled once, for all holders");
         self.0.store(Arc::new(Content::Disk(Arc::new(spilled))));
     }
 

@@ -56,6 +56,9 @@ impl Views {
         let same = before
             .and_then(|before| before.group(number))
             .filter(|before| before.len() == group.len() && before.iter().zip(&*group).all(is_same));
+        debug_assert!(self.0.last().is_none_or(|(last, _)| *last < number), "groups ascend");
+        debug_assert!(group.is_sorted_by_key(|(id, _)| *id), "in the order of their ids");
+        debug_assert!(group.iter().all(|(id, _)| id.0 / GROUP == number), "of one group");
         self.0.push((number, same.map_or_else(|| group.as_slice().into(), Arc::clone)));
         group.clear();
     }

@@ -42,6 +42,10 @@ impl Snapshots {
     /// Registers a snapshot. REQUIRES: the commit lock is held.
     pub fn register(&self, seqno: Seqno) {
         let mut live = self.live.lock();
+        debug_assert!(
+            live.last_key_value().is_none_or(|(newest, _)| *newest <= seqno),
+            "snapshots are registered in the order of their seqnos"
+        );
         *live.entry(seqno).or_default() += 1;
         self.newest.store(live.last_key_value().map_or(0, |(seqno, _)| seqno.0), Release);
     }

@@ -71,6 +71,7 @@ impl SpilledBuffer {
     ///
     /// Errors: `OutOfSpace`, `Io`; then nothing is left on disk.
     pub fn write(table: &Memtable, spilling: &Spilling<'_>) -> Result<Self> {
+        debug_assert!(spilling.readers.is_sorted(), "seqnos of readers ascend");
         let mut writer = SpillWriter {
             spilling,
             expected: table.memory_bytes().min(PART_BYTES),
@@ -161,6 +162,7 @@ fn needed<'v>(versions: Versions<'v>, readers: &[Seqno]) -> impl Iterator<Item =
     versions.filter(move |(seqno, ..)| {
         // The newest reader that does not see the version above this one.
         let below = readers.partition_point(|reader| *reader < newer);
+        debug_assert!(*seqno < newer, "versions are newest first");
         newer = *seqno;
         if planted!("spill-keeps-newest-only") {
             return below == readers.len();
@@ -190,6 +192,7 @@ impl SpillWriter<'_> {
         if count == 0 {
             return Ok(());
         }
+        debug_assert!(needed_bytes >= count * VERSION_HEADER_BYTES, "each version has a header");
         let mut part = match self.open.take() {
             Some(part) => part,
             None => OpenPart {
@@ -224,6 +227,8 @@ impl SpillWriter<'_> {
     fn finish_part(&mut self) -> Result<()> {
         let Some(OpenPart { first_key, keys, versions, .. }) = self.open.take() else { return Ok(()) };
         debug_assert!(keys.entries() > 0, "a part has keys");
+        let before = self.parts.last();
+        debug_assert!(before.is_none_or(|before| before.first_key < first_key), "parts are in key order");
         let keys = keys.finish(None)?;
         let versions = versions.map(|versions| versions.finish(None)).transpose()?;
         self.parts.push(Part { first_key, keys, versions });

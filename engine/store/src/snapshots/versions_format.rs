@@ -44,6 +44,7 @@ pub fn begin_list(out: &mut Vec<u8>) {
 
 /// Appends a version, older than those before.
 pub fn push_version(out: &mut Vec<u8>, seqno: Seqno, kind: Kind, value: &[u8]) {
+    debug_assert_eq!(out.first(), Some(&HERE), "the list was begun");
     put_u64(out, seqno.0);
     out.push(kind as u8);
     put_u32(out, u32_of(value.len()));

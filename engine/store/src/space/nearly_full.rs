@@ -15,7 +15,10 @@ use testudo_base::{
 };
 use testudo_contract::Reclaim;
 
-use crate::{memory::shares::MemoryShares, space::space_guard::SpaceChecks};
+use crate::{
+    memory::shares::{MemoryShares, removals_bound},
+    space::space_guard::SpaceChecks,
+};
 
 /// On a device that is nearly full, write buffers get this fraction of the capacity of the store.
 const CAPACITY_PARTS: u64 = 128;
@@ -31,8 +34,22 @@ const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 /// flushed.
 const LOG_SEGMENTS: u64 = 4;
 
+/// A log segment has this fraction of the bytes of write buffers: one is filled while the one before is
+/// released.
+const SEGMENT_PARTS: u64 = 2;
+/// Log segments beyond those that are filled: the next one, which is created in advance, and the tail.
+const SPARE_SEGMENTS: u64 = 2;
+/// Jobs must leave this fraction of the space for buffers on top: removals put their buffers there while jobs
+/// wait for readers to release space.
+const RECLAIMING_PARTS: u64 = 2;
+
 /// Minimum space left to the file system.
 const MARGIN_BYTES_MIN: u64 = 256 << 10;
+
+const _: () =
+    assert!(CAPACITY_PARTS > DEVICE_PARTS, "a nearly full device has smaller buffers than an empty one");
+const _: () =
+    assert!(WRITE_BUFFERS_MIN <= DEVICE_BUFFERS_MIN, "a nearly full device has the smaller minimum");
 
 /// Space of log and manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,29 +74,34 @@ impl Bounds {
     /// `capacity`: space of the device that the store has or can get.
     pub fn of(capacity: u64, metadata: &Metadata, shares: &MemoryShares) -> Self {
         let write_buffers = (capacity / CAPACITY_PARTS).max(WRITE_BUFFERS_MIN).min(shares.write_buffers);
-        let segment_bytes = (write_buffers / 2).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
+        let segment_bytes =
+            (write_buffers / SEGMENT_PARTS).clamp(SEGMENT_BYTES_MIN, shares.wal_segment_bytes());
+        debug_assert!(write_buffers <= shares.write_buffers, "a full device only shrinks write buffers");
+        debug_assert!(segment_bytes <= shares.wal_segment_bytes(), "a full device only shrinks log segments");
         let log_bytes = LOG_SEGMENTS * segment_bytes;
         // Growth that has already happened is not reserved again: otherwise everything they use would be
         // taken from the data file, a little with each step.
-        let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + 2 * segment_bytes;
+        let log_growth = log_bytes.saturating_sub(metadata.log_bytes) + SPARE_SEGMENTS * segment_bytes;
         let margin = log_growth + metadata.manifest_growth_bytes + MARGIN_BYTES_MIN;
         Self { write_buffers, segment_bytes, log_bytes, margin }
     }
 
     /// The part of [`Bounds::margin`] that a new log and manifest use: one segment, the next one and a tail.
     pub fn beginning_bytes(&self) -> u64 {
+        debug_assert!(self.segment_bytes <= self.log_bytes, "the log has a segment");
         self.margin - self.log_bytes.saturating_sub(self.segment_bytes).min(self.margin)
     }
 
     /// Maximum bytes of write buffers, including the extra for removals.
     pub fn buffered_bytes(&self) -> u64 {
-        self.write_buffers / 16 * 18
+        removals_bound(self.write_buffers)
     }
 }
 
 /// Maximum bytes of write buffers on a device of which the store has or can get `capacity` bytes.
 pub fn write_buffers_max(capacity: u64) -> u64 {
     let part = (capacity / DEVICE_PARTS).max(DEVICE_BUFFERS_MIN);
+    debug_assert!(part > 0, "there is a minimum");
     1 << part.ilog2()
 }
 
@@ -148,6 +170,7 @@ impl NearlyFull {
         if tried.steps.is_empty() {
             tried.usable_bytes = usable_bytes;
         }
+        debug_assert!(usable_bytes <= tried.usable_bytes, "more space makes every step worth another try");
         tried.steps.push((keyspace, step));
     }
 
@@ -157,11 +180,11 @@ impl NearlyFull {
         self.tried.lock().steps.clear();
     }
 
-    /// Part of held space that tree jobs must leave free, and removals while anything can be reclaimed: half
-    /// of the space for buffers on top, plus a step.
+    /// Part of held space that tree jobs must leave free, and removals while anything can be reclaimed: a
+    /// fraction of the space for buffers on top, plus a step.
     pub fn reclaiming_bytes(&self) -> u64 {
         let (held, step) = (self.held_bytes.load(Relaxed), self.step_bytes.load(Relaxed));
-        step + held.saturating_sub(step) / 2
+        step + held.saturating_sub(step) / RECLAIMING_PARTS
     }
 
     /// Bytes that are held, and bytes that should be.
@@ -178,6 +201,7 @@ pub fn most_within(space_bytes: u64, space_of: impl Fn(u64) -> u64) -> u64 {
         let middle = u64::midpoint(fits, too_much);
         if space_of(middle) <= space_bytes { fits = middle } else { too_much = middle }
     }
+    debug_assert!(fits == 0 || space_of(fits) <= space_bytes, "the result fits");
     fits
 }
 

@@ -36,6 +36,11 @@ const RESERVE_PARTS: u64 = 16;
 /// Writers check the device for space at most this often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+const _: () = assert!(
+    PIECES_KEPT > 0 && PIECES_KEPT < Reserve::PIECES,
+    "removals and earlier promises have a part each"
+);
+
 /// Kind of a commit, for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -77,6 +82,7 @@ impl SpaceChecks {
 
 /// Bytes reserved by a store with `stored_bytes` on a device with plenty of space.
 pub fn kept_back_of(stored_bytes: u64, shares: &MemoryShares) -> u64 {
+    debug_assert!(shares.reserve_bytes_max() >= RESERVE_BYTES_MIN, "the bounds of a reserve");
     let part = (stored_bytes / RESERVE_PARTS).next_power_of_two();
     part.clamp(RESERVE_BYTES_MIN, shares.reserve_bytes_max())
 }
@@ -159,6 +165,7 @@ impl SpaceGuard {
 
     #[cold]
     fn check_short(&self, env: &dyn Env, intent: Intent) -> Result<()> {
+        debug_assert!(self.reserve.is_some(), "only a reserve can be short");
         let Some(reserve) = &self.reserve else { return Ok(()) };
         if intent == Intent::Remove && reserve.pieces() >= PIECES_KEPT {
             return Ok(());

@@ -100,7 +100,8 @@ impl Pieces {
     /// Adopts `core` as the keyspace of pieces, if it has that name.
     pub fn adopt(&self, core: &Arc<KeyspaceCore>) {
         if &*core.name == PIECES_KEYSPACE {
-            let _ = self.keyspace.set(Arc::clone(core));
+            let adopted = self.keyspace.get_or_init(|| Arc::clone(core));
+            debug_assert!(Arc::ptr_eq(adopted, core), "a store has one keyspace of pieces");
             self.expect_sweep();
         }
     }
@@ -141,7 +142,8 @@ impl Pieces {
 
     /// Marks a value as being written until the returned guard is dropped.
     pub fn enter(&self, value: u64) -> UnderwayPieces<'_> {
-        self.underway.lock().insert(value);
+        let is_new = self.underway.lock().insert(value);
+        debug_assert!(is_new, "a number is assigned to one value only");
         UnderwayPieces { pieces: self, value }
     }
 

@@ -65,6 +65,7 @@ impl ValueLogs {
     }
 
     pub fn add(&self, log: &Arc<ValueLog>) {
+        debug_assert!(log.is_open() && log.is_unused(), "a new value log");
         self.open.lock().push(Arc::downgrade(log));
     }
 
@@ -90,6 +91,10 @@ impl ValueLogs {
     /// Errors: `Io`.
     pub fn append(&self, log: &ValueLog, value: &[u8]) -> Result<Option<ValueReference>> {
         let appended = log.append(value)?;
+        debug_assert!(
+            appended.is_none_or(|reference| u64::from(reference.length) == u64_of(value.len())),
+            "a reference states the length of its value"
+        );
         if appended.is_some() {
             self.is_unsynced.store(true, Release);
             self.bytes.fetch_add(u64_of(value.len()), Relaxed);

@@ -42,6 +42,8 @@ pub const BLOCK_HEADER_BYTES: usize = 16;
 pub const PAYLOAD_BYTES: usize = 48 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
+const _: () = assert!(PAYLOAD_BYTES < PAYLOAD_BYTES_MAX, "a block has room for one more entry");
+
 /// The header of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotSetHeader {
@@ -63,6 +65,7 @@ impl HotSetHeader {
         put_u64(&mut out, self.file_bytes);
         let checksum = checksum64(&out, 0);
         put_u64(&mut out, checksum);
+        debug_assert_eq!(out.len(), HEADER_BYTES, "the first block follows the header");
         out
     }
 
@@ -138,6 +141,7 @@ pub fn encode_block(kind: BlockKind, payload: &[u8], number: u64, offset: u64) -
     put_u32(&mut out, u32::from(kind as u8));
     put_u32(&mut out, u32_of(payload.len()));
     put_u64(&mut out, block_checksum(kind, payload, number, offset));
+    debug_assert_eq!(out.len(), BLOCK_HEADER_BYTES, "the payload follows the header");
     out.extend_from_slice(payload);
     out
 }
@@ -166,6 +170,7 @@ fn keyspace(reader: &mut Reader<'_>) -> Result<KeyspaceId, Damage> {
 
 /// Encodes the payload for pages with the same keeping: run and page number of each, sorted.
 pub fn encode_pages(keeping: Keeping, pages: &[[u64; 2]]) -> Vec<u8> {
+    debug_assert!(pages.is_sorted(), "by run, then by number");
     let mut out = Vec::new();
     let kept = match keeping {
         Keeping::Structure => 0,

@@ -91,11 +91,14 @@ impl HotSetReader {
 
     /// Accepts the payload of a block of records.
     pub fn take_records(&mut self, payload: Vec<u8>) {
+        debug_assert!(!self.has_records(), "at most one block is in memory");
         (self.records, self.records_at) = (payload, 0);
     }
 
     /// Reads the next block, if there is one.
     pub fn next_block(&mut self) -> Result<Option<(BlockKind, Vec<u8>)>, End> {
+        debug_assert!(self.pages.is_empty() && !self.has_records(), "at most one block is in memory");
+        debug_assert!(self.offset <= self.header.file_bytes, "blocks end within the file");
         let left = self.header.file_bytes - self.offset;
         if left == 0 {
             return Ok(None);
@@ -134,6 +137,7 @@ impl HotSetReader {
                 RestoredRecord::Full => self.are_records_full = true,
             }
         }
+        debug_assert!(reader.rest().len() <= self.records.len(), "the rest of the block");
         let rest = if self.are_records_full { 0 } else { reader.rest().len() };
         self.records_at = self.records.len() - rest;
         Ok(())

@@ -46,6 +46,10 @@ impl Site<'_> {
         let openings = &manifest.state.openings;
         // Exceeds any generation the lost slot may have had, if the other slot is readable.
         let generation = newest.map_or(1, |newest| newest.generation + 2);
+        debug_assert!(
+            newest.is_none_or(|newest| newest.generation < generation),
+            "the new slot is the newest"
+        );
         let superblock = Superblock {
             store: self.evidence.store,
             generation,

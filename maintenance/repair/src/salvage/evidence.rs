@@ -77,6 +77,7 @@ pub(crate) fn gather(env: &Arc<dyn Env>, directory: &Path, meter: &mut Meter<'_,
     let log_findings = of_log.as_ref().map(|of_log| log.compare(of_log)).unwrap_or_default();
     findings.extend(log_findings.iter().cloned());
     let of_log = of_log.unwrap_or_default();
+    debug_assert!(manifest.is_some() || !manifest_counts, "only a manifest counts");
     let evidence = Evidence {
         store,
         watermark,

@@ -6,12 +6,11 @@
 //! - A key with only an older version left gets it in a separate keyspace, unless the caller wants it in its
 //!   own.
 
-use testudo_base::{Entry, Error, ErrorKind, Result, StoreId, num::u64_of, sync::Arc};
+use testudo_base::{Entry, Error, ErrorKind, Kind, Result, num::u64_of};
 use testudo_db::{
     Batch, Iter, Keyspace,
     maintenance::{batch_of_another_store, core_of, keyspaces_as_described, push},
 };
-use testudo_env::File;
 use testudo_options::KeyspaceOptions;
 use testudo_store::{
     long_work::Meter,
@@ -23,7 +22,7 @@ use crate::salvage::{
     log::{Logged, decode_scratch},
     plan::KeyspacePlan,
     report::{KeyspaceSalvage, LostRange},
-    sweep::{Answer, Sweep},
+    sweep::{Answer, SourceFile, Sweep},
     target::Target,
     values::{SalvagedValues, pieces_without_operands, reference_to_pieces},
 };
@@ -70,14 +69,14 @@ impl<'t> KeyspaceWriter<'t> {
     pub(crate) fn write(
         mut self,
         plan: &mut KeyspacePlan,
-        (data, store): (Option<Arc<dyn File>>, StoreId),
+        source: &SourceFile,
         values: &SalvagedValues,
         operations: Option<&Keyspace>,
         meter: &mut Meter<'_, '_>,
     ) -> Result<KeyspaceSalvage> {
         let mut operations = operations.map(Keyspace::iter).transpose()?;
         let mut operation = next_operation(&mut operations)?;
-        let mut sweep = Sweep::new(plan, data, store, values);
+        let mut sweep = Sweep::new(plan, source, values);
         while let Some(key) = sweep.next_key(operation.as_ref().map(|operation| operation.key.as_slice())) {
             let answer = sweep.take(&key)?;
             let mut of_log = match operation.take_if(|operation| operation.key == key) {
@@ -125,6 +124,7 @@ impl<'t> KeyspaceWriter<'t> {
         {
             (kind, value) = settled;
         }
+        debug_assert!(kind != Kind::Tombstone, "a removed key is not written");
         if !self.batch.has_room_for(key.len(), value.len()) {
             self.commit()?;
         }
@@ -139,7 +139,7 @@ impl<'t> KeyspaceWriter<'t> {
         }
         let into = beside.as_ref().unwrap_or(&self.into);
         if let Some(reference) = reference {
-            values.pieces.push_head(&mut self.batch, (into.name(), key), &reference);
+            values.pieces.push_head(&mut self.batch, into.name(), key, &reference);
         }
         push(&mut self.batch, into, kind, key, &value);
         self.batch_bytes += key.len() + value.len();

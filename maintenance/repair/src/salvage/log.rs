@@ -94,6 +94,7 @@ fn encode_scratch(seqno: Seqno, operation: &Operation<'_>) -> Vec<u8> {
     codec::put_u64(&mut out, seqno.0);
     codec::put_u8(&mut out, operation.kind as u8);
     codec::put_bytes(&mut out, operation.value);
+    debug_assert_eq!(out.len(), SCRATCH_HEAD_BYTES + operation.value.len(), "the length that was planned");
     out
 }
 

@@ -145,6 +145,10 @@ fn identity(store: StoreId, header: &PageHeader) -> PageIdentity {
 /// Adds a block, merging it with the previous fragment if it continues that. `goes_on`: the block only
 /// continues a value.
 fn add(fragments: &mut Vec<Fragment>, next: Fragment, goes_on: bool) {
+    debug_assert!(
+        fragments.last().is_none_or(|last| last.first_page + u64::from(last.page_count) <= next.first_page),
+        "pages are found in the order of the file"
+    );
     if let Some(last) = fragments.last_mut()
         && last.first_page + u64::from(last.page_count) == next.first_page
         && (last.run, last.keyspace, last.incarnation) == (next.run, next.keyspace, next.incarnation)
@@ -172,6 +176,10 @@ fn sort_out(
     fragments: Vec<Fragment>,
     replaced: Vec<(KeyspaceId, FoundPage)>,
 ) -> Found {
+    debug_assert!(
+        replaced.is_sorted_by(|(_, a), (_, b)| a.physical < b.physical),
+        "in the order of the file"
+    );
     let mut found = Found::default();
     let mut with_footer: BTreeMap<RunId, bool> = BTreeMap::new();
     let places: Vec<(u64, RunId, RunId)> =
@@ -288,6 +296,7 @@ impl<'f> Pages<'f> {
 
     fn fill(&mut self) {
         self.window_first = self.next_page;
+        debug_assert!(self.next_page < self.page_count, "there is a page to read");
         self.window_pages = u64_of(PIECE_PAGES).min(self.page_count - self.next_page);
         let bytes = usize_of(self.window_pages * PAGE_BYTES);
         // Unreadable pages become zeros, which no run owns.
@@ -296,6 +305,7 @@ impl<'f> Pages<'f> {
 
     /// The page returned last.
     fn current(&self) -> &[u8] {
+        debug_assert!(self.next_page > self.window_first, "a page was returned");
         let start = usize_of((self.next_page - 1 - self.window_first) * PAGE_BYTES);
         &self.window[start..start + PAGE_SIZE]
     }

@@ -86,7 +86,8 @@ impl SalvagedPieces {
     pub(crate) fn push_head(
         &self,
         batch: &mut Batch,
-        (keyspace, key): (&str, &[u8]),
+        keyspace: &str,
+        key: &[u8],
         reference: &ValueReference,
     ) {
         if let (Some(pieces), Some(value)) = (&self.keyspace, reference.pieces()) {

@@ -113,6 +113,7 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
         // Sorted so that the next source to open is the last one.
         keyspace.sources.sort_by(|a, b| b.reference.keys.first().cmp(a.reference.keys.first()));
     }
+    debug_assert!(plan.proven >= evidence.watermark.seqno, "proofs only add up");
     let total = plan.source_bytes() + evidence.log.segments().iter().map(|s| s.bytes).sum::<u64>();
     meter.expect_more(total);
     plan.name_uniquely();
@@ -255,6 +256,10 @@ impl Plan {
         }
         for keyspace in self.keyspaces.values_mut() {
             keyspace.authorities.sort_by(|a, b| a.bounds.low.cmp(&b.bounds.low));
+            debug_assert!(
+                keyspace.authorities.is_sorted_by(|a, b| a.bounds.low <= b.bounds.low),
+                "covered ranges are sorted by their lower bounds"
+            );
             keyspace.drop_superseded();
         }
         for fragment in found.orphans {
@@ -271,6 +276,7 @@ impl Plan {
                 names.insert(keyspace.name.clone());
             }
         }
+        debug_assert!(names.len() <= self.keyspaces.len(), "a name for each keyspace");
     }
 }
 

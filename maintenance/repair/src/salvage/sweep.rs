@@ -36,6 +36,15 @@ use crate::salvage::{
     values::SalvagedValues,
 };
 
+/// The data file of the source.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFile {
+    /// `None` if the file does not exist.
+    pub(crate) data: Option<Arc<dyn File>>,
+    /// The store that its pages belong to.
+    pub(crate) store: StoreId,
+}
+
 /// The runs' answer for a key.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -91,12 +100,16 @@ pub(crate) struct Sweep<'p> {
 
 impl<'p> Sweep<'p> {
     /// Sweeps over the sources in `plan`, which it takes.
-    pub(crate) fn new(
-        plan: &'p mut KeyspacePlan,
-        data: Option<Arc<dyn File>>,
-        store: StoreId,
-        values: &'p SalvagedValues,
-    ) -> Self {
+    pub(crate) fn new(plan: &'p mut KeyspacePlan, source: &SourceFile, values: &'p SalvagedValues) -> Self {
+        let SourceFile { data, store } = source.clone();
+        debug_assert!(
+            plan.sources.is_sorted_by(|a, b| a.reference.keys.first() >= b.reference.keys.first()),
+            "the next source to open is the last one"
+        );
+        debug_assert!(
+            plan.authorities.is_sorted_by(|a, b| a.bounds.low <= b.bounds.low),
+            "covered ranges are sorted by their lower bounds"
+        );
         Self {
             data,
             store,
@@ -139,7 +152,8 @@ impl<'p> Sweep<'p> {
         let cursor = LenientCursor::new(Arc::clone(data), self.store, &source.reference);
         let index = self.opened;
         self.opened += 1;
-        self.open.insert(index, OpenSource { source, cursor });
+        let before = self.open.insert(index, OpenSource { source, cursor });
+        debug_assert!(before.is_none(), "each source is opened once");
         self.advance(index);
     }
 
@@ -172,6 +186,7 @@ impl<'p> Sweep<'p> {
         let is_newer = |covered_range: &CoveredRange| covered_range.age > age;
         let parts = counted.iter().filter(|part| !part.is_empty());
         let parts: Vec<_> = parts.flat_map(|part| uncovered(part, self.authorities, is_newer)).collect();
+        debug_assert!(parts.iter().all(|part| !part.is_empty()), "a gap has room for a key");
         if parts.is_empty() {
             return;
         }
@@ -204,6 +219,8 @@ impl<'p> Sweep<'p> {
         let is_operands =
             |open: &&&OpenSource| open.cursor.entry().is_some_and(|entry| entry.kind == Kind::Operands);
         let depth = sources.iter().take_while(is_operands).count();
+        debug_assert!(depth > 0, "there are operands to stack");
+        debug_assert!(sources.is_sorted_by(|a, b| a.source.age() >= b.source.age()), "newest first");
         let base = sources.get(depth).and_then(|open| Some((open.source.age(), open.cursor.entry()?)));
         let (base_age, base) = base.unzip();
         let base_age = base_age.max(covered_range);
@@ -233,6 +250,10 @@ impl<'p> Sweep<'p> {
     ///
     /// Errors: `Corruption`, `Io` from the target.
     pub(crate) fn take(&mut self, key: &[u8]) -> Result<Answer> {
+        debug_assert!(
+            self.heads.peek().is_none_or(|Reverse((head, _))| head.as_slice() >= key),
+            "no run has an earlier key"
+        );
         let mut holders = Vec::new();
         while let Some(Reverse((_, index))) = self.heads.pop_if_equal(key) {
             holders.push(index);

@@ -14,7 +14,7 @@ use testudo_db::{
 };
 use testudo_env::Env;
 use testudo_storage::SuperblockFile;
-use testudo_store::directory::{self, LOCK_FILE, UNFINISHED_FILE};
+use testudo_store::directory::{self, LOCK_FILE, LockAs, UNFINISHED_FILE};
 
 use crate::salvage::SalvageOptions;
 
@@ -65,7 +65,7 @@ impl Target {
 ///
 /// Errors: `Locked`; `Io`.
 fn finish(env: &dyn Env, directory: &Path, store: StoreId) -> Result<()> {
-    let _lock = directory::lock(env, directory, false, true)?;
+    let _lock = directory::lock(env, directory, LockAs::Owner)?;
     let names = directory::list(env, directory)?.unwrap_or_default();
     let is_marked = names.iter().any(|name| name == UNFINISHED_FILE);
     let is_ours = || SuperblockFile::open(env, directory, false).is_ok_and(|(_, found)| found.store == store);
@@ -89,7 +89,7 @@ fn remove(env: &dyn Env, directory: &Path, made_directory: bool) {
     if unfinished().is_none() {
         return;
     }
-    let Ok(lock) = directory::lock(env, directory, true, true) else { return };
+    let Ok(lock) = directory::lock(env, directory, LockAs::Creator) else { return };
     let names = unfinished();
     if let Some(names) = &names {
         // The mark is removed last but one, so that an interrupted removal stays marked.

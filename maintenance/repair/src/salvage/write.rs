@@ -5,12 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use testudo_base::{KeyspaceId, Result, Seqno, StoreId, sync::Arc};
+use testudo_base::{KeyspaceId, Result, Seqno};
 use testudo_db::{
     Keyspace,
     maintenance::{core_of, keyspace_of, store_of},
 };
-use testudo_env::File;
 use testudo_options::KeyspaceOptions;
 use testudo_store::{
     long_work::Meter,
@@ -27,19 +26,28 @@ use crate::salvage::{
     pieces::SalvagedPieces,
     plan::{KeyspacePlan, Plan},
     report::{KeyspaceSalvage, NameSource, SalvageReport},
+    sweep::SourceFile,
     target::Target,
     values::SalvagedValues,
 };
+
+/// Everything that was read of the source.
+pub(crate) struct Recovered {
+    pub(crate) evidence: Evidence,
+    pub(crate) plan: Plan,
+    pub(crate) log: SortedLog,
+    /// Values stored by number.
+    pub(crate) values: LoggedValues,
+}
 
 /// Writes everything and returns the report.
 pub(crate) fn write_all(
     options: &SalvageOptions,
     target: &Target,
-    evidence: Evidence,
-    mut plan: Plan,
-    (log, logged): (SortedLog, LoggedValues),
+    recovered: Recovered,
     meter: &mut Meter<'_, '_>,
 ) -> Result<SalvageReport> {
+    let Recovered { evidence, mut plan, log, values: logged } = recovered;
     let SortedLog { scratch, whole_after, report: log } = log;
     // A sweep would remove values whose keys are not written yet.
     let _no_sweep = store_of(&target.db).pieces.begin_sweep();
@@ -50,7 +58,7 @@ pub(crate) fn write_all(
         unproven: plan.unproven,
         ..SalvageReport::default()
     };
-    let source = (evidence.data, evidence.store);
+    let source = SourceFile { data: evidence.data, store: evidence.store };
     let taken = names_of(&plan.keyspaces);
     let pieces = plan.keyspaces.iter().find(|(_, keyspace)| keyspace.name == PIECES_KEYSPACE);
     let pieces = pieces.map(|(id, _)| *id).and_then(|id| plan.keyspaces.remove_entry(&id));
@@ -73,7 +81,7 @@ pub(crate) fn write_all(
 struct Site<'s, 'm, 'o> {
     options: &'s SalvageOptions,
     target: &'s Target,
-    source: (Option<Arc<dyn File>>, StoreId),
+    source: SourceFile,
     whole_after: Seqno,
     operations_of: BTreeMap<KeyspaceId, Keyspace>,
     /// Keyspace names in the source.
@@ -101,8 +109,7 @@ impl Site<'_, '_, '_> {
         };
         let writer = KeyspaceWriter::new(self.target, into, reach, older, empty_report(id, &keyspace));
         let operations = self.operations_of.remove(&id);
-        let written =
-            writer.write(&mut keyspace, self.source.clone(), values, operations.as_ref(), self.meter)?;
+        let written = writer.write(&mut keyspace, &self.source, values, operations.as_ref(), self.meter)?;
         operations.map_or(Ok(()), |scratch| drop_scratch(self.target, scratch))?;
         Ok(written)
     }

@@ -82,8 +82,8 @@ impl Graph {
         }
         let mut edges = BTreeMap::new();
         for (module, code) in &codes {
-            let paths = imports(code).into_iter().map(|(_, path)| path).chain(inline_paths(code));
-            let targets = paths
+            let targets = paths_of(code)
+                .into_iter()
                 .filter_map(|path| absolute(module, &path, &codes))
                 .map(|path| resolve(path, &codes, &exports))
                 .filter(|target| !target.starts_with(module) && !module.starts_with(target));
@@ -202,11 +202,52 @@ fn split_list(list: &str) -> Vec<&str> {
     parts
 }
 
-/// Paths in code that begin with `crate::` or `self::`.
+/// All paths that a file imports or names. In a module within the file, `super` is the file's own module.
+fn paths_of(code: &str) -> Vec<Vec<String>> {
+    let (outer, inner) = split_inline_modules(code);
+    let paths =
+        |code: &str| imports(code).into_iter().map(|(_, path)| path).chain(inline_paths(code)).collect();
+    let (mut all, mut of_inner): (Vec<Vec<String>>, Vec<Vec<String>>) = (paths(&outer), paths(&inner));
+    of_inner.retain(|path| path.first().is_some_and(|name| name != "super"));
+    all.append(&mut of_inner);
+    all
+}
+
+/// The code without the modules that it contains, and these modules.
+fn split_inline_modules(code: &str) -> (String, String) {
+    let (mut outer, mut inner, mut rest) = (String::new(), String::new(), code);
+    while let Some(at) = rest.find("mod ") {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let after = rest[at + 4..].trim_start_matches(is_name).trim_start();
+        let start = rest.len() - after.len();
+        let end = start + if after.starts_with('{') { block_len(after) } else { 0 };
+        outer.push_str(&rest[..start]);
+        inner.push_str(&rest[start..end]);
+        rest = &rest[end..];
+    }
+    outer.push_str(rest);
+    (outer, inner)
+}
+
+/// Length of the block that begins with the first brace.
+fn block_len(code: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, character) in code.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth <= 1 => return at + 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// Paths in code that begin with `crate::`, `self::` or `super::`.
 fn inline_paths(code: &str) -> impl Iterator<Item = Vec<String>> {
     let is_path_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     code.split(move |c| !is_path_part(c))
-        .filter(|word| ["crate::", "self::", "crate::"].iter().any(|start| word.starts_with(start)))
+        .filter(|word| ["crate::", "self::", "super::"].iter().any(|start| word.starts_with(start)))
         .map(|word| word.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 

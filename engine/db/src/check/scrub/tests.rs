@@ -20,8 +20,8 @@ fn value(number: u64, round: u64) -> Vec<u8> {
 
 /// The runs that only compaction buffers refer to.
 fn spare_runs(db: &Db) -> Vec<Arc<Run>> {
-    let runs = next_runs(db.store(), ScrubPosition { run: RunId(0), page: 0, end: RunId(u64::MAX) });
-    runs.into_iter().map(|(run, _)| run).filter(|run| is_spare(db.store(), run)).collect()
+    let runs = runs_from(db.store(), ScrubPosition { run: RunId(0), page: 0, end: RunId(u64::MAX) });
+    runs.into_iter().map(|(_, (run, _))| run).filter(|run| is_spare(db.store(), run)).collect()
 }
 
 /// A store with retained runs, and the current version of each record.

@@ -46,3 +46,24 @@ fn submodules_and_tests_may_use_their_module() {
     ]);
     assert!(found.is_empty(), "{found:?}");
 }
+
+#[test]
+fn cycle_through_inline_super_path_is_found() {
+    let found = findings(&[
+        ("lib.rs", "mod a;\nmod b;\n"),
+        ("a.rs", "fn f() { super::b::g() }\n"),
+        ("b.rs", "fn g() -> super::a::A { todo() }\n"),
+    ]);
+    assert_eq!(found.len(), 2, "{found:?}");
+}
+
+/// In a module within the file, `super` is the module of the file.
+#[test]
+fn super_path_of_inline_module_stays_in_its_file() {
+    let found = findings(&[
+        ("lib.rs", "mod a;\nmod b;\n"),
+        ("a.rs", "mod part {\n    use super::b::B;\n    fn f() { super::b::g() }\n}\nmod b {}\n"),
+        ("b.rs", "use super::a::A;\n"),
+    ]);
+    assert!(found.is_empty(), "{found:?}");
+}
