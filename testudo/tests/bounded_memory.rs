@@ -100,7 +100,7 @@ fn a_reader_of_a_long_log_stays_within_its_budget() {
         for number in 0..48_000_u64 {
             keyspace.insert(number.to_be_bytes(), value(number)).expect("written");
         }
-        assert_eq!(db.stats().flushes, 0, "all records are only in the log");
+        assert_eq!(db.stats().flush.count, 0, "all records are only in the log");
     };
     let body = |place: &Path| {
         let db = small(place).read_only().open().expect("opens");
@@ -175,7 +175,11 @@ fn snapshots_between_writes_release_flushed_buffers() {
             }
         }
         let stats = db.stats();
-        assert!(stats.held_bytes < 15 * stats.live_bytes, "{} bytes are held", stats.held_bytes);
+        assert!(
+            stats.space.held_bytes < 15 * stats.space.live_bytes,
+            "{} bytes are held",
+            stats.space.held_bytes
+        );
         for (number, snapshot) in (0..).zip(&snapshots).step_by(50) {
             let (last, next) = (number * BETWEEN + BETWEEN - 1, number * BETWEEN + BETWEEN);
             assert_eq!(snapshot.get(&keyspace, key(last)).expect("read").as_deref(), Some(&*value(last)));
@@ -247,7 +251,7 @@ fn keyspaces_with_one_record_have_little_overhead() {
             assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
         }
         // The counted bytes match the actual ones.
-        let (grown, counted) = (resident_bytes() - before, db.stats().metadata_bytes);
+        let (grown, counted) = (resident_bytes() - before, db.stats().memory.metadata_bytes);
         let is_right = counted < grown + 4 * MIB && counted + counted / 4 + 4 * MIB > grown;
         assert!(is_right, "{counted} bytes are counted, and the process grew by {grown}");
     };

@@ -31,7 +31,7 @@ pub use db::keyspace::Keyspace;
 pub use db::memory::Memory;
 pub use db::read_view::ReadView;
 pub use db::snapshot::{Snapshot, SnapshotKeyspace};
-pub use db::stats::{DbStats, KeyspaceStats};
+pub use db::stats::{self, DbStats, KeyspaceStats};
 pub use db::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 

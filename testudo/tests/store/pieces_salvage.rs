@@ -233,7 +233,7 @@ fn salvage_drops_pieces_without_a_key() {
     db.compact().unwrap();
     // Two of the three films, and the late one.
     let expected = 2 * (2 * PIECE + 999) + PIECE + 1;
-    let live = db.stats().live_bytes;
+    let live = db.stats().space.live_bytes;
     assert!(live < (expected + PIECE) as u64, "{live} bytes");
 }
 

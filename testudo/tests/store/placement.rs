@@ -93,7 +93,7 @@ fn values_outside_are_read_like_inline_values() {
         check(&keyspace, &model);
         verify(&db);
         let stats = keyspace.stats();
-        assert!(stats.value_segments > 0 && stats.value_bytes > stats.leaf_bytes, "{stats:?}");
+        assert!(stats.values.segments > 0 && stats.values.bytes > stats.tree.leaf_bytes, "{stats:?}");
         drop(keyspace);
         db.close().unwrap();
         let db = open(&machine);
@@ -116,9 +116,9 @@ fn medium_values_are_readable_at_every_level() {
         for round in 0..rounds {
             model = fill(&db, &keyspace, 0..round + 1);
             let stats = keyspace.stats();
-            assert!(stats.dead_transient_value_bytes <= stats.transient_value_bytes, "{stats:?}");
-            assert!(stats.transient_value_bytes < stats.value_bytes, "{stats:?}");
-            transient_bytes += stats.transient_value_bytes;
+            assert!(stats.values.dead_transient_bytes <= stats.values.transient_bytes, "{stats:?}");
+            assert!(stats.values.transient_bytes < stats.values.bytes, "{stats:?}");
+            transient_bytes += stats.values.transient_bytes;
         }
         assert!(transient_bytes > 0, "{tree}");
         check(&keyspace, &model);
@@ -198,8 +198,8 @@ fn values_outside_are_cached_as_records() {
             assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number));
         }
         let stats = db.stats();
-        assert!(stats.record_inserts >= 500, "{} are cached", stats.record_inserts);
-        assert!(stats.record_hits >= round * 490, "{} were found there", stats.record_hits);
+        assert!(stats.record_cache.inserts >= 500, "{} are cached", stats.record_cache.inserts);
+        assert!(stats.record_cache.hits >= round * 490, "{} were found there", stats.record_cache.hits);
     }
 }
 
@@ -247,7 +247,7 @@ fn a_changed_placement_applies_to_later_writes() {
         let options = KeyspaceOptions::default().tree(tree).placement(Placement::inline());
         let keyspace = db.keyspace("k", options).unwrap();
         let mut model = fill(&db, &keyspace, 0..2);
-        assert_eq!(keyspace.stats().value_segments, 0);
+        assert_eq!(keyspace.stats().values.segments, 0);
         for (round, placement) in
             [Placement::separate(), Placement::inline(), Placement::hybrid()].into_iter().enumerate()
         {

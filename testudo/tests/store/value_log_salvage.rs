@@ -70,10 +70,10 @@ impl Subject {
         };
         subject.insert(&keyspace, 0..count, 0);
         db.flush().unwrap();
-        assert_eq!(db.stats().value_log_bytes, 0);
+        assert_eq!(db.stats().log.value_log_bytes, 0);
         subject.insert(&keyspace, subject.in_segment.0.clone(), 1);
         db.flush().unwrap();
-        let logged = db.stats().value_log_bytes;
+        let logged = db.stats().log.value_log_bytes;
         assert!(logged >= 900_000, "{logged}");
         subject.flushed = subject.model.clone();
         subject.insert(&keyspace, subject.in_log.0.clone(), 2);
@@ -84,7 +84,7 @@ impl Subject {
             keyspace.remove(subject.key(count + number)).unwrap();
             subject.model.remove(&subject.key(count + number));
         }
-        assert!(db.stats().value_log_bytes >= logged + 700_000, "{:?}", db.stats());
+        assert!(db.stats().log.value_log_bytes >= logged + 700_000, "{:?}", db.stats());
         assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
         drop(keyspace);
         db.close().unwrap();
@@ -105,8 +105,8 @@ impl Subject {
         }
         db.compact().unwrap();
         let stats = keyspace.stats();
-        assert!(stats.value_segments > 0, "{stats:?}");
-        assert!(stats.dead_value_bytes < stats.value_bytes / 10, "{stats:?}");
+        assert!(stats.values.segments > 0, "{stats:?}");
+        assert!(stats.values.dead_bytes < stats.values.bytes / 10, "{stats:?}");
         self.flushed.clone_from(&self.model);
         let number = self.in_log.0.start + 10;
         self.insert(&keyspace, number..number + 1, 4);

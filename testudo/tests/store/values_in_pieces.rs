@@ -147,7 +147,7 @@ fn rested_bytes(db: &Db) -> u64 {
     for _ in 0..4 {
         db.compact().unwrap();
     }
-    db.stats().live_bytes
+    db.stats().space.live_bytes
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_value_longer_than_the_memory_budget_takes_little_memory() {
     let length = 5 * MEMORY + 77;
     put(&keyspace, "long", 3, length);
     let stats = db.stats();
-    assert!(stats.memtable_bytes <= MEMORY, "{stats:?}");
+    assert!(stats.memory.memtable_bytes <= MEMORY, "{stats:?}");
     assert_gives(keyspace.get_reader("long").unwrap().unwrap(), 3, length);
     let error = keyspace.insert("whole", vec![0; usize::try_from(MEMORY / 4 + 1).unwrap()]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -97,7 +97,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
         if &*keyspace.name != PIECES_KEYSPACE {
             report.keyspaces += 1;
             report.entries += stats.entries;
-            report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtable_entries;
+            report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtables.entries;
         }
         if let Err(error) = tree.check_invariants(false) {
             report.findings.push(Finding::of_error(error, &file, Some(&keyspace.name))?);

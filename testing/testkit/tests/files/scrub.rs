@@ -56,7 +56,7 @@ fn every_flipped_byte_of_a_live_page_is_located() {
     let mut store = busy(&opener, machine.clone(), 2);
     store.work(400).unwrap();
     let pages = live_pages(&store, &machine);
-    let live = store.db.stats().live_bytes;
+    let live = store.db.stats().space.live_bytes;
     let (mut found, mut flips) = (0u64, 0u64);
     for page in pages {
         for byte in (0..PAGE).step_by(61) {
@@ -168,7 +168,7 @@ fn a_scrub_keeps_its_rate() {
     let options = ScrubOptions { bytes_per_second: Some(10_000), ..ScrubOptions::default() };
     store.db.scrub(&options, &mut |_| ControlFlow::Continue(())).unwrap();
     let seconds = (machine.monotonic() - started).as_secs_f64();
-    let expected = store.db.stats().live_bytes as f64 / 10_000.0;
+    let expected = store.db.stats().space.live_bytes as f64 / 10_000.0;
     assert!(seconds >= expected && seconds < expected * 1.2 + 1.0, "{seconds} s, expected {expected}");
     assert!(Duration::from_secs_f64(seconds) > Duration::from_secs(1));
 }
@@ -198,7 +198,7 @@ fn an_unreadable_page_is_its_own_finding() {
     faulty.set_plan(None);
     assert!(report.findings.iter().all(|finding| finding.what.contains("cannot be read")));
     let unread: u64 = report.findings.iter().map(|finding| finding.bytes).sum();
-    assert_eq!(unread, store.db.stats().live_bytes);
+    assert_eq!(unread, store.db.stats().space.live_bytes);
 }
 
 #[test]
