@@ -68,10 +68,11 @@ pub use testudo_base::{
 };
 pub use testudo_contract::OutlineLine;
 pub use testudo_db::{
-    BaseWithOperands, Batch, CheckpointReport, Db, DbBuilder, DbStats, Entry, Finding, Iter, KeyRange,
-    Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation, Memory, PublishedStats, ReadView,
-    ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot, SnapshotKeyspace,
-    StoreInspection, ValueReader, VerifyLevel, VerifyReport, inspect_commit, inspect_store, stats,
+    BaseWithOperands, Batch, CheckpointOptions, CheckpointReport, Db, DbBuilder, DbStats, Entry, Finding,
+    Iter, KeyRange, Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation, Memory, PublishedStats,
+    ReadView, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot, SnapshotKeyspace,
+    StoreInspection, ValueReader, VerifyLevel, VerifyOptions, VerifyReport, inspect_commit, inspect_store,
+    stats,
 };
 pub use testudo_env as env;
 pub use testudo_env::Env;
@@ -82,7 +83,7 @@ pub use testudo_repair::{
 };
 pub use testudo_run::KeyBounds;
 pub use testudo_store::{
-    long_work::{Observer, WorkDone, unobserved},
+    long_work::{Observer, WorkDone},
     read::slice::Slice,
     warm_restart::restore_state::RestoreState,
 };

@@ -7,9 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage, unobserved,
-};
+use testudo::{Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage};
 
 const MIB: u64 = 1 << 20;
 /// Allowance of a process beyond its budget and its code: its stacks, and memory that its allocator retains.
@@ -150,8 +148,8 @@ fn a_sparse_log_and_data_file_are_salvaged_in_bounded_memory() {
     };
     let body = |place: &Path| {
         let target = place.with_extension("new");
-        let options = SalvageOptions { memory_bytes: MIB, ..SalvageOptions::new(place, &target) };
-        salvage(&options, &mut unobserved()).expect("salvaged");
+        let options = SalvageOptions::new(place, &target).memory_bytes(MIB);
+        salvage(options).expect("salvaged");
         let db = small(&target).read_only().open().expect("opens");
         let keyspace = db.open_keyspace("keyspace").expect("looked").expect("there");
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));

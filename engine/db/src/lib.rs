@@ -17,9 +17,9 @@ pub mod maintenance;
 mod status;
 
 pub use check::findings::Finding;
-pub use check::scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
-pub use check::verify::{VerifyLevel, VerifyReport};
-pub use copy::checkpoint::CheckpointReport;
+pub use check::scrub::{ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
+pub use check::verify::{VerifyLevel, VerifyOptions, VerifyReport};
+pub use copy::checkpoint::{CheckpointOptions, CheckpointReport};
 pub use db::Db;
 pub use db::batch::Batch;
 pub use db::builder::DbBuilder;

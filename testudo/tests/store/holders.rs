@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, KeyspaceOptions, SalvageOptions, salvage, unobserved};
+use testudo::{Db, KeyspaceOptions, SalvageOptions, salvage};
 use testudo_env::{Env, MemEnv};
 
 const MIB: u64 = 1 << 20;
@@ -126,8 +126,8 @@ fn spilled_snapshot_data_is_not_recovered_as_records() {
         }
     }
     let options = SalvageOptions::new("/db", "/new");
-    let options = SalvageOptions { env: killed.clone(), ..options };
-    salvage(&options, &mut unobserved()).unwrap();
+    let options = options.env(killed.clone());
+    salvage(options).unwrap();
     let db = Db::builder(Path::new("/new")).env(killed).create(false).open().unwrap();
     assert_eq!(db.keyspace_names(), ["k"], "no keyspace of spilled data");
     let keyspace = db.open_keyspace("k").unwrap().unwrap();

@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions, Tree,
-    VerifyLevel, backup::Repository, repair, salvage, stats::MovingStats, unobserved,
+    VerifyLevel, backup::Repository, repair, salvage, stats::MovingStats,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
@@ -348,8 +348,8 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
         drop(keyspace);
         db.close().unwrap();
         let env: Arc<dyn Env> = machine.clone();
-        let options = RepairOptions { env: env.clone(), ..RepairOptions::new("/db") };
-        let report = repair(&options, &mut unobserved()).unwrap();
+        let options = RepairOptions::new("/db").env(env.clone());
+        let report = repair(options).unwrap();
         assert!(report.findings.is_empty(), "{report:?}");
         let manifest = |path: &&std::path::PathBuf| path.to_string_lossy().starts_with("/db/manifest-");
         for (has_manifest, target) in [(true, "/with"), (false, "/without")] {
@@ -357,8 +357,8 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
                 let paths = machine.all_files();
                 machine.remove_file(paths.iter().find(manifest).unwrap()).unwrap();
             }
-            let options = SalvageOptions { env: env.clone(), ..SalvageOptions::new("/db", target) };
-            salvage(&options, &mut unobserved()).unwrap();
+            let options = SalvageOptions::new("/db", target).env(env.clone());
+            salvage(options).unwrap();
             let db = Db::builder(target).env(machine.clone()).memory_bytes(1 << 20).create(false);
             check_half(&db.open().unwrap());
         }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, TreePreset, VerifyLevel,
-    salvage, unobserved,
+    salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
@@ -340,12 +340,8 @@ fn salvage_finds_values_and_names_lost_ones_with_or_without_manifest() {
                 }
             }
         }
-        let options = SalvageOptions {
-            env: machine.clone(),
-            memory_bytes: 4 << 20,
-            ..SalvageOptions::new("/db", "/salvaged")
-        };
-        let report = salvage(&options, &mut unobserved()).unwrap();
+        let options = SalvageOptions::new("/db", "/salvaged").env(machine.clone()).memory_bytes(4 << 20);
+        let report = salvage(options).unwrap();
         let of_keyspace = &report.keyspaces[0];
         assert_eq!(of_keyspace.records, 199, "{report:?}");
         let is_named = |low: &[u8], high: Option<&[u8]>| {

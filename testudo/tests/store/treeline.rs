@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, ScrubOptions, Tree,
-    VerifyLevel, backup::Repository, salvage, unobserved,
+    VerifyLevel, backup::Repository, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
@@ -210,8 +210,7 @@ fn a_damaged_page_loses_only_its_records_and_is_located() {
                 }
             }
         }
-        let scrubbed =
-            db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let scrubbed = db.scrub(ScrubOptions::new()).unwrap();
         // Pages that no version of a run uses any longer are not checked.
         assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
         (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
@@ -225,8 +224,8 @@ fn a_damaged_page_loses_only_its_records_and_is_located() {
 
 fn salvaged(machine: &Arc<MemEnv>, target: &str) -> Model {
     let env: Arc<dyn Env> = machine.clone();
-    let options = SalvageOptions { env, ..SalvageOptions::new("/db", target) };
-    let report = salvage(&options, &mut unobserved()).unwrap();
+    let options = SalvageOptions::new("/db", target).env(env);
+    let report = salvage(options).unwrap();
     let lost: Vec<_> = report.keyspaces.iter().flat_map(|keyspace| &keyspace.lost_ranges).collect();
     assert!(lost.is_empty(), "{lost:?}");
     let db = builder(machine, target).create(false).open().unwrap();

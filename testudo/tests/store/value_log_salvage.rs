@@ -12,7 +12,7 @@ use std::{
 
 use testudo::{
     Db, Keyspace, KeyspaceOptions, KeyspaceSalvage, Placement, RepairOptions, SalvageMethod, SalvageOptions,
-    SalvageReport, Tree, VerifyLevel, repair, salvage, unobserved,
+    SalvageReport, Tree, VerifyLevel, repair, salvage,
 };
 use testudo_env::MemEnv;
 use testudo_share::some_of;
@@ -148,12 +148,8 @@ impl Subject {
     }
 
     fn salvage(&self) -> SalvageReport {
-        let options = SalvageOptions {
-            env: self.machine.clone(),
-            memory_bytes: 4 << 20,
-            ..SalvageOptions::new("/db", "/salvaged")
-        };
-        salvage(&options, &mut unobserved()).unwrap()
+        let options = SalvageOptions::new("/db", "/salvaged").env(self.machine.clone()).memory_bytes(4 << 20);
+        salvage(options).unwrap()
     }
 
     fn salvaged(&self) -> Db {
@@ -216,9 +212,8 @@ fn for_all(act: impl Fn(&Subject, bool)) {
 fn salvage_finds_values_of_segments_and_of_value_logs() {
     for_all(|subject, has_manifest| {
         if has_manifest {
-            let options =
-                RepairOptions { env: subject.machine.clone(), dry_run: true, ..RepairOptions::new("/db") };
-            let repaired = repair(&options, &mut unobserved()).unwrap();
+            let options = RepairOptions::new("/db").env(subject.machine.clone()).dry_run(true);
+            let repaired = repair(options).unwrap();
             assert_eq!(repaired.findings, []);
         } else {
             subject.lose_manifest();

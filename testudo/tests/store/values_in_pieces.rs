@@ -9,7 +9,7 @@ use std::{
 
 use testudo::{
     Db, Entry, ErrorKind, Keyspace, KeyspaceOptions, Placement, ReadView, SalvageOptions, Tree, VerifyLevel,
-    backup::Repository, salvage, unobserved,
+    backup::Repository, salvage,
 };
 use testudo_env::MemEnv;
 
@@ -401,12 +401,8 @@ fn copies_of_a_store_include_its_values_in_pieces() {
         repository.restore(None, "/restored").unwrap();
         drop(keyspace);
         db.close().unwrap();
-        let salvage_options = SalvageOptions {
-            env: machine.clone(),
-            memory_bytes: MEMORY,
-            ..SalvageOptions::new("/db", "/saved")
-        };
-        let report = salvage(&salvage_options, &mut unobserved()).unwrap();
+        let salvage_options = SalvageOptions::new("/db", "/saved").env(machine.clone()).memory_bytes(MEMORY);
+        let report = salvage(salvage_options).unwrap();
         assert!(report.keyspaces.iter().all(|keyspace| keyspace.lost_ranges.is_empty()), "{report:?}");
         for directory in ["/checkpoint", "/restored", "/saved"] {
             let db = open_at(&machine, directory);

@@ -33,7 +33,7 @@ use crate::salvage::{
 
 /// Writes everything and returns the report.
 pub(crate) fn write_all(
-    options: &SalvageOptions,
+    options: &SalvageOptions<'_>,
     target: &Target,
     evidence: Evidence,
     mut plan: Plan,
@@ -71,7 +71,7 @@ pub(crate) fn write_all(
 
 /// State shared by all keyspaces.
 struct Site<'s, 'm, 'o> {
-    options: &'s SalvageOptions,
+    options: &'s SalvageOptions<'s>,
     target: &'s Target,
     source: (Option<Arc<dyn File>>, StoreId),
     whole_after: Seqno,
@@ -113,7 +113,7 @@ fn names_of(keyspaces: &BTreeMap<KeyspaceId, KeyspacePlan>) -> BTreeSet<String> 
 }
 
 /// The options of the keyspace in the target.
-fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOptions {
+fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions<'_>) -> KeyspaceOptions {
     let is_described = keyspace.name_from == NameSource::Manifest;
     match &options.merge_operator {
         Some(name) if !is_described => keyspace.options.merge_operator(name),

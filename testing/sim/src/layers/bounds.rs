@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use testudo::{
-    Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage, unobserved,
-};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage};
 use testudo_base::num::u64_of;
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultyEnv, IoClass, MemEnv};
@@ -289,8 +287,8 @@ fn files_that_are_mostly_holes() -> Result<(), String> {
         let counted = FaultyEnv::new(machine);
         let reads = || counted.call_count(IoClass::Read);
         let options = SalvageOptions::new("/db", "/new");
-        let options = SalvageOptions { env: counted.clone(), memory_bytes: MEMORY_BYTES, ..options };
-        salvage(&options, &mut unobserved()).map_err(text)?;
+        let options = options.env(counted.clone()).memory_bytes(MEMORY_BYTES);
+        salvage(options).map_err(text)?;
         require(reads() < READS_MAX, || format!("a salvage reads holes: {} reads", reads()))?;
         require_records(&counted, "/new")?;
         if !without_manifest {

@@ -20,7 +20,7 @@ fn busy(opener: &EngineOpener, env: Arc<dyn Env>, seed: u64) -> BusyStore {
 }
 
 fn scrub(store: &BusyStore) -> ScrubReport {
-    store.db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap()
+    store.db.scrub(ScrubOptions::new()).unwrap()
 }
 
 /// Pages of the data file that a run of the store occupies or once occupied.
@@ -38,10 +38,10 @@ fn a_valid_store_is_scrubbed_under_concurrent_writes() {
         store.work(2000).unwrap();
         let db = store.db.clone();
         let report = db
-            .scrub(&ScrubOptions::default(), &mut |_| {
+            .scrub(ScrubOptions::new().observer(|_| {
                 store.work(20).unwrap();
                 ControlFlow::Continue(())
-            })
+            }))
             .unwrap();
         assert_eq!((report.findings.as_slice(), report.position), (&[][..], None), "{name}");
         assert!(report.runs > 0 && report.bytes > 0, "{name}");
@@ -135,8 +135,8 @@ fn resuming_covers_everything_once() {
         assert!(!whole.findings.is_empty() && whole.position.is_none());
         let (mut position, mut bytes, mut pieces) = (None, 0, Vec::new());
         loop {
-            let options = ScrubOptions { resume_from: position, ..ScrubOptions::default() };
-            let report = store.db.scrub(&options, &mut |_| ControlFlow::Break(())).unwrap();
+            let options = ScrubOptions::default().resume_from(position);
+            let report = store.db.scrub(options.observer(|_| ControlFlow::Break(()))).unwrap();
             bytes += report.bytes;
             pieces.extend(report.findings);
             match report.position {
@@ -165,8 +165,8 @@ fn a_scrub_keeps_its_rate() {
     store.work(2000).unwrap();
     store.db.compact().unwrap();
     let started = machine.monotonic();
-    let options = ScrubOptions { bytes_per_second: Some(10_000), ..ScrubOptions::default() };
-    store.db.scrub(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let options = ScrubOptions::default().bytes_per_second(10_000);
+    store.db.scrub(options).unwrap();
     let seconds = (machine.monotonic() - started).as_secs_f64();
     let expected = store.db.stats().space.live_bytes as f64 / 10_000.0;
     assert!(seconds >= expected && seconds < expected * 1.2 + 1.0, "{seconds} s, expected {expected}");

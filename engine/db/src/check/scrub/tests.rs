@@ -59,7 +59,7 @@ fn scrub_marks_damage_of_retained_runs_and_drops_them() {
     }
     let ids: Vec<RunId> = spare.iter().map(|run| run.reference().id).collect();
     drop(spare);
-    let report = db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let report = db.scrub(ScrubOptions::new()).unwrap();
     assert!(!report.findings.is_empty());
     assert!(report.findings.iter().all(|finding| finding.what.ends_with(OF_SPARE_RUN)), "{report:?}");
     for round in 0..2 {
