@@ -57,6 +57,11 @@ stat_groups! {
 }
 
 impl DbStats {
+    /// Returns all statistics with their published names, group by group.
+    pub fn metrics(&self) -> Vec<Metric<'_>> {
+        StatGroup::metrics(self)
+    }
+
     pub(crate) fn of(store: &Store) -> Self {
         Self {
             writes: WriteStats::of(store),
@@ -95,6 +100,11 @@ stat_groups! {
 }
 
 impl KeyspaceStats {
+    /// Returns all statistics with their published names, group by group.
+    pub fn metrics(&self) -> Vec<Metric<'_>> {
+        StatGroup::metrics(self)
+    }
+
     pub(crate) fn of(store: &Store, core: &KeyspaceCore) -> Self {
         let view = core.view.load();
         let tree = view.tree.stats();

@@ -160,6 +160,16 @@ pub(crate) trait StatGroup {
 
     fn each_mut(&mut self, visit: &mut dyn FnMut(Description, &mut dyn Stat));
 
+    /// Returns all statistics with their values.
+    fn metrics(&self) -> Vec<Metric<'_>>
+    where
+        Self: Sized,
+    {
+        let mut metrics = Vec::new();
+        self.each(&mut |metric, stat| metrics.push(metric.with(stat.value())));
+        metrics
+    }
+
     /// Lists the numbers that the status file stores.
     fn each_code(&self, mut visit: impl FnMut(&'static str, u64))
     where
@@ -245,17 +255,6 @@ macro_rules! stat_groups {
         #[non_exhaustive]
         pub struct $stats {
             $($(#[doc = $help])+ pub $field: $group,)+
-        }
-
-        impl $stats {
-            /// Returns all statistics with their published names, group by group.
-            pub fn metrics(&self) -> Vec<Metric<'_>> {
-                let mut metrics = Vec::new();
-                StatGroup::each(self, &mut |metric, stat| {
-                    metrics.push(metric.with(stat.value()));
-                });
-                metrics
-            }
         }
 
         impl StatGroup for $stats {
