@@ -28,7 +28,7 @@ impl<'a, P> Observed<'a, P> {
         Self(Box::new(observer))
     }
 
-    pub fn as_mut(&mut self) -> &mut (dyn FnMut(P) -> ControlFlow<()> + 'a) {
+    pub fn get(&mut self) -> &mut (dyn FnMut(P) -> ControlFlow<()> + 'a) {
         &mut *self.0
     }
 }

@@ -85,7 +85,7 @@ impl Repository {
     /// files that were already written.
     pub fn create<'a>(&self, options: impl Into<CreateOptions<'a>>) -> Result<NewBackup> {
         let CreateOptions { db, mut observer } = options.into();
-        store_of(db).read(|| create::create(self, db, observer.as_mut()))
+        store_of(db).read(|| create::create(self, db, observer.get()))
     }
 
     /// Lists the backups, oldest first; an unreadable one is listed with the reason.
@@ -103,11 +103,11 @@ impl Repository {
     /// the observer. Damage is reported as a finding, not as an error.
     pub fn verify<'a>(&self, options: impl Into<VerifyOptions<'a>>) -> Result<RepositoryReport> {
         let VerifyOptions { id, mut observer } = options.into();
-        verify::verify(self, id, observer.as_mut())
+        verify::verify(self, id, observer.get())
     }
 
-    /// Creates a new store in `target` from one backup, or from the newest (`None`). Every page is verified, and
-    /// the new store is checked before it can be opened. It gets a new store id.
+    /// Creates a new store in `target` from one backup, or from the newest (`None`). Every page is verified,
+    /// and the new store is checked before it can be opened. It gets a new store id.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -138,7 +138,7 @@ impl Repository {
         target: impl AsRef<Path>,
     ) -> Result<BackupInfo> {
         let RestoreOptions { id, mut observer } = options.into();
-        restore::restore(self, id, target.as_ref(), observer.as_mut())
+        restore::restore(self, id, target.as_ref(), observer.get())
     }
 
     /// Removes backup `id`, and the runs that no other backup needs.

@@ -141,7 +141,7 @@ pub fn repair(mut options: RepairOptions<'_>) -> Result<RepairReport> {
         return Err(not_one());
     }
     let _lock = directory::lock(&**env, directory, !options.dry_run, !options.dry_run)?;
-    let mut meter = Meter::new(observer.as_mut(), 0);
+    let mut meter = Meter::new(observer.get(), 0);
     let mut evidence = evidence::gather(env, directory, &mut meter)?;
     let mut report = RepairReport::default();
     let plan = Plan::of_manifest(&mut evidence);

@@ -135,7 +135,7 @@ pub fn salvage(mut options: SalvageOptions<'_>) -> Result<SalvageReport> {
         return Err(not_one());
     }
     let _lock = directory::lock(&*source, &options.source, false, false)?;
-    let mut meter = Meter::new(observer.as_mut(), 0);
+    let mut meter = Meter::new(observer.get(), 0);
     let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - No dependencies, and no network but cargo's. `tidy` only reads the checkout; `codemap` and `public-api` write
-//!   one file each.
+//! - No dependencies, and no network but cargo's. `tidy` only reads the checkout; `codemap` and `public-api`
+//!   write one file each.
 //! - Each rule is a pure function from texts to findings, so that a test can show that it catches a
 //!   violation.
 

@@ -19,8 +19,8 @@ fn main() -> ExitCode {
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | codemap | public-api | schedules [--long | SCENARIO …] | \
-                 planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
+                "usage: cargo run -p xtask -- tidy | codemap | public-api | \
+                 schedules [--long | SCENARIO …] | planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
                  instructions [--update] | costs [TARGET …]"
             );
             ExitCode::from(2)

@@ -158,7 +158,7 @@ impl Db {
                 findings: report.findings.len(),
             },
             process: Process::current(),
-            observer: options.observer.as_mut(),
+            observer: options.observer.get(),
         };
         loop {
             let runs = next_runs(store, scrub.progress.position);

@@ -281,6 +281,6 @@ impl Db {
     /// Damage is a finding, not an error.
     pub fn verify<'a>(&self, options: impl Into<VerifyOptions<'a>>) -> Result<VerifyReport> {
         let VerifyOptions { level, mut observer } = options.into();
-        self.store().read_throughout(|| verify(self, level, observer.as_mut()))
+        self.store().read_throughout(|| verify(self, level, observer.get()))
     }
 }

@@ -69,7 +69,7 @@ impl Db {
     /// `OutOfSpace`; `Io`; `Cancelled` by the observer. After an error the partial target is removed.
     pub fn checkpoint<'a>(&self, options: impl Into<CheckpointOptions<'a>>) -> Result<CheckpointReport> {
         let CheckpointOptions { target, mut observer } = options.into();
-        self.store().read(|| self.copy_to(&target, observer.as_mut()))
+        self.store().read(|| self.copy_to(&target, observer.get()))
     }
 
     fn copy_to(&self, target: &Path, observer: &mut Observer<'_>) -> Result<CheckpointReport> {

@@ -35,8 +35,9 @@ pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
         let entries = stats.tree.entries + stats.memtables.entries;
         if context.json {
             let mut document = json!({
-                "keyspace": name, "tree": stats.tree.name, "entries": entries, "tree_entries": stats.tree.entries,
-                "buffer_entries": stats.memtables.entries, "tombstones": stats.tree.tombstones,
+                "keyspace": name, "tree": stats.tree.name, "entries": entries,
+                "tree_entries": stats.tree.entries, "buffer_entries": stats.memtables.entries,
+                "tombstones": stats.tree.tombstones,
                 "stored_bytes": stats.tree.stored_bytes, "memtable_bytes": stats.memtables.bytes,
             });
             inspection.describe(&mut document);

@@ -48,9 +48,10 @@ pub(crate) fn check(sources: &[Source]) -> Option<Finding> {
 
 /// Text of the list.
 pub(crate) fn public_api(sources: &[Source]) -> String {
-    let crates = Crates::of(sources);
+    let mut crates = Crates::of(sources);
     let mut exports = Vec::new();
     list(&crates, &crates.root(PUBLIC_CRATE), PUBLIC_CRATE, &mut exports);
+    crates.hide_traits(|name| exports.iter().any(|(path, _)| path.rsplit("::").next() == Some(name)));
     exports.sort_by_key(|(path, _)| (path.matches("::").count(), path.clone()));
     let mut lines = BTreeSet::new();
     let mut paths = BTreeMap::new();

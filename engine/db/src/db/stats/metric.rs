@@ -2,8 +2,8 @@
 //! documentation.
 //!
 //! `stat_group!` defines a group as a struct, `stat_groups!` defines statistics as a struct of groups. Both
-//! also list the fields, so that the status file, `testudo stat`, JSON and `docs/guide/statistics.md` need no list of
-//! their own.
+//! also list the fields, so that the status file, `testudo stat`, JSON and `docs/guide/statistics.md` need no
+//! list of their own.
 //!
 //! **Invariants**
 //! - A published name is never reused with another meaning: scripts and the status file depend on it.

@@ -1,8 +1,9 @@
 //! Resolves the `pub use` declarations of a crate to the files that define the names.
 //!
 //! **Invariants**
-//! - A name is looked up in a module's file first, then among its child modules, then in its `use`
-//!   declarations.
+//! - An item and a module may have the same name. The last part of a path is an item if there is one.
+
+use std::collections::BTreeSet;
 
 use crate::checkout::{manifest::settings, sources::Source};
 
@@ -30,6 +31,8 @@ pub(super) struct Use {
 /// The crates of a checkout.
 pub(super) struct Crates<'s> {
     sources: &'s [Source],
+    /// Traits of the crates that are not public.
+    hidden_traits: BTreeSet<String>,
     /// Name as in a path, and folder.
     folders: Vec<(String, String)>,
 }
@@ -42,7 +45,25 @@ impl<'s> Crates<'s> {
             let name = settings.iter().find(|s| s.section == "package" && s.key == "name")?;
             Some((name.value.trim_matches('"').replace('-', "_"), folder.to_owned()))
         };
-        Self { sources, folders: sources.iter().filter_map(folder).collect() }
+        let folders = sources.iter().filter_map(folder).collect();
+        Self { sources, hidden_traits: BTreeSet::new(), folders }
+    }
+
+    /// Hides all traits of the checkout except the exported ones.
+    pub(super) fn hide_traits(&mut self, is_exported: impl Fn(&str) -> bool) {
+        let names = self.sources.iter().filter(|source| source.is_rust()).flat_map(|source| {
+            source.text.lines().filter_map(|line| {
+                let (before, after) = line.split_once("trait ")?;
+                let is_item = before.is_empty() || before.starts_with("pub");
+                let name = after.split(|c: char| !c.is_alphanumeric()).next()?;
+                (is_item && !is_exported(name)).then(|| name.to_owned())
+            })
+        });
+        self.hidden_traits = names.collect();
+    }
+
+    pub(super) fn is_hidden_trait(&self, name: &str) -> bool {
+        self.hidden_traits.contains(name)
     }
 
     /// Source files of the crate in `folder`, except tests.
@@ -76,15 +97,27 @@ impl<'s> Crates<'s> {
         let mut names: Vec<String> = uses.chain(children.map(str::to_owned)).chain(own).collect();
         names.sort();
         names.dedup();
-        let find = |name: String| self.find(folder, modules, &name, DEPTH_MAX).map(|found| (name, found));
+        let find = |name: String| {
+            self.find_item(folder, modules, &name, DEPTH_MAX)
+                .or_else(|| self.find_module(folder, modules, &name, DEPTH_MAX))
+                .map(|found| (name, found))
+        };
         names.into_iter().filter_map(find).collect()
     }
 
-    fn find(&self, folder: &str, modules: &[String], name: &str, depth: usize) -> Option<Found<'s>> {
+    /// Finds the item `name` of a module: in its file, or through its `use` declarations.
+    fn find_item(&self, folder: &str, modules: &[String], name: &str, depth: usize) -> Option<Found<'s>> {
         let source = self.file(folder, modules)?;
         if defined_names(&source.text).iter().any(|defined| defined == name) {
             return Some(Found::Item { source, folder: folder.to_owned(), name: name.to_owned() });
         }
+        let used = uses(&source.text).into_iter().find(|used| used.name == name)?;
+        self.follow(folder, modules, &used.path, depth.checked_sub(1)?)
+    }
+
+    /// Finds the module `name` of a module: its child, or through its `use` declarations.
+    fn find_module(&self, folder: &str, modules: &[String], name: &str, depth: usize) -> Option<Found<'s>> {
+        let source = self.file(folder, modules)?;
         let mut child = modules.to_vec();
         child.push(name.to_owned());
         let is_declared = |line: &str| line.ends_with(&format!("mod {name};"));
@@ -106,11 +139,12 @@ impl<'s> Crates<'s> {
             "self" => module(modules),
             "super" => module(modules.split_last()?.1),
             _ if is_crate => self.root(first),
-            _ => self.find(folder, modules, first, depth)?,
+            _ => self.find_module(folder, modules, first, depth)?,
         };
-        for name in rest {
+        for (at, name) in rest.iter().enumerate() {
             let Found::Module { folder, modules } = &found else { return None };
-            found = self.find(folder, modules, name, depth)?;
+            let item = (at + 1 == rest.len()).then(|| self.find_item(folder, modules, name, depth)).flatten();
+            found = item.or_else(|| self.find_module(folder, modules, name, depth))?;
         }
         Some(found)
     }

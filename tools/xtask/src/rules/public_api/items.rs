@@ -131,8 +131,9 @@ fn joined(lines: &[&str]) -> (String, usize) {
     (squeezed(&text), lines.len())
 }
 
-/// Removes the spaces and commas of line breaks.
+/// Removes the spaces and commas of line breaks, and `mut`, which is not part of a signature.
 fn squeezed(text: &str) -> String {
+    let text = text.replace("(mut ", "(").replace(", mut ", ", ").replace("( mut ", "(");
     text.replace("( ", "(").replace(", )", ")").replace(" )", ")").replace("< ", "<").replace(", >", ">")
 }
 
@@ -254,7 +255,11 @@ fn implementations(crates: &Crates<'_>, folder: &str, text: &str, name: &str) ->
         let header = item.header.trim_end_matches(['{', '}', ' ']);
         let (generics, rest) = without_generics(header.trim_start_matches("impl"));
         match rest.split_once(" for ") {
-            Some((_, of)) if base_name(of) == name => found.push(format!("impl{generics} {rest}")),
+            Some((used, of)) if base_name(of) == name => {
+                if !crates.is_hidden_trait(base_name(used)) {
+                    found.push(format!("impl{generics} {rest}"));
+                }
+            }
             None if base_name(rest) == name => {
                 found.extend(signatures(&item.body, |line| line.starts_with("pub ")));
                 found.extend(item.body.iter().flat_map(|line| expanded(crates, folder, line)));

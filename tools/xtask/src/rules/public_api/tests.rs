@@ -9,18 +9,20 @@ fn sources(engine: &str) -> Vec<Source> {
         manifest("testudo", "testudo"),
         Source::new(
             "testudo/src/lib.rs",
-            "//! All.\npub use testudo_db::{\n    Handle, Level as Depth,\n    handles,\n};\n",
+            "//! All.\npub use testudo_db::{\n    Handle, Level as Depth,\n    go, handles,\n};\n",
         ),
         manifest("engine/db", "testudo-db"),
         Source::new(
             "engine/db/src/lib.rs",
-            "mod db;\npub use db::handles::{self, Handle};\npub use db::Level;\n",
+            "mod db;\nmod go;\npub use db::handles::{self, Handle};\npub use db::Level;\npub use go::go;\n",
         ),
         Source::new(
             "engine/db/src/db.rs",
-            "pub mod handles;\npub enum Level {\n    /// x\n    Low,\n    High {\n        by: u8,\n    },\n}\n",
+            "pub mod handles;\npub enum Level {\n    /// x\n    Low,\n    High {\n        by: u8,\n    },\n}\n\
+             trait Internal {}\nimpl Internal for Level {}\n",
         ),
         Source::new("engine/db/src/db/handles.rs", engine),
+        Source::new("engine/db/src/go.rs", "pub fn go(mut steps: u8) {}\n"),
     ]
 }
 
@@ -84,6 +86,7 @@ fn list_has_fields_variants_methods_and_traits_of_every_export() {
             "testudo::Handle: pub fn open(&self, name: &str) -> Result<()>",
             "testudo::Handle: pub name: &'a str",
             "testudo::Handle: pub struct Handle<'a> [Clone, Debug, has private fields, non_exhaustive]",
+            "testudo::go: pub fn go(steps: u8)",
             "testudo::handles::Handle: the same as testudo::Handle",
             "testudo::handles::Pinned: pub struct Pinned(_, pub u64)",
             "testudo::handles::Sizes: pub bytes: u64",
