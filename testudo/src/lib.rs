@@ -33,8 +33,8 @@
 //!   flushes are behind, each call is throttled by up to 5 ms. When the write buffers or the log buffers are
 //!   full, the call waits for a flush or log write to free space: milliseconds on an idle device, a tenth of
 //!   a second or more under a small budget or on a slow device. The upper bound is the time the device takes
-//!   to write the write buffers' share of the budget. [`DbStats::max_stall_micros`] reports the longest wait.
-//!   `merge` reads the key if its value has become long.
+//!   to write the write buffers' share of the budget. [`stats::StallStats::max_micros`] reports the longest
+//!   wait. `merge` reads the key if its value has become long.
 //! - [`Keyspace::insert_reader`]: its reader, and for each 64 KiB as `insert` does.
 //! - `get`, `contains_key`, `multi_get`, steps of an [`Iter`], [`Entry::value`], reads of a [`ValueReader`]:
 //!   reads of pages that are not in memory.
@@ -68,10 +68,11 @@ pub use testudo_base::{
 };
 pub use testudo_contract::OutlineLine;
 pub use testudo_db::{
-    BaseWithOperands, Batch, CheckpointReport, Db, DbBuilder, DbStats, Entry, Finding, Iter, KeyRange,
-    Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation, Memory, PublishedStats, ReadView,
-    ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot, SnapshotKeyspace,
-    StoreInspection, ValueReader, VerifyLevel, VerifyReport, inspect_commit, inspect_store,
+    BaseWithOperands, Batch, CheckpointOptions, CheckpointReport, Db, DbBuilder, DbStats, Entry, Finding,
+    Iter, KeyRange, Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation, Memory, PublishedStats,
+    ReadView, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot, SnapshotKeyspace,
+    StoreInspection, ValueReader, VerifyLevel, VerifyOptions, VerifyReport, inspect_commit, inspect_store,
+    stats,
 };
 pub use testudo_env as env;
 pub use testudo_env::Env;
@@ -82,7 +83,7 @@ pub use testudo_repair::{
 };
 pub use testudo_run::KeyBounds;
 pub use testudo_store::{
-    long_work::{Observer, WorkDone, unobserved},
+    long_work::{Observer, WorkDone},
     read::slice::Slice,
     warm_restart::restore_state::RestoreState,
 };

@@ -7,9 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage, unobserved,
-};
+use testudo::{Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage};
 
 const MIB: u64 = 1 << 20;
 /// Allowance of a process beyond its budget and its code: its stacks, and memory that its allocator retains.
@@ -100,7 +98,7 @@ fn a_reader_of_a_long_log_stays_within_its_budget() {
         for number in 0..48_000_u64 {
             keyspace.insert(number.to_be_bytes(), value(number)).expect("written");
         }
-        assert_eq!(db.stats().flushes, 0, "all records are only in the log");
+        assert_eq!(db.stats().flush.count, 0, "all records are only in the log");
     };
     let body = |place: &Path| {
         let db = small(place).read_only().open().expect("opens");
@@ -150,8 +148,8 @@ fn a_sparse_log_and_data_file_are_salvaged_in_bounded_memory() {
     };
     let body = |place: &Path| {
         let target = place.with_extension("new");
-        let options = SalvageOptions { memory_bytes: MIB, ..SalvageOptions::new(place, &target) };
-        salvage(&options, &mut unobserved()).expect("salvaged");
+        let options = SalvageOptions::new(place, &target).memory_bytes(MIB);
+        salvage(options).expect("salvaged");
         let db = small(&target).read_only().open().expect("opens");
         let keyspace = db.open_keyspace("keyspace").expect("looked").expect("there");
         assert_eq!(keyspace.get("key").expect("read").as_deref(), Some(&b"value"[..]));
@@ -175,7 +173,11 @@ fn snapshots_between_writes_release_flushed_buffers() {
             }
         }
         let stats = db.stats();
-        assert!(stats.held_bytes < 15 * stats.live_bytes, "{} bytes are held", stats.held_bytes);
+        assert!(
+            stats.space.held_bytes < 15 * stats.space.live_bytes,
+            "{} bytes are held",
+            stats.space.held_bytes
+        );
         for (number, snapshot) in (0..).zip(&snapshots).step_by(50) {
             let (last, next) = (number * BETWEEN + BETWEEN - 1, number * BETWEEN + BETWEEN);
             assert_eq!(snapshot.get(&keyspace, key(last)).expect("read").as_deref(), Some(&*value(last)));
@@ -247,7 +249,7 @@ fn keyspaces_with_one_record_have_little_overhead() {
             assert_eq!(value.as_deref(), Some(&number.to_be_bytes()[..]));
         }
         // The counted bytes match the actual ones.
-        let (grown, counted) = (resident_bytes() - before, db.stats().metadata_bytes);
+        let (grown, counted) = (resident_bytes() - before, db.stats().memory.metadata_bytes);
         let is_right = counted < grown + 4 * MIB && counted + counted / 4 + 4 * MIB > grown;
         assert!(is_right, "{counted} bytes are counted, and the process grew by {grown}");
     };

@@ -21,7 +21,7 @@ pub(crate) mod read_view;
 pub(crate) mod scan_front;
 pub(crate) mod separated_value;
 pub(crate) mod snapshot;
-pub(crate) mod stats;
+pub mod stats;
 pub(crate) mod value_reader;
 
 use std::{collections::BTreeSet, mem, path::Path};

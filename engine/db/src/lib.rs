@@ -17,9 +17,9 @@ pub mod maintenance;
 mod status;
 
 pub use check::findings::Finding;
-pub use check::scrub::{ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
-pub use check::verify::{VerifyLevel, VerifyReport};
-pub use copy::checkpoint::CheckpointReport;
+pub use check::scrub::{ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
+pub use check::verify::{VerifyLevel, VerifyOptions, VerifyReport};
+pub use copy::checkpoint::{CheckpointOptions, CheckpointReport};
 pub use db::Db;
 pub use db::batch::Batch;
 pub use db::builder::DbBuilder;
@@ -31,7 +31,7 @@ pub use db::keyspace::Keyspace;
 pub use db::memory::Memory;
 pub use db::read_view::ReadView;
 pub use db::snapshot::{Snapshot, SnapshotKeyspace};
-pub use db::stats::{DbStats, KeyspaceStats};
+pub use db::stats::{self, DbStats, KeyspaceStats};
 pub use db::value_reader::ValueReader;
 pub use status::{KeyspaceInspection, PublishedStats, StoreInspection, inspect_store};
 

@@ -82,7 +82,7 @@ pub(crate) fn publish_status(store: &Store) {
 fn write_status(store: &Store, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
     let mut writer = StatusWriter::begin(status, write);
     for keyspace in store.keyspaces() {
-        writer.add(keyspace.id, KeyspaceStats::of(store, &keyspace));
+        writer.add(keyspace.id, &KeyspaceStats::of(store, &keyspace));
     }
     writer.end()
 }

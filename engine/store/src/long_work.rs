@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - An observer is called on the thread that does the work, with no lock of the store held.
 
-use std::ops::ControlFlow;
+use std::{fmt, ops::ControlFlow};
 
 use testudo_base::{Error, ErrorKind, Result};
 use testudo_env::Process;
@@ -20,9 +20,29 @@ pub struct WorkDone {
 /// Called periodically with the progress; its `Break` ends the work with [`ErrorKind::Cancelled`].
 pub type Observer<'a> = dyn FnMut(WorkDone) -> ControlFlow<()> + 'a;
 
-/// An observer that ignores progress.
-pub fn unobserved() -> impl FnMut(WorkDone) -> ControlFlow<()> {
-    |_| ControlFlow::Continue(())
+/// The observer in the options of a long operation; by default one that ignores progress.
+pub struct Observed<'a, P = WorkDone>(Box<dyn FnMut(P) -> ControlFlow<()> + 'a>);
+
+impl<'a, P> Observed<'a, P> {
+    pub fn by(observer: impl FnMut(P) -> ControlFlow<()> + 'a) -> Self {
+        Self(Box::new(observer))
+    }
+
+    pub fn get(&mut self) -> &mut (dyn FnMut(P) -> ControlFlow<()> + 'a) {
+        &mut *self.0
+    }
+}
+
+impl<P> Default for Observed<'_, P> {
+    fn default() -> Self {
+        Self::by(|_| ControlFlow::Continue(()))
+    }
+}
+
+impl<P> fmt::Debug for Observed<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observed")
+    }
 }
 
 /// Counts bytes for an observer.

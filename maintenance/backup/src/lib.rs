@@ -18,6 +18,7 @@ mod backup_format;
 mod create;
 mod delete;
 mod list;
+mod options;
 mod repository;
 mod restore;
 mod run_object;
@@ -27,12 +28,12 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use testudo_base::{Result, sync::Arc};
-use testudo_db::{Db, Snapshot, maintenance::store_of};
+use testudo_db::{Snapshot, maintenance::store_of};
 use testudo_env::{Env, RealEnv};
-use testudo_store::long_work::{Observer, unobserved};
 
 pub use delete::Deleted;
 pub use list::{BackupInfo, ListedBackup};
+pub use options::{CreateOptions, RestoreOptions, VerifyOptions};
 pub use verify::{RepositoryFinding, RepositoryReport};
 
 /// A directory of backups.
@@ -73,24 +74,18 @@ impl Repository {
         self
     }
 
-    /// Adds a backup of the current state of the open store `db`, which stays in use; creates the repository
-    /// if it does not exist. Durable on return. Copies only runs that the repository lacks; existing ones are
+    /// Adds a backup of the current state of an open store, which stays in use; creates the repository if it
+    /// does not exist. Durable on return. Copies only runs that the repository lacks; existing ones are
     /// not read, except with [`Repository::recheck`].
     ///
     /// Errors: `Invalid` if the directory holds something else; `Locked` while another process uses the
     /// repository; `Corruption` if a page of the store or the file `repository` is damaged; `Unsupported` for
     /// a repository of a newer format; `Poisoned` if the store must be reopened first; `Closed`;
-    /// `OutOfSpace`; `Io`. No backup is added then; later calls reuse or remove files that were already
-    /// written.
-    pub fn create(&self, db: &Db) -> Result<NewBackup> {
-        self.create_observed(db, &mut unobserved())
-    }
-
-    /// As [`Repository::create`], reporting progress to `observer`.
-    ///
-    /// Errors: as [`Repository::create`]; `Cancelled` if `observer` cancels it.
-    pub fn create_observed(&self, db: &Db, observer: &mut Observer<'_>) -> Result<NewBackup> {
-        store_of(db).read(|| create::create(self, db, observer))
+    /// `OutOfSpace`; `Io`; `Cancelled` by the observer. No backup is added then; later calls reuse or remove
+    /// files that were already written.
+    pub fn create<'a>(&self, options: impl Into<CreateOptions<'a>>) -> Result<NewBackup> {
+        let CreateOptions { db, mut observer } = options.into();
+        store_of(db).read(|| create::create(self, db, observer.get()))
     }
 
     /// Lists the backups, oldest first; an unreadable one is listed with the reason.
@@ -101,24 +96,18 @@ impl Repository {
         list::list(self)
     }
 
-    /// Reads all files of backup `id`, or of every backup, and checks each checksum and each page.
+    /// Reads all files of one backup, or of every backup (`None`), and checks each checksum and each page.
     ///
     /// Errors: `Invalid` if there is no such repository or backup; `Locked` while another process changes it;
-    /// `Unsupported` for a repository of a newer format; `Io` if its directory cannot be read. Damage is
-    /// reported as a finding, not as an error.
-    pub fn verify(&self, id: Option<u64>) -> Result<RepositoryReport> {
-        self.verify_observed(id, &mut unobserved())
+    /// `Unsupported` for a repository of a newer format; `Io` if its directory cannot be read; `Cancelled` by
+    /// the observer. Damage is reported as a finding, not as an error.
+    pub fn verify<'a>(&self, options: impl Into<VerifyOptions<'a>>) -> Result<RepositoryReport> {
+        let VerifyOptions { id, mut observer } = options.into();
+        verify::verify(self, id, observer.get())
     }
 
-    /// As [`Repository::verify`], reporting progress to `observer`.
-    ///
-    /// Errors: as [`Repository::verify`]; `Cancelled` if `observer` cancels it.
-    pub fn verify_observed(&self, id: Option<u64>, observer: &mut Observer<'_>) -> Result<RepositoryReport> {
-        verify::verify(self, id, observer)
-    }
-
-    /// Creates a new store in `target` from backup `id`, by default the newest. Every page is verified, and
-    /// the new store is checked before it can be opened. It gets a new store id.
+    /// Creates a new store in `target` from one backup, or from the newest (`None`). Every page is verified,
+    /// and the new store is checked before it can be opened. It gets a new store id.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -141,22 +130,15 @@ impl Repository {
     ///
     /// Errors: `Invalid` if the target is not empty or there is no such repository or backup; `Locked` while
     /// another process changes the repository or builds a store in the target; `Corruption` for damage in the
-    /// repository; `Unsupported` for a newer format; `OutOfSpace`; `Io`. The incomplete target is removed
-    /// then.
-    pub fn restore(&self, id: Option<u64>, target: impl AsRef<Path>) -> Result<BackupInfo> {
-        self.restore_observed(id, target.as_ref(), &mut unobserved())
-    }
-
-    /// As [`Repository::restore`], reporting progress to `observer`.
-    ///
-    /// Errors: as [`Repository::restore`]; `Cancelled` if `observer` cancels it.
-    pub fn restore_observed(
+    /// repository; `Unsupported` for a newer format; `OutOfSpace`; `Io`; `Cancelled` by the observer. The
+    /// incomplete target is removed then.
+    pub fn restore<'a>(
         &self,
-        id: Option<u64>,
-        target: &Path,
-        observer: &mut Observer<'_>,
+        options: impl Into<RestoreOptions<'a>>,
+        target: impl AsRef<Path>,
     ) -> Result<BackupInfo> {
-        restore::restore(self, id, target, observer)
+        let RestoreOptions { id, mut observer } = options.into();
+        restore::restore(self, id, target.as_ref(), observer.get())
     }
 
     /// Removes backup `id`, and the runs that no other backup needs.

@@ -14,33 +14,57 @@ mod opening_check;
 mod page_check;
 mod superblock_repair;
 
-use std::path::{Path, PathBuf};
+use std::{
+    mem,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 use testudo_storage::manifest_file_name;
 use testudo_store::{
     directory::{self, LOCK_FILE, LockAs, UNFINISHED_FILE},
-    long_work::{Meter, Observer},
+    long_work::{Meter, Observed, WorkDone},
 };
 
 use crate::salvage::{evidence, plan::Plan};
 
 /// Options of a repair.
-#[derive(Clone, Debug)]
-pub struct RepairOptions {
-    /// Directory of the store.
-    pub directory: PathBuf,
-    /// Operating system environment.
-    pub env: Arc<dyn Env>,
-    /// Whether only to report possible repairs. Default `false`.
-    pub dry_run: bool,
+#[derive(Debug)]
+pub struct RepairOptions<'a> {
+    directory: PathBuf,
+    env: Arc<dyn Env>,
+    dry_run: bool,
+    observer: Observed<'a>,
 }
 
-impl RepairOptions {
-    /// The default options.
+impl<'a> RepairOptions<'a> {
+    /// A repair of the store in `directory`, with the default options.
     pub fn new(directory: impl AsRef<Path>) -> Self {
-        Self { directory: directory.as_ref().to_owned(), env: RealEnv::new(), dry_run: false }
+        let directory = directory.as_ref().to_owned();
+        Self { directory, env: RealEnv::new(), dry_run: false, observer: Observed::default() }
+    }
+
+    /// Operating system environment; for tests.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Whether only to report possible repairs. Default `false`.
+    #[must_use]
+    pub fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
+    /// Calls `observer` periodically with the progress; its `Break` ends the repair with `Cancelled`.
+    #[must_use]
+    pub fn observer(mut self, observer: impl FnMut(WorkDone) -> ControlFlow<()> + 'a) -> Self {
+        self.observer = Observed::by(observer);
+        self
     }
 }
 
@@ -104,10 +128,12 @@ impl RepairReport {
 ///
 /// Errors: `Invalid` if the directory holds no store, `Locked` if it is open, `Corruption` if the store
 /// cannot be identified, `Unsupported` for a newer format, `OutOfSpace`, `Io`, `Cancelled`.
-pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<RepairReport> {
+pub fn repair(mut options: RepairOptions<'_>) -> Result<RepairReport> {
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.directory.display()));
     let entered = directory::anchor(&options.env, &options.directory)?.ok_or_else(not_one)?;
-    let options = &RepairOptions { env: entered, ..options.clone() };
+    options.env = entered;
+    let mut observer = mem::take(&mut options.observer);
+    let options = &options;
     let (env, directory) = (&options.env, options.directory.as_path());
     let names = directory::list(&**env, directory)?.unwrap_or_default();
     let is_store = names.iter().any(|name| name != LOCK_FILE && directory::is_store_file(name));
@@ -116,12 +142,12 @@ pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<Re
     }
     let lock_as = if options.dry_run { LockAs::Reader } else { LockAs::Creator };
     let _lock = directory::lock(&**env, directory, lock_as)?;
-    let mut meter = Meter::new(observer, 0);
+    let mut meter = Meter::new(observer.get(), 0);
     let mut evidence = evidence::gather(env, directory, &mut meter)?;
     let mut report = RepairReport::default();
     let plan = Plan::of_manifest(&mut evidence);
     let Some(plan) = plan else {
-        for finding in std::mem::take(&mut evidence.findings) {
+        for finding in mem::take(&mut evidence.findings) {
             report.needs_salvage("manifest", 0, finding, "salvage finds the runs without it");
         }
         return Ok(report);
@@ -137,7 +163,7 @@ pub fn repair(options: &RepairOptions, observer: &mut Observer<'_>) -> Result<Re
 
 /// A store under repair.
 struct Site<'s> {
-    options: &'s RepairOptions,
+    options: &'s RepairOptions<'s>,
     evidence: &'s mut evidence::Evidence,
     plan: &'s Plan,
     report: &'s mut RepairReport,

@@ -36,13 +36,16 @@ mod target;
 mod values;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use testudo_base::{Error, Result, sync::Arc};
 use testudo_env::{Env, RealEnv};
 use testudo_store::{
     directory::{self, LockAs},
-    long_work::{Meter, Observer},
+    long_work::{Meter, Observed, WorkDone},
 };
 
 use crate::salvage::logged_values::LoggedValues;
@@ -52,27 +55,20 @@ pub use report::{
 };
 
 /// Source, target and options of a salvage.
-#[derive(Clone, Debug)]
-pub struct SalvageOptions {
-    /// Directory of the damaged store.
-    pub source: PathBuf,
-    /// Directory of the new store; must not exist or be empty.
-    pub target: PathBuf,
-    /// Operating system environment.
-    pub env: Arc<dyn Env>,
-    /// Memory that the new store may use while it is written. A value larger than a quarter of it takes a few
-    /// times its own length in addition. Default 256 MiB.
-    pub memory_bytes: u64,
-    /// Destination of versions that may not be the last ones: the key's own keyspace (`true`), or a separate
-    /// one named `NAME.older`. Default `false`.
-    pub older_versions: bool,
-    /// Merge operator for keyspaces whose options are lost with the manifest. Without one, their operands are
-    /// kept but cannot be read. Default: none.
-    pub merge_operator: Option<String>,
+#[derive(Debug)]
+pub struct SalvageOptions<'a> {
+    source: PathBuf,
+    target: PathBuf,
+    env: Arc<dyn Env>,
+    memory_bytes: u64,
+    older_versions: bool,
+    merge_operator: Option<String>,
+    observer: Observed<'a>,
 }
 
-impl SalvageOptions {
-    /// The default options.
+impl<'a> SalvageOptions<'a> {
+    /// A salvage of the damaged store in `source` into the directory `target`, which must not exist or be
+    /// empty; with the default options.
     pub fn new(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Self {
         Self {
             source: source.as_ref().to_owned(),
@@ -81,7 +77,46 @@ impl SalvageOptions {
             memory_bytes: 256 << 20,
             older_versions: false,
             merge_operator: None,
+            observer: Observed::default(),
         }
+    }
+
+    /// Operating system environment; for tests.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Memory that the new store may use while it is written. A value larger than a quarter of it takes a few
+    /// times its own length in addition. Default 256 MiB.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// Destination of versions that may not be the last ones: the key's own keyspace (`true`), or a separate
+    /// one named `NAME.older`. Default `false`.
+    #[must_use]
+    pub fn older_versions(mut self, in_own_keyspace: bool) -> Self {
+        self.older_versions = in_own_keyspace;
+        self
+    }
+
+    /// Merge operator for keyspaces whose options are lost with the manifest. Without one, their operands are
+    /// kept but cannot be read. Default: none.
+    #[must_use]
+    pub fn merge_operator(mut self, name: impl Into<String>) -> Self {
+        self.merge_operator = Some(name.into());
+        self
+    }
+
+    /// Calls `observer` periodically with the progress; its `Break` ends the salvage with `Cancelled`.
+    #[must_use]
+    pub fn observer(mut self, observer: impl FnMut(WorkDone) -> ControlFlow<()> + 'a) -> Self {
+        self.observer = Observed::by(observer);
+        self
     }
 }
 
@@ -90,7 +125,9 @@ impl SalvageOptions {
 /// Errors: `Invalid` if the source is not a store or the target is not empty, `Locked` if the source is open
 /// for writing, `Corruption` if the store cannot be identified, `Unsupported` for a newer format,
 /// `OutOfSpace`, `Io`, `Cancelled`. The target is removed then.
-pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<SalvageReport> {
+pub fn salvage(mut options: SalvageOptions<'_>) -> Result<SalvageReport> {
+    let mut observer = std::mem::take(&mut options.observer);
+    let options = &options;
     let not_one = || Error::invalid(format!("{} is not a Testudo store", options.source.display()));
     let source = directory::anchor(&options.env, &options.source)?.ok_or_else(not_one)?;
     let names = directory::list(&*source, &options.source)?.unwrap_or_default();
@@ -98,7 +135,7 @@ pub fn salvage(options: &SalvageOptions, observer: &mut Observer<'_>) -> Result<
         return Err(not_one());
     }
     let _lock = directory::lock(&*source, &options.source, LockAs::Reader)?;
-    let mut meter = Meter::new(observer, 0);
+    let mut meter = Meter::new(observer.get(), 0);
     let mut evidence = evidence::gather(&source, &options.source, &mut meter)?;
     let plan = plan::make(&mut evidence, &mut meter)?;
     let target = target::Target::begin(options)?;

@@ -82,10 +82,10 @@ fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> Base
     let name = db.keyspace_names().pop().expect("the store has a keyspace");
     let keyspace = db.open_keyspace(&name).expect("the store is valid").expect("the keyspace exists");
     keyspace.set_tree(to).expect("the keyspace can move");
-    while keyspace.stats().moved_bytes == 0 {
+    while keyspace.stats().moving.moved_bytes == 0 {
         db.step().expect("the keyspace moves");
     }
-    assert!(keyspace.stats().moving_from.is_some(), "the move has already ended");
+    assert!(keyspace.stats().moving.from.is_some(), "the move has already ended");
     drop(keyspace);
     db.close().expect("the store is valid");
     at_rest(&machine, true)
@@ -104,7 +104,7 @@ fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
         .map(|entry| entry.expect("the store is valid").key().to_vec());
     let keys: Vec<Vec<u8>> = keys.collect();
     for round in 0..1000 {
-        if keyspace.stats().replaced_pages > 0 {
+        if keyspace.stats().tree.replaced_pages > 0 {
             break;
         }
         assert!(round < 999, "pages are updated: {:?}", keyspace.stats());

@@ -192,11 +192,11 @@ impl Store for EngineStore {
     }
 
     fn has_replaced_pages(&self) -> bool {
-        self.keyspaces.values().any(|keyspace| keyspace.stats().replaced_pages > 0)
+        self.keyspaces.values().any(|keyspace| keyspace.stats().tree.replaced_pages > 0)
     }
 
     fn is_moving(&self) -> bool {
-        self.keyspaces.values().any(|keyspace| keyspace.stats().moving_from.is_some())
+        self.keyspaces.values().any(|keyspace| keyspace.stats().moving.from.is_some())
     }
 
     fn insert(&self, keyspace: Slot, key: &[u8], value: &[u8]) -> Result<()> {
@@ -306,14 +306,15 @@ impl Store for EngineStore {
         self.db.check_invariants()?;
         let stats = self.db.stats();
         // Write buffers that a snapshot still reads stay in memory beyond the budget until it is dropped.
-        let buffers = match stats.snapshots {
-            0 => stats.memtable_bytes,
-            _ => self.keyspaces.values().map(|keyspace| keyspace.stats().memtable_bytes).sum(),
+        let buffers = match stats.state.snapshots {
+            0 => stats.memory.memtable_bytes,
+            _ => self.keyspaces.values().map(|keyspace| keyspace.stats().memtables.bytes).sum(),
         };
-        let used = buffers + stats.cache_used_bytes;
+        let used = buffers + stats.page_cache.used_bytes;
         // A write is admitted while any room is left, so one value of the largest size may exceed the budget.
-        if used > stats.memory_bytes + stats.memory_bytes / 4 {
-            let message = format!("{used} bytes of memory are used, the budget is {}", stats.memory_bytes);
+        if used > stats.memory.budget_bytes + stats.memory.budget_bytes / 4 {
+            let message =
+                format!("{used} bytes of memory are used, the budget is {}", stats.memory.budget_bytes);
             return Err(Error::invalid(message));
         }
         Ok(())

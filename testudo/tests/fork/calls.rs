@@ -4,14 +4,13 @@
 
 use std::{
     io::{Read, repeat},
-    ops::ControlFlow,
     path::Path,
     sync::Arc,
 };
 
 use testudo::{
     Batch, Db, Durability, Entry, Env, ErrorKind, Iter, Keyspace, KeyspaceOptions, Memory, Placement,
-    ScrubOptions, Snapshot, SnapshotKeyspace, Tree, ValueReader, VerifyLevel, backup::Repository, unobserved,
+    ScrubOptions, Snapshot, SnapshotKeyspace, Tree, ValueReader, VerifyLevel, backup::Repository,
 };
 use testudo_db::maintenance::Stepping as _;
 
@@ -116,7 +115,7 @@ impl Handles {
         refuse("verify", db.verify(VerifyLevel::Full))?;
         refuse("check_invariants", db.check_invariants())?;
         let scrub = ScrubOptions::default();
-        refuse("scrub", db.scrub(&scrub, &mut |_| ControlFlow::Continue(())))?;
+        refuse("scrub", db.scrub(scrub))?;
         refuse("checkpoint", db.checkpoint(sibling.join("checkpoint-of-child")))?;
         refuse("backup", Repository::at(sibling.join("backup-of-child")).create(db))?;
         refuse("set_total", self.memory.set_total(2 << 20))?;
@@ -192,7 +191,7 @@ pub(crate) fn refuse<T>(call: &str, outcome: testudo::Result<T>) -> Result<(), S
 /// Reads everything once and checks it.
 pub(crate) fn check(db: &Db, records: u32) {
     db.check_invariants().unwrap();
-    let report = db.verify_observed(VerifyLevel::Full, &mut unobserved()).unwrap();
+    let report = db.verify(VerifyLevel::Full).unwrap();
     assert!(report.is_valid(), "{:?}", report.findings);
     let keyspace = db.open_keyspace("records").unwrap().unwrap();
     let mut count = 0;

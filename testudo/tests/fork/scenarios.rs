@@ -12,7 +12,10 @@ use std::{
     thread,
 };
 
-use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel, backup::Repository};
+use testudo::{
+    CheckpointOptions, Db, Durability, Keyspace, KeyspaceOptions, Tree, VerifyLevel, VerifyOptions,
+    backup::{CreateOptions, Repository},
+};
 use testudo_env::{Env, RealEnv, SplitMix};
 
 use crate::{
@@ -204,7 +207,7 @@ fn callbacks(directory: &Path, seed: u64) {
         }
         ControlFlow::Continue(())
     };
-    let report = db.verify_observed(VerifyLevel::Full, &mut observe);
+    let report = db.verify(VerifyOptions::new(VerifyLevel::Full).observer(&mut observe));
     leave(is_child, "verify", &report);
     let (mut copied, mut is_child) = (false, false);
     let target = directory.join(format!("copy-{seed}"));
@@ -214,7 +217,7 @@ fn callbacks(directory: &Path, seed: u64) {
         }
         ControlFlow::Continue(())
     };
-    let checkpoint = db.checkpoint_observed(&target, &mut observe);
+    let checkpoint = db.checkpoint(CheckpointOptions::new(&target).observer(&mut observe));
     leave(is_child, "checkpoint", &checkpoint);
     let mut backed_up = false;
     let mut observe = |_| {
@@ -224,7 +227,7 @@ fn callbacks(directory: &Path, seed: u64) {
         ControlFlow::Continue(())
     };
     let repository = Repository::at(directory.join("backups"));
-    let backup = repository.create_observed(&db, &mut observe);
+    let backup = repository.create(CreateOptions::new(&db).observer(&mut observe));
     leave(is_child, "backup", &backup);
     assert_eq!(children.len(), 5);
     children.into_iter().for_each(|child| child.wait().unwrap());

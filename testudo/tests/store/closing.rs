@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    ops::ControlFlow,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -90,7 +89,7 @@ fn reads_after_close_fail_even_after_others_wrote_the_store() {
     is_closed("update", k.update(key(1), |_| None));
     is_closed("verify", db.verify(VerifyLevel::Full));
     is_closed("invariants", db.check_invariants());
-    is_closed("scrub", db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())));
+    is_closed("scrub", db.scrub(ScrubOptions::new()));
     is_closed("checkpoint", db.checkpoint(dir.path().join("copy")));
     is_closed("backup", Repository::at(dir.path().join("backups")).create(&db));
     for (name, iter) in [("fresh", &mut fresh), ("begun", &mut forward)] {

@@ -16,10 +16,10 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 /// Entries and bytes that were written or created, and those that were dropped.
 fn in_and_dropped(stats: &DbStats) -> [(u64, u64); 2] {
     [
-        (stats.user_writes + stats.folded_entries, stats.user_bytes_written + stats.folded_bytes),
+        (stats.writes.count + stats.merges.folded_entries, stats.writes.bytes + stats.merges.folded_bytes),
         (
-            stats.dropped_before_flush_entries + stats.dropped_in_merges_entries,
-            stats.dropped_before_flush_bytes + stats.dropped_in_merges_bytes,
+            stats.merges.dropped_before_flush_entries + stats.merges.dropped_entries,
+            stats.merges.dropped_before_flush_bytes + stats.merges.dropped_bytes,
         ),
     ]
 }
@@ -34,17 +34,24 @@ fn overwrites_in_one_buffer_never_reach_the_tree() {
             keyspace.insert(number.to_be_bytes(), [round; 20]).unwrap();
         }
     }
-    assert_eq!(keyspace.stats().dropped_before_flush_entries, 0, "counted when it is flushed");
+    assert_eq!(keyspace.stats().merges.dropped_before_flush_entries, 0, "counted when it is flushed");
     db.flush().unwrap();
     let stats = keyspace.stats();
-    assert_eq!((stats.dropped_before_flush_entries, stats.dropped_before_flush_bytes), (4_900, 4_900 * 24));
-    assert_eq!((stats.dropped_in_merges_entries, stats.folded_entries), (0, 0));
-    assert_eq!(stats.entries, 100);
+    assert_eq!(
+        (stats.merges.dropped_before_flush_entries, stats.merges.dropped_before_flush_bytes),
+        (4_900, 4_900 * 24)
+    );
+    assert_eq!((stats.merges.dropped_entries, stats.merges.folded_entries), (0, 0));
+    assert_eq!(stats.tree.entries, 100);
     let of_store = db.stats();
-    assert_eq!(of_store.dropped_before_flush_bytes, stats.dropped_before_flush_bytes);
+    assert_eq!(of_store.merges.dropped_before_flush_bytes, stats.merges.dropped_before_flush_bytes);
     drop(keyspace);
     assert!(db.drop_keyspace("k").unwrap());
-    assert_eq!(db.stats().dropped_before_flush_bytes, stats.dropped_before_flush_bytes, "it was flushed");
+    assert_eq!(
+        db.stats().merges.dropped_before_flush_bytes,
+        stats.merges.dropped_before_flush_bytes,
+        "it was flushed"
+    );
 }
 
 /// Random writes of all kinds, with flushes and jobs.
@@ -92,15 +99,15 @@ fn an_emptied_store_has_dropped_every_entry() {
     db.compact().unwrap();
     let stats = db.stats();
     let of_keyspaces = keyspaces.each_ref().map(Keyspace::stats);
-    assert!(of_keyspaces.iter().all(|stats| stats.buffered_runs == 0), "{of_keyspaces:?}");
+    assert!(of_keyspaces.iter().all(|stats| stats.tree.buffered_runs == 0), "{of_keyspaces:?}");
     // An emptied leaf keeps one tombstone of seven bytes.
-    let left: u64 = of_keyspaces.iter().map(|stats| stats.entries).sum();
-    assert_eq!(left, of_keyspaces.iter().map(|stats| stats.tombstones).sum::<u64>());
+    let left: u64 = of_keyspaces.iter().map(|stats| stats.tree.entries).sum();
+    assert_eq!(left, of_keyspaces.iter().map(|stats| stats.tree.tombstones).sum::<u64>());
     let [taken, dropped] = in_and_dropped(&stats);
     assert_eq!(taken, (dropped.0 + left, dropped.1 + 7 * left));
-    assert!(stats.folded_entries > 100 && stats.dropped_in_merges_entries > 1_000, "{stats:?}");
+    assert!(stats.merges.folded_entries > 100 && stats.merges.dropped_entries > 1_000, "{stats:?}");
     let sum = |of: fn(&testudo::KeyspaceStats) -> u64| of_keyspaces.iter().map(of).sum::<u64>();
-    assert_eq!(stats.dropped_before_flush_bytes, sum(|stats| stats.dropped_before_flush_bytes));
-    assert_eq!(stats.dropped_in_merges_bytes, sum(|stats| stats.dropped_in_merges_bytes));
-    assert_eq!(stats.folded_bytes, sum(|stats| stats.folded_bytes));
+    assert_eq!(stats.merges.dropped_before_flush_bytes, sum(|stats| stats.merges.dropped_before_flush_bytes));
+    assert_eq!(stats.merges.dropped_bytes, sum(|stats| stats.merges.dropped_bytes));
+    assert_eq!(stats.merges.folded_bytes, sum(|stats| stats.merges.folded_bytes));
 }

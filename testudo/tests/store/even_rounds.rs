@@ -21,7 +21,7 @@ fn first_merges(db: &Db, keyspaces: &[Keyspace]) -> Vec<u32> {
         }
         db.flush().unwrap();
         for (number, keyspace) in keyspaces.iter().enumerate() {
-            let runs = keyspace.stats().buffered_runs;
+            let runs = keyspace.stats().tree.buffered_runs;
             if runs < before[number] {
                 first[number].get_or_insert(round);
             }

@@ -4,14 +4,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use testudo::{
     Db, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, ScrubOptions, Tree, VerifyLevel,
-    backup::Repository, salvage, unobserved,
+    backup::Repository, salvage,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv, OpenMode, OpenOptions};
 
@@ -40,8 +39,8 @@ fn touch(machine: &MemEnv, path: PathBuf) {
 }
 
 fn salvage_to(machine: &Arc<MemEnv>, target: &str) -> testudo::Result<()> {
-    let options = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/db", target) };
-    salvage(&options, &mut unobserved()).map(drop)
+    let options = SalvageOptions::new("/db", target).env(machine.clone());
+    salvage(options).map(drop)
 }
 
 fn names(machine: &MemEnv, directory: &str) -> Vec<String> {
@@ -129,7 +128,7 @@ fn a_scrub_covers_all_of_a_copy_made_by_a_reader() {
     let scrub = |number: u64| {
         let reader = Db::builder(Path::new("/copy")).env(machine.clone()).memory_bytes(1 << 20).read_only();
         let db = reader.open().unwrap();
-        let report = db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let report = db.scrub(ScrubOptions::new()).unwrap();
         assert!(report.runs > 0, "reader {number}");
         report.runs
     };

@@ -79,7 +79,7 @@ fn removals_are_accepted_while_full_write_buffers_cannot_be_flushed() {
     faults.set_plan(Some(FaultPlan::once(0, FaultError::NoSpace).on_path("/db/data").for_good()));
     let mut numbers = 0..20_000;
     let refused = numbers.by_ref().filter(|&number| keyspace.insert(key(number), [7; 500]).is_err()).count();
-    assert!(refused > 10_000 && db.stats().flushes == 0);
+    assert!(refused > 10_000 && db.stats().flush.count == 0);
     for number in 0..20 {
         keyspace.remove(key(number)).unwrap();
     }
@@ -88,7 +88,7 @@ fn removals_are_accepted_while_full_write_buffers_cannot_be_flushed() {
     assert_eq!(end.kind(), ErrorKind::OutOfSpace);
     let stats = db.stats();
     // In addition to the bytes that removals may add there is memory that no buffer uses.
-    assert!(stats.memtable_bytes < stats.write_memory_bytes / 16 * 18 + MEMORY / 8, "{stats:?}");
+    assert!(stats.memory.memtable_bytes < stats.write_memory.bytes / 16 * 18 + MEMORY / 8, "{stats:?}");
     faults.set_plan(None);
     keyspace.insert(b"x", b"y").unwrap();
     db.flush().unwrap();
@@ -184,7 +184,7 @@ fn removals_free_space_of_separated_values() {
         let keyspace = db.keyspace("a", options).unwrap();
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());
         db.flush().unwrap();
-        let separated = keyspace.stats().value_bytes;
+        let separated = keyspace.stats().values.bytes;
         assert!(separated > RECORDS * 1_100 / 4, "{tree}: {separated} bytes are separated");
         drop(keyspace);
         db.close().unwrap();
@@ -259,14 +259,14 @@ fn dropping_a_keyspace_frees_space_for_writes() {
     }
     other.insert(b"x", b"y").unwrap();
     let stats = db.stats();
-    assert_eq!(stats.reserve_bytes, stats.whole_reserve_bytes);
+    assert_eq!(stats.space.reserve_bytes, stats.space.whole_reserve_bytes);
 }
 
 #[test]
 fn writes_resume_once_there_is_room() {
     let (machine, db, keyspace) = machine_with_store();
     let taken = fill(&machine, &keyspace);
-    assert!(db.stats().reserve_bytes < db.stats().whole_reserve_bytes);
+    assert!(db.stats().space.reserve_bytes < db.stats().space.whole_reserve_bytes);
     machine.space_limit(None);
     for number in taken..taken + 5000 {
         keyspace.insert(key(number), [7; 500]).unwrap();

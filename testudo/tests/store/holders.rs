@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use testudo::{Db, KeyspaceOptions, SalvageOptions, salvage, unobserved};
+use testudo::{Db, KeyspaceOptions, SalvageOptions, salvage};
 use testudo_env::{Env, MemEnv};
 
 const MIB: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn snapshots_share_the_content_of_flushed_buffers() {
     }
     db.flush().unwrap();
     let stats = db.stats();
-    let disk = stats.live_bytes + stats.held_bytes;
+    let disk = stats.space.live_bytes + stats.space.held_bytes;
     assert!(disk < 8 * written, "{disk} bytes on disk for {written} written and 1,000 snapshots");
 }
 
@@ -51,9 +51,13 @@ fn iterators_release_flushed_buffers() {
     }
     db.flush().unwrap();
     let stats = db.stats();
-    assert!(stats.memtable_bytes < 2 * MIB, "{} bytes of memtables are held", stats.memtable_bytes);
+    assert!(
+        stats.memory.memtable_bytes < 2 * MIB,
+        "{} bytes of memtables are held",
+        stats.memory.memtable_bytes
+    );
     let bound = MIB + 300 * (5 << 10);
-    assert!(stats.iterator_bytes < bound, "300 iterators take {} bytes", stats.iterator_bytes);
+    assert!(stats.scans.iterator_bytes < bound, "300 iterators take {} bytes", stats.scans.iterator_bytes);
     for (round, (iter, (first, _))) in iterators.into_iter().enumerate() {
         let expected = ((round + 1) * 100).min(2_000);
         let mut last = first;
@@ -90,7 +94,7 @@ fn buffers_of_a_dropped_keyspace_are_released() {
         other.insert(key(round), b"x").unwrap();
         db.flush().unwrap();
     }
-    let bytes = db.stats().memtable_bytes;
+    let bytes = db.stats().memory.memtable_bytes;
     assert!(bytes < 2 * MIB, "{bytes} bytes of memtables");
     for (round, (snapshot, iter)) in (0_u64..).zip(held) {
         let value = snapshot.get(key(7)).unwrap().unwrap();
@@ -112,7 +116,7 @@ fn spilled_snapshot_data_is_not_recovered_as_records() {
         snapshots.push(db.snapshot().unwrap());
     }
     db.flush().unwrap();
-    assert!(db.stats().held_bytes > MIB / 2, "spilled data exists");
+    assert!(db.stats().space.held_bytes > MIB / 2, "spilled data exists");
     let killed = machine.live_image();
     drop((snapshots, keyspace, db));
     for path in killed.all_files() {
@@ -122,8 +126,8 @@ fn spilled_snapshot_data_is_not_recovered_as_records() {
         }
     }
     let options = SalvageOptions::new("/db", "/new");
-    let options = SalvageOptions { env: killed.clone(), ..options };
-    salvage(&options, &mut unobserved()).unwrap();
+    let options = options.env(killed.clone());
+    salvage(options).unwrap();
     let db = Db::builder(Path::new("/new")).env(killed).create(false).open().unwrap();
     assert_eq!(db.keyspace_names(), ["k"], "no keyspace of spilled data");
     let keyspace = db.open_keyspace("k").unwrap().unwrap();

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, Entry, ErrorKind, Keyspace, KeyspaceOptions, MergeFunction, SalvageOptions, VerifyLevel,
-    salvage, unobserved,
+    salvage,
 };
 use testudo_env::{Env, MemEnv};
 
@@ -181,8 +181,8 @@ fn a_value_of_a_larger_budget_works_under_a_smaller_one() {
     db.close().unwrap();
 
     let env: Arc<dyn Env> = machine.clone();
-    let options = SalvageOptions { env, memory_bytes: MEMORY, ..SalvageOptions::new("/db", "/saved") };
-    let report = salvage(&options, &mut unobserved()).unwrap();
+    let options = SalvageOptions::new("/db", "/saved").env(env).memory_bytes(MEMORY);
+    let report = salvage(options).unwrap();
     assert_eq!(report.keyspaces[0].records, 3);
     let db = Db::builder(Path::new("/saved")).env(machine).memory_bytes(MEMORY).open().unwrap();
     let k = appending(&db);

@@ -64,9 +64,9 @@ fn settled_within(
 
 /// Bytes that `act` reads from the device.
 fn read_by(db: &Db, act: impl FnOnce()) -> u64 {
-    let before = db.stats().device_bytes_read;
+    let before = db.stats().io.bytes_read;
     act();
-    db.stats().device_bytes_read - before
+    db.stats().io.bytes_read - before
 }
 
 fn check(keyspace: &Keyspace, number: usize, bytes: usize) {
@@ -148,7 +148,7 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
                 for _ in 0..5 {
                     db.step().unwrap();
                 }
-                most_bytes = most_bytes.max(keyspace.stats().value_bytes);
+                most_bytes = most_bytes.max(keyspace.stats().values.bytes);
             }
         }
         most_bytes
@@ -157,11 +157,11 @@ fn overwrite(preset: TreePreset, bytes: usize) -> Overwriting {
     let before = db.stats();
     let most_bytes = round(2);
     let after = db.stats();
-    let user_bytes = (after.user_bytes_written - before.user_bytes_written) as f64;
+    let user_bytes = (after.writes.bytes - before.writes.bytes) as f64;
     let part = |bytes: u64| bytes as f64 / user_bytes;
     Overwriting {
-        written: part(after.device_bytes_written - before.device_bytes_written),
-        read: part(after.device_bytes_read - before.device_bytes_read),
+        written: part(after.io.bytes_written - before.io.bytes_written),
+        read: part(after.io.bytes_read - before.io.bytes_read),
         space: most_bytes as f64 / (count * bytes) as f64,
     }
 }

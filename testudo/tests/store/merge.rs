@@ -227,7 +227,7 @@ fn a_hot_counter_takes_little_memory_and_a_long_list_is_read_back_whole() {
     for number in 0..20_000_u64 {
         counters.merge("hot", number.to_le_bytes()).unwrap();
     }
-    assert!(counters.stats().memtable_bytes < 64 << 10, "{:?}", counters.stats().memtable_bytes);
+    assert!(counters.stats().memtables.bytes < 64 << 10, "{:?}", counters.stats().memtables.bytes);
     for number in 0..5_000_u32 {
         lists.merge("hot", number.to_be_bytes()).unwrap();
         if number % 1_700 == 0 {

@@ -6,8 +6,8 @@
 use std::{path::Path, sync::Arc};
 
 use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, RepairOptions,
-    SalvageOptions, Tree, VerifyLevel, backup::Repository, repair, salvage, unobserved,
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions, Tree,
+    VerifyLevel, backup::Repository, repair, salvage, stats::MovingStats,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
@@ -48,9 +48,9 @@ fn check(keyspace: &Keyspace, round: u8) {
 /// Steps until this many thousandths have moved; returns whether it is still moving.
 fn move_up_to(db: &Db, keyspace: &Keyspace, thousandths: u64) -> bool {
     for _ in 0..20_000 {
-        let KeyspaceStats { moving_from, moved_bytes, left_bytes, .. } = keyspace.stats();
-        if moving_from.is_none() || moved_bytes * 1000 >= (moved_bytes + left_bytes).max(1) * thousandths {
-            return moving_from.is_some();
+        let MovingStats { from, moved_bytes, left_bytes, .. } = keyspace.stats().moving;
+        if from.is_none() || moved_bytes * 1000 >= (moved_bytes + left_bytes).max(1) * thousandths {
+            return from.is_some();
         }
         db.step().unwrap();
     }
@@ -70,7 +70,7 @@ fn a_keyspace_moves_back_and_forth_under_writes() {
         keyspace.set_tree(tree).unwrap();
         assert_eq!(keyspace.options().chosen_tree(), tree);
         let stats = keyspace.stats();
-        assert_eq!((stats.tree, stats.moving_from), (tree.to_string(), Some(before.to_string())));
+        assert_eq!((stats.tree.name, stats.moving.from), (tree.to_string(), Some(before.to_string())));
         for thousandths in [100, 400, 700] {
             assert!(move_up_to(&db, &keyspace, thousandths), "the move has already ended");
             check(&keyspace, round);
@@ -83,8 +83,8 @@ fn a_keyspace_moves_back_and_forth_under_writes() {
         check(&keyspace, round);
         assert_eq!(snapshot.get(&keyspace, key(7)).unwrap().as_deref(), Some(&[round - 3; 100][..]));
         let stats = keyspace.stats();
-        assert_eq!((stats.tree, stats.moving_from), (tree.to_string(), None));
-        assert_eq!((stats.moved_bytes, stats.left_bytes), (0, 0));
+        assert_eq!((stats.tree.name, stats.moving.from), (tree.to_string(), None));
+        assert_eq!((stats.moving.moved_bytes, stats.moving.left_bytes), (0, 0));
     }
     drop(keyspace);
     db.close().unwrap();
@@ -104,13 +104,13 @@ fn setting_the_old_tree_reverses_the_move() {
         db.flush().unwrap();
         keyspace.set_tree(to).unwrap();
         assert!(move_up_to(&db, &keyspace, 300));
-        let before = db.stats().data_bytes_written;
+        let before = db.stats().io.data_bytes_written;
         keyspace.set_tree(from).unwrap();
-        assert_eq!(keyspace.stats().moving_from, Some(to.to_string()));
+        assert_eq!(keyspace.stats().moving.from, Some(to.to_string()));
         check(&keyspace, 1);
         assert!(!move_up_to(&db, &keyspace, 2000));
-        let written = db.stats().data_bytes_written - before;
-        let all = keyspace.stats().stored_bytes;
+        let written = db.stats().io.data_bytes_written - before;
+        let all = keyspace.stats().tree.stored_bytes;
         assert!(written < all * 3 / 4, "{written} of {all} bytes were written to go back");
         check(&keyspace, 1);
         // And again, back and forth.
@@ -132,14 +132,14 @@ fn another_tree_of_the_family_can_be_set_during_a_move() {
     let machine = MemEnv::new(3);
     let (db, keyspace) = open(&machine);
     keyspace.set_tree(LEVELED).unwrap();
-    assert_eq!(keyspace.stats().moving_from, None, "nothing needs to move");
+    assert_eq!(keyspace.stats().moving.from, None, "nothing needs to move");
     fill(&keyspace, 1);
     db.flush().unwrap();
     keyspace.set_tree(TURTLE).unwrap();
     assert!(move_up_to(&db, &keyspace, 300));
     keyspace.set_tree(SPLINTER).unwrap();
     assert_eq!(keyspace.options().chosen_tree(), SPLINTER);
-    assert_eq!(keyspace.stats().moving_from, Some("leveled".to_owned()));
+    assert_eq!(keyspace.stats().moving.from, Some("leveled".to_owned()));
     assert!(!move_up_to(&db, &keyspace, 2000));
     check(&keyspace, 1);
 }
@@ -172,8 +172,8 @@ fn a_move_resumes_after_a_restart_or_a_crash() {
         }
         (db, keyspace) = open(&machine);
         let stats = keyspace.stats();
-        assert_eq!(stats.moving_from, Some("turtle".to_owned()));
-        assert!(stats.moved_bytes >= before.moved_bytes, "the move started over");
+        assert_eq!(stats.moving.from, Some("turtle".to_owned()));
+        assert!(stats.moving.moved_bytes >= before.moving.moved_bytes, "the move started over");
         check(&keyspace, 1);
     }
     assert!(!move_up_to(&db, &keyspace, 2000));
@@ -207,7 +207,7 @@ fn a_keyspace_can_be_dropped_during_a_move() {
         db.close().unwrap();
         let (db, again) = open(&machine);
         assert!(again.iter().unwrap().next().is_none());
-        assert_eq!(again.stats().moving_from, None);
+        assert_eq!(again.stats().moving.from, None);
         db.check_invariants().unwrap();
     }
 }
@@ -223,7 +223,7 @@ fn a_move_completes_under_concurrent_reads_and_writes() {
     let mut values = vec![1_u8; KEYS as usize];
     for tree in some_of([LEVELED, TURTLE, LEVELED, SPLINTER], 3, 0) {
         keyspace.set_tree(tree).unwrap();
-        while keyspace.stats().moving_from.is_some() {
+        while keyspace.stats().moving.from.is_some() {
             for _ in 0..200 {
                 let n = u32::try_from(random.below(u64::from(KEYS))).unwrap();
                 let value = &mut values[n as usize];
@@ -261,12 +261,12 @@ fn a_full_device_pauses_a_move_until_there_is_space() {
                 }
             }
         }
-        assert!(refused > 0 || keyspace.stats().moving_from.is_none(), "the device must be full");
+        assert!(refused > 0 || keyspace.stats().moving.from.is_none(), "the device must be full");
         check(&keyspace, 1);
         db.check_invariants().unwrap();
         machine.space_limit(None);
         let mut steps = 0;
-        while keyspace.stats().moving_from.is_some() {
+        while keyspace.stats().moving.from.is_some() {
             db.step().unwrap();
             steps += 1;
             assert!(steps < 20_000, "the move never ends");
@@ -294,7 +294,7 @@ fn half_moved(from: Tree, to: Tree, turns: bool) -> (Arc<MemEnv>, Db, Keyspace) 
     }
     fill(&keyspace, 2);
     (KEYS / 2..KEYS).for_each(|n| keyspace.remove(key(n)).unwrap());
-    assert!(keyspace.stats().moving_from.is_some(), "the move has already ended");
+    assert!(keyspace.stats().moving.from.is_some(), "the move has already ended");
     (machine, db, keyspace)
 }
 
@@ -348,8 +348,8 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
         drop(keyspace);
         db.close().unwrap();
         let env: Arc<dyn Env> = machine.clone();
-        let options = RepairOptions { env: env.clone(), ..RepairOptions::new("/db") };
-        let report = repair(&options, &mut unobserved()).unwrap();
+        let options = RepairOptions::new("/db").env(env.clone());
+        let report = repair(options).unwrap();
         assert!(report.findings.is_empty(), "{report:?}");
         let manifest = |path: &&std::path::PathBuf| path.to_string_lossy().starts_with("/db/manifest-");
         for (has_manifest, target) in [(true, "/with"), (false, "/without")] {
@@ -357,8 +357,8 @@ fn a_moving_keyspace_is_repaired_and_salvaged_with_and_without_a_manifest() {
                 let paths = machine.all_files();
                 machine.remove_file(paths.iter().find(manifest).unwrap()).unwrap();
             }
-            let options = SalvageOptions { env: env.clone(), ..SalvageOptions::new("/db", target) };
-            salvage(&options, &mut unobserved()).unwrap();
+            let options = SalvageOptions::new("/db", target).env(env.clone());
+            salvage(options).unwrap();
             let db = Db::builder(target).env(machine.clone()).memory_bytes(1 << 20).create(false);
             check_half(&db.open().unwrap());
         }
@@ -441,7 +441,7 @@ fn separated_values_stay_separated_while_their_keyspace_moves() {
                 );
                 db.flush().unwrap();
             }
-            assert!(keyspace.stats().value_segments > 0, "{what}");
+            assert!(keyspace.stats().values.segments > 0, "{what}");
             keyspace.set_tree(other).unwrap();
             for (round, thousandths) in [(4, 100), (5, 300)] {
                 // Everything except the values may move in one piece.
@@ -464,7 +464,7 @@ fn separated_values_stay_separated_while_their_keyspace_moves() {
             keyspace.set_placement(placement).unwrap();
             keyspace.set_tree(other).unwrap();
             assert!(!move_up_to(&db, &keyspace, 1001), "{what}: the move must end");
-            assert_eq!(keyspace.stats().moving_from, None);
+            assert_eq!(keyspace.stats().moving.from, None);
             check_lengths(&db, &keyspace, &rounds, &what);
             db.compact().unwrap();
             check_lengths(&db, &keyspace, &rounds, &what);

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use testudo::{Db, Durability, Keyspace, KeyspaceOptions, KeyspaceStats, Placement, Tree, VerifyLevel};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Placement, Tree, VerifyLevel, stats::ValueStats};
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv};
 use testudo_share::some_of;
@@ -67,7 +67,7 @@ fn check(db: &Db, keyspace: &Keyspace, model: &Model) {
 }
 
 fn are_with_keys(keyspace: &Keyspace) -> bool {
-    keyspace.stats().large_values_with_keys == 1
+    keyspace.stats().values.large_with_keys
 }
 
 /// A keyspace loaded with separated values.
@@ -77,8 +77,8 @@ fn loaded(machine: &Arc<MemEnv>, options: KeyspaceOptions) -> (Db, Keyspace, Mod
     let mut model = Model::new();
     insert(&keyspace, &mut model, 0..KEYS, 0);
     db.flush().unwrap();
-    let KeyspaceStats { value_bytes, value_segments, .. } = keyspace.stats();
-    assert!(value_segments > 0 && value_bytes > KEYS * 600, "{value_bytes} bytes are separated");
+    let values = keyspace.stats().values;
+    assert!(values.segments > 0 && values.bytes > KEYS * 600, "{} bytes are separated", values.bytes);
     (db, keyspace, model)
 }
 
@@ -97,7 +97,7 @@ fn scan_until_they_move(db: &Db, keyspace: &Keyspace, model: &Model) {
 /// Steps until the move is complete.
 fn arrive(db: &Db, keyspace: &Keyspace) {
     for _ in 0..20_000 {
-        if keyspace.stats().moving_from.is_none() {
+        if keyspace.stats().moving.from.is_none() {
             return;
         }
         db.step().unwrap();
@@ -118,16 +118,16 @@ fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
         insert(&keyspace, &mut model, (0..KEYS).step_by(5), 1);
         arrive(&db, &keyspace);
         assert!(are_with_keys(&keyspace));
-        let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
+        let ValueStats { large_excess_bytes, large_limit_bytes, .. } = keyspace.stats().values;
         assert!(
-            large_values_excess_bytes * 8 <= large_values_limit_bytes,
-            "{tree}: the writes of a move must not count for moving back: {large_values_excess_bytes} of \
-             {large_values_limit_bytes}"
+            large_excess_bytes * 8 <= large_limit_bytes,
+            "{tree}: the writes of a move must not count for moving back: {large_excess_bytes} of \
+             {large_limit_bytes}"
         );
         db.flush().unwrap();
         db.compact().unwrap();
         let stats = keyspace.stats();
-        assert!(stats.value_bytes - stats.transient_value_bytes == 0, "{tree}: {stats:?}");
+        assert!(stats.values.bytes - stats.values.transient_bytes == 0, "{tree}: {stats:?}");
         assert!(scanned(&keyspace) == model, "{tree}");
         check(&db, &keyspace, &model);
         let entries = snapshot.range(&keyspace, ..).unwrap().map(Result::unwrap);
@@ -149,7 +149,7 @@ fn scanned_values_return_to_keys_and_overwritten_ones_move_out() {
         db.flush().unwrap();
         db.compact().unwrap();
         let stats = keyspace.stats();
-        assert!(stats.value_bytes > stats.transient_value_bytes, "{tree}: {stats:?}");
+        assert!(stats.values.bytes > stats.values.transient_bytes, "{tree}: {stats:?}");
         check(&db, &keyspace, &model);
         assert!(scanned(&keyspace) == model, "{tree}");
     }
@@ -166,7 +166,7 @@ fn values_of_fixed_placements_are_not_moved() {
             db.step().unwrap();
         }
         let stats = keyspace.stats();
-        assert_eq!((stats.large_values_with_keys, stats.large_values_limit_bytes), (0, 0));
+        assert_eq!((stats.values.large_with_keys, stats.values.large_limit_bytes), (false, 0));
     }
 }
 
@@ -184,7 +184,7 @@ fn medium_and_long_values_are_not_moved() {
             }
         }
         db.flush().unwrap();
-        assert!(keyspace.stats().value_bytes > 0, "{length}: some are separated");
+        assert!(keyspace.stats().values.bytes > 0, "{length}: some are separated");
         for _ in 0..20 {
             assert_eq!(scanned(&keyspace).len(), 1_000);
             assert_eq!(
@@ -194,7 +194,7 @@ fn medium_and_long_values_are_not_moved() {
             db.step().unwrap();
         }
         let stats = keyspace.stats();
-        assert_eq!((stats.large_values_with_keys, stats.large_values_limit_bytes), (0, 0), "{length}");
+        assert_eq!((stats.values.large_with_keys, stats.values.large_limit_bytes), (false, 0), "{length}");
     }
 }
 
@@ -207,14 +207,14 @@ fn scans_that_read_no_values_from_the_device_move_nothing() {
         assert!(keyspace.iter().unwrap().map(|entry| entry.unwrap().key().len()).sum::<usize>() > 0);
         db.step().unwrap();
     }
-    assert_eq!(keyspace.stats().large_values_excess_bytes, 0);
+    assert_eq!(keyspace.stats().values.large_excess_bytes, 0);
     let few = || keyspace.range(key(1)..).unwrap().take(3).map(|e| e.unwrap().value().unwrap().len()).sum();
     let _: usize = few();
-    let paid = keyspace.stats().large_values_excess_bytes;
+    let paid = keyspace.stats().values.large_excess_bytes;
     for _ in 0..20 {
         let _: usize = few();
     }
-    assert_eq!(keyspace.stats().large_values_excess_bytes, paid, "cached values must cost nothing");
+    assert_eq!(keyspace.stats().values.large_excess_bytes, paid, "cached values must cost nothing");
     assert!(!are_with_keys(&keyspace));
 }
 
@@ -223,27 +223,27 @@ fn scans_that_read_no_values_from_the_device_move_nothing() {
 fn accumulated_costs_persist_across_a_close() {
     let machine = MemEnv::new(1);
     let (db, keyspace, model) = loaded(&machine, automatic(Tree::leveled().with_run_bytes(16 << 10)));
-    let KeyspaceStats { large_values_excess_bytes, large_values_limit_bytes, .. } = keyspace.stats();
+    let ValueStats { large_excess_bytes, large_limit_bytes, .. } = keyspace.stats().values;
     // Two device bytes per value byte, and one read of the values that commits have written.
-    assert!(large_values_limit_bytes > KEYS * 1_500, "{large_values_limit_bytes}");
-    assert_eq!(large_values_excess_bytes, 0);
+    assert!(large_limit_bytes > KEYS * 1_500, "{large_limit_bytes}");
+    assert_eq!(large_excess_bytes, 0);
     drop((db, keyspace));
     for _ in 0..40 {
         let db = open(&machine);
         let keyspace = db.open_keyspace("k").unwrap().unwrap();
-        let paid = keyspace.stats().large_values_excess_bytes;
+        let paid = keyspace.stats().values.large_excess_bytes;
         let fifth = keyspace.iter().unwrap().take(400).map(|e| e.unwrap().value().unwrap().len());
         assert!(fifth.sum::<usize>() > 0);
-        assert!(keyspace.stats().large_values_excess_bytes >= paid);
+        assert!(keyspace.stats().values.large_excess_bytes >= paid);
         db.step().unwrap();
         if are_with_keys(&keyspace) {
             arrive(&db, &keyspace);
             assert!(scanned(&keyspace) == model);
-            assert_eq!(keyspace.stats().value_segments, 0);
+            assert_eq!(keyspace.stats().values.segments, 0);
             return;
         }
         keyspace.set_tree(Tree::lsbm()).unwrap();
-        assert!(keyspace.stats().large_values_excess_bytes > paid, "other settings must keep the costs");
+        assert!(keyspace.stats().values.large_excess_bytes > paid, "other settings must keep the costs");
     }
     panic!("the values never move");
 }
@@ -290,7 +290,7 @@ fn setting_another_placement_ends_a_move() {
         db.flush().unwrap();
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
-        assert!(keyspace.stats().value_bytes > 0);
+        assert!(keyspace.stats().values.bytes > 0);
     }
 }
 
@@ -305,7 +305,7 @@ fn another_tree_can_be_set_during_a_move() {
             db.step().unwrap();
         }
         insert(&keyspace, &mut model, (0..KEYS).step_by(4), 1);
-        assert_eq!(keyspace.stats().moving_from, Some(tree.to_string()));
+        assert_eq!(keyspace.stats().moving.from, Some(tree.to_string()));
         for other in [trees()[0], trees()[2], trees()[4], trees()[1]] {
             keyspace.set_tree(other).unwrap();
             assert_eq!(keyspace.options().chosen_tree().to_string(), other.to_string());
@@ -319,7 +319,7 @@ fn another_tree_can_be_set_during_a_move() {
         // the cost of a scan depends on their places and the caches: 20 to some hundred scans.
         let has_strays = || {
             let stats = keyspace.stats();
-            stats.value_bytes > stats.transient_value_bytes
+            stats.values.bytes > stats.values.transient_bytes
         };
         for round in 0..1_000 {
             if round >= 20 && !has_strays() {
@@ -332,7 +332,7 @@ fn another_tree_can_be_set_during_a_move() {
         }
         db.compact().unwrap();
         let stats = keyspace.stats();
-        assert_eq!(stats.value_bytes, stats.transient_value_bytes, "{tree}: they must return");
+        assert_eq!(stats.values.bytes, stats.values.transient_bytes, "{tree}: they must return");
         check(&db, &keyspace, &model);
         assert!(scanned(&keyspace) == model, "{tree}");
     }
@@ -352,17 +352,17 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
         insert(&keyspace, &mut model, 0..100, 0);
         db.flush().unwrap();
         db.compact().unwrap();
-        assert_eq!(keyspace.stats().value_segments, 0, "{tree}: a small keyspace needs no segments");
+        assert_eq!(keyspace.stats().values.segments, 0, "{tree}: a small keyspace needs no segments");
         insert(&keyspace, &mut model, 100..KEYS, 0);
         db.flush().unwrap();
         db.compact().unwrap();
-        let segments = keyspace.stats().value_segments;
+        let segments = keyspace.stats().values.segments;
         assert!(segments > 0, "{tree}: a large keyspace needs segments");
         for number in 0..20 {
             insert(&keyspace, &mut model, KEYS + 2 * number..KEYS + 2 * number + 2, 0);
             db.flush().unwrap();
         }
-        let of_merges = keyspace.stats().value_segments - segments;
+        let of_merges = keyspace.stats().values.segments - segments;
         assert!(of_merges < 10, "{tree}: {of_merges} segments for 20 flushes of two values");
         check(&db, &keyspace, &model);
         assert!(scanned(&keyspace) == model, "{tree}");
@@ -378,7 +378,7 @@ fn separated_values_move_to_another_tree_as_references() {
         keyspace.set_tree(other).unwrap();
         arrive(&db, &keyspace);
         check(&db, &keyspace, &model);
-        assert!(keyspace.stats().value_bytes > KEYS * 600, "{tree}: they must stay separated");
+        assert!(keyspace.stats().values.bytes > KEYS * 600, "{tree}: they must stay separated");
         assert!(scanned(&keyspace) == model, "{tree}");
     }
 }

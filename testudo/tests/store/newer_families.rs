@@ -10,7 +10,7 @@ use std::{
 use testudo::{
     Db, DbBuilder, ErrorKind, KeyspaceOptions, RepairOptions, Result, SalvageOptions, Tree,
     env::{CrashPolicy, Env, MemEnv},
-    inspect_store, repair, salvage, unobserved,
+    inspect_store, repair, salvage,
 };
 use testudo_storage::{Change, Manifest};
 
@@ -67,11 +67,11 @@ fn a_store_with_a_family_that_is_not_known_is_refused_and_not_touched() {
         let env: Arc<dyn Env> = machine.clone();
         assert_refused(inspect_store(&env, Path::new("/db")));
         for dry_run in [true, false] {
-            let options = RepairOptions { env: env.clone(), dry_run, ..RepairOptions::new("/db") };
-            assert_refused(repair(&options, &mut unobserved()));
+            let options = RepairOptions::new("/db").env(env.clone()).dry_run(dry_run);
+            assert_refused(repair(options));
         }
-        let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/new") };
-        assert_refused(salvage(&options, &mut unobserved()));
+        let options = SalvageOptions::new("/db", "/new").env(env);
+        assert_refused(salvage(options));
         assert!(files(&machine) == before, "something was written");
     }
 }

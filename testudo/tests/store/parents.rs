@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, Durability, ErrorKind, KeyspaceOptions, SalvageOptions, backup::Repository, salvage,
-    unobserved,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
@@ -36,8 +35,8 @@ fn copies_also_create_their_parent_directories() {
     repository.create(&db).unwrap();
     repository.restore(None, "/e/f/restored").unwrap();
     db.close().unwrap();
-    let options = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/db", "/g/h/saved") };
-    salvage(&options, &mut unobserved()).unwrap();
+    let options = SalvageOptions::new("/db", "/g/h/saved").env(machine.clone());
+    salvage(options).unwrap();
     let after = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
     for directory in ["/a/b/checkpoint", "/e/f/restored", "/g/h/saved"] {
         let db = builder(&after, directory).create(false).open().unwrap();

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io::Read, path::Path, sync::Arc};
 
 use testudo::{
     Db, Durability, Keyspace, KeyspaceOptions, KeyspaceSalvage, Placement, SalvageMethod, SalvageOptions,
-    SalvageReport, Tree, VerifyLevel, salvage, unobserved,
+    SalvageReport, Tree, VerifyLevel, salvage,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
@@ -120,12 +120,8 @@ impl Subject {
 
     /// Salvages, and checks that all content is right and readable, and that the rest is reported.
     fn salvage(&self) -> (SalvageReport, Vec<String>) {
-        let options = SalvageOptions {
-            env: self.machine.clone(),
-            memory_bytes: MEMORY,
-            ..SalvageOptions::new("/db", "/saved")
-        };
-        let report = salvage(&options, &mut unobserved()).unwrap();
+        let options = SalvageOptions::new("/db", "/saved").env(self.machine.clone()).memory_bytes(MEMORY);
+        let report = salvage(options).unwrap();
         // Without a manifest a keyspace may lose its name.
         let names: Vec<&str> = report.keyspaces.iter().map(|keyspace| keyspace.name.as_str()).collect();
         let is_lost = |name: &str| report.method == SalvageMethod::Scan && name.starts_with("recovered-");
@@ -233,7 +229,7 @@ fn salvage_drops_pieces_without_a_key() {
     db.compact().unwrap();
     // Two of the three films, and the late one.
     let expected = 2 * (2 * PIECE + 999) + PIECE + 1;
-    let live = db.stats().live_bytes;
+    let live = db.stats().space.live_bytes;
     assert!(live < (expected + PIECE) as u64, "{live} bytes");
 }
 

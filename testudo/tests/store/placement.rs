@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, Tree, TreePreset, VerifyLevel,
-    salvage, unobserved,
+    salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
@@ -93,7 +93,7 @@ fn separated_values_are_read_like_inline_values() {
         check(&keyspace, &model);
         verify(&db);
         let stats = keyspace.stats();
-        assert!(stats.value_segments > 0 && stats.value_bytes > stats.leaf_bytes, "{stats:?}");
+        assert!(stats.values.segments > 0 && stats.values.bytes > stats.tree.leaf_bytes, "{stats:?}");
         drop(keyspace);
         db.close().unwrap();
         let db = open(&machine);
@@ -116,9 +116,9 @@ fn medium_values_are_readable_at_every_level() {
         for round in 0..rounds {
             model = fill(&db, &keyspace, 0..round + 1);
             let stats = keyspace.stats();
-            assert!(stats.dead_transient_value_bytes <= stats.transient_value_bytes, "{stats:?}");
-            assert!(stats.transient_value_bytes < stats.value_bytes, "{stats:?}");
-            transient_bytes += stats.transient_value_bytes;
+            assert!(stats.values.dead_transient_bytes <= stats.values.transient_bytes, "{stats:?}");
+            assert!(stats.values.transient_bytes < stats.values.bytes, "{stats:?}");
+            transient_bytes += stats.values.transient_bytes;
         }
         assert!(transient_bytes > 0, "{tree}");
         check(&keyspace, &model);
@@ -198,8 +198,8 @@ fn separated_values_are_cached_as_records() {
             assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number));
         }
         let stats = db.stats();
-        assert!(stats.record_inserts >= 500, "{} are cached", stats.record_inserts);
-        assert!(stats.record_hits >= round * 490, "{} were found there", stats.record_hits);
+        assert!(stats.record_cache.inserts >= 500, "{} are cached", stats.record_cache.inserts);
+        assert!(stats.record_cache.hits >= round * 490, "{} were found there", stats.record_cache.hits);
     }
 }
 
@@ -247,7 +247,7 @@ fn a_changed_placement_applies_to_later_writes() {
         let options = KeyspaceOptions::default().tree(tree).placement(Placement::inline());
         let keyspace = db.keyspace("k", options).unwrap();
         let mut model = fill(&db, &keyspace, 0..2);
-        assert_eq!(keyspace.stats().value_segments, 0);
+        assert_eq!(keyspace.stats().values.segments, 0);
         for (round, placement) in
             [Placement::separate(), Placement::inline(), Placement::hybrid()].into_iter().enumerate()
         {
@@ -340,12 +340,8 @@ fn salvage_finds_values_and_names_lost_ones_with_or_without_manifest() {
                 }
             }
         }
-        let options = SalvageOptions {
-            env: machine.clone(),
-            memory_bytes: 4 << 20,
-            ..SalvageOptions::new("/db", "/salvaged")
-        };
-        let report = salvage(&options, &mut unobserved()).unwrap();
+        let options = SalvageOptions::new("/db", "/salvaged").env(machine.clone()).memory_bytes(4 << 20);
+        let report = salvage(options).unwrap();
         let of_keyspace = &report.keyspaces[0];
         assert_eq!(of_keyspace.records, 199, "{report:?}");
         let is_named = |low: &[u8], high: Option<&[u8]>| {

@@ -5,15 +5,19 @@
 use std::{any::type_name, ops::Bound, path::Path, sync::Arc};
 
 use testudo::{
-    BaseWithOperands, Batch, CheckpointReport, Db, DbBuilder, DbStats, Durability, Entry, Env, Error,
-    ErrorKind, Finding, IntoKeyspaceOptions, Iter, KeyBounds, KeyRange, Keyspace, KeyspaceId,
+    BaseWithOperands, Batch, CheckpointOptions, CheckpointReport, Db, DbBuilder, DbStats, Durability, Entry,
+    Env, Error, ErrorKind, Finding, IntoKeyspaceOptions, Iter, KeyBounds, KeyRange, Keyspace, KeyspaceId,
     KeyspaceOptions, KeyspaceSalvage, KeyspaceStats, Kind, LogSalvage, LoggedOperation, LostCommits,
     LostRange, Memory, MergeFunction, MergeOperator, MergeOperators, NameSource, Observer, OutlineLine,
     OwnedEntry, Placement, ReadView, Remedy, RepairFinding, RepairOptions, RepairReport, RestoreState,
-    SalvageMethod, SalvageOptions, SalvageReport, ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress,
-    ScrubReport, Slice, Snapshot, SnapshotKeyspace, Tree, TreePreset, VerifyLevel, VerifyReport, WorkDone,
-    backup::{BackupInfo, Deleted, ListedBackup, NewBackup, Repository, RepositoryFinding, RepositoryReport},
+    SalvageMethod, SalvageOptions, SalvageReport, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport,
+    Slice, Snapshot, SnapshotKeyspace, Tree, TreePreset, VerifyLevel, VerifyOptions, VerifyReport, WorkDone,
+    backup::{
+        self, BackupInfo, CreateOptions, Deleted, ListedBackup, NewBackup, Repository, RepositoryFinding,
+        RepositoryReport, RestoreOptions,
+    },
     env::MemEnv,
+    stats,
 };
 
 /// The names of types.
@@ -25,9 +29,12 @@ macro_rules! names {
 fn every_type_of_a_signature_has_a_name() {
     let names = names![
         BackupInfo,
+        backup::VerifyOptions<'_>,
         BaseWithOperands<'_>,
         Batch,
+        CheckpointOptions<'_>,
         CheckpointReport,
+        CreateOptions<'_>,
         Db,
         DbBuilder,
         DbStats,
@@ -60,16 +67,17 @@ fn every_type_of_a_signature_has_a_name() {
         Placement,
         Remedy,
         RepairFinding,
-        RepairOptions,
+        RepairOptions<'_>,
         RepairReport,
         Repository,
         RepositoryFinding,
         RepositoryReport,
+        RestoreOptions<'_>,
         RestoreState,
         SalvageMethod,
-        SalvageOptions,
+        SalvageOptions<'_>,
         SalvageReport,
-        ScrubOptions,
+        ScrubOptions<'_>,
         ScrubPosition,
         ScrubProgress,
         ScrubReport,
@@ -79,13 +87,15 @@ fn every_type_of_a_signature_has_a_name() {
         Tree,
         TreePreset,
         VerifyLevel,
+        VerifyOptions<'_>,
         VerifyReport,
         WorkDone,
+        stats::Metric<'_>,
+        stats::WriteStats,
         dyn Env,
         dyn MergeOperator,
         dyn ReadView,
         Observer<'_>,
-        ScrubObserver<'_>,
     ];
     assert!(names.iter().all(|name| name.contains("testudo") || name.contains("FnMut")), "{names:?}");
     fn takes_any(_: impl KeyRange, _: impl IntoKeyspaceOptions) {}

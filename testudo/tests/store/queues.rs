@@ -24,9 +24,9 @@ fn first(queue: &Keyspace) -> Option<u32> {
 
 /// Tombstones that `look` passes.
 fn passed(db: &Db, look: impl FnOnce()) -> u64 {
-    let before = db.stats().tombstones_passed;
+    let before = db.stats().scans.tombstones_passed;
     look();
-    db.stats().tombstones_passed - before
+    db.stats().scans.tombstones_passed - before
 }
 
 /// Opens a queue with `removed` removed entries at its front, half of them flushed.
@@ -51,7 +51,7 @@ fn a_second_read_passes_no_tombstones() {
     assert_eq!(passed(&db, || assert_eq!(first(&queue), Some(1000))), 0);
     queue.remove(key(1000)).unwrap();
     assert_eq!(passed(&db, || assert_eq!(first(&queue), Some(1001))), 1);
-    assert!(db.stats().gap_bytes > 0);
+    assert!(db.stats().scans.gap_bytes > 0);
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
     let open = device.crash(open);
     device.remove(&open, 0..taken / 4);
     let (used, stats) = (device.machine.used_bytes(), open.0.stats());
-    assert!(used < stats.disk_bytes + (512 << 10), "{used} bytes are used: {stats:?}");
+    assert!(used < stats.space.disk_bytes + (512 << 10), "{used} bytes are used: {stats:?}");
 }
 
 /// A full device needs more repairs of its state at an opening, but they wait for the first write.

@@ -43,7 +43,7 @@ fn put_off(db: &Db, keyspace: &Keyspace) -> u64 {
         write(keyspace, round);
         db.flush().unwrap();
     }
-    let tiers = keyspace.stats().buffered_runs;
+    let tiers = keyspace.stats().tree.buffered_runs;
     assert!(tiers > 8, "{tiers}");
     tiers
 }
@@ -55,7 +55,7 @@ fn an_idle_keyspace_is_compacted_while_another_is_written() {
         let (db, resting, busy) = open(machine.clone());
         put_off(&db, &resting);
         let write_and_step = |rounds: Range<u32>| {
-            let jobs = db.stats().jobs;
+            let jobs = db.stats().jobs.count;
             for round in rounds {
                 write(&busy, round);
                 if round % 2 == 0 {
@@ -63,10 +63,10 @@ fn an_idle_keyspace_is_compacted_while_another_is_written() {
                 }
                 db.step().unwrap();
             }
-            db.stats().jobs - jobs
+            db.stats().jobs.count - jobs
         };
         let jobs = write_and_step(0..500);
-        let tiers = resting.stats().buffered_runs;
+        let tiers = resting.stats().tree.buffered_runs;
         assert!(jobs > 0 && tiers <= 8, "{jobs} jobs, {tiers} tiers");
         let jobs = write_and_step(500..1000);
         assert!(jobs < 250, "{jobs} jobs, although the other one is not idle");
@@ -95,12 +95,12 @@ fn the_flush_thread_compacts_idle_keyspaces_while_others_write() {
             }
         });
         let deadline = machine.monotonic() + Duration::from_secs(600);
-        while resting.stats().buffered_runs > before / 2 && machine.monotonic() < deadline {
+        while resting.stats().tree.buffered_runs > before / 2 && machine.monotonic() < deadline {
             machine.sleep(Duration::from_millis(20));
         }
         is_over.store(true, Relaxed);
     });
-    let tiers = resting.stats().buffered_runs;
+    let tiers = resting.stats().tree.buffered_runs;
     assert!(tiers <= before / 2, "{before} tiers, {tiers} afterwards");
     drop((resting, busy));
     db.check_invariants().unwrap();
@@ -124,11 +124,11 @@ fn assert_settled(db: &Db, name: &str) {
     db.compact().unwrap();
     let settled = db.stats();
     assert_eq!(
-        rested.live_bytes, settled.live_bytes,
+        rested.space.live_bytes, settled.space.live_bytes,
         "{name}: live bytes of an idle store and of a settled one"
     );
-    let spare_bytes = (settled.data_file_bytes / 16).max(2 << 20);
-    let (before, after) = (rested.data_file_bytes, settled.data_file_bytes);
+    let spare_bytes = (settled.space.data_file_bytes / 16).max(2 << 20);
+    let (before, after) = (rested.space.data_file_bytes, settled.space.data_file_bytes);
     assert!(
         before <= after + spare_bytes,
         "{name}: {before} bytes of an idle store, {after} of a settled one"
@@ -146,12 +146,12 @@ fn an_idle_store_reclaims_the_space_of_garbage_values() {
             db.step().unwrap();
         }
         rest(&db);
-        let full_bytes = db.stats().live_bytes;
+        let full_bytes = db.stats().space.live_bytes;
         for n in (0..2_000_u32).filter(|n| n % 64 != 0) {
             keyspace.remove(n.wrapping_mul(0x9e37_79b1).to_be_bytes()).unwrap();
         }
         rest(&db);
-        let left_bytes = db.stats().live_bytes;
+        let left_bytes = db.stats().space.live_bytes;
         assert!(left_bytes < full_bytes / 8, "{name}: {left_bytes} of {full_bytes} bytes");
         assert_settled(&db, name);
     }
@@ -197,10 +197,10 @@ fn an_idle_store_reclaims_the_space_of_unreferenced_pieces() {
     keyspace.insert_reader("long", length, reader).unwrap();
     drop(keyspace);
     let db = open(image.unwrap());
-    let full_bytes = db.stats().live_bytes;
+    let full_bytes = db.stats().space.live_bytes;
     assert!(full_bytes > length / 2, "{full_bytes} bytes of pieces");
     rest(&db);
-    let left_bytes = db.stats().live_bytes;
+    let left_bytes = db.stats().space.live_bytes;
     assert!(left_bytes < full_bytes / 8, "{left_bytes} of {full_bytes} bytes");
     assert_settled(&db, "pieces");
 }

@@ -33,9 +33,9 @@ fn a_round_of_many_keyspaces_has_several_edits() {
     let machine = MemEnv::new(1);
     let db = open(machine.clone());
     fill(&db);
-    let before = db.stats().flushes;
+    let before = db.stats().flush.count;
     db.flush().unwrap();
-    assert_eq!(db.stats().flushes - before, 3);
+    assert_eq!(db.stats().flush.count - before, 3);
     check(&db);
     let image = machine.crash_image(&CrashPolicy::LOSE_ALL, 1);
     check(&open(image));
@@ -74,13 +74,13 @@ fn values_recovered_from_value_logs_are_flushed_with_one_edit() {
     };
     write(0..1_000);
     db.flush().unwrap();
-    let before = db.stats().value_log_bytes;
+    let before = db.stats().log.value_log_bytes;
     write(1_000..1_100);
-    assert_eq!(db.stats().value_log_bytes - before, 100_000);
+    assert_eq!(db.stats().log.value_log_bytes - before, 100_000);
     fill(&db);
     db.persist(Durability::Sync).unwrap();
     let reopened = open(machine.crash_image(&CrashPolicy::LOSE_ALL, 1));
-    assert_eq!(reopened.stats().flushes, 1);
+    assert_eq!(reopened.stats().flush.count, 1);
     check(&reopened);
     assert_eq!(reopened.open_keyspace("values").unwrap().unwrap().iter().unwrap().count(), 1_100);
 }
@@ -93,10 +93,10 @@ fn rounds_under_a_tiny_budget_flush_many_records_per_sync() {
     let names: Vec<String> = (0..4_000).map(|number| format!("k{number}")).collect();
     let keyspaces: Vec<_> =
         names.iter().map(|name| db.keyspace(name, KeyspaceOptions::default).unwrap()).collect();
-    let before = db.stats().flushes;
+    let before = db.stats().flush.count;
     for (number, keyspace) in (0u32..).zip(keyspaces.iter().chain(&keyspaces)) {
         keyspace.insert(number.to_be_bytes(), [7; 100]).unwrap();
     }
-    let flushes = db.stats().flushes - before;
+    let flushes = db.stats().flush.count - before;
     assert!(flushes <= 8_000 / 12, "{flushes} flushes of 8,000 records");
 }

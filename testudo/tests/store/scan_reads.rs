@@ -19,8 +19,8 @@ fn key(number: u32) -> [u8; 24] {
 
 /// Device reads and bytes read from `before` to `after`.
 fn reads(before: &DbStats, after: &DbStats) -> (u64, u64) {
-    let count = |stats: &DbStats| stats.page_reads + stats.stream_reads;
-    (count(after) - count(before), after.device_bytes_read - before.device_bytes_read)
+    let count = |stats: &DbStats| stats.io.page_reads + stats.io.stream_reads;
+    (count(after) - count(before), after.io.bytes_read - before.io.bytes_read)
 }
 
 /// A store of records inside their tree, with few of them in memory.

@@ -53,8 +53,8 @@ fn settled(tree: Tree) -> (Arc<MemEnv>, Db, Keyspace) {
 
 /// Bytes and reads of the device from `before` to `after`.
 fn read_between(before: &DbStats, after: &DbStats) -> (u64, u64) {
-    let count = |stats: &DbStats| stats.page_reads + stats.stream_reads;
-    (after.device_bytes_read - before.device_bytes_read, count(after) - count(before))
+    let count = |stats: &DbStats| stats.io.page_reads + stats.io.stream_reads;
+    (after.io.bytes_read - before.io.bytes_read, count(after) - count(before))
 }
 
 /// Device reads of `scan`.

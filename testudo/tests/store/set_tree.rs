@@ -74,7 +74,7 @@ fn a_new_tree_and_its_content_survive_a_reopen() {
         fill(&keyspace, round);
         keyspace.set_tree(kind).unwrap();
         assert_eq!(keyspace.options().chosen_tree(), tree, "sizes stay");
-        assert_eq!(keyspace.stats().tree, tree.to_string());
+        assert_eq!(keyspace.stats().tree.name, tree.to_string());
         check(&keyspace, round);
         round += 1;
         fill(&keyspace, round);

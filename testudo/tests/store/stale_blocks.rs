@@ -8,9 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use testudo::{
-    Db, Durability, Keyspace, KeyspaceOptions, RepairOptions, Tree, VerifyLevel, repair, unobserved,
-};
+use testudo::{Db, Durability, Keyspace, KeyspaceOptions, RepairOptions, Tree, VerifyLevel, repair};
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, MemEnv, SplitMix};
 
@@ -42,10 +40,8 @@ fn write_until_prepared(machine: &MemEnv, db: &Db, keyspace: &Keyspace) -> (u32,
 }
 
 fn assert_sound(machine: &Arc<MemEnv>, tree: Tree, count: u32) {
-    let mut options = RepairOptions::new("/db");
-    options.env = machine.clone();
-    options.dry_run = true;
-    let report = repair(&options, &mut unobserved()).unwrap();
+    let options = RepairOptions::new("/db").env(machine.clone()).dry_run(true);
+    let report = repair(options).unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
     let (db, keyspace) = open(machine, tree);
     assert_eq!(keyspace.iter().unwrap().map(Result::unwrap).count(), count as usize);

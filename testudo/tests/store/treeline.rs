@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, ScrubOptions, Tree,
-    VerifyLevel, backup::Repository, salvage, unobserved,
+    VerifyLevel, backup::Repository, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
@@ -68,7 +68,7 @@ impl Subject {
     fn compact(&self) {
         for _ in 0..200 {
             self.db.compact().unwrap();
-            if self.users.stats().buffered_bytes == 0 {
+            if self.users.stats().tree.buffered_bytes == 0 {
                 return;
             }
             for number in 0..100 {
@@ -81,7 +81,7 @@ impl Subject {
     fn with_updated_pages() -> Self {
         let mut subject = Self::new();
         (2..8).for_each(|round| subject.churn(round));
-        assert!(subject.users.stats().replaced_pages > 10, "{:?}", subject.users.stats());
+        assert!(subject.users.stats().tree.replaced_pages > 10, "{:?}", subject.users.stats());
         subject
     }
 
@@ -210,8 +210,7 @@ fn a_damaged_page_loses_only_its_records_and_is_located() {
                 }
             }
         }
-        let scrubbed =
-            db.scrub(&ScrubOptions::default(), &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let scrubbed = db.scrub(ScrubOptions::new()).unwrap();
         // Pages that no version of a run uses any longer are not checked.
         assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
         (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
@@ -225,8 +224,8 @@ fn a_damaged_page_loses_only_its_records_and_is_located() {
 
 fn salvaged(machine: &Arc<MemEnv>, target: &str) -> Model {
     let env: Arc<dyn Env> = machine.clone();
-    let options = SalvageOptions { env, ..SalvageOptions::new("/db", target) };
-    let report = salvage(&options, &mut unobserved()).unwrap();
+    let options = SalvageOptions::new("/db", target).env(env);
+    let report = salvage(options).unwrap();
     let lost: Vec<_> = report.keyspaces.iter().flat_map(|keyspace| &keyspace.lost_ranges).collect();
     assert!(lost.is_empty(), "{lost:?}");
     let db = builder(machine, target).create(false).open().unwrap();
@@ -248,7 +247,7 @@ fn salvage_finds_the_newest_version_of_each_page() {
     // More entries than fit on their page.
     (0..12).for_each(|number| subject.insert(20_003 + number * 10, &[9; 100]));
     subject.compact();
-    assert!(subject.users.stats().overflow_pages > 0, "some page overflowed");
+    assert!(subject.users.stats().tree.overflow_pages > 0, "some page overflowed");
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
     assert!(salvaged(&machine, "/with") == model);
@@ -269,13 +268,13 @@ fn keyspaces_with_updated_pages_move_away_and_back() {
     {
         subject.users.set_tree(tree.with_run_bytes(192 << 10)).unwrap();
         subject.check();
-        while subject.users.stats().moving_from.is_some() {
+        while subject.users.stats().moving.from.is_some() {
             assert!(subject.db.step().unwrap(), "it arrives");
         }
         subject.churn(60 + u8::try_from(round).unwrap());
         subject.check();
     }
-    assert!(subject.users.stats().replaced_pages > 0, "pages are updated again");
+    assert!(subject.users.stats().tree.replaced_pages > 0, "pages are updated again");
 }
 
 #[test]
@@ -290,9 +289,9 @@ fn hot_records_on_updated_pages_are_cached_again_after_a_restart() {
     let users = db.open_keyspace("users").unwrap().unwrap();
     users.get(key(0)).unwrap();
     while db.step().unwrap() {}
-    let reads = db.stats().page_reads;
+    let reads = db.stats().io.page_reads;
     read_all(&users);
-    let read = db.stats().page_reads - reads;
+    let read = db.stats().io.page_reads - reads;
     assert!(read < 40, "{read} pages were read again");
 }
 
@@ -306,7 +305,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
     let mut subject = Subject { machine, db, users, model: Model::new() };
     (0..1500).for_each(|number| subject.insert(number * 40, &vec![number.to_le_bytes()[0]; 1_100]));
     subject.compact();
-    let used = subject.db.stats().live_bytes;
+    let used = subject.db.stats().space.live_bytes;
     assert!(used < 1_500 * 1_112 * 6 / 5, "values continue on the next page: {used} bytes");
     subject.users.set_tree(TREELINE).unwrap();
     for round in 0..12 {
@@ -317,7 +316,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
         subject.compact();
         subject.check();
     }
-    let replaced = subject.users.stats().replaced_pages;
+    let replaced = subject.users.stats().tree.replaced_pages;
     assert!(replaced > 0, "rewritten runs have whole entries, and must be updated page by page");
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
@@ -336,11 +335,11 @@ fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     (0..KEYS).for_each(|number| subject.insert(number * 10, &[1; 300]));
     subject.users.set_tree(TREELINE).unwrap();
     while subject.db.step().unwrap() {}
-    assert_eq!(subject.users.stats().moving_from, None);
+    assert_eq!(subject.users.stats().moving.from, None);
     for number in 0..6 {
         subject.insert(number * KEYS, &[2; 300]);
         subject.compact();
     }
-    assert!(subject.users.stats().replaced_pages >= 6, "{:?}", subject.users.stats());
+    assert!(subject.users.stats().tree.replaced_pages >= 6, "{:?}", subject.users.stats());
     subject.check();
 }

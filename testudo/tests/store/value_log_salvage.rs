@@ -12,7 +12,7 @@ use std::{
 
 use testudo::{
     Db, Keyspace, KeyspaceOptions, KeyspaceSalvage, Placement, RepairOptions, SalvageMethod, SalvageOptions,
-    SalvageReport, Tree, VerifyLevel, repair, salvage, unobserved,
+    SalvageReport, Tree, VerifyLevel, repair, salvage,
 };
 use testudo_env::MemEnv;
 use testudo_share::some_of;
@@ -70,10 +70,10 @@ impl Subject {
         };
         subject.insert(&keyspace, 0..count, 0);
         db.flush().unwrap();
-        assert_eq!(db.stats().value_log_bytes, 0);
+        assert_eq!(db.stats().log.value_log_bytes, 0);
         subject.insert(&keyspace, subject.in_segment.0.clone(), 1);
         db.flush().unwrap();
-        let logged = db.stats().value_log_bytes;
+        let logged = db.stats().log.value_log_bytes;
         assert!(logged >= 900_000, "{logged}");
         subject.flushed = subject.model.clone();
         subject.insert(&keyspace, subject.in_log.0.clone(), 2);
@@ -84,7 +84,7 @@ impl Subject {
             keyspace.remove(subject.key(count + number)).unwrap();
             subject.model.remove(&subject.key(count + number));
         }
-        assert!(db.stats().value_log_bytes >= logged + 700_000, "{:?}", db.stats());
+        assert!(db.stats().log.value_log_bytes >= logged + 700_000, "{:?}", db.stats());
         assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
         drop(keyspace);
         db.close().unwrap();
@@ -105,8 +105,8 @@ impl Subject {
         }
         db.compact().unwrap();
         let stats = keyspace.stats();
-        assert!(stats.value_segments > 0, "{stats:?}");
-        assert!(stats.dead_value_bytes < stats.value_bytes / 10, "{stats:?}");
+        assert!(stats.values.segments > 0, "{stats:?}");
+        assert!(stats.values.dead_bytes < stats.values.bytes / 10, "{stats:?}");
         self.flushed.clone_from(&self.model);
         let number = self.in_log.0.start + 10;
         self.insert(&keyspace, number..number + 1, 4);
@@ -148,12 +148,8 @@ impl Subject {
     }
 
     fn salvage(&self) -> SalvageReport {
-        let options = SalvageOptions {
-            env: self.machine.clone(),
-            memory_bytes: 4 << 20,
-            ..SalvageOptions::new("/db", "/salvaged")
-        };
-        salvage(&options, &mut unobserved()).unwrap()
+        let options = SalvageOptions::new("/db", "/salvaged").env(self.machine.clone()).memory_bytes(4 << 20);
+        salvage(options).unwrap()
     }
 
     fn salvaged(&self) -> Db {
@@ -216,9 +212,8 @@ fn for_all(act: impl Fn(&Subject, bool)) {
 fn salvage_finds_values_of_segments_and_of_value_logs() {
     for_all(|subject, has_manifest| {
         if has_manifest {
-            let options =
-                RepairOptions { env: subject.machine.clone(), dry_run: true, ..RepairOptions::new("/db") };
-            let repaired = repair(&options, &mut unobserved()).unwrap();
+            let options = RepairOptions::new("/db").env(subject.machine.clone()).dry_run(true);
+            let repaired = repair(options).unwrap();
             assert_eq!(repaired.findings, []);
         } else {
             subject.lose_manifest();

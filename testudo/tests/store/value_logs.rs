@@ -72,8 +72,8 @@ fn large_values_are_written_once() {
         insert(&keyspace, &mut model, 0..20_000, 0);
         db.flush().unwrap();
         let stats = db.stats();
-        let user_bytes = stats.user_bytes_written as f64;
-        let written = stats.device_bytes_written as f64;
+        let user_bytes = stats.writes.bytes as f64;
+        let written = stats.io.bytes_written as f64;
         assert!(written < 1.45 * user_bytes, "{tree}: {} times", written / user_bytes);
         check(&keyspace, &model);
         verify(&db);
@@ -95,9 +95,9 @@ fn with_value_logs_of(options: KeyspaceOptions) -> (Arc<MemEnv>, Db, Keyspace, M
     let mut model = Model::new();
     insert(&keyspace, &mut model, 0..1_000, 0);
     db.flush().unwrap();
-    let before = db.stats().value_log_bytes;
+    let before = db.stats().log.value_log_bytes;
     insert(&keyspace, &mut model, 500..1_300, 1);
-    assert_eq!(db.stats().value_log_bytes - before, 800_000, "all of them must be in the value log");
+    assert_eq!(db.stats().log.value_log_bytes - before, 800_000, "all of them must be in the value log");
     (machine, db, keyspace, model)
 }
 
@@ -119,16 +119,13 @@ fn logged_medium_values_return_to_their_keys() {
             insert(&keyspace, &mut model, 500 * round..500 * round + 1_000, round);
             db.flush().unwrap();
             let stats = keyspace.stats();
-            assert_eq!(stats.transient_value_bytes, stats.value_bytes, "{tree}: {stats:?}");
-            separated += stats.value_bytes;
+            assert_eq!(stats.values.transient_bytes, stats.values.bytes, "{tree}: {stats:?}");
+            separated += stats.values.bytes;
             while db.step().unwrap() {}
             check(&keyspace, &model);
             verify(&db);
         }
-        assert!(
-            separated > 0 && db.stats().value_log_bytes > 3_000_000,
-            "{tree}: {separated} bytes separated"
-        );
+        assert!(separated > 0 && db.stats().log.value_log_bytes > 3_000_000, "{tree}: {separated} bytes separated");
         // Separated values still return under another placement, as other keys push them down.
         keyspace.set_placement(Placement::inline()).unwrap();
         for round in 1..10 {
@@ -136,7 +133,7 @@ fn logged_medium_values_return_to_their_keys() {
             db.flush().unwrap();
             while db.step().unwrap() {}
         }
-        assert_eq!(keyspace.stats().value_bytes, 0, "{tree}");
+        assert_eq!(keyspace.stats().values.bytes, 0, "{tree}");
         check(&keyspace, &model);
         drop(keyspace);
         db.close().unwrap();
@@ -271,7 +268,7 @@ fn a_damaged_value_of_a_synced_commit_is_reported() {
 #[test]
 fn synced_commits_have_their_values_in_the_log() {
     let (machine, db, keyspace, mut model) = with_value_logs(Tree::turtle());
-    let before = db.stats().value_log_bytes;
+    let before = db.stats().log.value_log_bytes;
     for number in 5_000..5_050 {
         let mut batch = db.batch().durability(Durability::Sync);
         batch.insert(&keyspace, key(number), value(number, 0));
@@ -279,7 +276,7 @@ fn synced_commits_have_their_values_in_the_log() {
         model.insert(key(number), value(number, 0));
         insert(&keyspace, &mut model, number + 1_000..number + 1_001, 0);
     }
-    assert_eq!(db.stats().value_log_bytes - before, 50_000);
+    assert_eq!(db.stats().log.value_log_bytes - before, 50_000);
     check(&keyspace, &model);
     db.flush().unwrap();
     verify(&db);
@@ -339,8 +336,8 @@ fn space_of_overwritten_values_is_reclaimed() {
         check(&keyspace, &model);
         verify(&db);
         let stats = keyspace.stats();
-        assert!(stats.dead_value_bytes * 5 < stats.value_bytes, "{tree}: {stats:?}");
-        let live_bytes = db.stats().live_bytes;
+        assert!(stats.values.dead_bytes * 5 < stats.values.bytes, "{tree}: {stats:?}");
+        let live_bytes = db.stats().space.live_bytes;
         assert!(live_bytes < 4_000 * 1_000 * 5 / 4, "{tree}: {live_bytes}");
     }
 }
@@ -364,8 +361,8 @@ fn garbage_values_take_a_bounded_part_at_any_overwrite_rate() {
             }
             db.flush().unwrap();
             let stats = keyspace.stats();
-            most_dead = most_dead.max(stats.dead_value_bytes as f64 / stats.value_bytes.max(1) as f64);
-            most_on_disk = most_on_disk.max(db.stats().live_bytes);
+            most_dead = most_dead.max(stats.values.dead_bytes as f64 / stats.values.bytes.max(1) as f64);
+            most_on_disk = most_on_disk.max(db.stats().space.live_bytes);
         }
         assert!(most_dead < 0.7, "{tree}: {most_dead} of all values were garbage");
         assert!(most_on_disk < 4_000 * 1_000 * 6, "{tree}: {most_on_disk} bytes");
@@ -389,11 +386,11 @@ fn large_buffers_reserve_little_space_ahead() {
         bytes += 4_000_000_u64;
         while db.step().unwrap() {}
         // Value logs started before the first flush reserve as much as the buffers hold.
-        if db.stats().flushes > 3 {
-            most_ahead = most_ahead.max(db.stats().disk_bytes.saturating_sub(bytes));
+        if db.stats().flush.count > 3 {
+            most_ahead = most_ahead.max(db.stats().space.disk_bytes.saturating_sub(bytes));
         }
     }
-    assert!(db.stats().flushes > 10, "{} flushes", db.stats().flushes);
+    assert!(db.stats().flush.count > 10, "{} flushes", db.stats().flush.count);
     assert!(most_ahead < 64 << 20, "{most_ahead} bytes in addition to the values");
 }
 
@@ -411,7 +408,7 @@ fn a_batch_longer_than_a_value_log_is_complete() {
         batch.commit().unwrap();
         while db.step().unwrap() {}
     }
-    assert!(db.stats().value_log_bytes > 80_000_000, "{}", db.stats().value_log_bytes);
+    assert!(db.stats().log.value_log_bytes > 80_000_000, "{}", db.stats().log.value_log_bytes);
     assert_eq!(keyspace.iter().unwrap().map(Result::unwrap).count(), 36 * 500 + 4 * 5_000);
     verify(&db);
 }
@@ -463,7 +460,7 @@ fn too_little_memory_for_recovery_loses_nothing() {
         let image = image.live_image();
         image.crash_after(operations);
         let builder = Db::builder(Path::new("/db")).env(image.clone()).memory_bytes(1 << 20);
-        let is_open = builder.open().is_ok_and(|db| db.stats().flushes > 1);
+        let is_open = builder.open().is_ok_and(|db| db.stats().flush.count > 1);
         let image = image.crash_image(&CrashPolicy::LOSE_ALL, operations);
         let builder = Db::builder(Path::new("/db")).env(image).memory_bytes(1 << 20);
         let db = builder.open().unwrap_or_else(|error| panic!("after {operations}: {error}"));
@@ -480,9 +477,9 @@ fn too_little_memory_for_recovery_loses_nothing() {
 fn a_dropped_keyspace_holds_no_reserved_value_space() {
     for tree in trees() {
         let (_, db, keyspace, model) = with_value_logs(tree);
-        let stored = keyspace.stats().stored_bytes;
+        let stored = keyspace.stats().tree.stored_bytes;
         assert!(db.drop_keyspace("k").unwrap());
-        let held = db.stats().held_bytes;
+        let held = db.stats().space.held_bytes;
         assert!(held <= stored + (64 << 10), "{tree}: {held} bytes are held, and its tree has {stored}");
         check(&keyspace, &model);
     }
@@ -503,13 +500,13 @@ fn a_value_log_with_few_values_gets_no_segment() {
             db.flush().unwrap();
         }
         let before = keyspace.stats();
-        assert!(before.value_segments > 0, "{tree}: {before:?}");
+        assert!(before.values.segments > 0, "{tree}: {before:?}");
         for round in 1..4 {
-            let logged = db.stats().value_log_bytes;
+            let logged = db.stats().log.value_log_bytes;
             insert(&keyspace, &mut model, 0..20, round);
-            assert_eq!(db.stats().value_log_bytes > logged, round == 1, "{tree}, {round}");
+            assert_eq!(db.stats().log.value_log_bytes > logged, round == 1, "{tree}, {round}");
             db.flush().unwrap();
-            assert_eq!(keyspace.stats().value_segments, before.value_segments, "{tree}, {round}");
+            assert_eq!(keyspace.stats().values.segments, before.values.segments, "{tree}, {round}");
         }
         check(&keyspace, &model);
         verify(&db);
@@ -529,7 +526,7 @@ fn a_small_keyspace_starts_no_value_log() {
             insert(&keyspace, &mut model, 0..1_000, round);
             db.flush().unwrap();
         }
-        assert_eq!(db.stats().value_log_bytes, 0, "{tree}");
+        assert_eq!(db.stats().log.value_log_bytes, 0, "{tree}");
         check(&keyspace, &model);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use testudo::{
     Db, Entry, ErrorKind, Keyspace, KeyspaceOptions, Placement, ReadView, SalvageOptions, Tree, VerifyLevel,
-    backup::Repository, salvage, unobserved,
+    backup::Repository, salvage,
 };
 use testudo_env::MemEnv;
 
@@ -147,7 +147,7 @@ fn rested_bytes(db: &Db) -> u64 {
     for _ in 0..4 {
         db.compact().unwrap();
     }
-    db.stats().live_bytes
+    db.stats().space.live_bytes
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_value_longer_than_the_memory_budget_takes_little_memory() {
     let length = 5 * MEMORY + 77;
     put(&keyspace, "long", 3, length);
     let stats = db.stats();
-    assert!(stats.memtable_bytes <= MEMORY, "{stats:?}");
+    assert!(stats.memory.memtable_bytes <= MEMORY, "{stats:?}");
     assert_gives(keyspace.get_reader("long").unwrap().unwrap(), 3, length);
     let error = keyspace.insert("whole", vec![0; usize::try_from(MEMORY / 4 + 1).unwrap()]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -401,12 +401,8 @@ fn copies_of_a_store_include_its_values_in_pieces() {
         repository.restore(None, "/restored").unwrap();
         drop(keyspace);
         db.close().unwrap();
-        let salvage_options = SalvageOptions {
-            env: machine.clone(),
-            memory_bytes: MEMORY,
-            ..SalvageOptions::new("/db", "/saved")
-        };
-        let report = salvage(&salvage_options, &mut unobserved()).unwrap();
+        let salvage_options = SalvageOptions::new("/db", "/saved").env(machine.clone()).memory_bytes(MEMORY);
+        let report = salvage(salvage_options).unwrap();
         assert!(report.keyspaces.iter().all(|keyspace| keyspace.lost_ranges.is_empty()), "{report:?}");
         for directory in ["/checkpoint", "/restored", "/saved"] {
             let db = open_at(&machine, directory);

@@ -7,7 +7,8 @@ use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 
 use testudo::{
     Db, Durability, ErrorKind, KeyspaceOptions, RepairOptions, SalvageOptions, VerifyLevel,
-    backup::Repository, repair, salvage, unobserved,
+    backup::{Repository, VerifyOptions},
+    repair, salvage,
 };
 use testudo_env::{Env, MemEnv};
 
@@ -57,8 +58,8 @@ fn a_store_without_lock_file_cannot_be_written_while_it_is_read() {
     let db = reader(&machine).unwrap();
     let before = names(&machine);
     require_locked(writer(&machine));
-    let options = RepairOptions { env: machine.clone(), ..RepairOptions::new("/db") };
-    require_locked(repair(&options, &mut unobserved()));
+    let options = RepairOptions::new("/db").env(machine.clone());
+    require_locked(repair(options));
     assert_eq!(names(&machine), before, "a refused open must create no file either");
     db.close().unwrap();
     writer(&machine).unwrap().close().unwrap();
@@ -71,8 +72,8 @@ fn removing_the_lock_file_admits_no_second_owner() {
     machine.remove_file(Path::new("/db/LOCK")).unwrap();
     require_locked(reader(&machine));
     require_locked(writer(&machine));
-    let options = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/db", "/saved") };
-    require_locked(salvage(&options, &mut unobserved()));
+    let options = SalvageOptions::new("/db", "/saved").env(machine.clone());
+    require_locked(salvage(options));
     drop(db);
     reader(&machine).unwrap();
 }
@@ -90,7 +91,7 @@ fn a_repository_without_lock_file_cannot_change_while_it_is_read() {
         require_locked(repository.create(&db));
         ControlFlow::Continue(())
     };
-    assert!(repository.verify_observed(None, &mut look).unwrap().findings.is_empty());
+    assert!(repository.verify(VerifyOptions::new(None).observer(&mut look)).unwrap().findings.is_empty());
     assert!(looks > 0, "a concurrent change must have been attempted");
     assert!(!machine.all_files().contains(&Path::new("/backups/LOCK").to_owned()));
     repository.create(&db).unwrap();

@@ -216,18 +216,18 @@ impl Readings {
 impl From<&DbStats> for Readings {
     fn from(stats: &DbStats) -> Self {
         Self {
-            device_bytes_written: stats.device_bytes_written,
-            device_bytes_read: stats.device_bytes_read,
-            disk_bytes: stats.disk_bytes,
-            live_bytes: stats.live_bytes,
-            page_reads: stats.page_reads,
-            stream_reads: stats.stream_reads,
-            cache_hits: stats.cache_hits,
-            cache_misses: stats.cache_misses,
-            wal_bytes_written: stats.wal_bytes_written,
-            flushes: stats.flushes,
-            syncs: stats.wal_syncs,
-            throttled_micros: stats.throttled_micros,
+            device_bytes_written: stats.io.bytes_written,
+            device_bytes_read: stats.io.bytes_read,
+            disk_bytes: stats.space.disk_bytes,
+            live_bytes: stats.space.live_bytes,
+            page_reads: stats.io.page_reads,
+            stream_reads: stats.io.stream_reads,
+            cache_hits: stats.page_cache.hits,
+            cache_misses: stats.page_cache.misses,
+            wal_bytes_written: stats.io.wal_bytes_written,
+            flushes: stats.flush.count,
+            syncs: stats.log.syncs,
+            throttled_micros: stats.stalls.throttled_micros,
         }
     }
 }

@@ -286,17 +286,17 @@ fn read_reports(reports: ChildStdout, acknowledged: &AtomicU64) {
 
 /// Whether a keyspace is moving between families of trees.
 fn is_moving(db: &Db) -> bool {
-    has_keyspace(db, |stats| stats.moving_from.is_some())
+    has_keyspace(db, |stats| stats.moving.from.is_some())
 }
 
 /// Whether a keyspace has replaced pages.
 fn has_replaced_pages(db: &Db) -> bool {
-    has_keyspace(db, |stats| stats.replaced_pages > 0)
+    has_keyspace(db, |stats| stats.tree.replaced_pages > 0)
 }
 
 /// Whether a keyspace has values outside its runs.
 fn has_value_segments(db: &Db) -> bool {
-    has_keyspace(db, |stats| stats.value_segments > 0)
+    has_keyspace(db, |stats| stats.values.segments > 0)
 }
 
 fn has_keyspace(db: &Db, is_wanted: impl Fn(&KeyspaceStats) -> bool) -> bool {

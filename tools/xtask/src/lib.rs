@@ -6,7 +6,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - No dependencies, and no network but cargo's. `tidy` only reads the checkout; `codemap` writes one file.
+//! - No dependencies, and no network but cargo's. `tidy` only reads the checkout; `codemap` and `public-api`
+//!   write one file each.
 //! - Each rule is a pure function from texts to findings, so that a test can show that it catches a
 //!   violation.
 
@@ -22,4 +23,4 @@ pub use runs::instructions::instructions;
 pub use runs::planted::{planted, planted_environment};
 pub use runs::rustc_with_cfg::rustc_with_cfg;
 pub use runs::schedules::schedules;
-pub use tidy::{tidy, write_code_map};
+pub use tidy::{tidy, write_code_map, write_public_api};

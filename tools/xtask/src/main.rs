@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     match arguments.split_first().map(|(command, rest)| (command.as_str(), rest)) {
         Some(("tidy", [])) => tidy(&root),
         Some(("codemap", [])) => exit_code(xtask::write_code_map(&root)),
+        Some(("public-api", [])) => exit_code(xtask::write_public_api(&root)),
         Some(("schedules", rest)) => exit_code(xtask::schedules(&root, rest)),
         Some(("planted", [only])) if only == "environment" => planted_environment(&root),
         Some(("planted", rest)) => exit_code(xtask::planted(&root, rest)),
@@ -18,8 +19,8 @@ fn main() -> ExitCode {
         Some(("instructions", rest)) => exit_code(xtask::instructions(&root, rest)),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- tidy | codemap | schedules [--long | SCENARIO …] | \
-                 planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
+                "usage: cargo run -p xtask -- tidy | codemap | public-api | \
+                 schedules [--long | SCENARIO …] | planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
                  instructions [--update] | costs [TARGET …]"
             );
             ExitCode::from(2)

@@ -9,5 +9,6 @@ pub(crate) mod format_lock;
 pub(crate) mod language;
 pub(crate) mod layers;
 pub(crate) mod module_circles;
+pub(crate) mod public_api;
 pub(crate) mod text_rules;
 pub(crate) mod untested;

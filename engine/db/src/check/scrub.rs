@@ -18,7 +18,10 @@ use testudo_base::{Error, ErrorKind, Result, RunId, sync::Arc};
 use testudo_contract::Part;
 use testudo_env::{Env, Process};
 use testudo_run::Run;
-use testudo_store::{Store, long_work::WorkDone};
+use testudo_store::{
+    Store,
+    long_work::{Observed, WorkDone},
+};
 
 use crate::{
     Db,
@@ -66,12 +69,39 @@ impl FromStr for ScrubPosition {
 }
 
 /// Options of [`Db::scrub`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubOptions {
-    /// Maximum bytes to read per second; `None`: as fast as the device allows.
-    pub bytes_per_second: Option<u64>,
-    /// Position at which an earlier scrub stopped; `None` starts from the beginning.
-    pub resume_from: Option<ScrubPosition>,
+#[derive(Debug, Default)]
+pub struct ScrubOptions<'a> {
+    bytes_per_second: Option<u64>,
+    resume_from: Option<ScrubPosition>,
+    observer: Observed<'a, ScrubProgress>,
+}
+
+impl<'a> ScrubOptions<'a> {
+    /// A scrub from the beginning, as fast as the device allows, without an observer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Maximum bytes to read per second; `None`, the default: as fast as the device allows.
+    #[must_use]
+    pub fn bytes_per_second(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.bytes_per_second = bytes.into();
+        self
+    }
+
+    /// Position at which an earlier scrub stopped; `None`, the default, starts from the beginning.
+    #[must_use]
+    pub fn resume_from(mut self, position: impl Into<Option<ScrubPosition>>) -> Self {
+        self.resume_from = position.into();
+        self
+    }
+
+    /// Calls `observer` with the progress after each stretch of pages; its `Break` stops the scrub.
+    #[must_use]
+    pub fn observer(mut self, observer: impl FnMut(ScrubProgress) -> ControlFlow<()> + 'a) -> Self {
+        self.observer = Observed::by(observer);
+        self
+    }
 }
 
 /// Result of [`Db::scrub`].
@@ -98,20 +128,20 @@ pub struct ScrubProgress {
     pub findings: usize,
 }
 
-/// Called with the progress after each stretch of pages; `Break` stops the scrub.
-pub type ScrubObserver<'a> = dyn FnMut(ScrubProgress) -> ControlFlow<()> + 'a;
+/// Called with the progress after each stretch of pages.
+type ScrubObserver<'a> = dyn FnMut(ScrubProgress) -> ControlFlow<()> + 'a;
 
 impl Db {
     /// Verifies every live page, the sealed part of the log, manifest and superblock as stored on the device,
-    /// while the store is in use. Damage is a finding, not an error. If `observer` stops the scrub, the
+    /// while the store is in use. Damage is a finding, not an error. If the observer stops the scrub, the
     /// report has the position to resume from.
     ///
     /// Errors: `Closed`, also if the store is closed during the scrub; `Io`.
-    pub fn scrub(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
-        self.store().read_throughout(|| self.scrub_open(options, observer))
+    pub fn scrub(&self, mut options: ScrubOptions<'_>) -> Result<ScrubReport> {
+        self.store().read_throughout(|| self.scrub_open(&mut options))
     }
 
-    fn scrub_open(&self, options: &ScrubOptions, observer: &mut ScrubObserver<'_>) -> Result<ScrubReport> {
+    fn scrub_open(&self, options: &mut ScrubOptions<'_>) -> Result<ScrubReport> {
         let store = self.store();
         let mut report = ScrubReport::default();
         // Later runs need no scrub. A read-only store writes none, and its own ids are meaningless: a copy
@@ -134,7 +164,7 @@ impl Db {
                 findings: report.findings.len(),
             },
             process: Process::current(),
-            observer,
+            observer: options.observer.get(),
         };
         let mut list = RunList::new();
         loop {

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Nothing is written.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::ControlFlow};
 
 use testudo_base::{Result, RunId, key::shown, planted, sync::Arc};
 use testudo_contract::Part;
@@ -11,7 +11,7 @@ use testudo_recovery::structure::check_references;
 use testudo_run::Run;
 use testudo_storage::{DATA_FILE, manifest_file_name};
 use testudo_store::{
-    long_work::{Meter, Observer, unobserved},
+    long_work::{Meter, Observed, Observer, WorkDone},
     values::pieces::PIECES_KEYSPACE,
 };
 
@@ -50,6 +50,33 @@ impl VerifyLevel {
             Self::Fast => &["the pages of runs", "superblock, manifest and log as bytes"],
             Self::Full => &[],
         }
+    }
+}
+
+/// Options of [`crate::Db::verify`]. A [`VerifyLevel`] converts to them.
+#[derive(Debug, Default)]
+pub struct VerifyOptions<'a> {
+    level: VerifyLevel,
+    observer: Observed<'a>,
+}
+
+impl<'a> VerifyOptions<'a> {
+    /// A check of this level, without an observer.
+    pub fn new(level: VerifyLevel) -> Self {
+        Self { level, observer: Observed::default() }
+    }
+
+    /// Calls `observer` periodically with the progress; its `Break` ends the check with `Cancelled`.
+    #[must_use]
+    pub fn observer(mut self, observer: impl FnMut(WorkDone) -> ControlFlow<()> + 'a) -> Self {
+        self.observer = Observed::by(observer);
+        self
+    }
+}
+
+impl From<VerifyLevel> for VerifyOptions<'_> {
+    fn from(level: VerifyLevel) -> Self {
+        Self::new(level)
     }
 }
 
@@ -99,7 +126,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
         if &*keyspace.name != PIECES_KEYSPACE {
             report.keyspaces += 1;
             report.entries += stats.entries;
-            report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtable_entries;
+            report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtables.entries;
         }
         if let Err(error) = tree.check_invariants(false) {
             report.findings.push(Finding::of_error(error, &file, Some(&keyspace.name))?);
@@ -251,16 +278,10 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Errors: `Closed`, also if the store is closed during the check; `Io`. Damage is a finding, not an
-    /// error.
-    pub fn verify(&self, level: VerifyLevel) -> Result<VerifyReport> {
-        self.verify_observed(level, &mut unobserved())
-    }
-
-    /// As [`Db::verify`], and reports progress to `observer`.
-    ///
-    /// Errors: as [`Db::verify`]; `Cancelled` if `observer` stops it.
-    pub fn verify_observed(&self, level: VerifyLevel, observer: &mut Observer<'_>) -> Result<VerifyReport> {
-        self.store().read_throughout(|| verify(self, level, observer))
+    /// Errors: `Closed`, also if the store is closed during the check; `Io`; `Cancelled` by the observer.
+    /// Damage is a finding, not an error.
+    pub fn verify<'a>(&self, options: impl Into<VerifyOptions<'a>>) -> Result<VerifyReport> {
+        let VerifyOptions { level, mut observer } = options.into();
+        self.store().read_throughout(|| verify(self, level, observer.get()))
     }
 }

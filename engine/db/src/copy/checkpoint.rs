@@ -4,13 +4,43 @@
 //! - The new store has an id of its own; it shares no bytes with the old one.
 //! - Memory is bounded by one stretch of pages and two log buffers, whatever the size of the store.
 
-use std::path::Path;
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use testudo_base::Result;
 use testudo_recovery::new_store::{CopiedRun, NewStore, damaged_page};
-use testudo_store::long_work::{Meter, Observer, unobserved};
+use testudo_store::long_work::{Meter, Observed, Observer, WorkDone};
 
 use crate::{Db, copy::consistent_state::ConsistentState};
+
+/// Options of [`Db::checkpoint`]. A path converts to them.
+#[derive(Debug)]
+pub struct CheckpointOptions<'a> {
+    target: PathBuf,
+    observer: Observed<'a>,
+}
+
+impl<'a> CheckpointOptions<'a> {
+    /// A checkpoint in the directory `target`, without an observer.
+    pub fn new(target: impl AsRef<Path>) -> Self {
+        Self { target: target.as_ref().to_owned(), observer: Observed::default() }
+    }
+
+    /// Calls `observer` periodically with the progress; its `Break` ends the copy with `Cancelled`.
+    #[must_use]
+    pub fn observer(mut self, observer: impl FnMut(WorkDone) -> ControlFlow<()> + 'a) -> Self {
+        self.observer = Observed::by(observer);
+        self
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for CheckpointOptions<'_> {
+    fn from(target: P) -> Self {
+        Self::new(target)
+    }
+}
 
 /// Result of [`Db::checkpoint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,27 +59,17 @@ pub struct CheckpointReport {
 }
 
 impl Db {
-    /// Creates a new store in the directory `target`, equal to a snapshot of this moment. Durable on return.
+    /// Creates a new store in the target directory, equal to a snapshot of this moment. Durable on return.
     ///
     /// Writers are not blocked. The target must be missing or empty; an unfinished one is never opened as a
     /// store.
     ///
     /// Errors: `Invalid` for a target that is not empty; `Locked` if it is already being filled; `Corruption`
     /// if a page of this store is damaged; `Poisoned` if this store must be reopened first; `Closed`;
-    /// `OutOfSpace`; `Io`. After an error the partial target is removed.
-    pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
-        self.checkpoint_observed(target.as_ref(), &mut unobserved())
-    }
-
-    /// As [`Db::checkpoint`], and reports progress to `observer`.
-    ///
-    /// Errors: as [`Db::checkpoint`]; `Cancelled` if `observer` stops it.
-    pub fn checkpoint_observed(
-        &self,
-        target: &Path,
-        observer: &mut Observer<'_>,
-    ) -> Result<CheckpointReport> {
-        self.store().read(|| self.copy_to(target, observer))
+    /// `OutOfSpace`; `Io`; `Cancelled` by the observer. After an error the partial target is removed.
+    pub fn checkpoint<'a>(&self, options: impl Into<CheckpointOptions<'a>>) -> Result<CheckpointReport> {
+        let CheckpointOptions { target, mut observer } = options.into();
+        self.store().read(|| self.copy_to(&target, observer.get()))
     }
 
     fn copy_to(&self, target: &Path, observer: &mut Observer<'_>) -> Result<CheckpointReport> {

@@ -10,6 +10,7 @@ use testudo_base::{
 use testudo_contract::OutlineLine;
 use testudo_flush::govern::keyspace_settings::{set_placement, set_tree};
 use testudo_options::{Durability, KeyspaceOptions, Tree, TreePreset};
+use testudo_run::KeyBounds;
 use testudo_store::{
     commits::batch_format::Operation,
     keyspace::KeyspaceCore,
@@ -28,7 +29,7 @@ use testudo_write::{
 
 use crate::{
     Db, Entry, Iter, KeyRange, KeyspaceStats, ReadView,
-    db::{key_range::bounds_of_prefix, pinned::Pinned, read_view::read_view, value_reader::ValueReader},
+    db::{pinned::Pinned, read_view::read_methods, value_reader::ValueReader},
 };
 
 impl Db {
@@ -339,203 +340,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// As [`ReadView::get`](crate::ReadView::get).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-get-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// users.insert("ada", "1815")?;
-    /// if let Some(born) = users.get("ada")? {
-    ///     assert_eq!(&*born, b"1815");
-    /// }
-    /// assert_eq!(users.get("charles")?, None);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::get`](crate::ReadView::get).
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let find = || look_up::get(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
-        match self.db.store().read_of(&self.core.name, find)? {
-            Found::Whole(value) => Ok(value),
-            Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key.as_ref()),
-        }
-    }
-
-    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
-    ///
-    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
-    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        ValueReader::of_key(&Pinned::now(&self.db.open, &self.core)?, key.as_ref())
-    }
-
-    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-contains-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// users.insert("ada", "")?;
-    /// assert!(users.contains_key("ada")?);
-    /// assert!(!users.contains_key("charles")?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let find = || look_up::contains(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
-        self.db.store().read_of(&self.core.name, find)
-    }
-
-    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-multi-get-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// users.insert("ada", "1815")?;
-    /// users.insert("grace", "1906")?;
-    /// let born = users.multi_get(&["grace", "charles", "ada"])?;
-    /// assert_eq!(born[0].as_deref(), Some(&b"1906"[..]));
-    /// assert!(born[1].is_none() && born[2].is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let find = || look_up::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
-        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
-        for index in in_pieces {
-            answers[index] = self.get(&keys[index])?;
-        }
-        Ok(answers)
-    }
-
-    /// As [`ReadView::range`](crate::ReadView::range).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-range-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// for name in ["ada", "alan", "grace"] {
-    ///     users.insert(name, "")?;
-    /// }
-    /// for entry in users.range("ada".."b")?.rev() {
-    ///     println!("{:?}", entry?.key());
-    /// }
-    /// assert_eq!(users.range("alan"..)?.count(), 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::range`](crate::ReadView::range).
-    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(&self.db.open, &self.core)?, range.into_bounds()))
-    }
-
-    /// As [`ReadView::prefix`](crate::ReadView::prefix).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-prefix-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// users.insert("ada/born", "1815")?;
-    /// users.insert("ada/died", "1852")?;
-    /// users.insert("adam/born", "1723")?;
-    /// let of_ada = users.prefix("ada/")?.collect::<testudo::Result<Vec<_>>>()?;
-    /// assert_eq!(of_ada.len(), 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        Ok(Iter::new(Pinned::now(&self.db.open, &self.core)?, bounds_of_prefix(prefix.as_ref())))
-    }
-
-    /// As [`ReadView::iter`](crate::ReadView::iter).
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-iter-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
-    /// users.insert("grace", "1906")?;
-    /// users.insert("ada", "1815")?;
-    /// for entry in users.iter()? {
-    ///     let (name, born) = entry?.into_pair()?;
-    ///     println!("{name:?} was born in {born:?}");
-    /// }
-    /// assert_eq!(users.iter()?.next().unwrap()?.key(), b"ada");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Each item is an entry or an error; `count()` counts both.
-    ///
-    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
-    pub fn iter(&self) -> Result<Iter> {
-        self.range(..)
-    }
-
-    /// Returns the entry with the smallest key, or `None` if the keyspace is empty.
-    ///
-    /// ```
-    /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-first-{}", std::process::id()));
-    /// # let db = testudo::Db::builder(&directory).temporary().open()?;
-    /// let letters = db.keyspace("letters", testudo::KeyspaceOptions::default())?;
-    /// assert!(letters.is_empty()? && letters.first()?.is_none());
-    /// for letter in ["a", "b", "c"] {
-    ///     letters.insert(letter, "")?;
-    /// }
-    /// assert_eq!(letters.first()?.expect("an entry").key(), b"a");
-    /// assert_eq!(letters.last()?.expect("an entry").key(), b"c");
-    /// assert_eq!((letters.len()?, letters.contains_prefix("b")?), (3, true));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn first(&self) -> Result<Option<Entry>> {
-        ReadView::first(self)
-    }
-
-    /// As [`ReadView::last`](crate::ReadView::last).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn last(&self) -> Result<Option<Entry>> {
-        ReadView::last(self)
-    }
-
-    /// As [`ReadView::is_empty`](crate::ReadView::is_empty).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn is_empty(&self) -> Result<bool> {
-        ReadView::is_empty(self)
-    }
-
-    /// As [`ReadView::len`](crate::ReadView::len).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn len(&self) -> Result<u64> {
-        ReadView::len(self)
-    }
-
-    /// As [`ReadView::contains_prefix`](crate::ReadView::contains_prefix).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn contains_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<bool> {
-        ReadView::contains_prefix(self, prefix.as_ref())
-    }
+    read_methods!();
 
     /// Estimates the bytes of entries in `range`, in the tree and in write buffers. Reads no records, and at
     /// most the index pages at the two ends of the range. Replaced and removed entries count until they are
@@ -582,4 +387,34 @@ impl Keyspace {
     }
 }
 
-read_view!(Keyspace);
+impl ReadView for Keyspace {
+    fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        let find = || look_up::get(&**self.core.view.load(), key, Seqno(u64::MAX));
+        match self.db.store().read_of(&self.core.name, find)? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key),
+        }
+    }
+
+    fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+        ValueReader::of_key(&Pinned::now(&self.db.open, &self.core)?, key)
+    }
+
+    fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        let find = || look_up::contains(&**self.core.view.load(), key, Seqno(u64::MAX));
+        self.db.store().read_of(&self.core.name, find)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
+        let find = || look_up::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
+        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
+        for index in in_pieces {
+            answers[index] = self.get(keys[index])?;
+        }
+        Ok(answers)
+    }
+
+    fn range(&self, range: KeyBounds) -> Result<Iter> {
+        Ok(Iter::new(Pinned::now(&self.db.open, &self.core)?, range))
+    }
+}

@@ -13,6 +13,7 @@
 use std::{mem, sync::Arc};
 
 use testudo_base::{Error, Result, planted};
+use testudo_run::KeyBounds;
 use testudo_store::{
     read::{
         look_up::{self},
@@ -24,9 +25,8 @@ use testudo_store::{
 use crate::{
     Db, Entry, Iter, KeyRange, Keyspace, ReadView,
     db::{
-        key_range::bounds_of_prefix,
         pinned::{Pinned, Registered},
-        read_view::read_view,
+        read_view::read_methods,
         value_reader::ValueReader,
     },
 };
@@ -148,90 +148,28 @@ impl Snapshot {
 pub struct SnapshotKeyspace(Arc<Pinned>);
 
 impl SnapshotKeyspace {
-    /// As [`ReadView::get`](crate::ReadView::get).
-    ///
-    /// Errors: as [`ReadView::get`](crate::ReadView::get).
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.0.get(key.as_ref())
+    read_methods!();
+}
+
+impl ReadView for SnapshotKeyspace {
+    fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        self.0.get(key)
     }
 
-    /// As [`ReadView::get_reader`](crate::ReadView::get_reader).
-    ///
-    /// Errors: as [`ReadView::get_reader`](crate::ReadView::get_reader).
-    pub fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
-        ValueReader::of_key(&self.0, key.as_ref())
+    fn get_reader(&self, key: &[u8]) -> Result<Option<ValueReader>> {
+        ValueReader::of_key(&self.0, key)
     }
 
-    /// As [`ReadView::contains_key`](crate::ReadView::contains_key).
-    ///
-    /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.read(|| look_up::contains(&*self.0.view, key.as_ref(), self.0.seqno))
+    fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        self.0.read(|| look_up::contains(&*self.0.view, key, self.0.seqno))
     }
 
-    /// As [`ReadView::multi_get`](crate::ReadView::multi_get).
-    ///
-    /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
         self.0.multi_get(keys)
     }
 
-    /// As [`ReadView::range`](crate::ReadView::range).
-    ///
-    /// Errors: as [`ReadView::range`](crate::ReadView::range).
-    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+    fn range(&self, range: KeyBounds) -> Result<Iter> {
         self.0.store().check_open()?;
-        Ok(Iter::new(Arc::clone(&self.0), range.into_bounds()))
-    }
-
-    /// As [`ReadView::prefix`](crate::ReadView::prefix).
-    ///
-    /// Errors: as [`ReadView::prefix`](crate::ReadView::prefix).
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        self.range(bounds_of_prefix(prefix.as_ref()))
-    }
-
-    /// As [`ReadView::iter`](crate::ReadView::iter).
-    ///
-    /// Errors: as [`ReadView::iter`](crate::ReadView::iter).
-    pub fn iter(&self) -> Result<Iter> {
-        self.range(..)
-    }
-
-    /// As [`ReadView::first`](crate::ReadView::first).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn first(&self) -> Result<Option<Entry>> {
-        ReadView::first(self)
-    }
-
-    /// As [`ReadView::last`](crate::ReadView::last).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn last(&self) -> Result<Option<Entry>> {
-        ReadView::last(self)
-    }
-
-    /// As [`ReadView::is_empty`](crate::ReadView::is_empty).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn is_empty(&self) -> Result<bool> {
-        ReadView::is_empty(self)
-    }
-
-    /// As [`ReadView::len`](crate::ReadView::len).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn len(&self) -> Result<u64> {
-        ReadView::len(self)
-    }
-
-    /// As [`ReadView::contains_prefix`](crate::ReadView::contains_prefix).
-    ///
-    /// Errors: as [`ReadView::first`](crate::ReadView::first).
-    pub fn contains_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<bool> {
-        ReadView::contains_prefix(self, prefix.as_ref())
+        Ok(Iter::new(Arc::clone(&self.0), range))
     }
 }
-
-read_view!(SnapshotKeyspace);

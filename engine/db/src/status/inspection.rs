@@ -130,9 +130,7 @@ fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> 
         let published =
             status.into_iter().flat_map(|status| &status.keyspaces).find(|(id, _)| *id == core.id);
         let stats = match published {
-            Some((_, stats)) => {
-                KeyspaceStats { tree: durable.tree, moving_from: durable.moving_from, ..stats.clone() }
-            }
+            Some((_, stats)) => with_names_of(stats, durable),
             None => durable,
         };
         KeyspaceInspection {
@@ -143,4 +141,12 @@ fn keyspaces(store: &Store, status: Option<&Status>) -> Vec<KeyspaceInspection> 
         }
     };
     store.catalogue.read().by_name.values().map(look).collect()
+}
+
+/// Published statistics with the names of trees, which the status file does not contain.
+fn with_names_of(published: &KeyspaceStats, durable: KeyspaceStats) -> KeyspaceStats {
+    let mut stats = published.clone();
+    stats.tree.name = durable.tree.name;
+    stats.moving.from = durable.moving.from;
+    stats
 }

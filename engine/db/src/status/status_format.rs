@@ -15,6 +15,7 @@
 //! **Invariants**
 //! - A status that is torn, by a crash or a write in progress, does not decode.
 //! - It is written in pieces, with the first bytes last, because there may be thousands of keyspaces.
+//! - Statistics have their published names (`stats/metric.rs`). A flag is 0 or 1, a state its number.
 //! - Unknown statistics are skipped; missing ones are 0.
 
 use std::time::Duration;
@@ -24,9 +25,8 @@ use testudo_base::{
     checksum::{StreamChecksum, checksum64},
     num::{u64_of, usize_of},
 };
-use testudo_store::warm_restart::restore_state::RestoreState;
 
-use crate::{DbStats, KeyspaceStats};
+use crate::{DbStats, KeyspaceStats, db::stats::StatGroup};
 
 /// Maximum length of a status.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
@@ -35,7 +35,7 @@ const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len()
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Statistics that a writing process publishes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Status {
     pub(super) store: StoreId,
     pub(super) process: u32,
@@ -45,109 +45,6 @@ pub(super) struct Status {
     /// Without names and trees, which are in the manifest.
     pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
 }
-
-/// Visits every statistic with its name. An incomplete list does not compile.
-macro_rules! stat_fields {
-    ($stats:ident { $($stat:ident),* $(,)? } except $($other:ident),*) => {
-        impl $stats {
-            fn for_each_stat(&mut self, mut each: impl FnMut(&'static str, &mut u64)) {
-                let Self { $($stat,)* $($other: _),* } = self;
-                $(each(stringify!($stat), $stat);)*
-            }
-        }
-    };
-}
-
-stat_fields!(DbStats {
-    user_bytes_written,
-    user_writes,
-    wal_bytes_written,
-    value_log_bytes,
-    data_bytes_written,
-    manifest_bytes_written,
-    hot_set_bytes_written,
-    device_bytes_written,
-    device_bytes_read,
-    page_reads,
-    page_read_bytes,
-    stream_reads,
-    stream_read_bytes,
-    tombstones_passed,
-    gap_bytes,
-    cache_hits,
-    cache_misses,
-    cache_used_bytes,
-    cache_capacity_bytes,
-    record_hits,
-    record_misses,
-    record_inserts,
-    record_evictions,
-    cached_records,
-    record_cache_bytes,
-    cache_borrowed_bytes,
-    record_due_bytes,
-    restored_pages,
-    restored_page_hits,
-    warmed_pages,
-    restored_records,
-    restored_record_hits,
-    restore_bytes_read,
-    memtable_bytes,
-    wal_live_bytes,
-    data_file_bytes,
-    live_bytes,
-    held_bytes,
-    free_bytes,
-    manifest_bytes,
-    reserve_bytes,
-    whole_reserve_bytes,
-    disk_bytes,
-    flushes,
-    flush_log_micros,
-    flush_apply_micros,
-    flush_data_micros,
-    flush_edit_micros,
-    flush_publish_micros,
-    max_flush_micros,
-    flushed_bytes,
-    dropped_before_flush_entries,
-    dropped_before_flush_bytes,
-    dropped_in_merges_entries,
-    dropped_in_merges_bytes,
-    folded_entries,
-    folded_bytes,
-    jobs,
-    jobs_overtaken,
-    throttled_micros,
-    write_stalls,
-    max_stall_micros,
-    wal_syncs,
-    seqno,
-    durable_seqno,
-    keyspaces,
-    memory_bytes,
-    write_memory_bytes,
-    write_memory_auto,
-    write_memory_changes,
-    write_memory_wanted_bytes,
-    write_memory_seen_bytes,
-    write_memory_seen_misses,
-    flush_distance_bytes,
-    metadata_bytes,
-    snapshots,
-    iterator_bytes,
-} except restore_state);
-
-stat_fields!(KeyspaceStats {
-    moved_bytes, left_bytes, height, nodes, leaves, buffered_runs, buffered_bytes, leaf_bytes,
-    entries, tombstones,
-    stored_bytes, value_segments, value_bytes, dead_value_bytes, retained_bytes, retained_damaged_runs,
-    frozen_levels, replaced_pages, overflow_pages, transient_value_bytes, dead_transient_value_bytes,
-    large_values_with_keys, large_values_excess_bytes, large_values_limit_bytes,
-    memtable_bytes, memtable_entries,
-    dropped_before_flush_entries, dropped_before_flush_bytes, dropped_in_merges_entries,
-    dropped_in_merges_bytes, folded_entries, folded_bytes, flushed_seqno,
-} except tree, moving_from);
 
 /// Writes a status; `write` receives pieces with their offsets.
 pub(super) struct StatusWriter<W> {
@@ -165,15 +62,14 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
         let Status { store, process, time, stats, keyspaces: _ } = status;
         let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
         let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
-        stats.clone().for_each_stat(|name, stat| writer.line(name, *stat));
-        writer.line("restore_state", stats.restore_state.code());
+        stats.each_code(|name, code| writer.line(name, code));
         writer
     }
 
     /// Appends the next keyspace.
-    pub(super) fn add(&mut self, keyspace: KeyspaceId, mut stats: KeyspaceStats) {
+    pub(super) fn add(&mut self, keyspace: KeyspaceId, stats: &KeyspaceStats) {
         self.line("keyspace", u64::from(keyspace.0));
-        stats.for_each_stat(|name, stat| self.line(name, *stat));
+        stats.each_code(|name, code| self.line(name, code));
         if self.piece.len() >= PIECE_BYTES {
             self.checksum.update(self.piece.as_bytes());
             (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
@@ -210,7 +106,7 @@ impl Status {
             bytes.resize(bytes.len().max(start + piece.len()), 0);
             bytes[start..start + piece.len()].copy_from_slice(piece);
         });
-        self.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
+        self.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats));
         writer.end();
         bytes
     }
@@ -245,21 +141,13 @@ impl Status {
         match name {
             "process" => self.process = u32::try_from(value).ok()?,
             "time_ms" => self.time = Duration::from_millis(value),
-            "restore_state" => self.stats.restore_state = RestoreState::from_code(value),
             "keyspace" => {
                 self.keyspaces.push((KeyspaceId(u32::try_from(value).ok()?), KeyspaceStats::default()));
             }
-            _ => {
-                let set = |stat: &'static str, place: &mut u64| {
-                    if stat == name {
-                        *place = value;
-                    }
-                };
-                match self.keyspaces.last_mut() {
-                    Some((_, stats)) => stats.for_each_stat(set),
-                    None => self.stats.for_each_stat(set),
-                }
-            }
+            _ => match self.keyspaces.last_mut() {
+                Some((_, stats)) => stats.set_code(name, value),
+                None => self.stats.set_code(name, value),
+            },
         }
         Some(())
     }

@@ -86,7 +86,7 @@ fn inspection_next_to_a_writer_shows_published_memory_stats() {
     beside.publish();
     let seen = beside.inspect();
     assert_eq!((&seen.stats, &seen.keyspaces[0].stats), (&beside.db.stats(), &beside.keyspace.stats()));
-    assert_eq!((seen.keyspaces[0].stats.entries, seen.keyspaces[0].stats.memtable_entries), (100, 1));
+    assert_eq!((seen.keyspaces[0].stats.tree.entries, seen.keyspaces[0].stats.memtables.entries), (100, 1));
     assert_eq!(seen.keyspaces[0].outline, beside.keyspace.outline());
     // A keyspace created later is visible, without its memory statistics.
     beside.db.keyspace("later", KeyspaceOptions::default).unwrap();
@@ -99,13 +99,13 @@ fn status_of_another_store_or_process_is_ignored() {
     beside.keyspace.insert("a", "1").unwrap();
     beside.publish();
     let valid = super::status_format::Status::decode(&beside.bytes()).unwrap();
-    assert_eq!(beside.inspect().stats.user_writes, 1);
+    assert_eq!(beside.inspect().stats.writes.count, 1);
     let other_process = super::Status { process: valid.process + 1, ..valid.clone() };
     let other_store = super::Status { store: testudo_base::StoreId(1), ..valid.clone() };
     for other in [other_process, other_store] {
         beside.write(&other.encode());
         let seen = beside.inspect();
-        assert!(seen.published.is_none() && seen.stats.user_writes == 0);
+        assert!(seen.published.is_none() && seen.stats.writes.count == 0);
     }
     beside.write(b"testudo-status torn");
     let before = beside.env.monotonic();

@@ -40,7 +40,7 @@ fn buffer_short_of_arena_ids_is_sealed_and_the_next_waits_for_its_flush() {
         let view = keyspace.core.view.load();
         assert!(view.sealed.len() <= 1, "one is sealed at a time");
     }
-    assert!(db.stats().flushes > 5, "{} flushes", db.stats().flushes);
+    assert!(db.stats().flush.count > 5, "{} flushes", db.stats().flush.count);
     for number in 0..120_u32 {
         assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().unwrap(), value(number));
     }

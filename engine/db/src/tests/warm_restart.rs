@@ -52,8 +52,9 @@ fn read_hot(db: &Db) -> DbStats {
             assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number, "old"), "round {round}");
         }
     }
-    let after = db.stats();
-    DbStats { page_reads: after.page_reads - before.page_reads, ..after }
+    let mut after = db.stats();
+    after.io.page_reads -= before.io.page_reads;
+    after
 }
 
 fn restore(db: &Db) {
@@ -95,18 +96,23 @@ fn warm_restart_cuts_page_reads_to_a_tenth() {
     let env = warm();
     let cold = {
         let db = builder(&env.live_image()).warm_restart(false).open().unwrap();
-        assert_eq!(db.stats().restore_state, RestoreState::Nothing);
+        assert_eq!(db.stats().restore.state, RestoreState::Nothing);
         read_hot(&db)
     };
     let db = builder(&env).open().unwrap();
-    assert_eq!(db.stats().restore_state, RestoreState::Waiting);
+    assert_eq!(db.stats().restore.state, RestoreState::Waiting);
     restore(&db);
     let stats = read_hot(&db);
-    assert_eq!(stats.restore_state, RestoreState::Done);
-    assert!(stats.page_reads * 10 <= cold.page_reads, "{} of {}", stats.page_reads, cold.page_reads);
-    assert!(stats.restored_records > 100 && stats.restored_pages > 100, "{stats:?}");
-    assert!(stats.restored_record_hits > 100 && stats.restored_page_hits > 10, "{stats:?}");
-    assert!(stats.restore_bytes_read > 0);
+    assert_eq!(stats.restore.state, RestoreState::Done);
+    assert!(
+        stats.io.page_reads * 10 <= cold.io.page_reads,
+        "{} of {}",
+        stats.io.page_reads,
+        cold.io.page_reads
+    );
+    assert!(stats.restore.records > 100 && stats.restore.pages > 100, "{stats:?}");
+    assert!(stats.restore.record_hits > 100 && stats.restore.page_hits > 10, "{stats:?}");
+    assert!(stats.restore.bytes_read > 0);
     assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
 }
 
@@ -126,15 +132,20 @@ fn read_only_store_restores_hot_set_but_never_saves_it() {
     let env = warm();
     let before = hot_set(&env).unwrap();
     let cold = read_hot(&builder(&env).read_only().warm_restart(false).open().unwrap());
-    assert_eq!(cold.restore_state, RestoreState::Nothing);
+    assert_eq!(cold.restore.state, RestoreState::Nothing);
     for _ in 0..2 {
         let db = builder(&env).read_only().open().unwrap();
-        assert_eq!(db.stats().restore_state, RestoreState::Waiting);
+        assert_eq!(db.stats().restore.state, RestoreState::Waiting);
         restore(&db);
         let stats = read_hot(&db);
-        assert_eq!(stats.restore_state, RestoreState::Done);
-        assert!(stats.page_reads * 10 <= cold.page_reads, "{} of {}", stats.page_reads, cold.page_reads);
-        assert!(stats.restored_records > 100 && stats.restored_pages > 100, "{stats:?}");
+        assert_eq!(stats.restore.state, RestoreState::Done);
+        assert!(
+            stats.io.page_reads * 10 <= cold.io.page_reads,
+            "{} of {}",
+            stats.io.page_reads,
+            cold.io.page_reads
+        );
+        assert!(stats.restore.records > 100 && stats.restore.pages > 100, "{stats:?}");
         db.close().unwrap();
         assert!(hot_set(&env).unwrap() == before);
     }
@@ -165,8 +176,8 @@ fn overwritten_records_are_not_restored() {
         let db = builder(&env).open().unwrap();
         restore(&db);
         let stats = db.stats();
-        assert_eq!(stats.restored_records, 0, "the hot set is from an older opening");
-        assert!(stats.restored_pages > 0, "pages still belong to the trees");
+        assert_eq!(stats.restore.records, 0, "the hot set is from an older opening");
+        assert!(stats.restore.pages > 0, "pages still belong to the trees");
         check_all(&db, |number| if number < 1000 { "new" } else { "old" });
     }
 }
@@ -192,7 +203,7 @@ fn records_of_a_diverged_copy_or_another_store_are_not_restored() {
     put_hot_set(&copy, &hot_set(&env).unwrap());
     let db = builder(&copy).open().unwrap();
     restore(&db);
-    assert_eq!(db.stats().restored_records, 0);
+    assert_eq!(db.stats().restore.records, 0);
     check_all(&db, |_| "two");
     db.close().unwrap();
 
@@ -200,7 +211,7 @@ fn records_of_a_diverged_copy_or_another_store_are_not_restored() {
     put_hot_set(&other, &hot_set(&env).unwrap());
     let db = builder(&other).open().unwrap();
     restore(&db);
-    assert_eq!((db.stats().restored_records, db.stats().restored_pages), (0, 0));
+    assert_eq!((db.stats().restore.records, db.stats().restore.pages), (0, 0));
     check_all(&db, |_| "old");
 }
 
@@ -222,7 +233,7 @@ fn stale_hot_set_after_drop_and_tree_change_is_harmless() {
     restore(&db);
     assert_eq!(keyspace(&db).get(key(1)).unwrap().unwrap(), value(1, "again"));
     assert_eq!(keyspace(&db).get(key(2)).unwrap(), None);
-    assert_eq!(db.stats().restored_records, 0);
+    assert_eq!(db.stats().restore.records, 0);
 }
 
 #[test]
@@ -257,7 +268,7 @@ fn damaged_hot_set_changes_no_answer() {
             let found = keyspace(&db).get(key(number)).unwrap().unwrap();
             assert_eq!(found, value(number, "old"), "{what}");
         }
-        db.stats().restore_state
+        db.stats().restore.state
     };
     assert_eq!(answers(&whole, "whole"), RestoreState::Done);
     let flips = (0..160).chain((160..whole.len()).step_by(whole.len() / 50));
@@ -280,8 +291,8 @@ fn smaller_budget_restores_what_fits() {
     let db = builder(&env).memory_bytes(1 << 20).open().unwrap();
     restore(&db);
     let stats = db.stats();
-    assert_eq!(stats.restore_state, RestoreState::Full);
-    assert!(stats.cache_used_bytes + stats.record_cache_bytes <= 1 << 20, "{stats:?}");
+    assert_eq!(stats.restore.state, RestoreState::Full);
+    assert!(stats.page_cache.used_bytes + stats.record_cache.used_bytes <= 1 << 20, "{stats:?}");
     check_all(&db, |_| "old");
 }
 
@@ -296,7 +307,7 @@ fn restore_stops_when_restored_pages_are_unused() {
         let _ = keyspace(&db).get(key(number)).unwrap();
     }
     while restore_some(db.store()) {}
-    assert_eq!(db.stats().restore_state, RestoreState::Unused);
+    assert_eq!(db.stats().restore.state, RestoreState::Unused);
 }
 
 #[test]
@@ -336,16 +347,16 @@ fn hot_set_io_is_counted_in_device_bytes() {
     let db = builder(&env).open().unwrap();
     restore(&db);
     let read = db.stats();
-    let of_data_file = read.page_read_bytes + read.stream_read_bytes;
-    assert_eq!(read.device_bytes_read, of_data_file + file_bytes, "{read:?}");
+    let of_data_file = read.io.page_read_bytes + read.io.stream_read_bytes;
+    assert_eq!(read.io.bytes_read, of_data_file + file_bytes, "{read:?}");
 
     read_hot(&db);
     note_hot_set(db.store());
     let stats = db.stats();
     let noted = u64_of(hot_set(&env).unwrap().len());
-    assert_eq!(stats.hot_set_bytes_written, noted, "{stats:?}");
-    let others = stats.wal_bytes_written + stats.data_bytes_written + stats.manifest_bytes_written;
-    assert_eq!(stats.device_bytes_written, others + noted);
+    assert_eq!(stats.io.hot_set_bytes_written, noted, "{stats:?}");
+    let others = stats.io.wal_bytes_written + stats.io.data_bytes_written + stats.io.manifest_bytes_written;
+    assert_eq!(stats.io.bytes_written, others + noted);
 }
 
 #[test]
@@ -356,7 +367,7 @@ fn directory_in_place_of_hot_set_is_left_alone() {
     env.create_dir(&path).unwrap();
     for _ in 0..2 {
         let db = builder(&env).open().unwrap();
-        assert_eq!(db.stats().restore_state, RestoreState::Failed);
+        assert_eq!(db.stats().restore.state, RestoreState::Failed);
         read_hot(&db);
         db.close().unwrap();
     }
@@ -382,7 +393,10 @@ fn background_threads_restore_the_hot_set_on_a_real_disk() {
     assert!(noted > 0);
     let beside = |db: &Db| {
         let stats = db.stats();
-        stats.disk_bytes - stats.data_file_bytes - stats.wal_live_bytes - stats.manifest_bytes
+        stats.space.disk_bytes
+            - stats.space.data_file_bytes
+            - stats.space.wal_live_bytes
+            - stats.space.manifest_bytes
     };
     let cold = Db::builder(&path).memory_bytes(8 << 20).warm_restart(false).open().unwrap();
     let without = beside(&cold);
@@ -393,10 +407,10 @@ fn background_threads_restore_the_hot_set_on_a_real_disk() {
     let began = clock.monotonic();
     // Concurrent reads may fill the caches first, or be so fast that the restored data seems unused.
     let ends = [RestoreState::Done, RestoreState::Full, RestoreState::Unused];
-    while !ends.contains(&db.stats().restore_state) {
+    while !ends.contains(&db.stats().restore.state) {
         read_hot(&db);
         assert!(clock.monotonic().saturating_sub(began) < Duration::from_secs(60), "{:?}", db.stats());
     }
-    assert!(db.stats().restored_pages + db.stats().restored_records > 0, "{:?}", db.stats());
+    assert!(db.stats().restore.pages + db.stats().restore.records > 0, "{:?}", db.stats());
     check_all(&db, |_| "old");
 }

@@ -44,6 +44,20 @@ impl RestoreState {
         self as u64
     }
 
+    /// The name that `testudo stat` shows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Waiting => "waiting",
+            Self::Reading => "reading",
+            Self::Done => "done",
+            Self::Full => "full",
+            Self::Unused => "unused",
+            Self::Damaged => "damaged",
+            Self::Failed => "failed",
+        }
+    }
+
     /// The state with this [`RestoreState::code`]; `Nothing` for an unknown code.
     pub fn from_code(code: u64) -> Self {
         Self::ALL.into_iter().find(|state| state.code() == code).unwrap_or_default()

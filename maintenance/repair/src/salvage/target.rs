@@ -30,7 +30,7 @@ impl Target {
     /// Begins a store in a directory that holds none.
     ///
     /// Errors: `Invalid` if the directory holds anything.
-    pub(crate) fn begin(options: &SalvageOptions) -> Result<Self> {
+    pub(crate) fn begin(options: &SalvageOptions<'_>) -> Result<Self> {
         let directory = options.target.as_path();
         let (env, made_directory) = directory::anchor_or_make(&options.env, directory)?;
         let builder = Db::builder(directory).env(Arc::clone(&env)).memory_bytes(options.memory_bytes);

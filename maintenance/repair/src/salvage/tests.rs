@@ -10,7 +10,7 @@ use super::{target::Target, *};
 fn replaced_target_is_neither_finished_nor_removed() {
     let machine = MemEnv::new(1);
     let env: Arc<dyn Env> = machine.clone();
-    let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/saved") };
+    let options = SalvageOptions::new("/db", "/saved").env(env);
     let target = Target::begin(&options).unwrap();
     // As if another process had finished a store of its own there.
     machine.remove_file(Path::new("/saved/UNFINISHED")).unwrap();

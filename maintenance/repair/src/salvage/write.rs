@@ -42,7 +42,7 @@ pub(crate) struct Recovered {
 
 /// Writes everything and returns the report.
 pub(crate) fn write_all(
-    options: &SalvageOptions,
+    options: &SalvageOptions<'_>,
     target: &Target,
     recovered: Recovered,
     meter: &mut Meter<'_, '_>,
@@ -79,7 +79,7 @@ pub(crate) fn write_all(
 
 /// State shared by all keyspaces.
 struct Site<'s, 'm, 'o> {
-    options: &'s SalvageOptions,
+    options: &'s SalvageOptions<'s>,
     target: &'s Target,
     source: SourceFile,
     whole_after: Seqno,
@@ -120,7 +120,7 @@ fn names_of(keyspaces: &BTreeMap<KeyspaceId, KeyspacePlan>) -> BTreeSet<String> 
 }
 
 /// The options of the keyspace in the target.
-fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions) -> KeyspaceOptions {
+fn settings_of(keyspace: &KeyspacePlan, options: &SalvageOptions<'_>) -> KeyspaceOptions {
     let is_described = keyspace.name_from == NameSource::Manifest;
     match &options.merge_operator {
         Some(name) if !is_described => keyspace.options.merge_operator(name),

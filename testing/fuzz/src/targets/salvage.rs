@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, ErrorKind, KeyspaceSalvage, Remedy, RepairOptions, RepairReport, SalvageMethod, SalvageOptions,
-    SalvageReport, VerifyLevel, repair, salvage, unobserved,
+    SalvageReport, VerifyLevel, repair, salvage,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
@@ -66,7 +66,7 @@ fn files_of(machine: &MemEnv) -> Vec<Vec<u8>> {
 
 fn run_repair(machine: &Arc<MemEnv>, dry_run: bool) -> testudo::Result<RepairReport> {
     let env = Arc::clone(machine) as Arc<dyn Env>;
-    repair(&RepairOptions { env, dry_run, ..RepairOptions::new(DIRECTORY) }, &mut unobserved())
+    repair(RepairOptions::new(DIRECTORY).env(env).dry_run(dry_run))
 }
 
 /// Repairs a copy.
@@ -100,15 +100,13 @@ fn check_repair(machine: &Arc<MemEnv>) {
 
 /// Salvages, and checks the result.
 fn check_salvage(machine: &Arc<MemEnv>, older_versions: bool) -> Option<(SalvageReport, Content)> {
-    let options = SalvageOptions {
-        env: Arc::clone(machine) as Arc<dyn Env>,
-        memory_bytes: MEMORY_BYTES,
-        older_versions,
-        merge_operator: Some(OPERATOR.to_owned()),
-        ..SalvageOptions::new(DIRECTORY, TARGET)
-    };
+    let options = SalvageOptions::new(DIRECTORY, TARGET)
+        .env(Arc::clone(machine) as Arc<dyn Env>)
+        .memory_bytes(MEMORY_BYTES)
+        .older_versions(older_versions)
+        .merge_operator(OPERATOR);
     let before = files_of(machine);
-    let outcome = salvage(&options, &mut unobserved());
+    let outcome = salvage(options);
     assert!(files_of(machine) == before, "a salvage writes to its source");
     let report = match outcome {
         Ok(report) => report,

@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use testudo::{
-    Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage, unobserved,
-};
+use testudo::{Db, Durability, ErrorKind, Keyspace, KeyspaceOptions, SalvageOptions, VerifyLevel, salvage};
 use testudo_base::num::u64_of;
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{Env, FaultyEnv, IoClass, MemEnv};
@@ -82,7 +80,7 @@ fn batch_beyond_the_bound() -> Result<(), String> {
     let message = refused.to_string();
     let is_clear = refused.kind() == ErrorKind::Invalid && message.contains("262144");
     require(is_clear, || format!("a large batch is refused with: {message}"))?;
-    require(db.stats().user_writes == 0, || "a refused batch was applied".into())?;
+    require(db.stats().writes.count == 0, || "a refused batch was applied".into())?;
     // A batch that fits is applied; a single write is bounded only by the value limit.
     let mut batch = db.batch();
     while batch.has_room_for(8, 1000) {
@@ -94,7 +92,7 @@ fn batch_beyond_the_bound() -> Result<(), String> {
     let mut single = db.batch();
     single.insert(&keyspace, vec![7; 60_000], vec![7; 262_144]);
     single.commit().map_err(text)?;
-    require(db.stats().user_writes == count + 1, || "a batch that fits was not applied".into())
+    require(db.stats().writes.count == count + 1, || "a batch that fits was not applied".into())
 }
 
 /// Records in the reader's case: several times its budget, all of them only in the log.
@@ -112,7 +110,7 @@ fn write_log(machine: &Arc<MemEnv>) -> Result<(), String> {
     for number in (0..LOGGED).step_by(7) {
         keyspace.remove(key(number)).map_err(text)?;
     }
-    require(db.stats().flushes == 0, || "the log was flushed".into())?;
+    require(db.stats().flush.count == 0, || "the log was flushed".into())?;
     db.close().map_err(text)
 }
 
@@ -137,8 +135,8 @@ fn reader_of_a_log_that_is_larger_than_its_budget() -> Result<(), String> {
     let reader = Db::builder("/db").memory_bytes(MEMORY_BYTES).env(machine.clone()).read_only();
     let db = reader.open().map_err(text)?;
     let stats = db.stats();
-    let is_within = stats.memtable_bytes + stats.record_cache_bytes <= stats.memory_bytes;
-    require(is_within, || format!("a reader holds {} bytes in memtables", stats.memtable_bytes))?;
+    let is_within = stats.memory.memtable_bytes + stats.record_cache.used_bytes <= stats.memory.budget_bytes;
+    require(is_within, || format!("a reader holds {} bytes in memtables", stats.memory.memtable_bytes))?;
     let keyspace = db.open_keyspace("keyspace").map_err(text)?.ok_or("the keyspace is missing")?;
     let snapshot = db.snapshot().map_err(text)?;
     for number in 0..LOGGED {
@@ -184,14 +182,15 @@ fn caches_that_have_what_nobody_writes() -> Result<(), String> {
             require(got.is_some(), || format!("record {number} is missing"))?;
         }
         let stats = db.stats();
-        let cached = stats.cache_used_bytes + stats.record_cache_bytes;
+        let cached = stats.page_cache.used_bytes + stats.record_cache.used_bytes;
         let is_used = cached > CACHED_MEMORY_BYTES / 2;
         require(is_used, || format!("round {round}: caches hold {cached} bytes without writers"))?;
         for number in 0..CACHED_RECORDS / 4 {
             keyspace.insert(key(number), value(number, 400)).map_err(text)?;
             if number % 256 == 0 {
                 let stats = db.stats();
-                let held = stats.cache_used_bytes + stats.record_cache_bytes + stats.memtable_bytes;
+                let held =
+                    stats.page_cache.used_bytes + stats.record_cache.used_bytes + stats.memory.memtable_bytes;
                 // An eighth is for memory other than caches and write buffers.
                 let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
                 require(is_within, || format!("{held} bytes while caches shrink"))?;
@@ -230,10 +229,10 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
         Ok::<_, String>(db.stats())
     };
     let stats = read(&db)?;
-    let metadata = stats.metadata_bytes;
+    let metadata = stats.memory.metadata_bytes;
     require(metadata > CACHED_MEMORY_BYTES / 6, || format!("{KEYSPACES} keyspaces take {metadata} bytes"))?;
-    let cached = stats.cache_used_bytes + stats.record_cache_bytes;
-    let held = cached + stats.memtable_bytes + metadata;
+    let cached = stats.page_cache.used_bytes + stats.record_cache.used_bytes;
+    let held = cached + stats.memory.memtable_bytes + metadata;
     // An eighth is for everything else.
     let is_within = held <= CACHED_MEMORY_BYTES / 8 * 7;
     require(is_within, || format!("{held} bytes are held, {metadata} of them metadata"))?;
@@ -242,9 +241,9 @@ fn keyspaces_for_which_caches_make_room() -> Result<(), String> {
         db.drop_keyspace(name).map_err(text)?;
     }
     let stats = read(&db)?;
-    let again = stats.cache_used_bytes + stats.record_cache_bytes;
-    require(stats.metadata_bytes < metadata / 4, || {
-        format!("{} bytes of metadata without keyspaces", stats.metadata_bytes)
+    let again = stats.page_cache.used_bytes + stats.record_cache.used_bytes;
+    require(stats.memory.metadata_bytes < metadata / 4, || {
+        format!("{} bytes of metadata without keyspaces", stats.memory.metadata_bytes)
     })?;
     require(again > cached + metadata / 2, || format!("caches hold {again} bytes, {cached} before"))?;
     drop(large);
@@ -288,8 +287,8 @@ fn files_that_are_mostly_holes() -> Result<(), String> {
         let counted = FaultyEnv::new(machine);
         let reads = || counted.call_count(IoClass::Read);
         let options = SalvageOptions::new("/db", "/new");
-        let options = SalvageOptions { env: counted.clone(), memory_bytes: MEMORY_BYTES, ..options };
-        salvage(&options, &mut unobserved()).map_err(text)?;
+        let options = options.env(counted.clone()).memory_bytes(MEMORY_BYTES);
+        salvage(options).map_err(text)?;
         require(reads() < READS_MAX, || format!("a salvage reads holes: {} reads", reads()))?;
         require_records(&counted, "/new")?;
         if !without_manifest {
@@ -348,7 +347,7 @@ fn snapshots_held_while_others_write() -> Result<(), String> {
         snapshots.push(db.snapshot().map_err(text)?);
     }
     db.flush().map_err(text)?;
-    let held = db.stats().memtable_bytes;
+    let held = db.stats().memory.memtable_bytes;
     require(held <= MEMORY_BYTES, || format!("{SNAPSHOTS} snapshots hold {held} bytes of memtables"))?;
     db.check_invariants().map_err(text)?;
     for (rounds, snapshot) in (1..).zip(&snapshots) {
@@ -366,6 +365,6 @@ fn snapshots_held_while_others_write() -> Result<(), String> {
     }
     drop(snapshots);
     db.compact().map_err(text)?;
-    let held = db.stats().held_bytes;
+    let held = db.stats().space.held_bytes;
     require(held == 0, || format!("{held} bytes of the data file are still held without holders"))
 }

@@ -172,17 +172,20 @@ impl Run {
 
     fn check_bounds(&self) -> Result<(), String> {
         let stats = self.db.stats();
-        let (held, bound) = (stats.memtable_bytes, stats.memory_bytes);
+        let (held, bound) = (stats.memory.memtable_bytes, stats.memory.budget_bytes);
         if held > bound {
             return Err(format!("{held} bytes of memtables under a budget of {bound}"));
         }
-        let bound = (stats.memory_bytes / 8).max(ITERATORS_BYTES)
+        let bound = (stats.memory.budget_bytes / 8).max(ITERATORS_BYTES)
             + u64_of(self.iterators.len()) * SMALL_ITERATOR_BYTES;
-        if stats.iterator_bytes > bound {
+        if stats.scans.iterator_bytes > bound {
             let count = self.iterators.len();
-            return Err(format!("{count} iterators take {} bytes, {bound} at most", stats.iterator_bytes));
+            return Err(format!(
+                "{count} iterators take {} bytes, {bound} at most",
+                stats.scans.iterator_bytes
+            ));
         }
-        let disk = stats.live_bytes + stats.held_bytes;
+        let disk = stats.space.live_bytes + stats.space.held_bytes;
         if disk > self.written_bytes * DISK_FACTOR + DISK_BYTES {
             let (count, written) = (self.snapshots.len(), self.written_bytes);
             return Err(format!("{count} snapshots hold {disk} bytes on disk after {written} bytes written"));
@@ -242,8 +245,8 @@ impl Run {
         drop((snapshots, iterators, keyspace));
         db.compact().unwrap();
         let stats = db.stats();
-        if stats.held_bytes > 0 || stats.iterator_bytes > 0 {
-            let (held, open) = (stats.held_bytes, stats.iterator_bytes);
+        if stats.space.held_bytes > 0 || stats.scans.iterator_bytes > 0 {
+            let (held, open) = (stats.space.held_bytes, stats.scans.iterator_bytes);
             return Err(format!(
                 "{held} bytes of the data file and {open} of memory are still held without holders"
             ));

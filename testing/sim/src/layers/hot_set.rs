@@ -108,9 +108,9 @@ fn round(opener: &EngineOpener, life: &mut Life, n: u64, who: &str, changed: u32
     while db.step().unwrap() {}
     let stats = db.stats();
     report.add(UNIT, 1);
-    report.add("with records back", u64::from(stats.restored_records > 0));
-    report.add("with pages back", u64::from(stats.restored_pages > 0));
-    report.add("not whole", u64::from(stats.restore_state == RestoreState::Damaged));
+    report.add("with records back", u64::from(stats.restore.records > 0));
+    report.add("with pages back", u64::from(stats.restore.pages > 0));
+    report.add("not whole", u64::from(stats.restore.state == RestoreState::Damaged));
     check(&db, &life.expected);
     for number in 0..changed {
         let number = (number * 11 + u32::try_from(n).unwrap() * 97) % RECORDS;

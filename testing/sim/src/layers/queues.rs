@@ -141,7 +141,7 @@ impl Bed {
     }
 
     fn passed_since(&self) -> u64 {
-        self.db.stats().tombstones_passed - self.passed_before
+        self.db.stats().scans.tombstones_passed - self.passed_before
     }
 
     fn insert(&mut self, key: Vec<u8>, round: u64) {
@@ -177,7 +177,7 @@ impl Bed {
         let back = self.keyspace.iter().unwrap().rev().map(|entry| entry.unwrap().key().to_vec());
         assert!(back.eq(self.model.keys().rev().cloned()), "backward, in round {round}");
         self.look_at_snapshots(round);
-        self.passed_before = self.db.stats().tombstones_passed;
+        self.passed_before = self.db.stats().scans.tombstones_passed;
     }
 
     /// Checks the snapshots only, between reads.
@@ -209,7 +209,7 @@ impl Bed {
     fn uncounted(&mut self, check: impl FnOnce(&mut Self)) {
         self.passed += self.passed_since();
         check(self);
-        self.passed_before = self.db.stats().tombstones_passed;
+        self.passed_before = self.db.stats().scans.tombstones_passed;
     }
 }
 

@@ -236,7 +236,7 @@ impl Soak {
         let sample = Sample {
             resident_bytes: resident.max(gauges::resident_bytes()),
             descriptors: gauges::descriptors(),
-            disk_bytes: db.stats().disk_bytes,
+            disk_bytes: db.stats().space.disk_bytes,
             live_bytes,
         };
         drop(keyspaces);

@@ -4,7 +4,10 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-use testudo::{ErrorKind, backup::Repository};
+use testudo::{
+    ErrorKind,
+    backup::{CreateOptions, Repository},
+};
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv, OpenMode, OpenOptions};
 use testudo_share::some_of;
@@ -57,10 +60,10 @@ fn restored_backups_equal_their_snapshots_under_concurrent_writes() {
             expected.push(store.contents_at(&before).unwrap());
             let db = store.db.clone();
             let new = repository
-                .create_observed(&db, &mut |_| {
+                .create(CreateOptions::new(&db).observer(|_| {
                     store.work(20).unwrap();
                     ControlFlow::Continue(())
-                })
+                }))
                 .unwrap();
             assert_eq!((new.info.id, new.info.seqno), (round, before.seqno()), "{name}");
             assert!(store.contents_at(&new.snapshot).unwrap() == expected[expected.len() - 1]);
@@ -162,10 +165,10 @@ fn the_next_backup_reuses_runs_of_a_cancelled_one() {
     store.db.flush().unwrap();
     let repository = repository(machine.clone());
     let mut calls = 0;
-    let stopped = repository.create_observed(&store.db, &mut |_| {
+    let stopped = repository.create(CreateOptions::new(&store.db).observer(|_| {
         calls += 1;
         if calls == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    }));
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     assert!(repository.list().unwrap().is_empty());
     assert_eq!(repository.verify(None).unwrap().unused_files.len(), 2);

@@ -3,7 +3,7 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};
 
-use testudo::{ErrorKind, unobserved};
+use testudo::{CheckpointOptions, ErrorKind};
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv};
 use testudo_share::{part_of, some_of};
@@ -33,11 +33,11 @@ fn a_checkpoint_equals_its_snapshot_under_concurrent_writes() {
             let db = store.db.clone();
             let mut calls = 0;
             let report = db
-                .checkpoint_observed(Path::new(TARGET), &mut |_| {
+                .checkpoint(CheckpointOptions::new(TARGET).observer(|_| {
                     calls += 1;
                     store.work(20).unwrap();
                     ControlFlow::Continue(())
-                })
+                }))
                 .unwrap();
             assert_eq!(report.seqno, snapshot.seqno(), "{name}");
             assert!(calls >= 2, "the observer is called");
@@ -88,10 +88,10 @@ fn a_cancelled_checkpoint_leaves_nothing() {
     let before = machine.all_files();
     for calls in 0..4 {
         let mut left = calls;
-        let outcome = store.db.checkpoint_observed(Path::new(TARGET), &mut |_| {
+        let outcome = store.db.checkpoint(CheckpointOptions::new(TARGET).observer(|_| {
             left -= 1;
             if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        }));
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
         assert_eq!(machine.all_files(), before);
         assert!(machine.list_dir(Path::new(TARGET)).is_err(), "the directory must be removed too");
@@ -146,7 +146,7 @@ fn any_failed_call_leaves_a_valid_source_and_no_partial_checkpoint() {
                 store.work(500).unwrap();
                 let expected = store.contents_at(&store.db.snapshot().unwrap()).unwrap();
                 faulty.set_plan(Some(FaultPlan::once(skip, error).with_partial_writes()));
-                let outcome = store.db.checkpoint_observed(Path::new(TARGET), &mut unobserved());
+                let outcome = store.db.checkpoint(TARGET);
                 let struck = !faulty.failures().is_empty();
                 faulty.set_plan(None);
                 let what = format!("{name}, {error:?}, call {skip}");

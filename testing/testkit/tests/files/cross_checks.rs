@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{
     Db, Durability, ErrorKind, KeyspaceOptions, RepairOptions, SalvageOptions, backup::Repository, repair,
-    salvage, unobserved,
+    salvage,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 use testudo_testkit::busy_store::{Contents, contents_of};
@@ -38,10 +38,10 @@ fn assert_is_refused(machine: &Arc<MemEnv>, what: &str) {
     assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
     assert!(error.location().is_some(), "{what}: {error}");
     let env = Arc::clone(machine) as Arc<dyn Env>;
-    let options = RepairOptions { env: Arc::clone(&env), dry_run: true, ..RepairOptions::new("/db") };
-    assert!(!repair(&options, &mut unobserved()).unwrap().is_valid(), "{what}: nothing to repair");
-    let options = SalvageOptions { env, ..SalvageOptions::new("/db", "/salvaged") };
-    assert!(!salvage(&options, &mut unobserved()).unwrap().is_complete(), "{what}: complete");
+    let options = RepairOptions::new("/db").env(Arc::clone(&env)).dry_run(true);
+    assert!(!repair(options).unwrap().is_valid(), "{what}: nothing to repair");
+    let options = SalvageOptions::new("/db", "/salvaged").env(env);
+    assert!(!salvage(options).unwrap().is_complete(), "{what}: complete");
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::{io::Read, path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, Durability, KeyspaceOptions, MergeFunction, RepairOptions, Tree, VerifyLevel, repair,
-    unobserved,
 };
 use testudo_base::{codec::Reader, num::usize_of};
 use testudo_env::{Env, MemEnv};
@@ -137,8 +136,8 @@ fn a_store_without_kind_bytes_is_read_unchanged() {
     assert!(contents_of(&db).unwrap() == expected());
     assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
     drop(db);
-    let options = RepairOptions { env: machine.clone(), dry_run: true, ..RepairOptions::new("/db") };
-    assert_eq!(repair(&options, &mut unobserved()).unwrap().findings, []);
+    let options = RepairOptions::new("/db").env(machine.clone()).dry_run(true);
+    assert_eq!(repair(options).unwrap().findings, []);
     assert!(machine.file_bytes("/db/data").unwrap() == before);
     assert_eq!(features(&machine), (2, 0), "a read-only open changes nothing");
 }

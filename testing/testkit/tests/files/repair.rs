@@ -6,7 +6,6 @@ use std::{path::Path, sync::Arc};
 
 use testudo::{
     Db, ErrorKind, KeyspaceOptions, Remedy, RepairOptions, RepairReport, Tree, VerifyLevel, repair,
-    unobserved,
 };
 use testudo_env::{CrashPolicy, Env, FaultError, FaultPlan, FaultyEnv, MemEnv};
 use testudo_testkit::{
@@ -41,7 +40,7 @@ fn store() -> (Arc<MemEnv>, Contents) {
 }
 
 fn run(env: Arc<dyn Env>, dry_run: bool) -> testudo::Result<RepairReport> {
-    repair(&RepairOptions { env, dry_run, ..RepairOptions::new("/db") }, &mut unobserved())
+    repair(RepairOptions::new("/db").env(env).dry_run(dry_run))
 }
 
 fn files(machine: &MemEnv) -> Vec<(std::path::PathBuf, Vec<u8>)> {
@@ -206,6 +205,6 @@ fn a_store_in_use_and_a_directory_without_a_store_are_refused() {
     assert_eq!(run(machine.clone(), false).unwrap_err().kind(), ErrorKind::Locked);
     assert_eq!(run(machine.clone(), true).unwrap_err().kind(), ErrorKind::Locked);
     drop(db);
-    let nothing = RepairOptions { env: machine, ..RepairOptions::new("/nowhere") };
-    assert_eq!(repair(&nothing, &mut unobserved()).unwrap_err().kind(), ErrorKind::Invalid);
+    let nothing = RepairOptions::new("/nowhere").env(machine);
+    assert_eq!(repair(nothing).unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -10,7 +10,7 @@ use std::{
 
 use testudo::{
     Db, Durability, ErrorKind, KeyspaceOptions, Placement, SalvageMethod, SalvageOptions, SalvageReport,
-    Tree, VerifyLevel, salvage, unobserved,
+    Tree, VerifyLevel, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
@@ -105,7 +105,7 @@ impl Subject {
         let options = options(machine, older_versions);
         let before: Vec<_> =
             machine.all_files().into_iter().map(|path| machine.file_bytes(path).unwrap()).collect();
-        let report = salvage(&options, &mut unobserved()).unwrap();
+        let report = salvage(options).unwrap();
         let source = machine.all_files().into_iter().filter(|path| path.starts_with("/db"));
         let after: Vec<_> = source.map(|path| machine.file_bytes(path).unwrap()).collect();
         assert!(before == after, "the source was changed");
@@ -165,13 +165,11 @@ impl Subject {
     }
 }
 
-fn options(machine: &Arc<MemEnv>, older_versions: bool) -> SalvageOptions {
-    SalvageOptions {
-        env: machine.clone(),
-        memory_bytes: 1 << 20,
-        older_versions,
-        ..SalvageOptions::new("/db", "/new")
-    }
+fn options(machine: &Arc<MemEnv>, older_versions: bool) -> SalvageOptions<'static> {
+    SalvageOptions::new("/db", "/new")
+        .env(machine.clone())
+        .memory_bytes(1 << 20)
+        .older_versions(older_versions)
 }
 
 fn zero_page(machine: &MemEnv, page: usize) {
@@ -401,16 +399,16 @@ fn invalid_targets_and_sources_are_refused_and_unchanged() {
     let machine = subject.copy();
     machine.create_dir(Path::new("/new")).unwrap();
     machine.replace("/new/notes", b"mine").unwrap();
-    let refused = |options: &SalvageOptions| salvage(options, &mut unobserved()).unwrap_err().kind();
-    assert_eq!(refused(&options(&machine, false)), ErrorKind::Invalid);
+    let refused = |options: SalvageOptions<'_>| salvage(options).unwrap_err().kind();
+    assert_eq!(refused(options(&machine, false)), ErrorKind::Invalid);
     assert_eq!(machine.file_bytes("/new/notes").unwrap(), b"mine");
-    let nothing = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/nowhere", "/other") };
-    assert_eq!(refused(&nothing), ErrorKind::Invalid);
-    let same = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/db", "/db") };
-    assert_eq!(refused(&same), ErrorKind::Invalid);
+    let nothing = SalvageOptions::new("/nowhere", "/other").env(machine.clone());
+    assert_eq!(refused(nothing), ErrorKind::Invalid);
+    let same = SalvageOptions::new("/db", "/db").env(machine.clone());
+    assert_eq!(refused(same), ErrorKind::Invalid);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
-    let in_use = SalvageOptions { env: machine.clone(), ..SalvageOptions::new("/db", "/other") };
-    assert_eq!(refused(&in_use), ErrorKind::Locked);
+    let in_use = SalvageOptions::new("/db", "/other").env(machine.clone());
+    assert_eq!(refused(in_use), ErrorKind::Locked);
     drop(db);
 }
 
@@ -428,7 +426,7 @@ fn a_cancelled_salvage_leaves_nothing() {
                 std::ops::ControlFlow::Continue(())
             }
         };
-        match salvage(&options(&machine, false), &mut observer) {
+        match salvage(options(&machine, false).observer(&mut observer)) {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Cancelled);
                 assert!(machine.all_files().iter().all(|path| !path.starts_with("/new")));
@@ -486,9 +484,8 @@ fn operands_are_never_applied_twice_by_salvage() {
         for path in machine.all_files().iter().filter(|path| path.to_str().unwrap().starts_with(lost)) {
             machine.remove_file(path).unwrap();
         }
-        let options =
-            SalvageOptions { merge_operator: Some("append".to_owned()), ..options(&machine, false) };
-        let report = salvage(&options, &mut unobserved()).unwrap();
+        let options = options(&machine, false).merge_operator("append");
+        let report = salvage(options).unwrap();
         let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
         assert!(db.verify(VerifyLevel::Full).unwrap().is_valid());
         let found = contents_of(&db).unwrap();
@@ -533,7 +530,7 @@ fn a_long_list_in_the_log_is_salvaged_as_its_value() {
     db.persist(Durability::Sync).unwrap();
     let expected = contents_of(&db).unwrap();
     let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, 1);
-    let report = salvage(&options(&machine, false), &mut unobserved()).unwrap();
+    let report = salvage(options(&machine, false)).unwrap();
     let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
     assert!(contents_of(&db).unwrap() == expected);
     let (key, value) = &expected["lists"][0];
@@ -571,8 +568,8 @@ fn operands_do_not_resurrect_a_value_deleted_in_its_leaf() {
             machine.remove_file(Path::new(path)).unwrap();
         }
     }
-    let options = SalvageOptions { merge_operator: Some("append".to_owned()), ..options(&machine, true) };
-    let report = salvage(&options, &mut unobserved()).unwrap();
+    let options = options(&machine, true).merge_operator("append");
+    let report = salvage(options).unwrap();
     assert_eq!(report.method, SalvageMethod::Scan);
     let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).create(false).open().unwrap();
     let found = contents_of(&db).unwrap();

@@ -20,7 +20,7 @@ fn busy(opener: &EngineOpener, env: Arc<dyn Env>, seed: u64) -> BusyStore {
 }
 
 fn scrub(store: &BusyStore) -> ScrubReport {
-    store.db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap()
+    store.db.scrub(ScrubOptions::new()).unwrap()
 }
 
 /// Pages of the data file that a run of the store occupies or once occupied.
@@ -38,10 +38,10 @@ fn a_valid_store_is_scrubbed_under_concurrent_writes() {
         store.work(2000).unwrap();
         let db = store.db.clone();
         let report = db
-            .scrub(&ScrubOptions::default(), &mut |_| {
+            .scrub(ScrubOptions::new().observer(|_| {
                 store.work(20).unwrap();
                 ControlFlow::Continue(())
-            })
+            }))
             .unwrap();
         assert_eq!((report.findings.as_slice(), report.position), (&[][..], None), "{name}");
         assert!(report.runs > 0 && report.bytes > 0, "{name}");
@@ -56,7 +56,7 @@ fn every_flipped_byte_of_a_live_page_is_located() {
     let mut store = busy(&opener, machine.clone(), 2);
     store.work(400).unwrap();
     let pages = live_pages(&store, &machine);
-    let live = store.db.stats().live_bytes;
+    let live = store.db.stats().space.live_bytes;
     let (mut found, mut flips) = (0u64, 0u64);
     for page in pages {
         for byte in (0..PAGE).step_by(61) {
@@ -135,8 +135,8 @@ fn resuming_covers_everything_once() {
         assert!(!whole.findings.is_empty() && whole.position.is_none());
         let (mut position, mut bytes, mut pieces) = (None, 0, Vec::new());
         loop {
-            let options = ScrubOptions { resume_from: position, ..ScrubOptions::default() };
-            let report = store.db.scrub(&options, &mut |_| ControlFlow::Break(())).unwrap();
+            let options = ScrubOptions::default().resume_from(position);
+            let report = store.db.scrub(options.observer(|_| ControlFlow::Break(()))).unwrap();
             bytes += report.bytes;
             pieces.extend(report.findings);
             match report.position {
@@ -165,10 +165,10 @@ fn a_scrub_keeps_its_rate() {
     store.work(2000).unwrap();
     store.db.compact().unwrap();
     let started = machine.monotonic();
-    let options = ScrubOptions { bytes_per_second: Some(10_000), ..ScrubOptions::default() };
-    store.db.scrub(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let options = ScrubOptions::default().bytes_per_second(10_000);
+    store.db.scrub(options).unwrap();
     let seconds = (machine.monotonic() - started).as_secs_f64();
-    let expected = store.db.stats().live_bytes as f64 / 10_000.0;
+    let expected = store.db.stats().space.live_bytes as f64 / 10_000.0;
     assert!(seconds >= expected && seconds < expected * 1.2 + 1.0, "{seconds} s, expected {expected}");
     assert!(Duration::from_secs_f64(seconds) > Duration::from_secs(1));
 }
@@ -198,7 +198,7 @@ fn an_unreadable_page_is_its_own_finding() {
     faulty.set_plan(None);
     assert!(report.findings.iter().all(|finding| finding.what.contains("cannot be read")));
     let unread: u64 = report.findings.iter().map(|finding| finding.bytes).sum();
-    assert_eq!(unread, store.db.stats().live_bytes);
+    assert_eq!(unread, store.db.stats().space.live_bytes);
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Records for Keyspace {
     }
 
     fn is_moving(&self) -> bool {
-        self.stats().moving_from.is_some()
+        self.stats().moving.from.is_some()
     }
 
     fn scan(

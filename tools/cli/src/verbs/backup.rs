@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use testudo::{
     Error,
-    backup::{BackupInfo, Repository, RepositoryReport},
+    backup::{BackupInfo, CreateOptions, Repository, RepositoryReport, RestoreOptions, VerifyOptions},
 };
 use testudo_env::Env;
 
@@ -148,7 +148,8 @@ fn create(context: &mut Context, store: &StoreArguments, directory: &Path, reche
     let stopwatch = context.stopwatch();
     let db = store::open_for_reading(context, store)?;
     let repository = at(context, directory).recheck(recheck);
-    let new = watched(context, "backup", |observer| repository.create_observed(&db, observer))?;
+    let options = CreateOptions::new(&db);
+    let new = watched(context, "backup", |observer| repository.create(options.observer(observer)))?;
     let what = format!("backup of {} to {}", store.dir.display(), directory.display());
     let info = new.map_err(|error| Failure::with_help(what, &error, || damage_of(&store.dir)))?.info;
     let seconds = stopwatch.elapsed().as_secs_f64();
@@ -213,7 +214,8 @@ fn list(context: &mut Context, arguments: &RepositoryArguments) -> Outcome {
 fn verify(context: &mut Context, arguments: &RepositoryArguments, id: Option<u64>) -> Outcome {
     let stopwatch = context.stopwatch();
     let repository = arguments.open(context, id)?;
-    let report = watched(context, "verify", |observer| repository.verify_observed(id, observer))?;
+    let options = VerifyOptions::new(id);
+    let report = watched(context, "verify", |observer| repository.verify(options.observer(observer)))?;
     let report = report.map_err(|error| arguments.failure(&error))?;
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {
@@ -257,7 +259,9 @@ fn restore(
 ) -> Outcome {
     let stopwatch = context.stopwatch();
     let repository = arguments.open(context, id)?;
-    let info = watched(context, "restore", |observer| repository.restore_observed(id, target, observer))?;
+    let options = RestoreOptions::new(id);
+    let info =
+        watched(context, "restore", |observer| repository.restore(options.observer(observer), target))?;
     let info = info.map_err(|error| arguments.failure(&error))?;
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use testudo::CheckpointOptions;
 
 use crate::{
     arguments::StoreArguments,
@@ -30,8 +31,8 @@ pub(crate) fn run(context: &mut Context, arguments: &CheckpointArguments) -> Out
     let store = &arguments.store;
     let stopwatch = context.stopwatch();
     let db = store::open_for_reading(context, store)?;
-    let report =
-        watched(context, "checkpoint", |observer| db.checkpoint_observed(&arguments.target, observer))?;
+    let options = CheckpointOptions::new(&arguments.target);
+    let report = watched(context, "checkpoint", |observer| db.checkpoint(options.observer(observer)))?;
     let what = format!("checkpoint of {}", store.dir.display());
     let report = report.map_err(|error| Failure::with_help(what, &error, || next_step(&store.dir)))?;
     let seconds = stopwatch.elapsed().as_secs_f64();

@@ -30,11 +30,11 @@ pub(crate) struct CompactArguments {
 
 /// Flushes and waits for background work; shows the bytes written meanwhile.
 fn settle(context: &Context, db: &Db, progress: &mut Progress) -> testudo::Result<()> {
-    let began = db.stats().device_bytes_written;
+    let began = db.stats().io.bytes_written;
     thread::scope(|scope| {
         let settling = scope.spawn(|| db.compact());
         while !settling.is_finished() {
-            progress.set(db.stats().device_bytes_written - began);
+            progress.set(db.stats().io.bytes_written - began);
             context.env.sleep(LOOK_EVERY);
         }
         settling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -46,12 +46,12 @@ pub(crate) fn run(context: &mut Context, arguments: &CompactArguments) -> Outcom
     let store = &arguments.store;
     let stopwatch = context.stopwatch();
     let db = store::open_for_writing(context, store)?;
-    let before = db.stats().disk_bytes;
+    let before = db.stats().space.disk_bytes;
     let mut progress = Progress::new(context, "compact", None, Unit::Bytes);
     let settled = settle(context, &db, &mut progress);
     drop(progress);
     let flushed = settled.map(|()| Verdict::Fine).map_err(|error| store.failure(&error));
-    let after = db.stats().disk_bytes;
+    let after = db.stats().space.disk_bytes;
     store.close(db, flushed)?;
     let seconds = stopwatch.elapsed().as_secs_f64();
     if context.json {

@@ -32,14 +32,14 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
     let files = list_store_files(context, &store.dir)?;
     let (stats, store_id) = (&inspection.stats, inspection.store_id.clone());
     let keyspaces: Vec<_> =
-        inspection.keyspaces.iter().map(|keyspace| (&keyspace.name, &keyspace.stats.tree)).collect();
+        inspection.keyspaces.iter().map(|keyspace| (&keyspace.name, &keyspace.stats.tree.name)).collect();
     let disk_bytes: u64 = files.iter().map(|file| file.allocated_bytes).sum();
     if context.json {
         let keyspaces: Vec<_> =
             keyspaces.iter().map(|(name, tree)| json!({ "keyspace": name, "tree": tree })).collect();
         let mut document = json!({
             "directory": store.dir.display().to_string(), "store_id": store_id,
-            "format_version": FORMAT_VERSION, "seqno": stats.seqno, "live_bytes": stats.live_bytes,
+            "format_version": FORMAT_VERSION, "seqno": stats.log.seqno, "live_bytes": stats.space.live_bytes,
             "disk_bytes": disk_bytes, "keyspaces": keyspaces, "files": files,
         });
         inspection.describe(&mut document);
@@ -52,8 +52,8 @@ pub(crate) fn run(context: &mut Context, arguments: &InfoArguments) -> Outcome {
         ("directory", store.dir.display().to_string()),
         ("store id", store_id),
         ("format version", FORMAT_VERSION.to_string()),
-        ("seqno", show_count(stats.seqno)),
-        ("live data", show_size(stats.live_bytes)),
+        ("seqno", show_count(stats.log.seqno)),
+        ("live data", show_size(stats.space.live_bytes)),
         ("on the device", show_size(disk_bytes)),
         ("keyspaces", if names.is_empty() { "none".to_owned() } else { names.join(", ") }),
     ];

@@ -32,20 +32,21 @@ pub(crate) fn run(context: &mut Context, arguments: &LsArguments) -> Outcome {
     inspection.say(context)?;
     let mut rows = Vec::new();
     for KeyspaceInspection { name, stats, .. } in &inspection.keyspaces {
-        let entries = stats.entries + stats.memtable_entries;
+        let entries = stats.tree.entries + stats.memtables.entries;
         if context.json {
             let mut document = json!({
-                "keyspace": name, "tree": stats.tree, "entries": entries, "tree_entries": stats.entries,
-                "buffer_entries": stats.memtable_entries, "tombstones": stats.tombstones,
-                "stored_bytes": stats.stored_bytes, "memtable_bytes": stats.memtable_bytes,
+                "keyspace": name, "tree": stats.tree.name, "entries": entries,
+                "tree_entries": stats.tree.entries, "buffer_entries": stats.memtables.entries,
+                "tombstones": stats.tree.tombstones,
+                "stored_bytes": stats.tree.stored_bytes, "memtable_bytes": stats.memtables.bytes,
             });
             inspection.describe(&mut document);
             context.console.json(&document)?;
             continue;
         }
-        let counts = [entries, stats.entries, stats.memtable_entries].map(show_count);
-        let sizes = [stats.stored_bytes, stats.memtable_bytes].map(show_size);
-        let names = [escape(name.as_bytes()), stats.tree.clone()];
+        let counts = [entries, stats.tree.entries, stats.memtables.entries].map(show_count);
+        let sizes = [stats.tree.stored_bytes, stats.memtables.bytes].map(show_size);
+        let names = [escape(name.as_bytes()), stats.tree.name.clone()];
         rows.push(names.into_iter().chain(counts).chain(sizes).collect());
     }
     if !context.json {

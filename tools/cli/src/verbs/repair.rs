@@ -4,10 +4,7 @@
 //! **Invariants**
 //! - Exit code 0 only if the store is valid afterwards.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -32,14 +29,10 @@ pub(crate) struct RepairArguments {
 
 /// Repairs the store and reports the findings.
 pub(crate) fn run(context: &mut Context, arguments: &RepairArguments) -> Outcome {
-    let options = RepairOptions {
-        env: Arc::clone(&context.env) as Arc<dyn testudo_env::Env>,
-        dry_run: arguments.dry_run,
-        ..RepairOptions::new(&arguments.dir)
-    };
+    let options = RepairOptions::new(&arguments.dir).env(context.env.clone()).dry_run(arguments.dry_run);
     enter(context, &arguments.dir)?;
     let stopwatch = context.stopwatch();
-    let report = watched(context, "repair", |observer| repair(&options, observer))?;
+    let report = watched(context, "repair", |observer| repair(options.observer(observer)))?;
     let report = report
         .map_err(|error| Failure::about(format_args!("repair of {}", arguments.dir.display()), error))?;
     let seconds = stopwatch.elapsed().as_secs_f64();

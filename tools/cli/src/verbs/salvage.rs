@@ -4,7 +4,7 @@
 //! - The damaged store is never written.
 //! - Exit code 0 only if every record is proven to be present; 1 if anything is lost, uncertain or unproven.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -44,17 +44,18 @@ pub(crate) struct SalvageArguments {
 
 /// Salvages the store and reports the result.
 pub(crate) fn run(context: &mut Context, arguments: &SalvageArguments) -> Outcome {
-    let defaults = SalvageOptions::new(&arguments.dir, &arguments.target);
-    let options = SalvageOptions {
-        env: Arc::clone(&context.env) as Arc<dyn testudo_env::Env>,
-        memory_bytes: arguments.memory.unwrap_or(defaults.memory_bytes),
-        older_versions: arguments.older_versions,
-        merge_operator: arguments.merge_operator.clone(),
-        ..defaults
-    };
+    let mut options = SalvageOptions::new(&arguments.dir, &arguments.target)
+        .env(context.env.clone())
+        .older_versions(arguments.older_versions);
+    if let Some(bytes) = arguments.memory {
+        options = options.memory_bytes(bytes);
+    }
+    if let Some(name) = &arguments.merge_operator {
+        options = options.merge_operator(name);
+    }
     enter(context, &arguments.dir)?;
     let stopwatch = context.stopwatch();
-    let report = watched(context, "salvage", |observer| salvage(&options, observer))?;
+    let report = watched(context, "salvage", |observer| salvage(options.observer(observer)))?;
     let report = report
         .map_err(|error| Failure::about(format_args!("salvage of {}", arguments.dir.display()), error))?;
     let seconds = stopwatch.elapsed().as_secs_f64();

@@ -62,10 +62,11 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
     let keeper = Keeper::new(context, store)?;
     let resume_from = if arguments.resume { keeper.read() } else { None };
     let is_resumed = resume_from.is_some();
-    let options = ScrubOptions { bytes_per_second: arguments.rate.filter(|&rate| rate > 0), resume_from };
+    let rate = arguments.rate.filter(|&rate| rate > 0);
+    let options = ScrubOptions::new().bytes_per_second(rate).resume_from(resume_from);
     let mut progress = Progress::new(context, "scrub", Some(0), Unit::Bytes);
     let mut kept_at = Duration::ZERO;
-    let report = db.scrub(&options, &mut |now| {
+    let report = db.scrub(options.observer(|now| {
         progress.set_total(now.done.total_bytes);
         progress.set(now.done.done_bytes);
         // Findings are printed at the end; if the scrub is killed before, the next one must find them again.
@@ -74,7 +75,7 @@ pub(crate) fn run(context: &mut Context, arguments: &ScrubArguments) -> Outcome 
             keeper.keep(now.position);
         }
         if interruption.is_raised() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    }));
     drop(progress);
     let report = report.map_err(|error| store.failure(&error))?;
     let seconds = stopwatch.elapsed().as_secs_f64();

@@ -24,13 +24,13 @@ pub(crate) struct SpaceArguments {
 
 /// Bytes of values outside the runs of a keyspace, by class.
 fn values_by_class(stats: &KeyspaceStats) -> [(&'static str, u64); 4] {
-    let dead_large = stats.dead_value_bytes - stats.dead_transient_value_bytes;
-    let large = stats.value_bytes - stats.transient_value_bytes;
+    let dead_large = stats.values.dead_bytes - stats.values.dead_transient_bytes;
+    let large = stats.values.bytes - stats.values.transient_bytes;
     [
         ("large_live", large - dead_large),
         ("large_dead", dead_large),
-        ("medium_live", stats.transient_value_bytes - stats.dead_transient_value_bytes),
-        ("medium_dead", stats.dead_transient_value_bytes),
+        ("medium_live", stats.values.transient_bytes - stats.values.dead_transient_bytes),
+        ("medium_dead", stats.values.dead_transient_bytes),
     ]
 }
 
@@ -47,9 +47,9 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
     let wal = allocated(&|name| name.starts_with("wal-"));
     let manifest = allocated(&|name| name.starts_with("manifest-") || name == "superblock");
     let uses = [
-        ("live", "data in use", stats.live_bytes),
-        ("free", "data file, free for reuse", stats.free_bytes),
-        ("held", "data file, kept for snapshots or the last durable state", stats.held_bytes),
+        ("live", "data in use", stats.space.live_bytes),
+        ("free", "data file, free for reuse", stats.space.free_bytes),
+        ("held", "data file, kept for snapshots or the last durable state", stats.space.held_bytes),
         ("wal", "write-ahead log", wal),
         ("manifest", "manifest and superblock", manifest),
     ];
@@ -62,7 +62,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
         document.insert("disk_bytes".to_owned(), json!(total));
         let values: Map<_, _> = keyspaces
             .iter()
-            .filter(|(_, stats)| stats.value_bytes > 0)
+            .filter(|(_, stats)| stats.values.bytes > 0)
             .map(|(name, stats)| {
                 let bytes =
                     values_by_class(stats).map(|(class, bytes)| (format!("{class}_bytes"), json!(bytes)));
@@ -70,7 +70,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
             })
             .collect();
         let keyspaces: Map<_, _> =
-            keyspaces.into_iter().map(|(name, stats)| (name, json!(stats.stored_bytes))).collect();
+            keyspaces.into_iter().map(|(name, stats)| (name, json!(stats.tree.stored_bytes))).collect();
         document.insert("keyspaces".to_owned(), json!(keyspaces));
         document.insert("values".to_owned(), json!(values));
         let mut document = Value::Object(document);
@@ -86,7 +86,7 @@ pub(crate) fn run(context: &mut Context, arguments: &SpaceArguments) -> Outcome 
     rows.push(vec!["total".to_owned(), show_size(total), format!("on the device, {file_count} files")]);
     for (name, stats) in keyspaces {
         let name = escape(name.as_bytes());
-        rows.push(vec![name.clone(), show_size(stats.stored_bytes), "keyspace".to_owned()]);
+        rows.push(vec![name.clone(), show_size(stats.tree.stored_bytes), "keyspace".to_owned()]);
         for (class, bytes) in values_by_class(stats).into_iter().filter(|(_, bytes)| *bytes > 0) {
             let what = format!("of that, values outside its runs: {}", class.replace('_', ", "));
             rows.push(vec![name.clone(), show_size(bytes), what]);

@@ -7,7 +7,7 @@
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use testudo::{ErrorKind, Finding, VerifyLevel, VerifyReport};
+use testudo::{ErrorKind, Finding, VerifyLevel, VerifyOptions, VerifyReport};
 use testudo_base::planted;
 
 use crate::{
@@ -106,7 +106,10 @@ fn verify(
 ) -> Result<testudo::Result<VerifyReport>, Failure> {
     store::require(context, &store.dir)?;
     match store::try_open_for_reading(context, store) {
-        Ok(db) => watched(context, "verify", |observer| db.verify_observed(level, observer)),
+        Ok(db) => {
+            let options = VerifyOptions::new(level);
+            watched(context, "verify", |observer| db.verify(options.observer(observer)))
+        }
         Err(error) => Ok(Err(error)),
     }
 }

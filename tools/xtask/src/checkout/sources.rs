@@ -30,7 +30,7 @@ impl Source {
 }
 
 /// Endings of the files to read. The programs in `.ci` have no ending and are read as well.
-const TEXT_ENDINGS: [&str; 7] = [".rs", ".md", ".toml", ".sh", ".yml", ".yaml", "justfile"];
+const TEXT_ENDINGS: [&str; 8] = [".rs", ".md", ".toml", ".sh", ".yml", ".yaml", "justfile", "public-api.txt"];
 
 /// Reads all text files below `root`.
 pub(crate) fn read_sources(root: &Path) -> io::Result<Vec<Source>> {

@@ -59,7 +59,7 @@ fn scrub_marks_damage_of_retained_runs_and_drops_them() {
     }
     let ids: Vec<RunId> = spare.iter().map(|run| run.reference().id).collect();
     drop(spare);
-    let report = db.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let report = db.scrub(ScrubOptions::new()).unwrap();
     assert!(!report.findings.is_empty());
     assert!(report.findings.iter().all(|finding| finding.what.ends_with(OF_SPARE_RUN)), "{report:?}");
     for round in 0..2 {
@@ -67,7 +67,7 @@ fn scrub_marks_damage_of_retained_runs_and_drops_them() {
         db.flush().unwrap();
     }
     assert!(spare_runs(&db).iter().all(|run| !ids.contains(&run.reference().id)));
-    assert_eq!(keyspace.stats().retained_damaged_runs, u64::try_from(ids.len()).unwrap());
+    assert_eq!(keyspace.stats().tree.retained_damaged_runs, u64::try_from(ids.len()).unwrap());
     for (number, round) in (0..).zip(versions) {
         assert_eq!(keyspace.get(key(number)).unwrap().as_deref(), Some(&value(number, round)[..]));
     }
@@ -94,7 +94,7 @@ fn damaged_retained_runs_change_no_answer_during_a_move() {
     let builder = Db::builder("/db").memory_bytes(8 << 20).env(Arc::clone(&env) as Arc<dyn Env>);
     let db = builder.warm_restart(false).record_cache(false).open().unwrap();
     let keyspace = db.open_keyspace("k").unwrap().unwrap();
-    assert!(keyspace.stats().moving_from.is_some());
+    assert!(keyspace.stats().moving.from.is_some());
     // Spare runs are read only while their filters and indexes are in memory.
     for run in spare_runs(&db) {
         for key in (0..RECORDS).map(key) {

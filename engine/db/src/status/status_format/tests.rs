@@ -1,18 +1,24 @@
 use std::time::Duration;
 
 use testudo_base::{KeyspaceId, StoreId};
+use testudo_store::warm_restart::restore_state::RestoreState;
 
 use super::{Status, StatusWriter};
-use crate::{DbStats, KeyspaceStats};
+use crate::{
+    DbStats, KeyspaceStats,
+    db::stats::{Description, Stat, StatGroup},
+};
 
 fn status() -> Status {
     let (mut stats, mut keyspace, mut next) = (DbStats::default(), KeyspaceStats::default(), 0);
-    let mut number = |_: &'static str, stat: &mut u64| {
+    let mut number = |metric: Description, stat: &mut dyn Stat| {
         next += 1;
-        *stat = next * 1_000_003;
+        let codes_of_states = 8;
+        let number = next * 1_000_003;
+        stat.set_code(if metric.name == "restore_state" { number % codes_of_states } else { number });
     };
-    stats.for_each_stat(&mut number);
-    keyspace.for_each_stat(&mut number);
+    stats.each_mut(&mut number);
+    keyspace.each_mut(&mut number);
     Status {
         store: StoreId(7 << 100),
         process: 4711,
@@ -31,6 +37,19 @@ fn every_stat_round_trips_despite_trailing_bytes() {
 }
 
 #[test]
+fn status_file_of_an_older_version_decodes() {
+    let text = "store 01\nprocess 4711\ntime_ms 5\nuser_writes 12\nwrite_memory_auto 1\nof_the_future 3\n\
+                restore_state 3\nkeyspace 3\nentries 100\nlarge_values_with_keys 1\n";
+    let checksum = testudo_base::checksum::checksum64(text.as_bytes(), 0);
+    let old = format!("testudo-status {:010} {checksum:016x}\n{text}", text.len());
+    let status = Status::decode(old.as_bytes()).unwrap();
+    let (stats, (id, keyspace)) = (&status.stats, &status.keyspaces[0]);
+    assert_eq!((stats.writes.count, stats.write_memory.is_auto), (12, true));
+    assert_eq!(stats.restore.state, RestoreState::Done);
+    assert_eq!((id.0, keyspace.tree.entries, keyspace.values.large_with_keys), (3, 100, true));
+}
+
+#[test]
 fn large_status_is_written_in_pieces_header_last() {
     let mut status = status();
     let (_, stats) = status.keyspaces[0].clone();
@@ -38,7 +57,7 @@ fn large_status_is_written_in_pieces_header_last() {
     let bytes = status.encode();
     let mut pieces = Vec::new();
     let mut writer = StatusWriter::begin(&status, |offset, piece: &[u8]| pieces.push((offset, piece.len())));
-    status.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats.clone()));
+    status.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats));
     writer.end();
     assert!(pieces.len() > 10 && pieces.iter().all(|(_, length)| *length < 40_000), "{pieces:?}");
     assert_eq!(pieces.last().map(|(offset, _)| *offset), Some(0), "the header is written last");

@@ -4,7 +4,10 @@
 
 use std::{fs, ops::ControlFlow};
 
-use testudo::{SalvageOptions, WorkDone, backup::Repository};
+use testudo::{
+    CheckpointOptions, SalvageOptions, WorkDone,
+    backup::{CreateOptions, Repository},
+};
 
 use super::place::{Expected, Place};
 
@@ -38,7 +41,7 @@ pub(super) fn moved_checkpoint(place: &Place) {
     store.write("flushed", 500);
     store.db.flush().unwrap();
     store.write("in the log", 200);
-    store.db.checkpoint_observed(&place.path("copy"), &mut mover(place, "copy")).unwrap();
+    store.db.checkpoint(CheckpointOptions::new(place.path("copy")).observer(mover(place, "copy"))).unwrap();
     check_others(place, "copy");
     place.check("moved", &store.expected());
     let expected = store.close();
@@ -50,7 +53,7 @@ pub(super) fn moved_repository(place: &Place) {
     store.write("flushed", 500);
     store.db.flush().unwrap();
     let repository = Repository::at(place.path("copy"));
-    repository.create_observed(&store.db, &mut mover(place, "copy")).unwrap();
+    repository.create(CreateOptions::new(&store.db).observer(mover(place, "copy"))).unwrap();
     check_others(place, "copy");
     let report = Repository::at(place.path("moved")).verify(None).unwrap();
     assert!(report.is_valid(), "{report:?}");
@@ -62,9 +65,8 @@ pub(super) fn moved_salvage(place: &Place) {
     store.write("flushed", 500);
     store.db.flush().unwrap();
     let expected = store.close();
-    let options =
-        SalvageOptions { memory_bytes: 4 << 20, ..SalvageOptions::new(place.path("db"), place.path("copy")) };
-    testudo::salvage(&options, &mut mover(place, "copy")).unwrap();
+    let options = SalvageOptions::new(place.path("db"), place.path("copy")).memory_bytes(4 << 20);
+    testudo::salvage(options.observer(mover(place, "copy"))).unwrap();
     check_others(place, "copy");
     place.check("moved", &expected);
 }

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use testudo::{
     Db, Durability, KeyspaceOptions, RepairOptions, Result, SalvageOptions, VerifyLevel, repair, salvage,
-    unobserved,
 };
 use testudo_env::{CrashPolicy, Env, MemEnv};
 use testudo_testkit::{
@@ -196,14 +195,8 @@ impl Subject {
         };
         let is_right = self.read(&damaged()?, case)?;
         let copy = damaged()?;
-        let repaired = repair(
-            &RepairOptions {
-                env: Arc::clone(&copy) as Arc<dyn Env>,
-                dry_run: true,
-                ..RepairOptions::new(DIRECTORY)
-            },
-            &mut unobserved(),
-        );
+        let repaired =
+            repair(RepairOptions::new(DIRECTORY).env(Arc::clone(&copy) as Arc<dyn Env>).dry_run(true));
         if !is_right && repaired.is_ok_and(|report| report.findings.is_empty()) {
             return Err("a repair finds nothing, but not everything can be read".into());
         }
@@ -266,9 +259,8 @@ impl Subject {
     /// in any case.
     fn salvage(&self, machine: &Arc<MemEnv>, case: &[Damage]) -> std::result::Result<bool, String> {
         let env = Arc::clone(machine) as Arc<dyn Env>;
-        let options =
-            SalvageOptions { env, memory_bytes: MEMORY_BYTES, ..SalvageOptions::new(DIRECTORY, "/salvaged") };
-        let Ok(report) = salvage(&options, &mut unobserved()) else { return Ok(false) };
+        let options = SalvageOptions::new(DIRECTORY, "/salvaged").env(env).memory_bytes(MEMORY_BYTES);
+        let Ok(report) = salvage(options) else { return Ok(false) };
         let builder = Db::builder("/salvaged").memory_bytes(MEMORY_BYTES);
         let db = builder.env(Arc::clone(machine) as Arc<dyn Env>).create(false).open();
         let db = db.map_err(|error| format!("a salvaged store does not open: {error}"))?;

@@ -172,7 +172,7 @@ fn fill(running: &Running, first: u64) -> Result<u64, String> {
 
 fn remove(running: &Running, number: u64) -> Result<(), String> {
     let clock = RealEnv::new();
-    let work = || running.db.stats().flushes + running.db.stats().jobs;
+    let work = || running.db.stats().flush.count + running.db.stats().jobs.count;
     let mut refused: Option<(u64, u64, Duration)> = None;
     while let Err(error) = running.keyspace.remove(pair(number).0) {
         let (done, now) = (work(), clock.monotonic());

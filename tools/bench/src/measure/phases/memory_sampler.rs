@@ -22,10 +22,10 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Name and value of a line.
 type Series = (&'static str, fn(&DbStats) -> u64);
 const SERIES: [Series; 4] = [
-    ("write memory limit", |stats| stats.write_memory_bytes),
-    ("memtables", |stats| stats.memtable_bytes),
-    ("record cache", |stats| stats.record_cache_bytes),
-    ("page cache", |stats| stats.cache_used_bytes),
+    ("write memory limit", |stats| stats.write_memory.bytes),
+    ("memtables", |stats| stats.memory.memtable_bytes),
+    ("record cache", |stats| stats.record_cache.used_bytes),
+    ("page cache", |stats| stats.page_cache.used_bytes),
 ];
 
 /// State shared by the thread and its owner.

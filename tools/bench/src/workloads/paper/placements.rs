@@ -188,11 +188,11 @@ pub(crate) fn head() -> Vec<String> {
 impl Outside {
     fn of(keyspaces: &[Keyspace]) -> Self {
         keyspaces.iter().map(Keyspace::stats).fold(Self::default(), |sum, stats| Self {
-            value_segments: sum.value_segments + stats.value_segments,
-            value_bytes: sum.value_bytes + stats.value_bytes,
-            dead_value_bytes: sum.dead_value_bytes + stats.dead_value_bytes,
-            transient_value_bytes: sum.transient_value_bytes + stats.transient_value_bytes,
-            dead_transient_value_bytes: sum.dead_transient_value_bytes + stats.dead_transient_value_bytes,
+            value_segments: sum.value_segments + stats.values.segments,
+            value_bytes: sum.value_bytes + stats.values.bytes,
+            dead_value_bytes: sum.dead_value_bytes + stats.values.dead_bytes,
+            transient_value_bytes: sum.transient_value_bytes + stats.values.transient_bytes,
+            dead_transient_value_bytes: sum.dead_transient_value_bytes + stats.values.dead_transient_bytes,
         })
     }
 }

@@ -119,10 +119,10 @@ fn load(
     findings.wrong_answers += wrong_answers(std::slice::from_ref(&report));
     let mut point = point_of(&report, KEY_BYTES as f64 / pair_bytes as f64);
     for stats in state.records().iter().map(testudo::Keyspace::stats) {
-        let tree_bytes = (stats.leaf_bytes + stats.buffered_bytes) as f64;
-        point.levels = stats.height;
+        let tree_bytes = (stats.tree.leaf_bytes + stats.tree.buffered_bytes) as f64;
+        point.levels = stats.tree.height;
         point.in_tree = quotient(tree_bytes, report.user_bytes_written as f64);
-        point.at_bottom = quotient(stats.leaf_bytes as f64, tree_bytes);
+        point.at_bottom = quotient(stats.tree.leaf_bytes as f64, tree_bytes);
     }
     state.close()?;
     let levels = point.levels.max(1) as f64;

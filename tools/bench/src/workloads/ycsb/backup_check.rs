@@ -10,7 +10,10 @@
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path, time::Duration};
 
 use serde::Serialize;
-use testudo::{Db, Error, ErrorKind, Iter, Result, Snapshot, backup::Repository};
+use testudo::{
+    Db, Error, ErrorKind, Iter, Result, Snapshot,
+    backup::{CreateOptions, Repository, RestoreOptions, VerifyOptions},
+};
 use testudo_base::checksum::checksum64;
 use testudo_env::Env;
 
@@ -72,7 +75,7 @@ impl<'a> BackupCheck<'a> {
     /// stopped meanwhile.
     pub(crate) fn take(&mut self, db: &Db, operations: &dyn Fn() -> u64) -> Result<()> {
         let (started, began_at) = (self.now(), operations());
-        let made = self.repository.create_observed(db, &mut |_| self.stop_if_asked());
+        let made = self.repository.create(CreateOptions::new(db).observer(|_| self.stop_if_asked()));
         let made = match made {
             Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(()),
             made => made?,
@@ -132,14 +135,14 @@ impl<'a> BackupCheck<'a> {
 
     fn compare(&self, args: &YcsbArgs, id: u64, expected: &Contents) -> Result<bool> {
         let mut observer = |_| self.stop_if_asked();
-        let report = self.repository.verify_observed(Some(id), &mut observer)?;
+        let report = self.repository.verify(VerifyOptions::new(Some(id)).observer(&mut observer))?;
         for finding in &report.findings {
             eprintln!("wrong: backup {id}: {} at offset {}: {}", finding.file, finding.offset, finding.what);
         }
         let beside = args.store.tmp.as_deref().or(args.store.dir.as_deref().and_then(Path::parent));
         let beside = beside.filter(|parent| !parent.as_os_str().is_empty());
         let scratch = Scratch::new(&*self.context.env, None, beside)?;
-        self.repository.restore_observed(Some(id), scratch.path(), &mut observer)?;
+        self.repository.restore(RestoreOptions::new(Some(id)).observer(&mut observer), scratch.path())?;
         let builder = Db::builder(scratch.path()).create(false).memory_bytes(args.store.memory);
         let db = builder.env(self.context.env.clone()).open()?;
         let mut found = Contents::new();

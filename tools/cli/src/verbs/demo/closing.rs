@@ -47,9 +47,10 @@ impl Demo<'_> {
             Err(error) => self.report.check(false, &format!("verification: {error}"))?,
         }
         let stats = db.stats();
-        let live = stats.live_bytes;
-        let text = format!("{} on the device, {} of it live", show_size(stats.disk_bytes), show_size(live));
-        self.report.measurement("space", &text, "disk_bytes", stats.disk_bytes)?;
+        let live = stats.space.live_bytes;
+        let text =
+            format!("{} on the device, {} of it live", show_size(stats.space.disk_bytes), show_size(live));
+        self.report.measurement("space", &text, "disk_bytes", stats.space.disk_bytes)?;
         Ok(db.close()?)
     }
 
@@ -59,11 +60,11 @@ impl Demo<'_> {
         self.report.section("summary", "Summary")?;
         let writes = format!(
             "{} writes, {} of records",
-            show_count(stats.user_writes),
-            show_size(stats.user_bytes_written)
+            show_count(stats.writes.count),
+            show_size(stats.writes.bytes)
         );
-        self.report.measurement("written", &writes, "user_bytes_written", stats.user_bytes_written)?;
-        let ratio = stats.device_bytes_written as f64 / stats.user_bytes_written.max(1) as f64;
+        self.report.measurement("written", &writes, "user_bytes_written", stats.writes.bytes)?;
+        let ratio = stats.io.bytes_written as f64 / stats.writes.bytes.max(1) as f64;
         let text = format!("{ratio:.2}, write-ahead log included");
         self.report.measurement("write amplification", &text, "write_amplification", ratio)?;
         self.memory(stats)?;
@@ -80,12 +81,12 @@ impl Demo<'_> {
     fn memory(&mut self, stats: &DbStats) -> Result<(), Failure> {
         let text = format!(
             "{} in total: {} for write buffers, {} for cached pages ({} used)",
-            show_size(stats.memory_bytes),
-            show_size(stats.write_memory_bytes),
-            show_size(stats.cache_capacity_bytes),
-            show_size(stats.cache_used_bytes),
+            show_size(stats.memory.budget_bytes),
+            show_size(stats.write_memory.bytes),
+            show_size(stats.page_cache.capacity_bytes),
+            show_size(stats.page_cache.used_bytes),
         );
-        self.report.measurement("memory of the store", &text, "memory_bytes", stats.memory_bytes)?;
+        self.report.measurement("memory of the store", &text, "memory_bytes", stats.memory.budget_bytes)?;
         match peak_resident_bytes() {
             Some(peak) => {
                 let text = format!("{} at peak, including the history and its model", show_size(peak));

@@ -41,12 +41,12 @@ impl Demo<'_> {
     }
 
     fn amplification(&mut self, before: &DbStats, after: &DbStats) -> Result<(), Failure> {
-        let user = after.user_bytes_written - before.user_bytes_written;
-        let device = after.device_bytes_written - before.device_bytes_written;
+        let user = after.writes.bytes - before.writes.bytes;
+        let device = after.io.bytes_written - before.io.bytes_written;
         let ratio = device as f64 / user.max(1) as f64;
         let text = format!("{ratio:.2}: {} written for {} of records", show_size(device), show_size(user));
         self.report.measurement("write amplification", &text, "write_amplification", ratio)?;
-        let stall = after.max_stall_micros as f64 / 1000.0;
+        let stall = after.stalls.max_micros as f64 / 1000.0;
         self.report.measurement("longest write stall", &format!("{stall:.1} ms"), "max_stall_ms", stall)
     }
 

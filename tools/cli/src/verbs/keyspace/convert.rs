@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testudo::{Db, KeyspaceStats, Placement, TreePreset};
+use testudo::{Db, KeyspaceStats, Placement, TreePreset, stats::MovingStats};
 use testudo_env::Env;
 
 use crate::{
@@ -34,7 +34,8 @@ pub(super) fn run(context: &mut Context, store: &StoreArguments, name: &str, tar
     let db = store::open_for_writing(context, store)?;
     let is_over = || interruption.is_raised();
     let stats = store.close_after(db, |db| convert(context, db, store, (name, target), is_over))?;
-    let KeyspaceStats { tree, moving_from, moved_bytes, left_bytes, .. } = &stats;
+    let (tree, MovingStats { from: moving_from, moved_bytes, left_bytes, .. }) =
+        (&stats.tree.name, &stats.moving);
     if context.json {
         let mut document = json!({ "keyspace": name, "tree": tree, "moving_from": moving_from });
         if let Some(placement) = target.placement.or(target.tree.and_then(|preset| preset.placement())) {
@@ -80,13 +81,13 @@ fn convert(
     let mut progress = Progress::new(context, "convert", Some(0), Unit::Bytes);
     loop {
         let stats = keyspace.stats();
-        if !target.waits || stats.moving_from.is_none() || is_over() {
+        if !target.waits || stats.moving.from.is_none() || is_over() {
             return Ok(stats);
         }
         // Returns the error if background work has failed.
         db.persist(testudo::Durability::Buffered).map_err(|error| store.failure(&error))?;
-        progress.set_total(stats.moved_bytes + stats.left_bytes);
-        progress.set(stats.moved_bytes);
+        progress.set_total(stats.moving.moved_bytes + stats.moving.left_bytes);
+        progress.set(stats.moving.moved_bytes);
         context.env.sleep(LOOK_EVERY);
     }
 }
