@@ -9,9 +9,10 @@ quick:
     cargo clippy --workspace --all-targets --quiet -- -D warnings
     cargo test --workspace --lib --quiet --exclude testudo-sim --exclude testudo-planted
 
-# The whole short forms of all tests: half an hour on two cores.
+# The whole short forms of all tests, and all planted bugs: about an hour on two cores.
 long:
     TESTUDO_TESTS=short cargo test --workspace
+    cargo run --quiet --package xtask -- planted
 
 # Checks the rules of the repository.
 tidy:

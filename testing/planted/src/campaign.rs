@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use testudo_base::checksum::checksum64;
 use testudo_env::{Env, RealEnv};
 
 use crate::{
@@ -92,14 +93,56 @@ pub(crate) fn programs<'a>(
     (own.map(|own| Programs { own, schedules: schedules.to_owned(), tests }), typed)
 }
 
+/// Bugs to run, and whether the control comes first.
+#[derive(Default)]
+struct Choice<'a> {
+    skips_control: bool,
+    /// Runs an Nth of the bugs, chosen by the seed.
+    one_in: Option<u64>,
+    seed: Option<u64>,
+    names: Vec<&'a str>,
+}
+
+impl<'a> Choice<'a> {
+    /// Errors: an unknown flag, or a number that is none.
+    fn parse(arguments: &[&'a str]) -> io::Result<Self> {
+        let number = |typed: &str| {
+            typed.parse::<u64>().map_err(|_| io::Error::other(format!("{typed:?} is not a number")))
+        };
+        let mut choice = Self::default();
+        for argument in arguments {
+            match argument.split_once('=') {
+                None if *argument == "--without-control" => choice.skips_control = true,
+                None if !argument.starts_with("--") => choice.names.push(argument),
+                Some(("--one-in", every)) => choice.one_in = Some(number(every)?.max(1)),
+                Some(("--seed", seed)) => choice.seed = Some(number(seed)?),
+                _ => return Err(io::Error::other(format!("unknown argument {argument:?}"))),
+            }
+        }
+        Ok(choice)
+    }
+
+    /// Returns the chosen bugs. A fresh seed is printed; it chooses the same bugs again.
+    fn bugs(&self) -> io::Result<Vec<&'static Bug>> {
+        let mut bugs = named(&self.names)?;
+        if let Some(every) = self.one_in {
+            let seed = self.seed.unwrap_or_else(|| RealEnv::new().random_u64());
+            println!("one bug in {every}, chosen by --seed={seed}");
+            let count = bugs.len().div_ceil(usize::try_from(every).unwrap_or(usize::MAX));
+            bugs.sort_by_cached_key(|bug| checksum64(bug.name.as_bytes(), seed));
+            bugs.truncate(count);
+        }
+        Ok(bugs)
+    }
+}
+
 /// Runs the control and the named bugs, or all; returns whether everything was as required.
 /// `--without-control` skips the control, for callers that run all tests without a bug themselves.
+/// `--one-in=N` runs an Nth of the bugs, chosen by `--seed=S` or by a fresh seed.
 pub(crate) fn run(programs: &Programs, arguments: &[&str]) -> io::Result<bool> {
-    let (has_control, names) = match arguments {
-        ["--without-control", names @ ..] => (false, names),
-        names => (true, names),
-    };
-    let bugs = named(names)?;
+    let choice = Choice::parse(arguments)?;
+    let bugs = choice.bugs()?;
+    let has_control = !choice.skips_control;
     let layers = layers_for(&bugs);
     println!("{:<30} | {:<20} | {:>16} | first line of the failure", "bug", "caught by", "after");
     let control = layers.iter().map(|layer| Trial { bug: None, layer }).collect();

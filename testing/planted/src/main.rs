@@ -47,7 +47,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: list | targets [NAME …] | absent PROGRAM | \
-                 --schedules PROGRAM [--test TARGET PROGRAM …] [--without-control] [NAME …]"
+                 --schedules PROGRAM [--test TARGET PROGRAM …] [--without-control] [--one-in=N [--seed=S]] \
+                 [NAME …]"
             );
             return ExitCode::from(2);
         }

@@ -125,7 +125,10 @@ fn logged_medium_values_return_to_their_keys() {
             check(&keyspace, &model);
             verify(&db);
         }
-        assert!(separated > 0 && db.stats().log.value_log_bytes > 3_000_000, "{tree}: {separated} bytes separated");
+        assert!(
+            separated > 0 && db.stats().log.value_log_bytes > 3_000_000,
+            "{tree}: {separated} bytes separated"
+        );
         // Separated values still return under another placement, as other keys push them down.
         keyspace.set_placement(Placement::inline()).unwrap();
         for round in 1..10 {
