@@ -20,7 +20,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: cargo run -p xtask -- tidy | codemap | public-api | \
-                 schedules [--long | SCENARIO …] | planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
+                 schedules [--long | SCENARIO …] | \
+                 planted [list | environment | absent PROGRAM | [--without-control] [BUG …]] | \
                  instructions [--update] | costs [TARGET …]"
             );
             ExitCode::from(2)
