@@ -20,7 +20,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: cargo run -p xtask -- tidy | codemap | public-api | \
-                 schedules [--long | SCENARIO …] | planted [list | environment | absent PROGRAM | \
+                 schedules [--long | SCENARIO …] | \
+                 planted [list | environment | absent PROGRAM | \
                  [--without-control] [--one-in=N [--seed=S]] [BUG …]] | \
                  instructions [--update] | costs [TARGET …]"
             );

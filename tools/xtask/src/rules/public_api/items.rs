@@ -239,10 +239,15 @@ fn is_declaration(part: &str) -> bool {
 
 fn signature(begin: &str, lines: &[&str], is_deprecated: bool) -> String {
     let (text, _) = joined(lines);
+    let is_provided = !begin.starts_with("pub ") && text.ends_with(['{', '}']);
     let text = text.trim_end_matches("{}").trim_end_matches(['{', ';', ' ']);
     let is_value = begin.contains("const ") && !begin.contains("fn ");
     let text = if is_value { text.split(" = ").next().unwrap_or(text) } else { text };
-    if is_deprecated { format!("{text} [deprecated]") } else { text.to_owned() }
+    match (is_deprecated, is_provided) {
+        (true, _) => format!("{text} [deprecated]"),
+        (false, true) => format!("{text} [provided]"),
+        (false, false) => text.to_owned(),
+    }
 }
 
 /// Implementations for the type `name` in one file: public methods, and the traits.
@@ -255,10 +260,8 @@ fn implementations(crates: &Crates<'_>, folder: &str, text: &str, name: &str) ->
         let header = item.header.trim_end_matches(['{', '}', ' ']);
         let (generics, rest) = without_generics(header.trim_start_matches("impl"));
         match rest.split_once(" for ") {
-            Some((used, of)) if base_name(of) == name => {
-                if !crates.is_hidden_trait(base_name(used)) {
-                    found.push(format!("impl{generics} {rest}"));
-                }
+            Some((of, to)) if base_name(to) == name && !crates.is_hidden_trait(base_name(of)) => {
+                found.push(format!("impl{generics} {rest}"));
             }
             None if base_name(rest) == name => {
                 found.extend(signatures(&item.body, |line| line.starts_with("pub ")));

@@ -9,20 +9,25 @@ fn sources(engine: &str) -> Vec<Source> {
         manifest("testudo", "testudo"),
         Source::new(
             "testudo/src/lib.rs",
-            "//! All.\npub use testudo_db::{\n    Handle, Level as Depth,\n    go, handles,\n};\n",
+            "//! All.\npub use testudo_db::{\n    Handle, Level as Depth,\n    Go, go, handles,\n};\n",
         ),
         manifest("engine/db", "testudo-db"),
         Source::new(
             "engine/db/src/lib.rs",
-            "mod db;\nmod go;\npub use db::handles::{self, Handle};\npub use db::Level;\npub use go::go;\n",
+            "mod db;\nmod go;\npub use db::handles::{self, Handle};\npub use db::Level;\n\
+             pub use go::{Go, go};\n",
         ),
         Source::new(
             "engine/db/src/db.rs",
-            "pub mod handles;\npub enum Level {\n    /// x\n    Low,\n    High {\n        by: u8,\n    },\n}\n\
+            "pub mod handles;\npub enum Level {\n    /// x\n    Low,\n    High {\n        by: u8,\n    },\n\
+             }\n\
              trait Internal {}\nimpl Internal for Level {}\n",
         ),
         Source::new("engine/db/src/db/handles.rs", engine),
-        Source::new("engine/db/src/go.rs", "pub fn go(mut steps: u8) {}\n"),
+        Source::new(
+            "engine/db/src/go.rs",
+            "pub fn go(mut steps: u8) {}\npub trait Go {\n    fn by(&self);\n    fn to(&self) {}\n}\n",
+        ),
     ]
 }
 
@@ -81,6 +86,9 @@ fn list_has_fields_variants_methods_and_traits_of_every_export() {
             "testudo::Depth: pub enum Level",
             "testudo::Depth: variant High { by: u8, }",
             "testudo::Depth: variant Low",
+            "testudo::Go: fn by(&self)",
+            "testudo::Go: fn to(&self) [provided]",
+            "testudo::Go: pub trait Go",
             "testudo::Handle: impl fmt::Display for Handle<'_>",
             "testudo::Handle: pub fn call(&self) -> u8",
             "testudo::Handle: pub fn open(&self, name: &str) -> Result<()>",
