@@ -1,7 +1,7 @@
 //! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families
 //! that they select.
 //!
-//! Users see [`Tree`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
+//! Users see [`Tree`], [`TreeKind`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
 //!
 //! **Invariants**
 //! - Only [`families`] and [`stored_tree`] name a tree family, and call its crate.
@@ -21,4 +21,4 @@ pub use keyspace_options::{IntoKeyspaceOptions, KeyspaceOptions, validate};
 pub use options_format::Unreadable;
 pub use settings::Settings;
 pub use stored_options::StoredOptions;
-pub use tree::{Tree, TreePreset, families};
+pub use tree::{Tree, TreeKind, TreePreset, families};

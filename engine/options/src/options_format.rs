@@ -25,13 +25,18 @@
 use testudo_base::{
     Error, ErrorKind, KeyspaceId,
     codec::{self, Damage, Reader},
-    num::{u16_of, u64_of, usize_of},
+    num::{u16_of, usize_of},
     planted,
 };
 
 use testudo_values::{LargeValues, Placement};
 
-use crate::{keyspace_options::KeyspaceOptions, passage::Passage, stored_options::StoredOptions, tree::Tree};
+use crate::{
+    keyspace_options::KeyspaceOptions,
+    passage::Passage,
+    stored_options::StoredOptions,
+    tree::{Tree, TreeKind},
+};
 
 const TURTLE: u8 = 1;
 const SPLINTER: u8 = 2;
@@ -126,25 +131,18 @@ impl StoredOptions {
             put_short(&mut out, operator);
             return out;
         }
-        match self.chosen_tree() {
-            Tree::Turtle { leaf_bytes, max_pivots } => put_sizes(&mut out, TURTLE, leaf_bytes, max_pivots),
-            Tree::Splinter { leaf_bytes, max_pivots } => {
-                put_sizes(&mut out, SPLINTER, leaf_bytes, max_pivots);
-            }
-            tree @ (Tree::Leveled { .. } | Tree::Lsbm { .. } | Tree::Treeline { .. }) => {
-                let mut settings = Vec::new();
-                tree.settings().into_iter().for_each(|(_, value)| codec::put_u64(&mut settings, value));
-                out.push(match tree {
-                    Tree::Lsbm { .. } => LSBM,
-                    Tree::Treeline { .. } => TREELINE,
-                    _ => LEVELED,
-                });
-                put_short(&mut out, &settings);
-                put_short(&mut out, operator);
-                return out;
-            }
+        let tree = self.chosen_tree();
+        let mut settings = Vec::new();
+        tree.settings().into_iter().for_each(|(_, value)| codec::put_u64(&mut settings, value));
+        let tag = tag_of(tree.kind());
+        out.push(tag);
+        if tag == TURTLE || tag == SPLINTER {
+            out.extend_from_slice(&settings);
+            out.extend_from_slice(operator);
+        } else {
+            put_short(&mut out, &settings);
+            put_short(&mut out, operator);
         }
-        out.extend_from_slice(operator);
         out
     }
 
@@ -168,25 +166,22 @@ impl StoredOptions {
         }
         let mut passage = Passage::Never;
         let (tree, operator) = match tag {
-            TURTLE => {
-                (Tree::Turtle { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? }, reader.rest())
+            TURTLE | SPLINTER => {
+                let tree = if tag == TURTLE { Tree::turtle() } else { Tree::splinter() };
+                let tree = tree.with_run_bytes(reader.u64()?).with_max_pivots(usize_of(reader.u64()?));
+                (tree, reader.rest())
             }
-            SPLINTER => (
-                Tree::Splinter { leaf_bytes: reader.u64()?, max_pivots: pivots(&mut reader)? },
-                reader.rest(),
-            ),
             LEVELED | LSBM | TREELINE => {
                 let mut settings = Reader::new(short(&mut reader)?);
                 let run_bytes = settings.u64()?;
                 let (growth_factor, level1_flushes) = (narrow(settings.u64()?)?, narrow(settings.u64()?)?);
                 let tree = match tag {
-                    LEVELED => Tree::Leveled { run_bytes, growth_factor, level1_flushes },
-                    TREELINE => Tree::Treeline { run_bytes, growth_factor, level1_flushes },
-                    _ => {
-                        let retained_percent = narrow(settings.u64()?)?;
-                        Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent }
-                    }
+                    LEVELED => Tree::leveled(),
+                    TREELINE => Tree::treeline(),
+                    _ => Tree::lsbm().with_retained_percent(narrow(settings.u64()?)?),
                 };
+                let tree = tree.with_run_bytes(run_bytes).with_growth_factor(growth_factor);
+                let tree = tree.with_level1_flushes(level1_flushes);
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {
                     return Err(Unreadable::Newer("unknown settings"));
@@ -301,14 +296,14 @@ fn narrow(value: u64) -> Result<u32, Damage> {
     u32::try_from(value).map_err(|_| Damage("a setting of a tree is too large"))
 }
 
-fn pivots(reader: &mut Reader<'_>) -> Result<usize, Damage> {
-    Ok(usize_of(reader.u64()?))
-}
-
-fn put_sizes(out: &mut Vec<u8>, tag: u8, leaf_bytes: u64, max_pivots: usize) {
-    out.push(tag);
-    codec::put_u64(out, leaf_bytes);
-    codec::put_u64(out, u64_of(max_pivots));
+fn tag_of(kind: TreeKind) -> u8 {
+    match kind {
+        TreeKind::Turtle => TURTLE,
+        TreeKind::Splinter => SPLINTER,
+        TreeKind::Leveled => LEVELED,
+        TreeKind::Lsbm => LSBM,
+        TreeKind::Treeline => TREELINE,
+    }
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
 use testudo_share::some_of;
 
-const TURTLE: Tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 };
-const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 8 };
-const LEVELED: Tree = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 };
+const TURTLE: Tree = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(8);
+const SPLINTER: Tree = Tree::splinter().with_run_bytes(4 << 10).with_max_pivots(8);
+const LEVELED: Tree = Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(4).with_level1_flushes(2);
 const KEYS: u32 = 4000;
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {

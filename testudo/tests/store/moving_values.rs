@@ -20,11 +20,15 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 fn trees() -> [Tree; 5] {
     let (leaf_bytes, run_bytes) = (16 << 10, 16 << 10);
     [
-        Tree::Turtle { leaf_bytes, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes, max_pivots: 8 },
-        Tree::Leveled { run_bytes, growth_factor: 4, level1_flushes: 2 },
-        Tree::Lsbm { run_bytes, growth_factor: 4, level1_flushes: 2, retained_percent: 10 },
-        Tree::Treeline { run_bytes, growth_factor: 4, level1_flushes: 2 },
+        Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::leveled().with_run_bytes(run_bytes).with_growth_factor(4).with_level1_flushes(2),
+        Tree::lsbm()
+            .with_run_bytes(run_bytes)
+            .with_growth_factor(4)
+            .with_level1_flushes(2)
+            .with_retained_percent(10),
+        Tree::treeline().with_run_bytes(run_bytes).with_growth_factor(4).with_level1_flushes(2),
     ]
 }
 

@@ -11,7 +11,8 @@ use testudo::{
     LostRange, Memory, MergeFunction, MergeOperator, MergeOperators, NameSource, Observer, OutlineLine,
     OwnedEntry, Placement, ReadView, Remedy, RepairFinding, RepairOptions, RepairReport, RestoreState,
     SalvageMethod, SalvageOptions, SalvageReport, ScrubObserver, ScrubOptions, ScrubPosition, ScrubProgress,
-    ScrubReport, Slice, Snapshot, SnapshotKeyspace, Tree, TreePreset, VerifyLevel, VerifyReport, WorkDone,
+    ScrubReport, Slice, Snapshot, SnapshotKeyspace, Tree, TreeKind, TreePreset, VerifyLevel, VerifyReport,
+    WorkDone,
     backup::{BackupInfo, Deleted, ListedBackup, NewBackup, Repository, RepositoryFinding, RepositoryReport},
     env::MemEnv,
 };
@@ -77,6 +78,7 @@ fn every_type_of_a_signature_has_a_name() {
         Snapshot,
         SnapshotKeyspace,
         Tree,
+        TreeKind,
         TreePreset,
         VerifyLevel,
         VerifyReport,

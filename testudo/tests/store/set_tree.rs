@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions, Tree};
 use testudo_db::maintenance::Stepping as _;
 
-const TURTLE: Tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
-const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 8 };
+const TURTLE: Tree = Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(8);
+const SPLINTER: Tree = Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(8);
 const KEYS: u32 = 3000;
 
 fn open(dir: &tempfile::TempDir) -> (Db, Keyspace) {
@@ -37,9 +37,9 @@ fn invalid_settings_are_refused_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     for tree in [
-        Tree::Splinter { leaf_bytes: 1, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes: 4096, max_pivots: 3 },
-        Tree::Turtle { leaf_bytes: 2 << 30, max_pivots: 8 },
+        Tree::splinter().with_run_bytes(1).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(4096).with_max_pivots(3),
+        Tree::turtle().with_run_bytes(2 << 30).with_max_pivots(8),
     ] {
         assert_eq!(keyspace.set_tree(tree).unwrap_err().kind(), ErrorKind::Invalid);
     }

@@ -30,26 +30,30 @@ fn golden() -> Vec<(StoredOptions, &'static [u8])> {
         (options().placement(large_below_two_percent()), b"\x81\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (options(), b"\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
         (
-            options().tree(Tree::Splinter { leaf_bytes: 4096, max_pivots: 4 }).merge_operator("add-u64"),
+            options()
+                .tree(Tree::splinter().with_run_bytes(4096).with_max_pivots(4))
+                .merge_operator("add-u64"),
             b"\x02\0\x10\0\0\0\0\0\0\x04\0\0\0\0\0\0\0add-u64",
         ),
         (
             options()
-                .tree(Tree::Leveled { run_bytes: 4096, growth_factor: 2, level1_flushes: 1 })
+                .tree(Tree::leveled().with_run_bytes(4096).with_growth_factor(2).with_level1_flushes(1))
                 .merge_operator("append"),
             b"\x03\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x06\0append",
         ),
         (
-            options().tree(Tree::Treeline { run_bytes: 4096, growth_factor: 2, level1_flushes: 1 }),
+            options()
+                .tree(Tree::treeline().with_run_bytes(4096).with_growth_factor(2).with_level1_flushes(1)),
             b"\x06\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0",
         ),
         (
-            options().tree(Tree::Lsbm {
-                run_bytes: 4096,
-                growth_factor: 2,
-                level1_flushes: 1,
-                retained_percent: 10,
-            }),
+            options().tree(
+                Tree::lsbm()
+                    .with_run_bytes(4096)
+                    .with_growth_factor(2)
+                    .with_level1_flushes(1)
+                    .with_retained_percent(10),
+            ),
             b"\x05\x20\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0\0\0",
         ),
         (
@@ -158,7 +162,7 @@ fn newer_options_are_distinguished_from_damage() {
 
 #[test]
 fn settings_out_of_bounds_are_damage() {
-    let out = Tree::Turtle { leaf_bytes: 1, max_pivots: 64 };
+    let out = Tree::turtle().with_run_bytes(1).with_max_pivots(64);
     let bytes = StoredOptions::default().tree(out).encode();
     let why = Damage("settings of a keyspace are out of bounds");
     assert_eq!(StoredOptions::decode(&bytes), Err(Unreadable::Damaged(why)));
