@@ -1,11 +1,12 @@
 //! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families
 //! that they select.
 //!
-//! Users see [`Tree`], [`TreeKind`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
+//! Users see [`Tree`], [`TreeKind`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for
+//! the engine.
 //!
 //! **Invariants**
 //! - Only [`families`] and [`stored_tree`] name a tree family, and call its crate.
-//! - Only `options_format.rs` knows the bytes of stored options.
+//! - Only `options_format.rs` and its folder know the bytes of stored options.
 
 mod durability;
 mod keyspace_options;

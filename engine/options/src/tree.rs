@@ -121,10 +121,10 @@ impl Tree {
         families::treeline()
     }
 
-    /// Parallax: [`Tree::leveled`] with values placed by size, by thresholds that adjust themselves
-    /// ([`Placement::automatic`]).
+    /// Parallax: [`Tree::leveled`] with values placed by length: [`Placement::hybrid`] with moving
+    /// thresholds.
     pub fn parallax() -> TreePreset {
-        TreePreset::placed(Self::leveled(), Placement::automatic())
+        TreePreset::placed(Self::leveled(), Placement::hybrid().with_moving_thresholds(true))
     }
 
     /// Every tree with its default settings, by name; [`TreePreset::all`] has `parallax` as well.

@@ -70,7 +70,7 @@ pub fn log_values(
         let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
         let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
         let Some(log) = view.active.value_log() else { continue };
-        if !view.active.goes_to_value_log(operation.key, operation.value) {
+        if !view.active.goes_to_value_log(operation.value) {
             continue;
         }
         let appended = store.value_logs.append(log, operation.value);

@@ -1,5 +1,5 @@
-//! Measured costs of storing values of large pairs outside the runs of a keyspace, and of storing them with
-//! their keys (decision 0053).
+//! Measured costs of storing large values outside the runs of a keyspace, and of storing them with their
+//! keys (decision 0053).
 //!
 //! Costs are in bytes of sequential I/O; a random read counts as the bytes that take the same device time.
 //! Each operation adds its own cost, and an estimate of the same operation's cost with the other layout.
@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 16 << 10;
 /// Cost per merged byte: it is read and written.
 const MERGE_BYTES: u64 = 2;
 
-/// Where a keyspace stores the values of its large pairs.
+/// Where a keyspace stores large values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LargeValues {
     /// In value segments.

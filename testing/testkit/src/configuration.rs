@@ -27,7 +27,7 @@ fn inline() -> KeyspaceOptions {
 
 /// Placement that treats nearly every value as medium.
 fn medium() -> Placement {
-    Placement::inline().with_small_ratio(1.0).unwrap_or_else(|_| Placement::inline())
+    Placement::by_value_bytes(Some(0), None).unwrap_or_else(|_| Placement::inline())
 }
 
 /// Separate placement with thresholds that adapt to scans and merges.

@@ -179,7 +179,7 @@ fn removals_free_space_of_values_outside_the_tree() {
     for (index, tree) in trees.into_iter().enumerate() {
         let machine = MemEnv::new(5);
         let db = open(&machine);
-        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let placement = Placement::by_value_bytes(None, Some(588)).unwrap().with_moving_thresholds(true);
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("a", options).unwrap();
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());

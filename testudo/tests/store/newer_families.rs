@@ -108,5 +108,5 @@ fn settings_of_another_kind_of_tree_are_refused() {
             assert!(error.to_string().contains(why), "{error}");
         }
     }
-    assert_eq!(keyspace.options().chosen_tree(), Tree::turtle());
+    assert_eq!(keyspace.tree(), Tree::turtle());
 }

@@ -306,7 +306,7 @@ pub struct KeyspaceStats {
     /// Name of its tree; while it moves, of the tree it moves to.
     pub tree: String,
     /// Name of the tree it moves from, if it is moving to another family; same as `tree` if values return to
-    /// their keys ([`Placement::automatic`](testudo_values::Placement::automatic)).
+    /// their keys ([`Placement::with_moving_thresholds`](testudo_values::Placement::with_moving_thresholds)).
     pub moving_from: Option<String>,
     /// While it moves: bytes of entries that have moved.
     pub moved_bytes: u64,
@@ -348,12 +348,11 @@ pub struct KeyspaceStats {
     pub replaced_pages: u64,
     /// Overflow pages of a treeline tree, for entries that did not fit into replaced pages; a count.
     pub overflow_pages: u64,
-    /// Bytes of values of medium pairs in value segments; these values return to their keys at the bottom of
-    /// the tree.
+    /// Bytes of medium values in value segments; they return to their keys at the bottom of the tree.
     pub transient_value_bytes: u64,
     /// Part of `transient_value_bytes` that is garbage: no entry of the tree refers to it.
     pub dead_transient_value_bytes: u64,
-    /// 1 if values of large pairs are stored with their keys because the thresholds have moved, else 0.
+    /// 1 if large values are stored with their keys because the thresholds have moved, else 0.
     pub large_values_with_keys: u64,
     /// If the thresholds move automatically: excess cost to scans and merges of the current place of large
     /// values over the alternative, in bytes. See [`Placement`](testudo_values::Placement) and decision 0053.
@@ -391,7 +390,7 @@ impl KeyspaceStats {
         let dropped = core.drops.get();
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
         let moving = tree.moving.unwrap_or_default();
-        let chosen = view.options.chosen_tree();
+        let chosen = view.options.tree();
         let left = |left| if is_of_family(left, chosen) { chosen } else { left };
         let large_values = view.options.large_values();
         let costs = view.tree.value_costs();
