@@ -9,6 +9,8 @@ mod closing;
 mod damage_is_located;
 #[path = "store/drops.rs"]
 mod drops;
+#[path = "store/durability.rs"]
+mod durability;
 #[path = "store/ends.rs"]
 mod ends;
 #[path = "store/even_rounds.rs"]

@@ -1,7 +1,7 @@
 //! Durability levels of a commit.
 
-/// The point at which a write is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The point at which a write is acknowledged; the weaker one is less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// In the operating system: it survives the end of the process, however that ends, and is synced within a
     /// second. A crash of the machine can lose it. So can the end of the process if the device is full at

@@ -91,15 +91,15 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Places values by their size: see [`Placement`]. Default: [`Placement::large`].
+    /// Places values by their length: see [`Placement`]. Default: [`Placement::default`].
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// The placement of values.
-    pub fn chosen_placement(&self) -> Placement {
+    /// The placement of values, which [`KeyspaceOptions::placement`] sets.
+    pub fn get_placement(&self) -> Placement {
         self.placement
     }
 
@@ -108,8 +108,8 @@ impl KeyspaceOptions {
         self.merge_operator.as_ref().map(OperatorName::as_str)
     }
 
-    /// The tree.
-    pub fn chosen_tree(&self) -> Tree {
+    /// The tree, which [`KeyspaceOptions::tree`] sets.
+    pub fn get_tree(&self) -> Tree {
         self.tree
     }
 }

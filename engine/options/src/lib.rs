@@ -1,11 +1,12 @@
 //! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families
 //! that they select.
 //!
-//! Users see [`Tree`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for the engine.
+//! Users see [`Tree`], [`TreeKind`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for
+//! the engine.
 //!
 //! **Invariants**
 //! - Only [`families`] and [`stored_tree`] name a tree family, and call its crate.
-//! - Only `options_format.rs` knows the bytes of stored options.
+//! - Only `options_format.rs` and its folder know the bytes of stored options.
 
 mod durability;
 mod keyspace_options;
@@ -21,4 +22,4 @@ pub use keyspace_options::{IntoKeyspaceOptions, KeyspaceOptions, validate};
 pub use options_format::Unreadable;
 pub use settings::Settings;
 pub use stored_options::StoredOptions;
-pub use tree::{Tree, TreePreset, families};
+pub use tree::{Tree, TreeKind, TreePreset, families};

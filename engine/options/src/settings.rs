@@ -19,7 +19,7 @@ pub struct Settings {
     pub env: Arc<dyn Env>,
     /// Memory budget in bytes.
     pub memory_bytes: u64,
-    /// Lowest durability of a commit.
+    /// Durability of commits that ask for no more.
     pub durability: Durability,
     /// Operators that keyspaces may name.
     pub merge_operators: MergeOperators,

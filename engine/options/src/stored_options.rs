@@ -45,26 +45,36 @@ impl StoredOptions {
         self.chosen
     }
 
+    /// The tree that users chose.
+    pub fn tree(&self) -> Tree {
+        self.chosen.get_tree()
+    }
+
+    /// The placement that users chose.
+    pub fn placement(&self) -> Placement {
+        self.chosen.get_placement()
+    }
+
     /// These options with another tree, and its placement if it has one.
     #[must_use]
-    pub fn tree(self, tree: impl Into<TreePreset>) -> Self {
+    pub fn with_tree(self, tree: impl Into<TreePreset>) -> Self {
         Self { chosen: self.chosen.tree(tree), ..self }
     }
 
     /// The placement with its present thresholds.
     pub fn placement_in_force(&self) -> Placement {
         match self.large_values {
-            LargeValues::Outside => self.chosen_placement(),
-            LargeValues::WithKeys => self.chosen_placement().without_large(),
+            LargeValues::Outside => self.placement(),
+            LargeValues::WithKeys => self.placement().without_large(),
         }
     }
 
-    /// The present place of values of large pairs.
+    /// The present place of large values.
     pub fn large_values(&self) -> LargeValues {
         self.large_values
     }
 
-    /// These options with another place for values of large pairs; the cost difference starts from zero.
+    /// These options with another place for large values; the cost difference starts from zero.
     #[must_use]
     pub fn with_large_values(self, large_values: LargeValues) -> Self {
         Self { large_values, value_excess: 0, ..self }
@@ -85,7 +95,7 @@ impl StoredOptions {
     /// These options with another placement. If it differs, large values are outside again.
     #[must_use]
     pub fn with_placement(self, placement: Placement) -> Self {
-        if placement == self.chosen_placement() {
+        if placement == self.placement() {
             return self;
         }
         Self { chosen: self.chosen.placement(placement), ..self.with_large_values(LargeValues::Outside) }

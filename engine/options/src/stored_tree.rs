@@ -44,19 +44,19 @@ pub fn next_tree(
     objects: &Objects,
 ) -> Result<(StoredOptions, Option<Change>)> {
     debug_assert!(present.validate().is_ok(), "settings in force are within their limits");
-    let tree = present.chosen_tree();
+    let tree = present.tree();
     if let Some(next) = within_family(tree, wanted) {
-        return Ok((present.tree(next), None));
+        return Ok((present.with_tree(next), None));
     }
     let damaged = |why| damaged_objects(id, why);
     // Values outside the runs stay where they are.
     let (objects, _) = split_objects(objects.clone());
     let Some(left) = present.moving_from() else {
         if objects.is_empty() {
-            return Ok((present.tree(wanted), None));
+            return Ok((present.with_tree(wanted), None));
         }
         let (slot, _) = Slot::at_rest(objects).map_err(damaged)?;
-        let options = present.tree(wanted).with_passage(Passage::from_tree(tree));
+        let options = present.with_tree(wanted).with_passage(Passage::from_tree(tree));
         return Ok((options, Some(Course::beginning(slot).put(id))));
     };
     let Some(back) = within_family(left, wanted) else {
@@ -67,7 +67,7 @@ pub fn next_tree(
         return Err(Error::new(ErrorKind::Unsupported, message));
     };
     let (course, ..) = Course::divide(objects).map_err(damaged)?;
-    let options = present.tree(back).with_passage(Passage::from_tree(tree));
+    let options = present.with_tree(back).with_passage(Passage::from_tree(tree));
     Ok((options, Some(course.turned().put(id))))
 }
 
@@ -85,7 +85,7 @@ pub fn rewritten_tree(
         return Ok((*options, None));
     }
     let (slot, _) = Slot::at_rest(objects).map_err(|why| damaged_objects(id, why))?;
-    let options = options.with_passage(Passage::from_tree(options.chosen_tree()));
+    let options = options.with_passage(Passage::from_tree(options.tree()));
     Ok((options, Some(Course::beginning(slot).put(id))))
 }
 
@@ -112,7 +112,7 @@ pub fn check_known(keyspaces: &BTreeMap<KeyspaceId, KeyspaceRecord>) -> Result<(
 
 /// An empty tree for a new keyspace.
 pub fn empty_tree(data: &Arc<DataFile>, options: &StoredOptions, id: KeyspaceId) -> Arc<dyn TreeState> {
-    let tree: Arc<dyn TreeState> = match settings_for(options.chosen_tree(), id) {
+    let tree: Arc<dyn TreeState> = match settings_for(options.tree(), id) {
         Settings::BeTree(settings) => BeTree::empty(settings, data),
         Settings::Lsm(settings) => LsmTree::empty(settings, data),
     };
@@ -125,10 +125,10 @@ pub fn with_placement(
     options: &StoredOptions,
     more_bytes: u64,
 ) -> Arc<dyn TreeState> {
-    if options.chosen_placement().is_inline() || tree.value_segments().is_some() {
+    if options.placement().is_inline() || tree.value_segments().is_some() {
         return tree;
     }
-    let is_small = options.chosen_placement().moves()
+    let is_small = options.placement().moves()
         && is_too_small_for_segments(segment_bytes(options), tree.stats().stored_bytes + more_bytes);
     if is_small { tree } else { SeparatedTree::empty(tree, separation_of(options)) }
 }
@@ -161,12 +161,12 @@ fn tree_of_runs(
     let damaged = |why| damaged_objects(id, why);
     let Some(left) = options.moving_from() else {
         let (slot, objects) = Slot::at_rest(objects).map_err(damaged)?;
-        return Ok(slot.with(tree_at_rest(data, options.chosen_tree(), id, objects)?));
+        return Ok(slot.with(tree_at_rest(data, options.tree(), id, objects)?));
     };
     let (course, from, to) = Course::divide(objects).map_err(damaged)?;
     let slots = course.slots();
     let from = slots.0.with(tree_at_rest(data, left, id, from)?);
-    let to = slots.1.with(tree_at_rest(data, options.chosen_tree(), id, to)?);
+    let to = slots.1.with(tree_at_rest(data, options.tree(), id, to)?);
     Ok(Migrating::new(course, from, to))
 }
 
@@ -184,13 +184,13 @@ fn tree_at_rest(
 
 /// Bytes of values in a full segment: a few runs of the tree.
 fn segment_bytes(options: &StoredOptions) -> u64 {
-    let bytes = options.chosen_tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
+    let bytes = options.tree().run_bytes().saturating_mul(RUNS_OF_A_SEGMENT);
     bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
 /// Separation of values in a keyspace.
 fn separation_of(options: &StoredOptions) -> testudo_separated::Settings {
-    let chosen = options.chosen_placement();
+    let chosen = options.placement();
     testudo_separated::Settings {
         placement: options.placement_in_force(),
         segment_bytes: segment_bytes(options),
@@ -219,8 +219,8 @@ fn layout_of_runs(options: &StoredOptions, objects: Objects) -> std::result::Res
         Settings::Lsm(_) => testudo_lsm::read_layout(objects),
     };
     let Some(left) = options.moving_from() else {
-        return at_rest(options.chosen_tree(), Slot::at_rest(objects)?.1);
+        return at_rest(options.tree(), Slot::at_rest(objects)?.1);
     };
     let (course, from, to) = Course::divide(objects)?;
-    Ok(course.layout(at_rest(left, from)?, at_rest(options.chosen_tree(), to)?))
+    Ok(course.layout(at_rest(left, from)?, at_rest(options.tree(), to)?))
 }

@@ -69,18 +69,18 @@ impl WriteBuffer {
         })
     }
 
-    /// Records that a commit has inserted a pair.
+    /// Records that a commit has inserted a value.
     #[inline]
-    pub fn record_loggable(&self, key: &[u8], value: &[u8]) {
-        if !self.placement.is_inline() && self.goes_to_value_log(key, value) {
+    pub fn record_loggable(&self, value: &[u8]) {
+        if self.goes_to_value_log(value) {
             debug_assert!(self.first_commit().is_some(), "a commit has chosen the buffer");
             self.loggable_bytes.fetch_add(u64_of(value.len()), Relaxed);
         }
     }
 
-    /// Whether the pair's value qualifies for a value log, so that it is written only once.
-    pub fn goes_to_value_log(&self, key: &[u8], value: &[u8]) -> bool {
-        self.placement.goes_to_value_log(key.len(), value.len())
+    /// Whether the value qualifies for a value log, so that it is written only once.
+    pub fn goes_to_value_log(&self, value: &[u8]) -> bool {
+        self.placement.goes_to_value_log(value.len())
     }
 
     /// Whether values in the value log later move back to their keys.

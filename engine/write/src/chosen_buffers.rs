@@ -67,7 +67,7 @@ impl<V: Deref<Target = Arc<View>>> ChosenBuffers<V> {
             let outcome = buffer.table.insert(Seqno(seqno), kind, key, value, keep_from);
             buffer.record_value(outcome.stacked_bytes.max(value.len()));
             if kind == Kind::Value && is_buffered {
-                buffer.record_loggable(key, value);
+                buffer.record_loggable(value);
             }
             inserted.memory_bytes += outcome.memory_bytes_added;
             inserted.user_bytes += key.len() + value.len();

@@ -32,7 +32,7 @@ use testudo_store::{
 use crate::{
     admission::{admit, await_names, await_own_share, check_limits},
     chosen_buffers::{ChosenBuffers, Inserted, choose_buffers},
-    logged_values::{LoggedOfCommit, is_synced, log_values},
+    logged_values::{LoggedOfCommit, log_values},
     long_merges::{may_merge_long, merge_long, record_long},
 };
 
@@ -65,7 +65,7 @@ pub fn commit<Locked>(
     write: impl FnOnce() -> Result<Option<Seqno>>,
 ) -> Result<()> {
     admit(store, terms.bytes, terms.intent)?;
-    if is_synced(store, terms.durability) {
+    if terms.durability == Durability::Sync {
         store.wal()?.check_not_stalled()?;
     }
     for keyspace in terms.keyspaces {
@@ -229,7 +229,7 @@ fn write(
             }
         }
     });
-    let inserted = buffers.insert(first, operations, keep_from, !is_synced(store, durability));
+    let inserted = buffers.insert(first, operations, keep_from, durability == Durability::Buffered);
     // Must precede visibility to snapshots.
     end_gaps(keyspaces, operations);
     logged.into_iter().for_each(|logged| logged.note(first));
@@ -275,9 +275,9 @@ fn check_names(store: &Store, keyspace: &KeyspaceCore, buffer: &WriteBuffer) {
     }
 }
 
-/// Makes a commit as durable as it or the store requires; at least, it survives the end of the process.
+/// Makes a commit durable; at least, it survives the end of the process.
 fn after_commit(store: &Store, seqno: Seqno, durability: Durability) -> Result<()> {
-    if is_synced(store, durability) {
+    if durability == Durability::Sync {
         if planted!("acknowledged-before-sync") {
             return store.wal()?.write_all();
         }

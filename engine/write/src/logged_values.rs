@@ -41,12 +41,6 @@ pub struct LoggedOfCommit {
     saved_bytes: usize,
 }
 
-/// Whether commits of this durability wait for the device.
-#[inline]
-pub fn is_synced(store: &Store, durability: Durability) -> bool {
-    durability == Durability::Sync || store.default_durability == Durability::Sync
-}
-
 /// Appends qualifying values of a commit to the value logs of the active buffers; `None` if there are none.
 ///
 /// Errors: `Io`, which also poisons the store.
@@ -56,7 +50,7 @@ pub fn log_values(
     operations: &[Operation<'_>],
     durability: Durability,
 ) -> Result<Option<LoggedOfCommit>> {
-    if is_synced(store, durability) {
+    if durability == Durability::Sync {
         return Ok(None);
     }
     if keyspaces.iter().all(|keyspace| keyspace.view.load().active.value_log().is_none()) {
@@ -70,7 +64,7 @@ pub fn log_values(
         let core = keyspaces.iter().find(|keyspace| keyspace.id == operation.keyspace);
         let Some(view) = core.map(|keyspace| keyspace.view.load()) else { continue };
         let Some(log) = view.active.value_log() else { continue };
-        if !view.active.goes_to_value_log(operation.key, operation.value) {
+        if !view.active.goes_to_value_log(operation.value) {
             continue;
         }
         let appended = store.value_logs.append(log, operation.value);

@@ -7,7 +7,6 @@
 //!   released, the commit is admitted by that size, and the function is called again.
 
 use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
-use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::{Operation, operation_bytes},
@@ -44,7 +43,7 @@ pub fn modify(
     let (mut bytes, mut intent) = (key.len(), Intent::Remove);
     loop {
         let keyspaces = std::slice::from_ref(keyspace);
-        let terms = CommitTerms { keyspaces, bytes, intent, durability: Durability::Buffered };
+        let terms = CommitTerms { keyspaces, bytes, intent, durability: store.default_durability };
         let lock = || {
             let stripe = store.commits.stripes.lock_one(keyspace.id, key);
             Some(stripe).filter(|_| !planted!("swap-without-lock"))
@@ -104,6 +103,6 @@ fn write_changed(
         return Ok(Changed::NotAdmitted(bytes));
     }
     let operations = std::slice::from_ref(&operation);
-    let seqno = write_and_record(store, admitted.keyspaces, operations, bytes, Durability::Buffered)?;
+    let seqno = write_and_record(store, admitted.keyspaces, operations, bytes, admitted.durability)?;
     Ok(Changed::Written(seqno, new))
 }

@@ -8,7 +8,6 @@
 //! - There is one sweep at a time.
 
 use testudo_base::{Kind, Result, num::u64_of, planted, sync::Arc};
-use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::Operation,
@@ -109,5 +108,5 @@ fn remove_all(store: &Store, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Re
         .iter()
         .map(|key| Operation { keyspace: pieces.id, kind: Kind::Tombstone, key, value: &[] })
         .collect();
-    commit_many(store, std::slice::from_ref(pieces), &operations, Durability::Buffered, Limits::None)
+    commit_many(store, std::slice::from_ref(pieces), &operations, store.default_durability, Limits::None)
 }

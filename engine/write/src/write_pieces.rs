@@ -12,7 +12,6 @@
 use std::{io::Read, mem};
 
 use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
-use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::{Operation, operation_bytes},
@@ -98,7 +97,7 @@ pub fn insert_pieces(
         let mut reference = Vec::new();
         ValueReference::to_pieces(value, length).encode(&mut reference);
         let operation = Operation { keyspace: keyspace.id, kind: Kind::Reference, key, value: &reference };
-        commit_one(store, keyspace, &operation, Durability::Buffered)
+        commit_one(store, keyspace, &operation, store.default_durability)
     });
     if let Err(error) = store.health.check_process() {
         // The reader has forked, and this is the child.
@@ -165,7 +164,7 @@ pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value
     await_names(store, pieces)?;
     let _locked = store.commits.stripes.lock_one(pieces.id, key);
     let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
-    write_and_record(store, pieces, operations, bytes, Durability::Buffered)?;
+    write_and_record(store, pieces, operations, bytes, store.default_durability)?;
     Ok(())
 }
 

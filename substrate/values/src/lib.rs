@@ -24,7 +24,7 @@ mod value_log_format;
 mod value_log_reader;
 
 pub use dead_values::DeadValues;
-pub use placement::{PairClass, Placement};
+pub use placement::{Placement, ValueClass};
 pub use segment::{Rewritten, Segment, SegmentClass, is_under_its_number};
 pub use segment_format::SegmentRecord;
 pub use segment_reader::SegmentReader;

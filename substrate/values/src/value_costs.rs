@@ -1,4 +1,4 @@
-//! Measured costs of separating values of large pairs from their keys, and of storing them with their
+//! Measured costs of separating large values from their keys, and of storing them with their
 //! keys (decision 0053).
 //!
 //! Costs are in bytes of sequential I/O; a random read counts as the bytes that take the same device time.
@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 16 << 10;
 /// Cost per merged byte: it is read and written.
 const MERGE_BYTES: u64 = 2;
 
-/// Where a keyspace stores the values of its large pairs.
+/// Where a keyspace stores large values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LargeValues {
     /// In value segments.

@@ -55,8 +55,8 @@ pub(crate) struct BaseStore {
 pub(crate) fn base_stores() -> &'static [BaseStore] {
     static STORES: OnceLock<Vec<BaseStore>> = OnceLock::new();
     STORES.get_or_init(|| {
-        let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
-        let leveled = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 2, level1_flushes: 1 };
+        let narrow = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4);
+        let leveled = Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(2).with_level1_flushes(1);
         let small = Profile { key_count: 120, ..Profile::default() };
         let alike = Profile { key_count: 120, ..Profile::alike() };
         let tall = Profile { keyspace_count: 1, key_count: 900, ..Profile::default() };
@@ -67,7 +67,7 @@ pub(crate) fn base_stores() -> &'static [BaseStore] {
             make(Tree::default(), &small, 60, false),
             make(leveled, &small, 240, true),
             make(leveled, &tall, 700, false),
-            make(Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 4 }, &alike, 240, true),
+            make(Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(4), &alike, 240, true),
             make_moving(narrow, leveled, &tall, 700),
             make_moving(leveled, narrow, &tall, 700),
             make_updated(&tall, 700),
@@ -93,7 +93,7 @@ fn make_moving(from: Tree, to: Tree, profile: &Profile, op_count: usize) -> Base
 
 /// Creates a store with pages that were updated in place.
 fn make_updated(profile: &Profile, op_count: usize) -> BaseStore {
-    let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
+    let treeline = Tree::treeline().with_run_bytes(16 << 10).with_growth_factor(2).with_level1_flushes(1);
     let machine = machine_with(treeline, profile, op_count, true);
     let db = open(Arc::clone(&machine)).expect("the store is valid");
     let name = db.keyspace_names().pop().expect("the store has a keyspace");

@@ -252,7 +252,9 @@ fn trees() {
     world.start(move |_| {
         for round in 0..3 {
             let (leaf_bytes, max_pivots) = (4 << 10, 4 + round);
-            switched.set_tree(Tree::Splinter { leaf_bytes, max_pivots }).expect("another tree");
+            switched
+                .set_tree(Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(max_pivots))
+                .expect("another tree");
         }
     });
     world.start(move |client| {
@@ -432,7 +434,7 @@ fn jobs() {
     let switched = main.clone();
     world.start(move |client| {
         client.db.compact().expect("all jobs are done");
-        switched.set_tree(Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 5 }).expect("another tree");
+        switched.set_tree(Tree::splinter().with_run_bytes(4 << 10).with_max_pivots(5)).expect("another tree");
         client.db.compact().expect("all jobs are done");
     });
     world.start(move |client| {

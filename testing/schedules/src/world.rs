@@ -42,7 +42,7 @@ pub(crate) struct Held {
 }
 
 fn options() -> KeyspaceOptions {
-    KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 })
+    KeyspaceOptions::default().tree(Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4))
 }
 
 fn name_of(keyspace: &Keyspace, key: &str) -> Key {

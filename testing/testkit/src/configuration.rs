@@ -27,7 +27,7 @@ fn inline() -> KeyspaceOptions {
 
 /// Placement that treats nearly every value as medium.
 fn medium() -> Placement {
-    Placement::inline().with_small_ratio(1.0).unwrap_or_else(|_| Placement::inline())
+    Placement::by_value_bytes(Some(0), None).unwrap_or_else(|_| Placement::inline())
 }
 
 /// Separate placement with thresholds that adapt to scans and merges.
@@ -37,18 +37,36 @@ fn moving() -> Placement {
 
 /// Every tree under test, small enough that a few records cause splits, joins and deep paths.
 pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
-    let turtle = |leaf_bytes, max_pivots| inline().tree(Tree::Turtle { leaf_bytes, max_pivots });
-    let splinter = |leaf_bytes, max_pivots| inline().tree(Tree::Splinter { leaf_bytes, max_pivots });
+    let turtle = |leaf_bytes, max_pivots| {
+        inline().tree(Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(max_pivots))
+    };
+    let splinter = |leaf_bytes, max_pivots| {
+        inline().tree(Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(max_pivots))
+    };
     let lsbm = |run_bytes, growth_factor, level1_flushes| {
         let retained_percent = 100;
-        let tree = Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent };
+        let tree = Tree::lsbm()
+            .with_run_bytes(run_bytes)
+            .with_growth_factor(growth_factor)
+            .with_level1_flushes(level1_flushes)
+            .with_retained_percent(retained_percent);
         inline().tree(tree)
     };
     let leveled = |run_bytes, growth_factor, level1_flushes| {
-        inline().tree(Tree::Leveled { run_bytes, growth_factor, level1_flushes })
+        inline().tree(
+            Tree::leveled()
+                .with_run_bytes(run_bytes)
+                .with_growth_factor(growth_factor)
+                .with_level1_flushes(level1_flushes),
+        )
     };
     let treeline = |run_bytes, growth_factor, level1_flushes| {
-        inline().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })
+        inline().tree(
+            Tree::treeline()
+                .with_run_bytes(run_bytes)
+                .with_growth_factor(growth_factor)
+                .with_level1_flushes(level1_flushes),
+        )
     };
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),

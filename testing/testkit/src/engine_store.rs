@@ -185,9 +185,9 @@ impl Store for EngineStore {
             keyspace.set_placement(*placement)?;
         }
         // Keep the run size small, so that a move to another family takes many pieces.
-        let tree = tree.with_run_bytes(keyspace.options().chosen_tree().run_bytes());
+        let tree = tree.with_run_bytes(keyspace.tree().run_bytes());
         keyspace.set_tree(tree)?;
-        assert_eq!(keyspace.options().chosen_tree().to_string(), name);
+        assert_eq!(keyspace.tree().to_string(), name);
         Ok(())
     }
 

@@ -26,7 +26,8 @@ fn write(db: &Db, keyspace: &Keyspace, flushes: u64, mut after: impl FnMut()) {
 }
 
 fn options() -> KeyspaceOptions {
-    KeyspaceOptions::default().tree(Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 4 })
+    KeyspaceOptions::default()
+        .tree(Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(4).with_level1_flushes(4))
 }
 
 /// Only flushing threads run jobs here.

@@ -76,7 +76,7 @@ fn write(db: &Db, keyspaces: &[Keyspace], random: &mut SplitMix) {
 fn an_emptied_store_has_dropped_every_entry() {
     let machine = MemEnv::new(2);
     let db = open(&machine);
-    let turtle = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+    let turtle = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4);
     let options = |tree| KeyspaceOptions::default().tree(tree).merge_operator("append");
     let keyspaces = [
         db.keyspace("turtle", options(turtle)).unwrap(),

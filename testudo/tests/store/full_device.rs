@@ -137,7 +137,7 @@ fn a_flush_without_space_under_the_rules_goes_on_top() {
 fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     const RECORDS: u64 = 15_000;
     let machine = MemEnv::new(5);
-    let tree = Tree::Turtle { leaf_bytes: 64 << 10, max_pivots: 16 };
+    let tree = Tree::turtle().with_run_bytes(64 << 10).with_max_pivots(16);
     let options = || KeyspaceOptions::default().tree(tree).placement(Placement::inline());
     let scattered = |number: u64| format!("key{:016x}", SplitMix::new(number).next_u64()).into_bytes();
     let db = open(&machine).unwrap();
@@ -179,7 +179,7 @@ fn removals_free_space_of_separated_values() {
     for (index, tree) in trees.into_iter().enumerate() {
         let machine = MemEnv::new(5);
         let db = open(&machine);
-        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let placement = Placement::by_value_bytes(None, Some(588)).unwrap().with_moving_thresholds(true);
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("a", options).unwrap();
         (0..RECORDS).for_each(|number| keyspace.insert(scattered(number), value(number, 0)).unwrap());

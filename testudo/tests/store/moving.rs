@@ -13,9 +13,9 @@ use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv, SplitMix};
 use testudo_share::some_of;
 
-const TURTLE: Tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 };
-const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 4 << 10, max_pivots: 8 };
-const LEVELED: Tree = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 };
+const TURTLE: Tree = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(8);
+const SPLINTER: Tree = Tree::splinter().with_run_bytes(4 << 10).with_max_pivots(8);
+const LEVELED: Tree = Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(4).with_level1_flushes(2);
 const KEYS: u32 = 4000;
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
@@ -65,10 +65,10 @@ fn a_keyspace_moves_back_and_forth_under_writes() {
     db.flush().unwrap();
     let mut round = 1;
     for tree in [LEVELED, SPLINTER, Tree::leveled().with_run_bytes(4 << 10), TURTLE] {
-        let before = keyspace.options().chosen_tree();
+        let before = keyspace.tree();
         let snapshot = db.snapshot().unwrap();
         keyspace.set_tree(tree).unwrap();
-        assert_eq!(keyspace.options().chosen_tree(), tree);
+        assert_eq!(keyspace.tree(), tree);
         let stats = keyspace.stats();
         assert_eq!((stats.tree.name, stats.moving.from), (tree.to_string(), Some(before.to_string())));
         for thousandths in [100, 400, 700] {
@@ -89,7 +89,7 @@ fn a_keyspace_moves_back_and_forth_under_writes() {
     drop(keyspace);
     db.close().unwrap();
     let (db, keyspace) = open(&machine);
-    assert_eq!(keyspace.options().chosen_tree(), TURTLE);
+    assert_eq!(keyspace.tree(), TURTLE);
     check(&keyspace, round);
     db.check_invariants().unwrap();
 }
@@ -138,7 +138,7 @@ fn another_tree_of_the_family_can_be_set_during_a_move() {
     keyspace.set_tree(TURTLE).unwrap();
     assert!(move_up_to(&db, &keyspace, 300));
     keyspace.set_tree(SPLINTER).unwrap();
-    assert_eq!(keyspace.options().chosen_tree(), SPLINTER);
+    assert_eq!(keyspace.tree(), SPLINTER);
     assert_eq!(keyspace.stats().moving.from, Some("leveled".to_owned()));
     assert!(!move_up_to(&db, &keyspace, 2000));
     check(&keyspace, 1);
@@ -166,7 +166,7 @@ fn a_move_resumes_after_a_restart_or_a_crash() {
             let db = builder(&machine).read_only().open().unwrap();
             let keyspace = db.open_keyspace("users").unwrap().unwrap();
             check(&keyspace, 1);
-            assert_eq!(keyspace.options().chosen_tree(), LEVELED);
+            assert_eq!(keyspace.tree(), LEVELED);
             assert_eq!(keyspace.set_tree(TURTLE).unwrap_err().kind(), ErrorKind::Unsupported);
             db.check_invariants().unwrap();
         }
@@ -422,7 +422,7 @@ fn check_lengths(db: &Db, keyspace: &Keyspace, rounds: &[u8], what: &str) {
 #[test]
 fn separated_values_stay_separated_while_their_keyspace_moves() {
     const COUNT: u32 = 2500;
-    let medium = Placement::inline().with_small_ratio(1.0).unwrap();
+    let medium = Placement::by_value_bytes(Some(32), None).unwrap();
     let mut on_its_way = 0;
     for placement in [Placement::separate(), Placement::hybrid(), medium] {
         for (tree, other) in [(TURTLE, LEVELED), (LEVELED, SPLINTER)] {

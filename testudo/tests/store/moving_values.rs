@@ -1,4 +1,4 @@
-//! Values of large pairs that move between value segments and their keys, driven by the costs of scans and
+//! Large values that move between value segments and their keys, driven by the costs of scans and
 //! merges.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -20,23 +20,27 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 fn trees() -> [Tree; 5] {
     let (leaf_bytes, run_bytes) = (16 << 10, 16 << 10);
     [
-        Tree::Turtle { leaf_bytes, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes, max_pivots: 8 },
-        Tree::Leveled { run_bytes, growth_factor: 4, level1_flushes: 2 },
-        Tree::Lsbm { run_bytes, growth_factor: 4, level1_flushes: 2, retained_percent: 10 },
-        Tree::Treeline { run_bytes, growth_factor: 4, level1_flushes: 2 },
+        Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::leveled().with_run_bytes(run_bytes).with_growth_factor(4).with_level1_flushes(2),
+        Tree::lsbm()
+            .with_run_bytes(run_bytes)
+            .with_growth_factor(4)
+            .with_level1_flushes(2)
+            .with_retained_percent(10),
+        Tree::treeline().with_run_bytes(run_bytes).with_growth_factor(4).with_level1_flushes(2),
     ]
 }
 
 fn automatic(tree: Tree) -> KeyspaceOptions {
-    KeyspaceOptions::default().tree(tree).placement(Placement::automatic())
+    KeyspaceOptions::default().tree(tree).placement(Placement::hybrid().with_moving_thresholds(true))
 }
 
 fn key(number: u64) -> Vec<u8> {
     format!("key-{:08}", number * 7919 % 1_000_003).into_bytes()
 }
 
-/// Every fourth value belongs to a small pair.
+/// Every fourth value is small.
 fn value(number: u64, round: u64) -> Vec<u8> {
     let length = if number.is_multiple_of(4) { 20 } else { VALUE_BYTES };
     format!("{number}/{round}/").into_bytes().into_iter().cycle().take(length).collect()
@@ -282,7 +286,7 @@ fn setting_another_placement_ends_a_move() {
         let (db, keyspace, mut model) = loaded(&machine, automatic(tree));
         scan_until_they_move(&db, &keyspace, &model);
         db.step().unwrap();
-        keyspace.set_placement(Placement::automatic()).unwrap();
+        keyspace.set_placement(Placement::hybrid().with_moving_thresholds(true)).unwrap();
         assert!(are_with_keys(&keyspace), "{tree}: this is already its state");
         keyspace.set_placement(Placement::hybrid()).unwrap();
         assert!(!are_with_keys(&keyspace));
@@ -308,7 +312,7 @@ fn another_tree_can_be_set_during_a_move() {
         assert_eq!(keyspace.stats().moving.from, Some(tree.to_string()));
         for other in [trees()[0], trees()[2], trees()[4], trees()[1]] {
             keyspace.set_tree(other).unwrap();
-            assert_eq!(keyspace.options().chosen_tree().to_string(), other.to_string());
+            assert_eq!(keyspace.tree().to_string(), other.to_string());
             assert!(are_with_keys(&keyspace));
             check(&db, &keyspace, &model);
             db.step().unwrap();
@@ -344,7 +348,7 @@ fn small_keyspaces_and_small_flushes_leave_values_with_their_keys() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
-        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let placement = Placement::by_value_bytes(None, Some(588)).unwrap().with_moving_thresholds(true);
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
         let mut model = Model::new();

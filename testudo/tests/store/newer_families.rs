@@ -80,12 +80,33 @@ fn a_store_with_a_family_that_is_not_known_is_refused_and_not_touched() {
 fn settings_out_of_bounds_are_refused() {
     let (_machine, db) = store();
     for tree in [
-        Tree::Turtle { leaf_bytes: 4095, max_pivots: 4 },
-        Tree::Turtle { leaf_bytes: (1 << 30) + 1, max_pivots: 4 },
-        Tree::Splinter { leaf_bytes: 4096, max_pivots: 3 },
-        Tree::Splinter { leaf_bytes: 4096, max_pivots: 1025 },
+        Tree::turtle().with_run_bytes(4095).with_max_pivots(4),
+        Tree::turtle().with_run_bytes((1 << 30) + 1).with_max_pivots(4),
+        Tree::splinter().with_run_bytes(4096).with_max_pivots(3),
+        Tree::splinter().with_run_bytes(4096).with_max_pivots(1025),
+        Tree::lsbm().with_retained_percent(0),
     ] {
         let refused = db.keyspace("new", KeyspaceOptions::default().tree(tree));
         assert_eq!(refused.map(drop).unwrap_err().kind(), ErrorKind::Invalid);
     }
+}
+
+/// Of settings that the kind of tree does not have.
+#[test]
+fn settings_of_another_kind_of_tree_are_refused() {
+    let (_machine, db) = store();
+    let keyspace = db.keyspace("old", KeyspaceOptions::default()).unwrap();
+    for (tree, why) in [
+        (Tree::turtle().with_growth_factor(4), "a turtle tree has no growth_factor"),
+        (Tree::splinter().with_level1_flushes(2), "a splinter tree has no level1_flushes"),
+        (Tree::leveled().with_max_pivots(8), "a leveled tree has no max_pivots"),
+        (Tree::treeline().with_retained_percent(10), "a treeline tree has no retained_percent"),
+    ] {
+        let refused = db.keyspace("new", KeyspaceOptions::default().tree(tree)).map(drop);
+        for error in [refused.unwrap_err(), keyspace.set_tree(tree).unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+    assert_eq!(keyspace.tree(), Tree::turtle());
 }

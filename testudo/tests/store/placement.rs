@@ -21,9 +21,9 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 fn trees() -> [Tree; 3] {
     let leaf_bytes = 16 << 10;
     [
-        Tree::Turtle { leaf_bytes, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes, max_pivots: 8 },
-        Tree::Leveled { run_bytes: leaf_bytes, growth_factor: 4, level1_flushes: 2 },
+        Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::leveled().with_run_bytes(leaf_bytes).with_growth_factor(4).with_level1_flushes(2),
     ]
 }
 
@@ -108,8 +108,8 @@ fn medium_values_are_readable_at_every_level() {
     for tree in trees() {
         let machine = MemEnv::new(1);
         let db = open(&machine);
-        // Pairs of more than 120 bytes are medium, of more than 1,200 bytes large.
-        let placement = Placement::inline().with_small_ratio(0.1).unwrap().with_large_ratio(0.01).unwrap();
+        // Values from 108 bytes are medium, from 1,188 bytes large.
+        let placement = Placement::by_ratios(12, 0.1, 0.01).unwrap();
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
         let (mut model, mut transient_bytes) = (Model::new(), 0);
@@ -131,6 +131,30 @@ fn medium_values_are_readable_at_every_level() {
     }
 }
 
+/// A merge moves whole keys, next to a value as next to a reference: outside, a short value saves nothing.
+#[test]
+fn short_values_of_long_keys_stay_with_their_keys() {
+    const KEYS: u32 = 400;
+    for tree in trees() {
+        let machine = MemEnv::new(1);
+        let db = open(&machine);
+        let outside = [100, 1_535, 1_536].map(|value_bytes| {
+            let options = KeyspaceOptions::default().tree(tree);
+            let keyspace = db.keyspace(&format!("values of {value_bytes}"), options).unwrap();
+            let key = |number: u32| format!("{number:04000}").into_bytes();
+            (0..KEYS).for_each(|number| keyspace.insert(key(number), vec![7; value_bytes]).unwrap());
+            db.flush().unwrap();
+            for number in 0..KEYS {
+                assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), vec![7; value_bytes]);
+            }
+            keyspace.stats().values.bytes
+        });
+        assert_eq!(outside[..2], [0, 0], "{tree}");
+        assert!(outside[2] > u64::from(KEYS) * 1_536 / 2, "{tree}: {} bytes are outside", outside[2]);
+        verify(&db);
+    }
+}
+
 #[test]
 fn presets_are_known_by_their_names() {
     for (name, preset) in TreePreset::all() {
@@ -139,12 +163,12 @@ fn presets_are_known_by_their_names() {
     }
     let parallax = KeyspaceOptions::default().tree(Tree::parallax());
     assert_eq!(
-        (parallax.chosen_tree(), parallax.chosen_placement()),
-        (Tree::leveled(), Placement::automatic())
+        (parallax.get_tree(), parallax.get_placement()),
+        (Tree::leveled(), Placement::hybrid().with_moving_thresholds(true))
     );
-    assert_eq!(parallax.placement(Placement::inline()).chosen_tree(), Tree::leveled());
+    assert_eq!(parallax.placement(Placement::inline()).get_tree(), Tree::leveled());
     let placed = KeyspaceOptions::default().placement(Placement::separate());
-    assert_eq!(placed.tree(Tree::splinter()).chosen_placement(), Placement::separate());
+    assert_eq!(placed.tree(Tree::splinter()).get_placement(), Placement::separate());
     let error = "oak".parse::<TreePreset>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("turtle") && error.to_string().contains("parallax"), "{error}");
@@ -156,8 +180,8 @@ fn a_switch_to_parallax_persists() {
     let open = || Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(64 << 20).open().unwrap();
     let is_parallax = |keyspace: &Keyspace| {
         let options = keyspace.options();
-        (options.chosen_tree().to_string(), options.chosen_placement())
-            == ("leveled".to_owned(), Placement::automatic())
+        (options.get_tree().to_string(), options.get_placement())
+            == ("leveled".to_owned(), Placement::hybrid().with_moving_thresholds(true))
     };
     let db = open();
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -174,7 +198,7 @@ fn a_switch_to_parallax_persists() {
     assert_eq!(keyspace.get("k").unwrap().as_deref(), Some(&b"v"[..]));
     // A change of the tree alone leaves the placement unchanged.
     keyspace.set_tree(Tree::treeline()).unwrap();
-    assert_eq!(keyspace.options().chosen_placement(), Placement::automatic());
+    assert_eq!(keyspace.placement(), Placement::hybrid().with_moving_thresholds(true));
 }
 
 /// The page of a reference serves many keys, but the page of a value does not.
@@ -252,7 +276,7 @@ fn a_changed_placement_applies_to_later_writes() {
             [Placement::separate(), Placement::inline(), Placement::hybrid()].into_iter().enumerate()
         {
             keyspace.set_placement(placement).unwrap();
-            assert_eq!(keyspace.options().chosen_placement(), placement);
+            assert_eq!(keyspace.placement(), placement);
             check(&keyspace, &model);
             for number in (0..KEYS).filter(|number| number % 3 == round as u64) {
                 keyspace.insert(key(number), value(number, 77)).unwrap();
@@ -266,7 +290,7 @@ fn a_changed_placement_applies_to_later_writes() {
         db.close().unwrap();
         let db = open(&machine);
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
-        assert_eq!(keyspace.options().chosen_placement(), Placement::hybrid());
+        assert_eq!(keyspace.placement(), Placement::hybrid());
         check(&keyspace, &model);
     }
 }

@@ -11,7 +11,8 @@ use testudo::{
     LostRange, Memory, MergeFunction, MergeOperator, MergeOperators, NameSource, Observer, OutlineLine,
     OwnedEntry, Placement, ReadView, Remedy, RepairFinding, RepairOptions, RepairReport, RestoreState,
     SalvageMethod, SalvageOptions, SalvageReport, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport,
-    Slice, Snapshot, SnapshotKeyspace, Tree, TreePreset, VerifyLevel, VerifyOptions, VerifyReport, WorkDone,
+    Slice, Snapshot, SnapshotKeyspace, Tree, TreeKind, TreePreset, VerifyLevel, VerifyOptions, VerifyReport,
+    WorkDone,
     backup::{
         self, BackupInfo, CreateOptions, Deleted, ListedBackup, NewBackup, Repository, RepositoryFinding,
         RepositoryReport, RestoreOptions,
@@ -85,6 +86,7 @@ fn every_type_of_a_signature_has_a_name() {
         Snapshot,
         SnapshotKeyspace,
         Tree,
+        TreeKind,
         TreePreset,
         VerifyLevel,
         VerifyOptions<'_>,

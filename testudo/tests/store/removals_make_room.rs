@@ -122,7 +122,7 @@ fn fill_and_empty(room_bytes: u64, memory_bytes: u64, tree: Tree, value_bytes: u
 /// A full device must not use more than it reports: space of log segments is reserved ahead.
 #[test]
 fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
-    let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
+    let tree = Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(8);
     let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
     let open = device.open();
     let taken = device.fill(&open, 0);
@@ -135,7 +135,7 @@ fn the_log_of_a_reopened_store_takes_little_of_a_full_device() {
 /// A full device needs more repairs of its state at an opening, but they wait for the first write.
 #[test]
 fn an_open_without_writes_changes_no_file_on_a_full_device() {
-    let tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
+    let tree = Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(8);
     let mut device = Device::new(8 << 20, 1 << 20, tree, 200);
     let open = device.open();
     let taken = device.fill(&open, 0);
@@ -217,8 +217,12 @@ fn a_device_of_80_mib_with_a_budget_of_16_mib() {
 #[test]
 fn small_leaves_in_tall_trees() {
     let trees = [4 << 10, 16 << 10].map(|leaf_bytes| {
-        let turtle = Tree::Turtle { leaf_bytes, max_pivots: 4 };
-        [turtle, Tree::Splinter { leaf_bytes, max_pivots: 4 }, Tree::leveled().with_run_bytes(leaf_bytes)]
+        let turtle = Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(4);
+        [
+            turtle,
+            Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(4),
+            Tree::leveled().with_run_bytes(leaf_bytes),
+        ]
     });
     for tree in some_of(trees.into_iter().flatten(), 4, 0) {
         fill_and_empty(8 << 20, 1 << 20, tree, 200);

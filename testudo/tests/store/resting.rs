@@ -18,10 +18,10 @@ use testudo::{Db, Durability, Keyspace, KeyspaceOptions, Tree, TreePreset};
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
-const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
+const SPLINTER: Tree = Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(16);
 
 /// All required work of this tree is part of flushes: its jobs run only in idle time.
-const TURTLE: Tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 16 };
+const TURTLE: Tree = Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(16);
 
 fn open(machine: Arc<MemEnv>) -> (Db, Keyspace, Keyspace) {
     let db = Db::builder(Path::new("/db")).env(machine).memory_bytes(1 << 20).open().unwrap();

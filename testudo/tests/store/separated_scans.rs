@@ -18,9 +18,9 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 fn trees() -> [Tree; 3] {
     let leaf_bytes = 16 << 10;
     [
-        Tree::Turtle { leaf_bytes, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes, max_pivots: 8 },
-        Tree::Leveled { run_bytes: leaf_bytes, growth_factor: 4, level1_flushes: 2 },
+        Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(8),
+        Tree::leveled().with_run_bytes(leaf_bytes).with_growth_factor(4).with_level1_flushes(2),
     ]
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use testudo::{Db, ErrorKind, Keyspace, KeyspaceOptions, Tree};
 use testudo_db::maintenance::Stepping as _;
 
-const TURTLE: Tree = Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 };
-const SPLINTER: Tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 8 };
+const TURTLE: Tree = Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(8);
+const SPLINTER: Tree = Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(8);
 const KEYS: u32 = 3000;
 
 fn open(dir: &tempfile::TempDir) -> (Db, Keyspace) {
@@ -37,13 +37,13 @@ fn invalid_settings_are_refused_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = open(&dir);
     for tree in [
-        Tree::Splinter { leaf_bytes: 1, max_pivots: 8 },
-        Tree::Splinter { leaf_bytes: 4096, max_pivots: 3 },
-        Tree::Turtle { leaf_bytes: 2 << 30, max_pivots: 8 },
+        Tree::splinter().with_run_bytes(1).with_max_pivots(8),
+        Tree::splinter().with_run_bytes(4096).with_max_pivots(3),
+        Tree::turtle().with_run_bytes(2 << 30).with_max_pivots(8),
     ] {
         assert_eq!(keyspace.set_tree(tree).unwrap_err().kind(), ErrorKind::Invalid);
     }
-    assert_eq!(keyspace.options().chosen_tree(), TURTLE);
+    assert_eq!(keyspace.tree(), TURTLE);
     db.drop_keyspace("users").unwrap();
     assert_eq!(keyspace.set_tree(SPLINTER).unwrap_err().kind(), ErrorKind::Invalid);
 }
@@ -57,7 +57,7 @@ fn a_read_only_store_keeps_its_tree() {
     let db = Db::builder(dir.path().join("db")).memory_bytes(1 << 20).read_only().open().unwrap();
     let keyspace = db.open_keyspace("users").unwrap().unwrap();
     assert_eq!(keyspace.set_tree(SPLINTER).unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(keyspace.options().chosen_tree(), TURTLE);
+    assert_eq!(keyspace.tree(), TURTLE);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_new_tree_and_its_content_survive_a_reopen() {
         round += 1;
         fill(&keyspace, round);
         keyspace.set_tree(kind).unwrap();
-        assert_eq!(keyspace.options().chosen_tree(), tree, "sizes stay");
+        assert_eq!(keyspace.tree(), tree, "sizes stay");
         assert_eq!(keyspace.stats().tree.name, tree.to_string());
         check(&keyspace, round);
         round += 1;
@@ -86,7 +86,7 @@ fn a_new_tree_and_its_content_survive_a_reopen() {
         db.check_invariants().unwrap();
         db.close().unwrap();
         let (_db, keyspace) = open(&dir);
-        assert_eq!(keyspace.options().chosen_tree(), tree);
+        assert_eq!(keyspace.tree(), tree);
         check(&keyspace, round);
     }
 }

@@ -12,7 +12,8 @@ use testudo::{
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
 
-const TREELINE: Tree = Tree::Treeline { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
+const TREELINE: Tree =
+    Tree::treeline().with_run_bytes(192 << 10).with_growth_factor(4).with_level1_flushes(1);
 const KEYS: u32 = 6000;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -299,7 +300,7 @@ fn hot_records_on_updated_pages_are_cached_again_after_a_restart() {
 fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
-    let leveled = Tree::Leveled { run_bytes: 192 << 10, growth_factor: 4, level1_flushes: 1 };
+    let leveled = Tree::leveled().with_run_bytes(192 << 10).with_growth_factor(4).with_level1_flushes(1);
     let options = KeyspaceOptions::default().tree(leveled).placement(Placement::inline());
     let users = db.keyspace("users", options).unwrap();
     let mut subject = Subject { machine, db, users, model: Model::new() };
@@ -329,7 +330,7 @@ fn runs_of_another_tree_with_continued_values_are_updated_correctly() {
 fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     let machine = MemEnv::new(1);
     let db = builder(&machine, "/db").open().unwrap();
-    let from = Tree::Turtle { leaf_bytes: 192 << 10, max_pivots: 8 };
+    let from = Tree::turtle().with_run_bytes(192 << 10).with_max_pivots(8);
     let users = db.keyspace("users", KeyspaceOptions::default().tree(from)).unwrap();
     let mut subject = Subject { machine, db, users, model: Model::new() };
     (0..KEYS).for_each(|number| subject.insert(number * 10, &[1; 300]));

@@ -101,9 +101,9 @@ fn with_value_logs_of(options: KeyspaceOptions) -> (Arc<MemEnv>, Db, Keyspace, M
     (machine, db, keyspace, model)
 }
 
-/// Logged medium values: commits write values of medium pairs, of a thousand bytes, once.
+/// Logged medium values: commits write medium values, of a thousand bytes, once.
 fn logged_medium(tree: Tree) -> KeyspaceOptions {
-    let placement = Placement::inline().with_small_ratio(0.2).unwrap();
+    let placement = Placement::by_value_bytes(Some(48), None).unwrap();
     KeyspaceOptions::default().tree(tree).placement(placement.with_logged_medium(true))
 }
 
@@ -494,7 +494,7 @@ fn a_value_log_with_few_values_gets_no_segment() {
     for tree in some_of(trees(), 4, 0) {
         let machine = MemEnv::new(1);
         let db = Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(32 << 20).open().unwrap();
-        let placement = Placement::large().with_large_ratio(0.02).unwrap();
+        let placement = Placement::by_value_bytes(None, Some(588)).unwrap().with_moving_thresholds(true);
         let options = KeyspaceOptions::default().tree(tree).placement(placement);
         let keyspace = db.keyspace("k", options).unwrap();
         let mut model = Model::new();

@@ -79,7 +79,8 @@ pub(crate) struct CompareArgs {
     /// Values of 9, 104 and 1,004 bytes instead: one of these lengths or a mix, as in `testudo-bench ycsb`
     #[arg(long, value_enum, ignore_case = true, conflicts_with = "value_bytes")]
     pub(crate) mix: Option<Mix>,
-    /// Value placement of Testudo engines: inline, large, hybrid, automatic or separate [default: the tree's]
+    /// Value placement of Testudo engines: inline, large, hybrid, automatic, separate, or thresholds in bytes
+    /// of a value, as in large=4096,medium=64,moving [default: the tree's]
     #[arg(long)]
     pub(crate) placement: Option<Placement>,
     /// Memory limit of a process, page cache included, enforced by the operating system

@@ -67,7 +67,8 @@ pub struct StoreArgs {
     /// Size of a full leaf, or of a run of a leveled tree [default: the tree's]
     #[arg(long, value_name = "BYTES", value_parser = parse_positive)]
     pub leaf_bytes: Option<u64>,
-    /// Value placement: inline, large, hybrid, automatic or separate [default: large; automatic for parallax]
+    /// Value placement: inline, large, hybrid, automatic, separate, or thresholds in bytes of a value, as in
+    /// large=4096,medium=64,moving [default: large; automatic for parallax]
     #[arg(long)]
     pub placement: Option<Placement>,
     /// Directory of the store, kept at the end [default: a new one, removed at the end]

@@ -63,8 +63,8 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "runs",
         trees: [
-            Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 8 },
-            Tree::Leveled { run_bytes: 4 << 10, growth_factor: 4, level1_flushes: 2 },
+            Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(8),
+            Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(4).with_level1_flushes(2),
         ],
         keys: 2000,
         hot_percent: 0,
@@ -79,8 +79,8 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "pages",
         trees: [
-            Tree::Treeline { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 2 },
-            Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 8 },
+            Tree::treeline().with_run_bytes(64 << 10).with_growth_factor(4).with_level1_flushes(2),
+            Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(8),
         ],
         keys: 3000,
         hot_percent: 92,
@@ -95,8 +95,12 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "values",
         trees: [
-            Tree::Lsbm { run_bytes: 16 << 10, growth_factor: 4, level1_flushes: 2, retained_percent: 100 },
-            Tree::Turtle { leaf_bytes: 16 << 10, max_pivots: 8 },
+            Tree::lsbm()
+                .with_run_bytes(16 << 10)
+                .with_growth_factor(4)
+                .with_level1_flushes(2)
+                .with_retained_percent(100),
+            Tree::turtle().with_run_bytes(16 << 10).with_max_pivots(8),
         ],
         keys: 1000,
         hot_percent: 0,

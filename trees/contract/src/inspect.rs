@@ -97,7 +97,7 @@ pub trait Inspect {
     /// Whether no answer depends on this run. Queries only use it instead of other runs, and skip it if it is
     /// damaged ([`Run::note_damage`](testudo_run::Run::note_damage)).
     fn is_spare(&self, run: RunId) -> bool;
-    /// Cost model that decides where values of large pairs are stored, if the keyspace uses one.
+    /// Cost model that decides where large values are stored, if the keyspace uses one.
     fn value_costs(&self) -> Option<&Arc<ValueCosts>> {
         None
     }

@@ -1,12 +1,12 @@
 //! Separates values from the runs that a tree writes, and moves them back.
 //!
-//! Values of large pairs are separated wherever they are written. Those of medium pairs are separated
+//! Large values are separated wherever they are written. Medium values are separated
 //! above the lowest levels of the tree, into transient segments. When a reference to one of these reaches the
 //! lowest levels, its value replaces it. Each sequence of runs being written has a [`Placer`]; placers share
 //! the open segments.
 //!
-//! If the thresholds of a keyspace are adaptive, writes are counted for the cost of storing values of large
-//! pairs in segments, or with their keys (decision 0053).
+//! If the thresholds of a keyspace are adaptive, writes are counted for the cost of storing large values
+//! in segments, or with their keys (decision 0053).
 //!
 //! **Invariants**
 //! - The keys of a segment ascend: a sequence takes an open segment only if all its keys come before.
@@ -22,7 +22,7 @@ use testudo_base::{
 use testudo_contract::{Height, PlaceValues, SeparatedValues, Work};
 use testudo_run::{Access, RunOrigin};
 use testudo_values::{
-    LargeValues, PairClass, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter, ValueCosts,
+    LargeValues, Placement, Segment, SegmentReader, SegmentSet, SegmentWriter, ValueClass, ValueCosts,
 };
 
 use crate::resolve::damaged;
@@ -211,10 +211,10 @@ pub(crate) fn segment_origin(work: &Work, newest_seqno: Seqno) -> RunOrigin {
     }
 }
 
-/// Returns the class of an entry's pair; `None` if it has no value.
+/// Returns the class of an entry's value; `None` if it has none.
 #[inline]
-pub(crate) fn class_of(placement: Placement, entry: &Entry<'_>) -> Option<PairClass> {
-    (entry.kind == Kind::Value).then(|| placement.class_of(entry.key.len(), entry.value.len()))
+pub(crate) fn class_of(placement: Placement, entry: &Entry<'_>) -> Option<ValueClass> {
+    (entry.kind == Kind::Value).then(|| placement.class_of(entry.value.len()))
 }
 
 /// Places the values of one sequence of runs.
@@ -223,13 +223,13 @@ struct Placer {
     segments: Arc<SegmentSet>,
     work: Work,
     settings: Settings,
-    /// Bytes of values of large pairs that were written with their keys, or would have been.
+    /// Bytes of large values that were written with their keys, or would have been.
     merged_bytes: u64,
     newest_seqno: Seqno,
-    /// Values of medium pairs stay with their keys.
+    /// Medium values stay with their keys.
     keeps_medium: bool,
     made: Arc<Made>,
-    /// Open segments for values of large pairs and of medium ones.
+    /// Open segments for large and for medium values.
     large: Option<SegmentWriter>,
     medium: Option<SegmentWriter>,
     /// Readers of sorted transient segments.
@@ -293,7 +293,7 @@ impl Placer {
             },
             _ => return,
         };
-        if watched.placement.class_of(entry.key.len(), value_bytes) == PairClass::Large {
+        if watched.placement.class_of(value_bytes) == ValueClass::Large {
             self.merged_bytes += u64_of(value_bytes);
         }
     }
@@ -323,8 +323,8 @@ impl PlaceValues for Placer {
             return Ok(self.read_transient(entry)?.map(|value| (Kind::Value, value)));
         }
         let is_transient = match class_of(self.settings.placement, entry) {
-            Some(PairClass::Large) => false,
-            Some(PairClass::Medium) if !self.keeps_medium => true,
+            Some(ValueClass::Large) => false,
+            Some(ValueClass::Medium) if !self.keeps_medium => true,
             _ => return Ok(None),
         };
         debug_assert_eq!(entry.kind, Kind::Value, "only values are separated");

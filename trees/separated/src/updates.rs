@@ -12,7 +12,7 @@ use testudo_base::{
     sync::Arc,
 };
 use testudo_contract::Updates;
-use testudo_values::{PairClass, Placement};
+use testudo_values::{Placement, ValueClass};
 
 use crate::placing::class_of;
 
@@ -44,8 +44,8 @@ impl SeparatedUpdates {
                 let Some(entry) = cursor.entry() else { break };
                 sampled_bytes += u64_of(entry.user_bytes());
                 inline_bytes += u64_of(match class_of(placement, &entry) {
-                    None | Some(PairClass::Small) => entry.user_bytes(),
-                    Some(PairClass::Medium | PairClass::Large) => entry.key.len() + REFERENCE_BYTES,
+                    None | Some(ValueClass::Small) => entry.user_bytes(),
+                    Some(ValueClass::Medium | ValueClass::Large) => entry.key.len() + REFERENCE_BYTES,
                 });
                 cursor.next()?;
             }

@@ -58,7 +58,7 @@ impl Batch {
             keyspaces: Vec::new(),
             items: Vec::new(),
             bytes: Vec::new(),
-            durability: Durability::Buffered,
+            durability: db.store().default_durability,
             is_foreign: false,
             refused: None,
             limits: Limits::OfUsers,
@@ -156,14 +156,15 @@ impl Batch {
         self.items.is_empty()
     }
 
-    /// Sets the minimum durability of the commit when it is acknowledged. The default is the store's.
+    /// Sets the durability of the commit when it is acknowledged. The default is the store's, set by
+    /// [`DbBuilder::durability`](crate::DbBuilder::durability).
     ///
     /// A batch can raise the durability of the store, never lower it. In a store that was opened with
     /// [`Durability::Sync`] every commit is synced before it is acknowledged, even a batch with
     /// [`Durability::Buffered`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.durability = durability.max(self.db.store().default_durability);
         self
     }
 

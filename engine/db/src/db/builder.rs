@@ -25,8 +25,8 @@ impl DbBuilder {
         self
     }
 
-    /// Sets the minimum durability of writes; a [`Batch`](crate::Batch::durability) can raise it, never lower
-    /// it. Default [`Durability::Buffered`].
+    /// Sets the default durability: that of single writes, and of batches that set none. A
+    /// [`Batch`](crate::Batch::durability) can raise it, never lower it. [`Durability::Buffered`] unless set.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.0.durability = durability;

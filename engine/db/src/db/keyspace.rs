@@ -9,7 +9,7 @@ use testudo_base::{
 };
 use testudo_contract::OutlineLine;
 use testudo_flush::govern::keyspace_settings::{set_placement, set_tree};
-use testudo_options::{Durability, KeyspaceOptions, Tree, TreePreset};
+use testudo_options::{KeyspaceOptions, Tree, TreePreset};
 use testudo_run::KeyBounds;
 use testudo_store::{
     commits::batch_format::Operation,
@@ -67,6 +67,12 @@ impl Keyspace {
         Self { db: db.clone(), core }
     }
 
+    /// Commits one operation with the store's default durability.
+    fn commit(&self, operation: &Operation<'_>) -> Result<()> {
+        let store = self.db.store();
+        commit_one(store, &self.core, operation, store.default_durability)
+    }
+
     /// Returns the name of the keyspace.
     pub fn name(&self) -> &str {
         &self.core.name
@@ -75,6 +81,16 @@ impl Keyspace {
     /// Returns the current settings; while the keyspace moves, those of the tree it moves to.
     pub fn options(&self) -> KeyspaceOptions {
         self.core.view.load().options.chosen()
+    }
+
+    /// Returns the tree; while the keyspace moves, the one that it moves to.
+    pub fn tree(&self) -> Tree {
+        self.core.view.load().options.tree()
+    }
+
+    /// Returns the placement of values.
+    pub fn placement(&self) -> Placement {
+        self.core.view.load().options.placement()
     }
 
     /// Switches the keyspace to a tree of this kind, and to the preset's value placement if it has one
@@ -91,9 +107,9 @@ impl Keyspace {
     /// tree of the old family reverses it at any time, and only the data that has moved moves back. A full
     /// device pauses the move until there is space.
     ///
-    /// While values return to their keys ([`Placement::automatic`](testudo_values::Placement::automatic)),
-    /// that rewrite has to finish before the keyspace can switch to another family. The call then helps to
-    /// rewrite the rest, without those values.
+    /// While values return to their keys ([`Placement::with_moving_thresholds`]), that rewrite has to finish
+    /// before the keyspace can switch to another family. The call then helps to rewrite the rest, without
+    /// those values.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
@@ -103,7 +119,7 @@ impl Keyspace {
     /// use testudo::Tree;
     ///
     /// users.set_tree(Tree::splinter())?;
-    /// assert_eq!(users.options().chosen_tree(), Tree::splinter());
+    /// assert_eq!(users.tree(), Tree::splinter());
     /// users.set_tree(Tree::parallax())?;
     /// # Ok(())
     /// # }
@@ -131,7 +147,7 @@ impl Keyspace {
     ///
     /// let images = db.keyspace("images", KeyspaceOptions::default().placement(Placement::hybrid()))?;
     /// images.set_placement(Placement::inline())?;
-    /// assert_eq!(images.options().chosen_placement(), Placement::inline());
+    /// assert_eq!(images.placement(), Placement::inline());
     /// # Ok(())
     /// # }
     /// ```
@@ -169,7 +185,7 @@ impl Keyspace {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.core.check_value(key, value)?;
         let operation = self.operation(Kind::Value, key, value);
-        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+        self.commit(&operation)
     }
 
     /// Sets `key` to the `length` bytes that `reader` returns, at most 4 GiB - 1, with the store's default
@@ -235,7 +251,7 @@ impl Keyspace {
     /// accepts removals for longer than other writes.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let operation = self.operation(Kind::Tombstone, key.as_ref(), &[]);
-        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+        self.commit(&operation)
     }
 
     /// Adds an operand of the keyspace's merge operator to `key`, without reading its value. Acknowledged
@@ -266,7 +282,7 @@ impl Keyspace {
         self.core.full_merge.check_operand(key, operand)?;
         let list = encode_operand(operand);
         let operation = self.operation(Kind::Operands, key, &list);
-        commit_one(self.db.store(), &self.core, &operation, Durability::Buffered)
+        self.commit(&operation)
     }
 
     /// Replaces the value of `key` by the result of `change` (`None`: no value), atomically among all

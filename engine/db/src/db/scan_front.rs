@@ -27,7 +27,7 @@ use testudo_store::{
     },
     snapshots::held_view::HeldView,
 };
-use testudo_values::{LargeValues, PairClass, Placement, ValueCosts};
+use testudo_values::{LargeValues, Placement, ValueClass, ValueCosts};
 
 use crate::db::{
     dead_run::{DeadRun, Led},
@@ -90,12 +90,12 @@ impl Watch {
         let HeldView { options, tree, .. } = &*pinned.view;
         let are_with_keys = options.large_values() == LargeValues::WithKeys;
         let costs = tree.value_costs().filter(|_| are_with_keys)?;
-        Some(Self { placement: options.chosen_placement(), costs: Arc::clone(costs), passed: 0 })
+        Some(Self { placement: options.placement(), costs: Arc::clone(costs), passed: 0 })
     }
 
     /// Counts an entry that is returned.
     pub(crate) fn pass(&mut self, entry: &testudo_base::Entry<'_>) {
-        let is_large = || self.placement.class_of(entry.key.len(), entry.value.len()) == PairClass::Large;
+        let is_large = || self.placement.class_of(entry.value.len()) == ValueClass::Large;
         self.passed += u64::from(entry.kind == Kind::Value && is_large());
         if self.passed >= COUNTED_TOGETHER {
             self.costs.note_reads(std::mem::take(&mut self.passed));

@@ -11,7 +11,7 @@ use crate::{Db, maintenance::Stepping as _};
 #[test]
 fn stepped_store_dropped_in_mid_job_is_freed() {
     let db = Db::builder(Path::new("/db")).env(MemEnv::new(1)).memory_bytes(1 << 20).open().unwrap();
-    let tree = Tree::Splinter { leaf_bytes: 16 << 10, max_pivots: 16 };
+    let tree = Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(16);
     let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
     for round in 0..40_u32 {
         for number in 0..100_u32 {

@@ -14,15 +14,30 @@ fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
     let options = || KeyspaceOptions::default().placement(Placement::inline());
     let (leaf_bytes, max_pivots) = (16 << 10, 4);
     let (run_bytes, growth_factor, level1_flushes) = (16 << 10, 2, 1);
-    let turtle = Tree::Turtle { leaf_bytes, max_pivots };
-    let leveled = Tree::Leveled { run_bytes, growth_factor, level1_flushes };
-    let lsbm = Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent: 100 };
+    let turtle = Tree::turtle().with_run_bytes(leaf_bytes).with_max_pivots(max_pivots);
+    let leveled = Tree::leveled()
+        .with_run_bytes(run_bytes)
+        .with_growth_factor(growth_factor)
+        .with_level1_flushes(level1_flushes);
+    let lsbm = Tree::lsbm()
+        .with_run_bytes(run_bytes)
+        .with_growth_factor(growth_factor)
+        .with_level1_flushes(level1_flushes)
+        .with_retained_percent(100);
     vec![
         ("turtle", options().tree(turtle)),
-        ("splinter", options().tree(Tree::Splinter { leaf_bytes, max_pivots })),
+        ("splinter", options().tree(Tree::splinter().with_run_bytes(leaf_bytes).with_max_pivots(max_pivots))),
         ("leveled", options().tree(leveled)),
         ("lsbm", options().tree(lsbm)),
-        ("treeline", options().tree(Tree::Treeline { run_bytes, growth_factor, level1_flushes })),
+        (
+            "treeline",
+            options().tree(
+                Tree::treeline()
+                    .with_run_bytes(run_bytes)
+                    .with_growth_factor(growth_factor)
+                    .with_level1_flushes(level1_flushes),
+            ),
+        ),
         ("turtle, separated values", options().tree(turtle).placement(Placement::separate())),
         ("leveled, separated values", options().tree(leveled).placement(Placement::separate())),
     ]

@@ -1,4 +1,4 @@
-//! Decides where keyspaces with adaptive thresholds store the values of large pairs (decision 0053).
+//! Decides where keyspaces with adaptive thresholds store large values (decision 0053).
 //!
 //! Scans pay for separated values, merges for inline values. Both count what they pay, and what the same work
 //! would have cost with the other placement (`testudo_values::ValueCosts`). The values move once the present

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a keyspace is being rewritten for its values, which prevents a change to `tree`.
 fn is_rewritten(options: &StoredOptions, tree: Tree) -> bool {
-    let present = options.chosen_tree();
+    let present = options.tree();
     options.moving_from().is_some_and(|left| is_of_family(left, present)) && !is_of_family(present, tree)
 }
 
@@ -82,7 +82,7 @@ pub fn set_placement(store: &Store, core: &KeyspaceCore, placement: Placement) -
 pub fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
     set_options(store, core, |present, objects| {
         let next = present.with_large_values(large_values);
-        if !present.chosen_placement().moves() || present.moving_from().is_some() {
+        if !present.placement().moves() || present.moving_from().is_some() {
             return Ok((present, None));
         }
         match large_values {

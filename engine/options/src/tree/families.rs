@@ -8,7 +8,7 @@ use testudo_base::{Error, KeyspaceId, Result};
 use testudo_betree::{BeTreeOptions, Policy};
 use testudo_lsm::LsmOptions;
 
-use super::Tree;
+use super::{Tree, TreeKind};
 
 /// Maximum that an LSbM-tree retains, in hundredths of its bytes (LSbM §6.5).
 const RETAINED_PERCENT: u32 = 10;
@@ -24,78 +24,85 @@ pub enum Settings {
 
 impl From<Tree> for Settings {
     fn from(tree: Tree) -> Self {
-        let of_betree = |policy, leaf_bytes, max_pivots| {
-            Self::BeTree(BeTreeOptions { leaf_bytes, max_pivots, ..BeTreeOptions::new(policy) })
+        let Tree { run_bytes, max_pivots, growth_factor, level1_flushes, retained_percent, .. } = tree;
+        let of_nodes = |policy| {
+            let defaults = BeTreeOptions::new(policy);
+            Self::BeTree(BeTreeOptions { leaf_bytes: run_bytes, max_pivots, ..defaults })
         };
-        match tree {
-            Tree::Turtle { leaf_bytes, max_pivots } => of_betree(Policy::Turtle, leaf_bytes, max_pivots),
-            Tree::Splinter { leaf_bytes, max_pivots } => of_betree(Policy::Splinter, leaf_bytes, max_pivots),
-            Tree::Leveled { run_bytes, growth_factor, level1_flushes } => {
-                Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() })
-            }
-            Tree::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent } => {
-                let sizes = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
-                Self::Lsm(LsmOptions { retained_percent, ..sizes })
-            }
-            Tree::Treeline { run_bytes, growth_factor, level1_flushes } => {
-                let sizes = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
-                Self::Lsm(LsmOptions { updates_pages: true, ..sizes })
-            }
+        let of_levels = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
+        match tree.kind {
+            TreeKind::Turtle => of_nodes(Policy::Turtle),
+            TreeKind::Splinter => of_nodes(Policy::Splinter),
+            TreeKind::Leveled => Self::Lsm(of_levels),
+            TreeKind::Lsbm => Self::Lsm(LsmOptions { retained_percent, ..of_levels }),
+            TreeKind::Treeline => Self::Lsm(LsmOptions { updates_pages: true, ..of_levels }),
         }
     }
 }
 
-impl From<BeTreeOptions> for Tree {
-    fn from(options: BeTreeOptions) -> Self {
-        let BeTreeOptions { policy, leaf_bytes, max_pivots, .. } = options;
-        match policy {
-            Policy::Turtle => Self::Turtle { leaf_bytes, max_pivots },
-            Policy::Splinter => Self::Splinter { leaf_bytes, max_pivots },
-        }
+const fn of_nodes(options: &BeTreeOptions) -> Tree {
+    Tree {
+        kind: match options.policy {
+            Policy::Turtle => TreeKind::Turtle,
+            Policy::Splinter => TreeKind::Splinter,
+        },
+        run_bytes: options.leaf_bytes,
+        max_pivots: options.max_pivots,
+        growth_factor: 0,
+        level1_flushes: 0,
+        retained_percent: 0,
+        unknown: None,
     }
 }
 
-impl From<LsmOptions> for Tree {
-    fn from(options: LsmOptions) -> Self {
-        let LsmOptions { run_bytes, growth_factor, level1_flushes, .. } = options;
-        let LsmOptions { retained_percent, updates_pages, .. } = options;
-        match retained_percent {
-            0 if updates_pages => Self::Treeline { run_bytes, growth_factor, level1_flushes },
-            0 => Self::Leveled { run_bytes, growth_factor, level1_flushes },
-            _ => Self::Lsbm { run_bytes, growth_factor, level1_flushes, retained_percent },
-        }
+const fn of_levels(options: &LsmOptions) -> Tree {
+    Tree {
+        kind: match options.retained_percent {
+            0 if options.updates_pages => TreeKind::Treeline,
+            0 => TreeKind::Leveled,
+            _ => TreeKind::Lsbm,
+        },
+        run_bytes: options.run_bytes,
+        max_pivots: 0,
+        growth_factor: options.growth_factor,
+        level1_flushes: options.level1_flushes,
+        retained_percent: options.retained_percent,
+        unknown: None,
     }
 }
 
 /// The TurtleTree with its default settings.
-pub fn turtle() -> Tree {
-    Tree::from(BeTreeOptions::new(Policy::Turtle))
+pub const fn turtle() -> Tree {
+    of_nodes(&BeTreeOptions::new(Policy::Turtle))
 }
 
 /// The STBε-tree with its default settings.
-pub fn splinter() -> Tree {
-    Tree::from(BeTreeOptions::new(Policy::Splinter))
+pub const fn splinter() -> Tree {
+    of_nodes(&BeTreeOptions::new(Policy::Splinter))
 }
 
 /// The leveled LSM-tree with its default settings.
-pub fn leveled() -> Tree {
-    Tree::from(LsmOptions::new())
+pub const fn leveled() -> Tree {
+    of_levels(&LsmOptions::new())
 }
 
 /// The LSbM-tree with its default settings.
-pub fn lsbm() -> Tree {
-    Tree::from(LsmOptions { retained_percent: RETAINED_PERCENT, ..LsmOptions::new() })
+pub const fn lsbm() -> Tree {
+    of_levels(&LsmOptions { retained_percent: RETAINED_PERCENT, ..LsmOptions::new() })
 }
 
 /// TreeLine's pages with their default settings.
-pub fn treeline() -> Tree {
-    Tree::from(LsmOptions { updates_pages: true, ..LsmOptions::new() })
+pub const fn treeline() -> Tree {
+    of_levels(&LsmOptions { updates_pages: true, ..LsmOptions::new() })
 }
 
 /// Checks that the settings of a tree are within their limits.
 ///
 /// Errors: `Invalid`.
 pub fn validate(tree: Tree) -> Result<()> {
+    if let Some(setting) = tree.unknown {
+        return Err(Error::invalid(format!("a {tree} tree has no {setting}")));
+    }
     match Settings::from(tree) {
         Settings::BeTree(BeTreeOptions { leaf_bytes, max_pivots, .. }) => {
             if !(4096..=1 << 30).contains(&leaf_bytes) || !(4..=1024).contains(&max_pivots) {
@@ -105,7 +112,7 @@ pub fn validate(tree: Tree) -> Result<()> {
             }
             Ok(())
         }
-        Settings::Lsm(LsmOptions { retained_percent: 0, .. }) if matches!(tree, Tree::Lsbm { .. }) => {
+        Settings::Lsm(LsmOptions { retained_percent: 0, .. }) if tree.kind == TreeKind::Lsbm => {
             Err(Error::invalid("an lsbm tree needs a retained_percent of 1 to 100"))
         }
         Settings::Lsm(settings) => {
@@ -119,10 +126,10 @@ pub fn validate(tree: Tree) -> Result<()> {
 pub fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
     match (Settings::from(present), Settings::from(wanted)) {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
-            Some(Tree::from(BeTreeOptions { policy: of_wanted.policy, ..of_present }))
+            Some(of_nodes(&BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
         (Settings::Lsm(of_present), Settings::Lsm(LsmOptions { retained_percent, updates_pages, .. })) => {
-            Some(Tree::from(LsmOptions { retained_percent, updates_pages, ..of_present }))
+            Some(of_levels(&LsmOptions { retained_percent, updates_pages, ..of_present }))
         }
         (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }

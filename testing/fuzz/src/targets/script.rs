@@ -19,9 +19,9 @@ const OPS_MAX: usize = 200;
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let narrow = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
-    let leveled = Tree::Leveled { run_bytes: 4 << 10, growth_factor: 2, level1_flushes: 1 };
-    let treeline = Tree::Treeline { run_bytes: 16 << 10, growth_factor: 2, level1_flushes: 1 };
+    let narrow = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4);
+    let leveled = Tree::leveled().with_run_bytes(4 << 10).with_growth_factor(2).with_level1_flushes(1);
+    let treeline = Tree::treeline().with_run_bytes(16 << 10).with_growth_factor(2).with_level1_flushes(1);
     let tree = [Tree::default(), narrow, leveled, treeline][usize::from(input.u8()) % 4];
     let opener = EngineOpener { options: KeyspaceOptions::default().tree(tree), memory_bytes: MEMORY_BYTES };
     let mut script = Script(vec![Op::Create { keyspace: 0 }, Op::Create { keyspace: 1 }]);

@@ -56,7 +56,7 @@ const ONCE_STUCK: [(&str, u64); 10] = [
 ];
 
 fn run_bytes(configuration: &Configuration) -> u64 {
-    configuration.opener.options.chosen_tree().run_bytes()
+    configuration.opener.options.get_tree().run_bytes()
 }
 
 /// Runs the layer.

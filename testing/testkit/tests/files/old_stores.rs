@@ -44,7 +44,7 @@ fn key(number: u32) -> Vec<u8> {
 /// be merged when they reached their values.
 fn fill(machine: &Arc<MemEnv>) {
     let db = with_operator(builder(machine)).open().unwrap();
-    let tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+    let tree = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4);
     let turtle = KeyspaceOptions::default().tree(tree).merge_operator("dashes");
     let turtle = db.keyspace("turtle", turtle).unwrap();
     let splinter = KeyspaceOptions::default().tree(Tree::splinter()).merge_operator("append");

@@ -24,7 +24,7 @@ fn open(machine: &Arc<MemEnv>) -> Db {
 fn store() -> (Arc<MemEnv>, Contents) {
     let machine = MemEnv::new(2);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
-    let options = KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 });
+    let options = KeyspaceOptions::default().tree(Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4));
     let keyspace = db.keyspace("numbers", || options).unwrap();
     for round in 0..6 {
         for n in 0..100 {
@@ -152,7 +152,7 @@ fn damage_that_needs_salvage_is_reported_and_unchanged() {
 
 #[test]
 fn crash_leftovers_are_not_damage() {
-    let options = KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 });
+    let options = KeyspaceOptions::default().tree(Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4));
     let opener = EngineOpener { options, memory_bytes: 1 << 20 };
     let mut images = 0;
     for (seed, policy) in (1..).zip(CrashPolicy::all().chain(CrashPolicy::all())) {

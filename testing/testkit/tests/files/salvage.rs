@@ -34,7 +34,8 @@ impl Subject {
     fn new(clean: bool, rounds: u64, log_commits: u64) -> Self {
         let machine = MemEnv::new(3);
         let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
-        let options = KeyspaceOptions::default().tree(Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 });
+        let options =
+            KeyspaceOptions::default().tree(Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4));
         let mut history: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
         let mut random = SplitMix::new(11);
         let dropped = db.keyspace("dropped", || options).unwrap();
@@ -441,7 +442,7 @@ fn a_cancelled_salvage_leaves_nothing() {
 fn store_with_operands() -> (Arc<MemEnv>, Contents, BTreeSet<Pair>) {
     let machine = MemEnv::new(4);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
-    let tree = Tree::Turtle { leaf_bytes: 4 << 10, max_pivots: 4 };
+    let tree = Tree::turtle().with_run_bytes(4 << 10).with_max_pivots(4);
     let options = KeyspaceOptions::default().tree(tree).merge_operator("append");
     let lists = db.keyspace("lists", || options).unwrap();
     let (mut model, mut history) = (BTreeMap::<String, String>::new(), BTreeSet::new());
@@ -541,7 +542,7 @@ fn a_long_list_in_the_log_is_salvaged_as_its_value() {
 fn operands_do_not_resurrect_a_value_deleted_in_its_leaf() {
     let machine = MemEnv::new(4);
     let db = Db::builder("/db").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
-    let tree = Tree::Splinter { leaf_bytes: 64 << 10, max_pivots: 4 };
+    let tree = Tree::splinter().with_run_bytes(64 << 10).with_max_pivots(4);
     let options_of_lists = KeyspaceOptions::default().tree(tree).merge_operator("append");
     let lists = db.keyspace("lists", || options_of_lists).unwrap();
     let fill = |numbers: Range<u32>, bytes: usize| {

@@ -94,7 +94,7 @@ impl Records for Keyspace {
     }
 
     fn tree(&self) -> Option<String> {
-        Some(self.options().chosen_tree().to_string())
+        Some(self.options().get_tree().to_string())
     }
 
     fn set_tree(&self, tree: &str) -> Result<()> {

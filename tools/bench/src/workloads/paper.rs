@@ -84,7 +84,7 @@ const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
     ("treeline-forecast", "TreeLine fig. 10, 11: reorganizations with forecasts", insert_forecast::run),
     ("parallax-mixes", "Parallax fig. 1.1, 5.1, 5.2: value placements by mix of lengths", value_mixes::run),
-    ("parallax-classes", "Parallax fig. 5.3: medium pairs as medium, small or large", pair_classes::run),
+    ("parallax-classes", "Parallax fig. 5.3: medium values as medium, small or large", pair_classes::run),
     ("parallax-levels", "Parallax fig. 5.4: first level with medium values in place", in_place_levels::run),
     ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and by counters", separation_model::run),
 ];

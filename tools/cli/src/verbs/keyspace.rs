@@ -36,7 +36,8 @@ enum Command {
         tree: TreePreset,
         /// Placement of values: inline, hybrid (large and medium ones in value segments), automatic (as
         /// hybrid, but large ones return to their keys if that suits scans and merges better), large (only
-        /// large ones in value segments) or separate [default: large, for parallax automatic]
+        /// large ones in value segments), separate, or thresholds in bytes of a value, as in
+        /// large=4096,medium=64,moving [default: large, for parallax automatic]
         #[arg(long)]
         placement: Option<Placement>,
         #[arg(long, value_name = "NAME", help = merge_operator_help())]
@@ -60,7 +61,7 @@ enum Command {
         /// Kind of tree; parallax is leveled with --placement automatic
         #[arg(long, required_unless_present = "placement")]
         tree: Option<TreePreset>,
-        /// Placement of values: inline, large, hybrid, automatic or separate, as for create
+        /// Placement of values: inline, large, hybrid, automatic, separate or thresholds, as for create
         #[arg(long)]
         placement: Option<Placement>,
         /// Wait until the whole keyspace has moved
@@ -96,8 +97,8 @@ pub(crate) fn run(context: &mut Context, arguments: &KeyspaceArguments) -> Outco
             store.close(db, outcome)?;
             if context.json {
                 let mut document = json!({
-                    "keyspace": name, "tree": options.chosen_tree().to_string(),
-                    "placement": options.chosen_placement().to_string(),
+                    "keyspace": name, "tree": options.get_tree().to_string(),
+                    "placement": options.get_placement().to_string(),
                 });
                 if let Some(operator) = merge_operator {
                     document["merge_operator"] = json!(operator);

@@ -42,7 +42,7 @@ pub(crate) fn run(context: &mut Context, arguments: &TreeArguments) -> Outcome {
     let store = &arguments.store;
     let inspection = inspect(context, store)?;
     let keyspace = inspection.keyspace(store, &arguments.keyspace.name)?;
-    let (outline, tree) = (&keyspace.outline, keyspace.options.chosen_tree());
+    let (outline, tree) = (&keyspace.outline, keyspace.options.get_tree());
     inspection.say(context)?;
     let console = &mut context.console;
     if context.json {

@@ -90,6 +90,12 @@ fn keyspace_converts_to_another_tree_family_and_back() {
     // A preset of tree and placement, as for `keyspace create`.
     let told = &convert("parallax", &["--wait", "--json"]).json_lines()[0];
     assert_eq!((&told["tree"], &told["placement"]), (&json!("leveled"), &json!("automatic")));
+    // Thresholds in bytes of a value.
+    let thresholds = "large=4096,medium=64,moving";
+    let create = ["keyspace", "create", "STORE", "placed", "--placement", thresholds, "--json"];
+    assert_eq!(place.run(&create).json_lines()[0]["placement"], json!(thresholds));
+    let convert = ["keyspace", "convert", "STORE", "placed", "--placement", "medium=64,large=32"];
+    place.run(&convert).refused(&["from 64 bytes", "from 32"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two sizes for each level (Parallax §3): its own bytes, and those of its pairs, with separated values.
 //!
-//! Above the bottom, values of medium pairs are separated; at the bottom they are with their keys. If levels
+//! Above the bottom, medium values are separated; at the bottom they are with their keys. If levels
 //! are compared by their own bytes, they hold more pairs, by the ratio of a pair to a reference. If a
 //! placement requires it, the sizes and number of levels are computed from pairs instead. The progress of
 //! emptying is always computed from own bytes. A move into the bottom is always sized by pairs, because those

@@ -36,9 +36,14 @@ struct Bed {
     transient: BTreeSet<RunId>,
 }
 
-/// Keys are short: values from 32 bytes are medium, from 600 large.
+/// Values from 32 bytes are medium, from 588 large.
 fn three_classes() -> Placement {
-    Placement::hybrid().with_small_ratio(1.0).unwrap()
+    Placement::by_value_bytes(Some(32), Some(588)).unwrap()
+}
+
+/// All values except the shortest are medium.
+fn medium() -> Placement {
+    Placement::by_value_bytes(Some(32), None).unwrap()
 }
 
 impl Bed {
@@ -248,9 +253,7 @@ fn exactly_the_unreferenced_values_are_garbage_in_every_family() {
 fn transient_segments_are_freed_as_their_values_reach_the_bottom() {
     for family in FAMILIES {
         let mut random = SplitMix::new(3);
-        // All values except the shortest are medium.
-        let placement = Placement::inline().with_small_ratio(1.0).unwrap();
-        let mut bed = Bed::new(family, placement);
+        let mut bed = Bed::new(family, medium());
         for _ in 0..100 {
             bed.apply(&mut random);
             while bed.run_job() {}
@@ -312,7 +315,7 @@ fn separated_bytes(
     pair: impl Fn(u64, u8) -> (Vec<u8>, Vec<u8>),
 ) -> u64 {
     let mut random = SplitMix::new(seed);
-    let mut bed = Bed::new(family, placement.with_small_ratio(1.0).unwrap());
+    let mut bed = Bed::new(family, placement);
     let mut sum = 0;
     for round in 0..rounds {
         bed.set((0..updates).map(|_| pair(random.below(keys), round)).collect());
@@ -332,7 +335,7 @@ fn two_in_place_levels_leave_fewer_values_separated() {
     let pair = |n: u64, round| (format!("{n:04}{}", "k".repeat(60)).into_bytes(), vec![round; 40]);
     for family in FAMILIES {
         let [one, two] = [1, 2].map(|levels| {
-            let placement = Placement::inline().with_in_place_levels(levels).unwrap();
+            let placement = medium().with_in_place_levels(levels).unwrap();
             separated_bytes(family, 4, placement, (60, 200, 3000), pair)
         });
         assert!(two > 0 && two * 4 < one * 3, "{family:?}: {one} bytes with one level, {two} with two");
@@ -344,7 +347,7 @@ fn levels_sized_by_pairs_leave_fewer_values_separated() {
     // A reference takes a sixteenth of such a pair.
     let pair = |n: u64, round| (format!("{n:08}").into_bytes(), vec![round; 120]);
     let [by_references, by_pairs] = [false, true].map(|sizes_of_pairs| {
-        let placement = Placement::inline().with_sizes_of_pairs(sizes_of_pairs);
+        let placement = medium().with_sizes_of_pairs(sizes_of_pairs);
         // Handover times differ: ratios from 0.67 to 0.84 with these seeds.
         (4..10).map(|seed| separated_bytes(Family::Lsm, seed, placement, (80, 100, 6000), pair)).sum::<u64>()
     });

@@ -27,7 +27,11 @@ fn spare_runs(db: &Db) -> Vec<Arc<Run>> {
 /// A store with retained runs, and the current version of each record.
 fn retaining(env: &Arc<MemEnv>) -> (Db, Keyspace, Vec<u64>) {
     let db = Db::builder("/db").memory_bytes(8 << 20).env(Arc::clone(env) as Arc<dyn Env>).open().unwrap();
-    let tree = Tree::Lsbm { run_bytes: 64 << 10, growth_factor: 4, level1_flushes: 2, retained_percent: 100 };
+    let tree = Tree::lsbm()
+        .with_run_bytes(64 << 10)
+        .with_growth_factor(4)
+        .with_level1_flushes(2)
+        .with_retained_percent(100);
     let keyspace = db.keyspace("k", KeyspaceOptions::default().tree(tree)).unwrap();
     let mut versions = vec![0; usize::try_from(RECORDS).unwrap()];
     (0..RECORDS).for_each(|number| keyspace.insert(key(number), value(number, 0)).unwrap());

@@ -74,7 +74,7 @@ impl KeyspaceTreeStats {
     pub(super) fn of(store: &Store, core: &KeyspaceCore, view: &View, tree: &TreeStats) -> Self {
         let flushed = store.manifest.with_state(|state| state.keyspaces.get(&core.id).map(|k| k.flushed));
         Self {
-            name: view.options.chosen_tree().to_string(),
+            name: view.options.tree().to_string(),
             height: u64::from(tree.height),
             nodes: tree.nodes,
             leaves: tree.leaves,
@@ -114,7 +114,7 @@ stat_group! {
 impl MovingStats {
     pub(super) fn of(view: &View, tree: &TreeStats) -> Self {
         let moving = tree.moving.unwrap_or_default();
-        let chosen = view.options.chosen_tree();
+        let chosen = view.options.tree();
         let left = |left| if is_of_family(left, chosen) { chosen } else { left };
         Self {
             from: view.options.moving_from().map(|tree| left(tree).to_string()),

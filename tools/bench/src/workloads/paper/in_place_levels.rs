@@ -1,4 +1,4 @@
-//! First level at which the values of medium pairs are in place, with their keys (Parallax fig. 5.4): the
+//! First level at which medium values are in place, with their keys (Parallax fig. 5.4): the
 //! bottom (N-1 in the thesis), the level above it (N-2), all levels, or none.
 //!
 //! Another way to keep fewer values outside is to size levels by pairs (the thesis' two sizes).
@@ -6,7 +6,7 @@
 //! Segments are either sorted, as flushes write them, or unsorted, as commits do.
 //!
 //! The thesis' `NoMerge` never reclaims garbage values; here segments that never come back are rewritten like
-//! those of large pairs.
+//! large ones.
 //!
 //! **Invariants**
 //! - Only the placement differs.
@@ -33,8 +33,8 @@ fn ways() -> Result<[Way; 7]> {
         way("from the bottom, unsorted", hybrid.with_logged_medium(true)),
         way("from the level above, unsorted", next.with_logged_medium(true)),
         way("from the bottom, levels sized by pairs", hybrid.with_sizes_of_pairs(true)),
-        way("everywhere", hybrid.with_small_ratio(hybrid.large_ratio())?),
-        way("nowhere", hybrid.with_large_ratio(hybrid.small_ratio())?),
+        way("everywhere", Placement::by_value_bytes(None, hybrid.large_from())?),
+        way("nowhere", Placement::by_value_bytes(None, hybrid.medium_from())?),
     ])
 }
 

@@ -1,10 +1,10 @@
-//! Benefit of medium pairs as a separate class (Parallax fig. 5.3): the hybrid placement against one that
+//! Benefit of medium values as a separate class (Parallax fig. 5.3): the hybrid placement against one that
 //! treats them as small, so that their values stay in the tree, and one that treats them as large, so that
 //! their values never come back.
 //!
 //! **Invariants**
-//! - Only the ratios differ. They are the two of the hybrid placement: T_SM = T_ML = 0.02 for one, 0.2 for
-//!   the other, as in the thesis.
+//! - Only the thresholds differ. They are the two of the hybrid placement, from T_ML = 0.02 for one way and
+//!   T_SM = 0.2 for the other, as in the thesis.
 //! - Compared stores run right after each other. Rates are from single runs; the metric is bytes.
 
 use testudo::{Placement, Result};
@@ -23,8 +23,8 @@ fn ways() -> Result<[Way; 3]> {
     let way = |name, placement| Way { name, tree: "leveled", placement };
     Ok([
         way("hybrid", hybrid),
-        way("medium as small", hybrid.with_small_ratio(hybrid.large_ratio())?),
-        way("medium as large", hybrid.with_large_ratio(hybrid.small_ratio())?),
+        way("medium as small", Placement::by_value_bytes(None, hybrid.large_from())?),
+        way("medium as large", Placement::by_value_bytes(None, hybrid.medium_from())?),
     ])
 }
 

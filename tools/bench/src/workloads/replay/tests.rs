@@ -121,5 +121,5 @@ fn replay_uses_the_requested_store_options() {
     let db = Db::builder(store).open().unwrap();
     let options = db.keyspace(super::KEYSPACE, KeyspaceOptions::default).unwrap().options();
     let expected = Tree::leveled().with_run_bytes(64 << 10);
-    assert_eq!((options.chosen_tree(), options.chosen_placement()), (expected, Placement::separate()));
+    assert_eq!((options.get_tree(), options.get_placement()), (expected, Placement::separate()));
 }
