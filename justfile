@@ -33,3 +33,21 @@ schedules:
 # Feeds hostile bytes to each file reader, for `seconds` each.
 fuzz seconds="60":
     cargo run --quiet --release --package testudo-fuzz -- all --seconds {{seconds}}
+
+# Runs the unit tests that need no files, of the crates with unsafe code, under Miri. Takes hours.
+miri:
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test --lib \
+        --package testudo-base --package testudo-filter --package testudo-memtable --package testudo-records
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test --lib \
+        --package testudo-wal append::buffer
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test --lib \
+        --package testudo-storage cache::pins
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" cargo +nightly miri test --lib \
+        --package testudo-run format
+
+# Runs the unit tests of the substrate with AddressSanitizer (nightly), in minutes.
+sanitize:
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly test --lib --no-fail-fast --target x86_64-unknown-linux-gnu \
+        --target-dir target/sanitize --package testudo-base --package testudo-env --package testudo-filter \
+        --package testudo-memtable --package testudo-records --package testudo-wal --package testudo-storage \
+        --package testudo-run --package testudo-values

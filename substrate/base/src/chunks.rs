@@ -226,6 +226,7 @@ impl ChunkPool {
     ///
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
+        debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
         if Piece::is_size(bytes) {
             return self.take_piece(bytes);
         }
@@ -250,6 +251,7 @@ impl ChunkPool {
     ///
     /// REQUIRES: no lock of the page cache is held.
     pub fn take_for_records(&self, bytes: usize) -> Option<Chunk> {
+        debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
         if bytes < MAPPED_BYTES_MIN && !self.has_small_records.load(Relaxed) {
             self.has_small_records.store(true, Relaxed);
         }
@@ -304,7 +306,8 @@ impl ChunkPool {
             self.free_piece_bytes.fetch_add(u64_of(CHUNK_BYTES), Relaxed);
             self.pieces.lock().cut(words, bytes)
         });
-        self.free_piece_bytes.fetch_sub(u64_of(piece.taken_bytes()), Relaxed);
+        let before = self.free_piece_bytes.fetch_sub(u64_of(piece.taken_bytes()), Relaxed);
+        debug_assert!(before >= u64_of(piece.taken_bytes()), "a piece was free before it was taken");
         Chunk(Memory::Piece(piece))
     }
 
@@ -313,7 +316,9 @@ impl ChunkPool {
         self.free_piece_bytes.fetch_add(u64_of(piece.taken_bytes()), Relaxed);
         let whole = self.pieces.lock().give_back(piece);
         if let Some(words) = whole {
-            self.free_piece_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
+            let before = self.free_piece_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
+            debug_assert!(before >= u64_of(CHUNK_BYTES), "all pieces of a returned chunk were free");
+            debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "only full-size chunks are cut");
             self.idle.lock().push(Chunk(Memory::Whole(words)));
         }
     }
@@ -351,7 +356,9 @@ impl ChunkPool {
     }
 
     fn take_idle(&self, bytes: usize) -> Option<Chunk> {
-        if bytes == CHUNK_BYTES { self.idle.lock().pop() } else { None }
+        let idle = if bytes == CHUNK_BYTES { self.idle.lock().pop() } else { None };
+        debug_assert!(idle.as_ref().is_none_or(|chunk| chunk.bytes() == bytes), "idle chunks are full-size");
+        idle
     }
 
     fn make(&self, bytes: usize) -> Chunk {
@@ -364,6 +371,7 @@ impl ChunkPool {
     /// Returns chunks to the pool. REQUIRES: nothing refers to their bytes anymore.
     pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
+            debug_assert!(chunk.bytes() > 0, "a chunk has memory");
             if let Memory::Piece(piece) = chunk.0 {
                 self.give_back_piece(piece);
             } else if chunk.bytes() == CHUNK_BYTES {

@@ -16,17 +16,20 @@ pub struct Damage(pub &'static str);
 
 /// Appends `value` as a LEB128 varint of at most ten bytes.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    let end = out.len() + varint_bytes(value);
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
     out.push((value & 0x7f) as u8);
+    debug_assert_eq!(out.len(), end, "the promised length");
 }
 
 /// Writes `value` in the encoding of [`put_varint`] to the start of `out`; returns its length. Panics if
 /// there is no room.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
+    let length = varint_bytes(value);
     let mut at = 0;
     while value >= 0x80 {
         out[at] = (value & 0x7f) as u8 | 0x80;
@@ -34,7 +37,8 @@ pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
         at += 1;
     }
     out[at] = (value & 0x7f) as u8;
-    at + 1
+    debug_assert_eq!(at + 1, length, "the promised length");
+    length
 }
 
 /// Length of `value` in the encoding of [`put_varint`].
@@ -56,6 +60,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// rest as in [`put_bytes`].
 pub fn put_bytes_after(out: &mut Vec<u8>, before: &[u8], bytes: &[u8]) {
     let shared = common_prefix(before, bytes);
+    debug_assert!(shared <= before.len() && shared <= bytes.len(), "both have the prefix");
     put_u32(out, u32_of(shared));
     put_bytes(out, &bytes[shared..]);
 }

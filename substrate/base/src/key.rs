@@ -39,8 +39,11 @@ pub fn head(key: &[u8]) -> u64 {
 
 /// Returns the shortest key `s` with `left < s <= right`. REQUIRES: `left < right`.
 pub fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+    debug_assert!(left < right, "keys ascend");
     let shared = common_prefix(left, right);
-    right[..(shared + 1).min(right.len())].to_vec()
+    let separator = right[..(shared + 1).min(right.len())].to_vec();
+    debug_assert!(left < &*separator && &*separator <= right, "it separates them");
+    separator
 }
 
 /// Returns the least key greater than every key with this `prefix`; `None` if there is no such key.
@@ -48,6 +51,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=keep].to_vec();
     end[keep] += 1;
+    debug_assert!(&*end > prefix && !end.starts_with(prefix), "it is beyond all keys with the prefix");
     Some(end)
 }
 

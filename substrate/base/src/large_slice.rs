@@ -70,6 +70,7 @@ impl<T> LargeSlice<T> {
             return Self::of_box((0..len).map(|_| T::default()).collect());
         };
         let start: NonNull<T> = mapping.start.cast();
+        debug_assert!(mapping.bytes() >= len * size_of::<T>(), "the mapping has room for the elements");
         // SAFETY: the mapping has room for `len` elements, and this is its only owner.
         let places = unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<mem::MaybeUninit<T>>(), len) };
         for place in places {
@@ -99,12 +100,14 @@ impl<T> LargeSlice<T> {
         if let Some((mapping, bytes)) = self.mapping.as_mut().zip(bytes)
             && mapping.grow(bytes)
         {
+            debug_assert!(mapping.bytes() >= len * size_of::<T>(), "the mapping has grown enough");
             self.start = mapping.start.cast();
             self.len = len;
             return;
         }
         let mut larger = Self::unfilled(len);
         larger[..self.len].copy_from_slice(self);
+        debug_assert_eq!(larger.len(), len, "the requested length");
         *self = larger;
     }
 
@@ -119,7 +122,13 @@ impl<T> LargeSlice<T> {
     {
         let () = Self::IS_PLAIN;
         match Self::mapping_for(len) {
-            Some(mapping) => Self { start: mapping.start.cast(), len, mapping: Some(mapping) },
+            Some(mapping) => {
+                debug_assert!(
+                    mapping.bytes() >= len * size_of::<T>(),
+                    "the mapping has room for the elements"
+                );
+                Self { start: mapping.start.cast(), len, mapping: Some(mapping) }
+            }
             None => Self::of_box(bytemuck::zeroed_slice_box(len)),
         }
     }
@@ -211,6 +220,7 @@ impl Mapping {
         // SAFETY: a private mapping at an address chosen by the system touches nothing that exists.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
         let start = NonNull::new(start.ok()?.cast())?;
+        debug_assert!(start.addr().get().is_multiple_of(crate::PAGE_SIZE), "mappings are page-aligned");
         Some(Self { start, bytes, is_used: false })
     }
 

@@ -34,6 +34,7 @@ impl<T: AnyBitPattern> LargeVec<T> {
             None => self.push_beyond(element),
         }
         self.len += 1;
+        debug_assert!(self.len <= self.room.len(), "elements are within the room");
     }
 
     #[cold]
@@ -66,6 +67,7 @@ impl<T: AnyBitPattern> LargeVec<T> {
     fn grow(&mut self, more: usize) {
         let first = (FIRST_BYTES / size_of::<T>().max(1)).max(1);
         self.room.grow((self.len + more).max(self.len * 2).max(first));
+        debug_assert!(self.room.len() >= self.len + more, "there is room for more");
     }
 }
 

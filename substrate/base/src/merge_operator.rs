@@ -210,6 +210,7 @@ impl Default for MergeOperators {
 impl MergeOperators {
     /// Registers an operator, replacing another one with its name.
     pub fn register(&mut self, operator: Arc<dyn MergeOperator>) {
+        debug_assert!(!operator.name().is_empty(), "an operator has a name");
         self.0.insert(operator.name().to_owned(), operator);
     }
 

@@ -59,5 +59,6 @@ pub const fn scale32(hash: u32, count: u32) -> u32 {
 /// Rounds up to the next multiple of `unit`, a power of two.
 #[inline]
 pub const fn round_up(value: u64, unit: u64) -> u64 {
+    debug_assert!(unit.is_power_of_two(), "the unit is a power of two");
     (value + unit - 1) & !(unit - 1)
 }

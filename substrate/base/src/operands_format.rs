@@ -23,6 +23,7 @@ pub fn encode_operand(operand: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(varint_bytes(length) + operand.len());
     put_varint(&mut out, length);
     out.extend_from_slice(operand);
+    debug_assert_eq!(out.len(), varint_bytes(length) + operand.len(), "the promised length");
     out
 }
 
@@ -64,6 +65,7 @@ impl<'a> Stack<'a> {
         debug_assert!(matches!(kind, Kind::Operands | Kind::Unmerged), "only these have operands");
         let mut operands = Vec::new();
         let existing = visit(kind, bytes, |operand| operands.push(operand))?;
+        debug_assert!(!operands.is_empty(), "an entry without operands is damaged");
         Ok(Self { existing, operands })
     }
 }
@@ -87,6 +89,7 @@ pub fn with_value_read(unmerged_reference: &[u8], read: &[u8]) -> Result<Vec<u8>
     let (_, operands) = ValueReference::split(unmerged_reference)?;
     let mut stack = Vec::with_capacity(read.len() + operands.len() + 5);
     begin_stack(Kind::Value, read, &mut stack);
+    debug_assert!(stack.len() > read.len(), "the length precedes the value");
     stack.extend_from_slice(operands);
     Ok(stack)
 }

@@ -84,6 +84,7 @@ impl OversizedKeys {
         if hashes.len() < KEYS_MAX {
             hashes.insert(hash_key(key));
         }
+        debug_assert!(hashes.len() <= KEYS_MAX, "the recorded keys are bounded");
         self.any.store(true, Relaxed);
     }
 

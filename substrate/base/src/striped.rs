@@ -44,6 +44,7 @@ impl<T> Striped<T> {
     /// The copy of this thread's stripe.
     #[inline]
     pub fn own(&self) -> &T {
+        debug_assert_eq!(self.0.len(), STRIPES, "a copy per stripe");
         &self.0[stripe()]
     }
 

@@ -51,9 +51,11 @@ impl ValueReference {
 
     /// Appends the encoded reference.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
         put_varint(out, self.segment.0);
         put_varint(out, u64::from(self.number));
         put_varint(out, u64::from(self.length));
+        debug_assert_eq!(Self::split(&out[start..]), Ok((*self, &[][..])), "it decodes to itself");
     }
 
     /// Decodes a reference; returns it and the bytes after it.

@@ -4,9 +4,9 @@
 //! - No call except `anchor` follows a symbolic link in the last component of a path.
 //! - Every call may be made from many threads concurrently.
 
-use std::{fmt, io, path::Path, ptr::NonNull, sync::Arc, time::Duration};
+use std::{fmt, io, path::Path, sync::Arc, time::Duration};
 
-use crate::{File, OpenOptions, Process};
+use crate::{File, MappedFile, OpenOptions, Process};
 
 /// Type of a directory entry, without following symbolic links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,20 +72,6 @@ pub trait DirLock: Send + Sync + fmt::Debug {
     /// Whether the locked name still refers to the locked file. If not, the file was removed or replaced, and
     /// other processes may hold a lock of the same name.
     fn is_in_place(&self) -> io::Result<bool>;
-}
-
-/// A file of fixed length that is mapped shared. Bytes stored in it are in the operating system at once: they
-/// survive the end of the process and reach the device when the system writes them back.
-pub trait MappedFile: Send + Sync + fmt::Debug {
-    /// Address of the first byte; page-aligned, valid while this value lives. The mapping has no other user
-    /// in this process.
-    fn start(&self) -> NonNull<u8>;
-    /// Length in bytes, a multiple of the page.
-    fn len(&self) -> usize;
-    /// Whether it is empty, which never happens.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// A joined thread panicked.

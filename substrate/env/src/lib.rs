@@ -13,6 +13,7 @@
 mod buffer;
 mod contract;
 mod file;
+mod mapped_file;
 mod memory;
 mod pending_read;
 mod pending_write;
@@ -23,9 +24,10 @@ mod wrappers;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{
-    DirEntry, DirLock, EntryType, Env, Execution, LockHolder, MappedFile, OwnerState, Thread, ThreadPanicked,
+    DirEntry, DirLock, EntryType, Env, Execution, LockHolder, OwnerState, Thread, ThreadPanicked,
 };
 pub use file::{File, OpenMode, OpenOptions, ReadRequest};
+pub use mapped_file::MappedFile;
 pub use memory::{CrashPolicy, MappedMemory, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;
 pub use pending_write::{PendingWrite, WRITES_AT_ONCE};

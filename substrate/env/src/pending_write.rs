@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - The buffer belongs to the write until [`PendingWrite::wait`] returns it.
 //! - A dropped write has ended when the drop returns: afterwards only its owner changes that range of the
-//!   file.
+//!   file. A write that never ends is given up; the file then refuses all further writes and syncs.
 
 use std::{fmt, io};
 

@@ -22,6 +22,14 @@ use crate::{
 
 /// Maximum load in percent; beyond it runs get long and overflow past the last slot becomes likely.
 const LOAD_PERCENT_MAX: u64 = 93;
+/// A sole partition has one spare slot for this many keys: a load of 92 %.
+const SPARE_PARTS: usize = 11;
+/// Minimum number of spare slots: in a small partition, the runs of a few quotients overflow together.
+const SPARE_SLOTS_MIN: usize = 8;
+/// One in this many slots has no quotient: the runs of the last quotients overflow into them.
+const OVERFLOW_PARTS: usize = 50;
+/// If the runs overflow nevertheless, each retry has this part fewer quotients.
+const RETRY_PARTS: usize = 16;
 
 /// Returns the number of partitions for a filter over `key_count` keys, at least one.
 ///
@@ -34,7 +42,10 @@ pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
         return 1;
     }
     let mean = most - (25 * most).isqrt() / 2;
-    u32_of(usize_of(key_count.div_ceil(mean)))
+    debug_assert!(mean > 0 && mean < slots, "an average partition has room left");
+    let count = u32_of(usize_of(key_count.div_ceil(mean)));
+    debug_assert!(count > 1, "more keys than one partition takes");
+    count
 }
 
 /// Returns the maximum bytes of the filter over `key_count` keys.
@@ -49,7 +60,9 @@ pub fn bytes(key_count: u64, precision: Precision) -> u64 {
 /// Returns the partition of a hash, in `0..partition_count`.
 #[inline]
 pub fn partition_of(hash: u64, partition_count: u32) -> u32 {
-    scale32(high32(hash), partition_count)
+    let partition = scale32(high32(hash), partition_count);
+    debug_assert!(partition < partition_count.max(1), "a partition of the filter");
+    partition
 }
 
 /// Builds the filter over `hashes`, passing each partition to `write`, and returns the number of partitions,
@@ -77,9 +90,11 @@ pub fn build<E>(
         if count > 1 {
             partition.resize(PARTITION_BYTES, 0);
         }
+        debug_assert!(partition.len() <= PARTITION_BYTES, "a partition fits into a page");
         write(&partition)?;
         start = end;
     }
+    debug_assert_eq!(start, hashes.len(), "every hash is in a partition");
     Ok(count)
 }
 
@@ -88,7 +103,7 @@ fn blocks_for(key_count: usize, shape: Shape) -> usize {
     if key_count == 0 {
         return 0;
     }
-    (key_count + key_count / 11 + 8).div_ceil(BLOCK_SLOTS).min(shape.blocks_max)
+    (key_count + key_count / SPARE_PARTS + SPARE_SLOTS_MIN).div_ceil(BLOCK_SLOTS).min(shape.blocks_max)
 }
 
 /// Returns the low halves of the hashes, ordered by partition, and the end of each partition.
@@ -129,7 +144,7 @@ impl Encoder {
     fn encode(&mut self, mut hashes: &mut [u32], blocks: usize, out: &mut Vec<u8>) {
         let slots = blocks * BLOCK_SLOTS;
         let at = out.len();
-        let mut quotients = slots - (slots / 50).max(8).min(slots);
+        let mut quotients = slots - (slots / OVERFLOW_PARTS).max(SPARE_SLOTS_MIN).min(slots);
         // Retries if they do not fit: equal hashes need only one slot, and fewer quotients leave more slots
         // for the overflow past the last quotient.
         for attempt in 0..5 {
@@ -138,12 +153,13 @@ impl Encoder {
                 let distinct = dedup(hashes);
                 hashes = &mut hashes[..distinct];
             } else if attempt > 1 {
-                quotients -= quotients / 16;
+                quotients -= quotients / RETRY_PARTS;
             }
             if hashes.len() > slots {
                 continue;
             }
             out.resize(at + HEADER_BYTES + blocks * self.shape.block_bytes, 0);
+            debug_assert!(quotients <= slots, "a quotient has a slot");
             self.sort(hashes, u16_of(quotients));
             if self.fill(&mut out[at + HEADER_BYTES..]) {
                 let header = self.shape.header(blocks, u16_of(quotients), u16_of(hashes.len()));
@@ -168,6 +184,7 @@ impl Encoder {
         for place in &mut self.places {
             (*place, sum) = (sum, sum + *place);
         }
+        debug_assert_eq!(usize::from(sum), hashes.len(), "every hash has a quotient");
         self.sorted.clear();
         self.sorted.resize(hashes.len(), 0);
         for &hash in hashes {
@@ -199,6 +216,7 @@ impl Encoder {
                 // No branch on whether the run continues: it would be mispredicted every other time.
                 let goes_on = quotient == previous;
                 previous = quotient;
+                debug_assert!(quotient >= first || quotient == previous, "quotients ascend");
                 let slot = free.max(quotient);
                 if slot >= slots {
                     return false;
@@ -231,6 +249,7 @@ fn runend_byte(slot: usize, block_bytes: usize) -> usize {
 
 /// Moves the distinct values of a sorted slice to its front and returns their number.
 fn dedup(sorted: &mut [u32]) -> usize {
+    debug_assert!(sorted.is_sorted(), "equal hashes are adjacent");
     let mut kept = 0;
     for at in 0..sorted.len() {
         if kept == 0 || sorted[kept - 1] != sorted[at] {

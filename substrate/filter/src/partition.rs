@@ -64,6 +64,8 @@ impl Shape {
 
     /// Encodes the header of a partition.
     pub(crate) fn header(self, blocks: usize, quotients: u16, slots: u16) -> [u8; HEADER_BYTES] {
+        debug_assert!(blocks <= self.blocks_max, "the blocks fit into a partition");
+        debug_assert!(usize::from(slots) <= blocks * BLOCK_SLOTS, "a hash has a slot");
         let ([q0, q1], [s0, s1]) = (quotients.to_le_bytes(), slots.to_le_bytes());
         [self.kind, blocks.to_le_bytes()[0], q0, q1, s0, s1]
     }

@@ -23,7 +23,9 @@ pub(crate) fn select(word: u64, rank: u32) -> Option<u32> {
     for _ in before..u64::from(rank) {
         rest &= rest - 1;
     }
-    Some(testudo_base::num::low32(shift) + rest.trailing_zeros())
+    let position = testudo_base::num::low32(shift) + rest.trailing_zeros();
+    debug_assert!(position < u64::BITS && word >> position & 1 == 1, "a set bit of the word");
+    Some(position)
 }
 
 #[cfg(test)]

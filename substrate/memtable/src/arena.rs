@@ -12,16 +12,15 @@
 //! - A [`Record`] cannot be copied: it is owned by one leaf entry or by the `prev` of one other record. So
 //!   `&Record` means that the record is not being written, `&mut Record` that it has no other reader. The
 //!   borrow checker, together with the leaf's lock, keeps readers off a value that is being replaced.
-//! - A [`Record`] is used only with the arena that created it. Each memtable has one arena, and leaves never
-//!   leave their memtable.
-//! - A [`Held`] is dropped before the arena that created it: the field order of [`crate::table::Table`],
-//!   which has both, ensures it. No part of the index leaves the table.
+//! - A [`Record`] is used only with the arena that created it, and a [`Held`] is dropped before it: both
+//!   carry the arena's *brand*, an invariant lifetime. A function that is generic over the brand can neither
+//!   mix two arenas nor keep a part of one. Choosing a brand is unsafe ([`Arena::with_brand`]).
 //! - Space handed out, to a slab or from a slab, is never handed out again; so records never overlap. No
 //!   record crosses the end of a chunk.
 //! - Header and key are written before the record becomes reachable; of the value, `value_bytes` bytes are.
 #![expect(unsafe_code, reason = "records are raw bytes in chunks, named by 32 bits to keep the index small")]
 
-use std::{marker::PhantomData, mem, num::NonZeroU32, ops, ptr::NonNull, slice};
+use std::{marker::PhantomData, mem, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, Seqno,
@@ -37,6 +36,10 @@ use testudo_base::{
 
 use crate::windows::{WINDOWS_MAX, Windows};
 
+mod held;
+
+pub(crate) use self::held::Held;
+
 const UNIT_BYTES: usize = 8;
 const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
 /// Cache lines of a record to prefetch.
@@ -50,6 +53,9 @@ const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;
 /// A record of at least this size does not go through a slab.
 const DIRECT_BYTES: usize = 1 << 10;
 const SLABS: usize = 16;
+/// A chunk has about this part of the bytes of all previous ones: many small memtables must not all reserve
+/// twice their contents.
+const GROWTH_PARTS: usize = 8;
 const SLAB_BYTES: usize = 16 << 10;
 const SMALL_SLAB_BYTES: usize = 1 << 10;
 /// An arena smaller than this has one small slab for all threads.
@@ -58,23 +64,26 @@ const SMALL_ARENA_BYTES: u64 = 256 << 10;
 const KIND_SHIFT: u32 = 24;
 const KEY_BYTES_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
-const HEADER_BYTES: usize = size_of::<Header>();
+const HEADER_BYTES: usize = size_of::<Header<'_>>();
+
+/// Ties records and parts of an index to one arena: lifetimes of two arenas never unify.
+type Brand<'id> = PhantomData<fn(&'id ()) -> &'id ()>;
 
 /// Header before a record's key and value.
 #[repr(C)]
-struct Header {
+struct Header<'id> {
     seqno: u64,
-    prev: Option<Record>,
+    prev: Option<Record<'id>>,
     /// Length of the key; the highest byte is the kind.
     key_bytes_and_kind: u32,
     value_bytes: u32,
     value_capacity: u32,
 }
 
-/// Owned address of a record.
+/// Owned address of a record in the arena with the brand `'id`.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Record(NonZeroU32);
+pub(crate) struct Record<'id>(NonZeroU32, Brand<'id>);
 
 /// Space that was handed out, in units.
 #[derive(Clone, Copy, Debug)]
@@ -88,43 +97,6 @@ struct Span {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slab(AtomicU64);
-
-/// A part of the index in the memory of an arena. REQUIRES: it is dropped before the arena.
-#[derive(Debug)]
-pub(crate) struct Held<T>(NonNull<T>);
-
-// SAFETY: it owns its value, like a box.
-unsafe impl<T: Send> Send for Held<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Held<T> {}
-
-impl<T> ops::Deref for Held<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: `hold` wrote the value into separate space, and the arena still exists.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl<T> ops::DerefMut for Held<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`; `&mut self` makes us the only user.
-        unsafe { self.0.as_mut() }
-    }
-}
-
-impl<T> Drop for Held<T> {
-    #[inline]
-    fn drop(&mut self) {
-        if mem::needs_drop::<T>() {
-            // SAFETY: as for `deref_mut`; the value has no other user.
-            unsafe { self.0.drop_in_place() };
-        }
-    }
-}
 
 /// A version about to be written.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +128,7 @@ struct Space {
 /// The memory of one memtable. The fields that every insert accesses come first.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Arena {
+pub(crate) struct Arena<'id> {
     bytes: AtomicU64,
     /// The slab of all threads while the arena is small.
     small_slab: AtomicU64,
@@ -165,6 +137,7 @@ pub(crate) struct Arena {
     window_count: AtomicU32,
     pool: Arc<ChunkPool>,
     space: Mutex<Space>,
+    brand: Brand<'id>,
 }
 
 thread_local! {
@@ -175,11 +148,17 @@ thread_local! {
     };
 }
 
-impl Arena {
+impl<'id> Arena<'id> {
     /// Bytes at its start that inserts access.
-    pub(crate) const INSERT_BYTES: usize = mem::offset_of!(Arena, windows) + Windows::FIRST_BYTES;
+    pub(crate) const INSERT_BYTES: usize = mem::offset_of!(Arena<'id>, windows) + Windows::FIRST_BYTES;
 
-    pub(crate) fn new(pool: Arc<ChunkPool>) -> Self {
+    /// An arena with a brand that the caller chooses.
+    ///
+    /// # Safety
+    ///
+    /// Code that sees this arena or anything branded by it is generic over `'id` and gets no two arenas with
+    /// the same brand; and what carries the brand is dropped before the arena.
+    pub(crate) unsafe fn with_brand(pool: Arc<ChunkPool>) -> Self {
         let space =
             Space { chunks: Vec::new(), at: 0, left: 0, index: Span { at: 0, left: 0 }, chunk_bytes: 0 };
         Self {
@@ -191,7 +170,16 @@ impl Arena {
             small_slab: AtomicU64::new(0),
             slabs: OnceLock::new(),
             space: Mutex::new(space),
+            brand: PhantomData,
         }
+    }
+
+    /// Lends a new arena to `f`.
+    #[cfg(test)]
+    pub(crate) fn scope<R>(pool: Arc<ChunkPool>, f: impl for<'a> FnOnce(&Arena<'a>) -> R) -> R {
+        // SAFETY: `f` is generic over the brand, so it gets no other arena with it; its result cannot carry
+        // the brand.
+        f(&unsafe { Arena::<'static>::with_brand(pool) })
     }
 
     pub(crate) fn pool(&self) -> &ChunkPool {
@@ -215,7 +203,7 @@ impl Arena {
     }
 
     /// Writes a record; returns it and the bytes by which the arena grew.
-    pub(crate) fn write(&self, version: &Version<'_>, prev: Option<Record>) -> (Record, u64) {
+    pub(crate) fn write(&self, version: &Version<'_>, prev: Option<Record<'id>>) -> (Record<'id>, u64) {
         self.write_with_room(version, prev, 0)
     }
 
@@ -224,9 +212,9 @@ impl Arena {
     pub(crate) fn write_with_room(
         &self,
         version: &Version<'_>,
-        prev: Option<Record>,
+        prev: Option<Record<'id>>,
         room: usize,
-    ) -> (Record, u64) {
+    ) -> (Record<'id>, u64) {
         let Version { seqno, kind, key, value } = *version;
         debug_assert!(
             prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < seqno),
@@ -245,7 +233,7 @@ impl Arena {
         // The next records most likely go into the lines after this one's.
         prefetch::<RECORD_LINES>(start.as_ptr().wrapping_add(units * UNIT_BYTES + 4 * LINE_BYTES));
         // SAFETY: `place` gave us exclusive space of `units`, at least the header, aligned to eight bytes.
-        unsafe { start.cast::<Header>().write(header) };
+        unsafe { start.cast::<Header<'id>>().write(header) };
         // SAFETY: the space continues for key and value after the header.
         let body = unsafe { start.add(HEADER_BYTES) };
         // SAFETY: as above; `key` is not in this arena, or in a record that is not this new one.
@@ -254,12 +242,12 @@ impl Arena {
         let body = unsafe { body.add(key.len()) };
         // SAFETY: as for the key.
         unsafe { body.copy_from_nonoverlapping(NonNull::from(value).cast(), value.len()) };
-        (Record(NonZeroU32::new(at).expect("window 0 is unused")), grown)
+        (Record(NonZeroU32::new(at).expect("window 0 is unused"), PhantomData), grown)
     }
 
     /// Stores a part of the index at the start of a cache line; returns it and the bytes by which the arena
-    /// grew. REQUIRES: it is dropped before the arena.
-    pub(crate) fn hold<T>(&self, value: T) -> (Held<T>, u64) {
+    /// grew.
+    pub(crate) fn hold<T>(&self, value: T) -> (Held<'id, T>, u64) {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
         let units = size_of::<T>().next_multiple_of(LINE_BYTES) / UNIT_BYTES;
         let mut space = self.space.lock();
@@ -278,20 +266,22 @@ impl Arena {
         space.index = Span { at: at + units, left: space.index.left - units };
         drop(space);
         let place = self.start(at).cast::<T>();
+        debug_assert!(place.addr().get().is_multiple_of(LINE_BYTES), "parts start at cache lines");
         // SAFETY: `units` units, starting at a cache line, were just handed to us exclusively.
         unsafe { place.write(value) };
-        (Held(place), grown)
+        // SAFETY: the value was written there, and the brand keeps the arena until it is dropped.
+        (unsafe { Held::of(place) }, grown)
     }
 
     /// Returns a view of a record.
     #[inline]
-    pub(crate) fn view<'a>(&'a self, record: &'a Record) -> View<'a> {
-        View { arena: self, start: self.start(record.0.get()), record: PhantomData }
+    pub(crate) fn view<'a>(&'a self, record: &'a Record<'id>) -> View<'a> {
+        View { windows: &self.windows, start: self.start(record.0.get()), record: PhantomData }
     }
 
     /// Overwrites `record` with a newer version of the same key, if its value fits; older versions stay
     /// linked. Returns whether it did.
-    pub(crate) fn overwrite(&self, record: &mut Record, version: &Version<'_>) -> bool {
+    pub(crate) fn overwrite(&self, record: &mut Record<'id>, version: &Version<'_>) -> bool {
         let start = self.start(record.0.get());
         let header = self.header_mut(record);
         if version.value.len() > header.value_capacity as usize {
@@ -313,7 +303,7 @@ impl Arena {
 
     /// Makes `record` the version at `seqno` by appending `more` to its value, if that fits; returns whether
     /// it did.
-    pub(crate) fn extend(&self, record: &mut Record, seqno: Seqno, more: &[u8]) -> bool {
+    pub(crate) fn extend(&self, record: &mut Record<'id>, seqno: Seqno, more: &[u8]) -> bool {
         let start = self.start(record.0.get());
         let header = self.header_mut(record);
         let value_bytes = header.value_bytes as usize;
@@ -334,7 +324,11 @@ impl Arena {
     }
 
     /// Sets the next older version of a record and returns the previous one.
-    pub(crate) fn set_prev(&self, record: &mut Record, prev: Option<Record>) -> Option<Record> {
+    pub(crate) fn set_prev(
+        &self,
+        record: &mut Record<'id>,
+        prev: Option<Record<'id>>,
+    ) -> Option<Record<'id>> {
         debug_assert!(
             prev.as_ref().is_none_or(|prev| self.view(prev).seqno() < self.view(record).seqno()),
             "versions link to older ones"
@@ -344,7 +338,7 @@ impl Arena {
 
     /// Links `older` among the older versions of `newest`, in seqno order; it replaces a version with the
     /// same seqno. REQUIRES: `older` has a smaller seqno than `newest`.
-    pub(crate) fn link_older(&self, newest: &mut Record, mut older: Record) {
+    pub(crate) fn link_older(&self, newest: &mut Record<'id>, mut older: Record<'id>) {
         let seqno = self.view(&older).seqno();
         debug_assert!(seqno < self.view(newest).seqno(), "it is older than the newest");
         let mut newer = newest;
@@ -363,15 +357,13 @@ impl Arena {
 
     #[inline]
     fn start(&self, at: u32) -> NonNull<u8> {
-        let window = self.windows.start(at >> WINDOW_LOG);
-        let units = at & ((1 << WINDOW_LOG) - 1);
-        // SAFETY: addresses are created by `take`, which stays within the chunk whose start the window has.
-        unsafe { window.add(units as usize * UNIT_BYTES) }
+        // SAFETY: `take` created the address: of this arena, by the brand of its record.
+        unsafe { start_in(&self.windows, at) }
     }
 
     #[inline]
-    fn header_mut<'a>(&'a self, record: &'a mut Record) -> &'a mut Header {
-        let mut header = self.start(record.0.get()).cast::<Header>();
+    fn header_mut<'a>(&'a self, record: &'a mut Record<'id>) -> &'a mut Header<'id> {
+        let mut header = self.start(record.0.get()).cast::<Header<'id>>();
         // SAFETY: the record was written by `write`, and `&mut Record` makes us its only user.
         unsafe { header.as_mut() }
     }
@@ -408,10 +400,12 @@ impl Arena {
             slab.fetch_update(Ordering::Acquire, Ordering::Acquire, cut_off)
         };
         if let Ok(span) = before {
+            debug_assert!(Span::of(span).at > 0, "window 0 is unused");
             return (Span::of(span).at, table_bytes);
         }
         let wish = if is_small { SMALL_SLAB_BYTES } else { SLAB_BYTES };
         let (Span { at, left }, grown) = self.take(&mut self.space.lock(), units, wish / UNIT_BYTES);
+        debug_assert!(left >= cut, "the slab has room for the record");
         slab.store(Span { at: at + cut, left: left - cut }.packed(), Ordering::Release);
         (at, grown + table_bytes)
     }
@@ -426,16 +420,15 @@ impl Arena {
                 let (at, grown) = self.add_chunk(space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
-            // Grow by about an eighth each time: many small memtables must not all reserve twice their
-            // contents.
             let least = if is_scarce { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
-            let wanted = (space.chunk_bytes / 8).next_power_of_two().clamp(least, CHUNK_BYTES);
+            let wanted = (space.chunk_bytes / GROWTH_PARTS).next_power_of_two().clamp(least, CHUNK_BYTES);
             let chunk_bytes = wanted.max(bytes.next_power_of_two());
             space.chunk_bytes += chunk_bytes;
             (space.at, grown) = self.add_chunk(space, chunk_bytes);
             space.left = u32_of(chunk_bytes / UNIT_BYTES);
         }
         let given = u32_of(wish.max(units)).min(space.left);
+        debug_assert!(given as usize >= units, "at least the requested space");
         let span = Span { at: space.at, left: given };
         space.at += given;
         space.left -= given;
@@ -466,7 +459,7 @@ impl Span {
     }
 }
 
-impl Drop for Arena {
+impl Drop for Arena<'_> {
     fn drop(&mut self) {
         self.pool.give_back(std::mem::take(&mut self.space.get_mut().chunks));
     }
@@ -477,12 +470,25 @@ fn kind_bits(kind: Kind) -> u32 {
     u32::from(kind as u8) << KIND_SHIFT
 }
 
+/// Start of the space at an address.
+///
+/// # Safety
+///
+/// The arena with these windows has handed out the address.
+#[inline]
+unsafe fn start_in(windows: &Windows, at: u32) -> NonNull<u8> {
+    let window = windows.start(at >> WINDOW_LOG);
+    let units = at & ((1 << WINDOW_LOG) - 1);
+    // SAFETY: addresses are created by `take`, which stays within the chunk whose start the window has.
+    unsafe { window.add(units as usize * UNIT_BYTES) }
+}
+
 /// A record that does not change while it is borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    arena: &'a Arena,
+    windows: &'a Windows,
     start: NonNull<u8>,
-    record: PhantomData<&'a Record>,
+    record: PhantomData<&'a ()>,
 }
 
 impl<'a> View<'a> {
@@ -493,9 +499,9 @@ impl<'a> View<'a> {
     }
 
     #[inline]
-    fn header(&self) -> &'a Header {
+    fn header(&self) -> &'a Header<'a> {
         // SAFETY: a view is created from a record, whose header is written; `&Record` keeps writers off it.
-        unsafe { self.start.cast::<Header>().as_ref() }
+        unsafe { self.start.cast::<Header<'a>>().as_ref() }
     }
 
     #[inline]
@@ -544,7 +550,10 @@ impl<'a> View<'a> {
     /// Returns the next older version.
     #[inline]
     pub(crate) fn prev(&self) -> Option<View<'a>> {
-        self.header().prev.as_ref().map(|record| self.arena.view(record))
+        let at = self.header().prev.as_ref()?.0.get();
+        // SAFETY: the older version is in the same arena, and is borrowed with the newest one.
+        let start = unsafe { start_in(self.windows, at) };
+        Some(View { windows: self.windows, start, record: PhantomData })
     }
 
     /// Returns the newest version at or before `at`: this one or an older one.

@@ -82,6 +82,7 @@ impl Fences {
         );
         self.key_bytes += fence.len();
         self.keys.insert(at, fence.into_boxed_slice());
+        debug_assert_eq!(self.heads.len() + 1, self.keys.len(), "a head per fence");
         let skip = self.shared();
         if skip == self.skip {
             self.heads.insert(at, head(&self.keys[at][skip..]));
@@ -95,6 +96,7 @@ impl Fences {
         let above = self.keys.split_off(at + 1);
         let fence = self.keys.pop().expect("the fence exists").into_vec();
         let above_bytes = above.iter().map(|key| key.len()).sum();
+        debug_assert!(self.key_bytes >= above_bytes + fence.len(), "bytes of fences are counted");
         self.key_bytes -= above_bytes + fence.len();
         self.rebuild();
         let mut right = Self { keys: above, key_bytes: above_bytes, ..Self::default() };

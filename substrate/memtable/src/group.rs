@@ -19,15 +19,15 @@ use crate::arena::Record;
 pub(crate) const GROUP_ENTRIES: usize = scaled(16, 2);
 
 /// Number of cache lines of a group, which starts at a line.
-const LINES: usize = size_of::<Group>().div_ceil(LINE_BYTES);
+const LINES: usize = size_of::<Group<'_>>().div_ceil(LINE_BYTES);
 
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct Group<'id> {
     heads: [u64; GROUP_ENTRIES],
-    records: [Option<Record>; GROUP_ENTRIES],
+    records: [Option<Record<'id>>; GROUP_ENTRIES],
 }
 
-impl Group {
+impl<'id> Group<'id> {
     pub(crate) fn new() -> Self {
         Self { heads: [u64::MAX; GROUP_ENTRIES], records: [const { None }; GROUP_ENTRIES] }
     }
@@ -49,22 +49,22 @@ impl Group {
     }
 
     #[inline]
-    pub(crate) fn record(&self, at: usize) -> &Record {
+    pub(crate) fn record(&self, at: usize) -> &Record<'id> {
         self.records[at].as_ref().expect("the slot is in use")
     }
 
     #[inline]
-    pub(crate) fn record_mut(&mut self, at: usize) -> &mut Record {
+    pub(crate) fn record_mut(&mut self, at: usize) -> &mut Record<'id> {
         self.records[at].as_mut().expect("the slot is in use")
     }
 
     /// The records in use, in order.
-    pub(crate) fn records(&self) -> impl DoubleEndedIterator<Item = &Record> + Clone {
+    pub(crate) fn records(&self) -> impl DoubleEndedIterator<Item = &Record<'id>> + Clone {
         self.records.iter().flatten()
     }
 
     /// The records in use with their mutable heads.
-    pub(crate) fn heads_mut(&mut self) -> impl Iterator<Item = (&mut u64, &Record)> {
+    pub(crate) fn heads_mut(&mut self) -> impl Iterator<Item = (&mut u64, &Record<'id>)> {
         self.heads.iter_mut().zip(self.records.iter().flatten())
     }
 
@@ -78,7 +78,7 @@ impl Group {
 
     /// Inserts an entry at slot `at`. REQUIRES: `at <= len < GROUP_ENTRIES`.
     #[inline]
-    pub(crate) fn insert(&mut self, len: usize, at: usize, head: u64, record: Record) {
+    pub(crate) fn insert(&mut self, len: usize, at: usize, head: u64, record: Record<'id>) {
         debug_assert!(at <= len && len < GROUP_ENTRIES, "the group has room there");
         debug_assert!(
             (at == 0 || self.heads[at - 1] <= head) && (at == len || head <= self.heads[at]),

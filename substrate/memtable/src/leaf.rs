@@ -77,7 +77,7 @@ impl Slot {
 /// The fields changed by every insert come first, in one cache line with the lock around it.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Leaf {
+pub(crate) struct Leaf<'id> {
     lens: [u8; GROUPS],
     user_bytes: i64,
     min_seqno: Seqno,
@@ -86,7 +86,7 @@ pub(crate) struct Leaf {
     len: u16,
     group_count: u8,
     firsts: [u64; GROUPS],
-    groups: [Option<Held<Group>>; GROUPS],
+    groups: [Option<Held<'id, Group<'id>>>; GROUPS],
     skip: usize,
     fence_skip: usize,
     garbage_bytes: u64,
@@ -121,7 +121,7 @@ impl DropSink for VersionSink<'_> {
     }
 }
 
-impl Leaf {
+impl<'id> Leaf<'id> {
     /// An empty leaf for keys that all share their first `fence_skip` bytes.
     pub(crate) fn new(fence_skip: usize) -> Self {
         Self {
@@ -177,39 +177,39 @@ impl Leaf {
     }
 
     #[inline]
-    fn group(&self, at: usize) -> &Group {
+    fn group(&self, at: usize) -> &Group<'id> {
         self.groups[at].as_ref().expect("the group exists")
     }
 
     #[inline]
-    fn group_mut(&mut self, at: usize) -> &mut Group {
+    fn group_mut(&mut self, at: usize) -> &mut Group<'id> {
         self.groups[at].as_mut().expect("the group exists")
     }
 
-    fn records(&self) -> impl DoubleEndedIterator<Item = &Record> {
+    fn records(&self) -> impl DoubleEndedIterator<Item = &Record<'id>> {
         self.groups.iter().flatten().flat_map(|group| group.records())
     }
 
     /// The first and the last key.
-    fn ends<'a>(&'a self, arena: &'a Arena) -> Option<(&'a [u8], &'a [u8])> {
+    fn ends<'a>(&'a self, arena: &'a Arena<'id>) -> Option<(&'a [u8], &'a [u8])> {
         let first = self.records().next()?;
         let last = self.records().next_back()?;
         Some((arena.view(first).key(), arena.view(last).key()))
     }
 
     /// The greatest key.
-    pub(crate) fn last_key<'a>(&'a self, arena: &'a Arena) -> Option<&'a [u8]> {
+    pub(crate) fn last_key<'a>(&'a self, arena: &'a Arena<'id>) -> Option<&'a [u8]> {
         self.ends(arena).map(|(_, last)| last)
     }
 
     /// The least key.
-    pub(crate) fn first_key<'a>(&'a self, arena: &'a Arena) -> Option<&'a [u8]> {
+    pub(crate) fn first_key<'a>(&'a self, arena: &'a Arena<'id>) -> Option<&'a [u8]> {
         self.ends(arena).map(|(first, _)| first)
     }
 
     /// The newest version of an entry.
     #[inline]
-    pub(crate) fn newest<'a>(&'a self, arena: &'a Arena, slot: Slot) -> View<'a> {
+    pub(crate) fn newest<'a>(&'a self, arena: &'a Arena<'id>, slot: Slot) -> View<'a> {
         arena.view(self.group(slot.group).record(slot.at))
     }
 
@@ -226,14 +226,19 @@ impl Leaf {
 
     /// Finds the entry of `key`, or its insertion slot.
     #[inline]
-    pub(crate) fn search(&self, arena: &Arena, key: &[u8]) -> Result<Slot, Slot> {
+    pub(crate) fn search(&self, arena: &Arena<'id>, key: &[u8]) -> Result<Slot, Slot> {
         self.search_in(arena, key, Group::prefetch)
     }
 
     /// Like [`Leaf::search`], with a function to load the group.
     #[expect(clippy::inline_always, reason = "a call costs each read 50 of 700 instructions")]
     #[inline(always)]
-    fn search_in(&self, arena: &Arena, key: &[u8], load: impl FnOnce(&Group)) -> Result<Slot, Slot> {
+    fn search_in(
+        &self,
+        arena: &Arena<'id>,
+        key: &[u8],
+        load: impl FnOnce(&Group<'id>),
+    ) -> Result<Slot, Slot> {
         if self.group_count == 0 {
             return Err(Slot { group: 0, at: 0 });
         }
@@ -271,7 +276,7 @@ impl Leaf {
     }
 
     /// Compares `key` with the prefix shared by all present keys.
-    fn compare_shared(&self, arena: &Arena, key: &[u8]) -> Ordering {
+    fn compare_shared(&self, arena: &Arena<'id>, key: &[u8]) -> Ordering {
         let first = arena.view(self.group(0).record(0)).key();
         key[..self.skip.min(key.len())].cmp(&first[..self.skip])
     }
@@ -280,7 +285,7 @@ impl Leaf {
     /// versions at or before `keep_from`, the newest snapshot, are kept.
     pub(crate) fn insert(
         &mut self,
-        arena: &Arena,
+        arena: &Arena<'id>,
         version: &Version<'_>,
         keep_from: Option<Seqno>,
         full_merge: &FullMerge,
@@ -299,7 +304,7 @@ impl Leaf {
     }
 
     /// Whether `key` is present or can be added without splitting the leaf.
-    pub(crate) fn has_room_for(&self, arena: &Arena, key: &[u8]) -> bool {
+    pub(crate) fn has_room_for(&self, arena: &Arena<'id>, key: &[u8]) -> bool {
         self.search(arena, key).map_or_else(|slot| self.has_room_at(slot), |_| true)
     }
 
@@ -308,7 +313,7 @@ impl Leaf {
     }
 
     /// Adds an entry for a new key. REQUIRES: there is room at `slot`.
-    fn add(&mut self, arena: &Arena, slot: Slot, version: &Version<'_>) -> InsertOutcome {
+    fn add(&mut self, arena: &Arena<'id>, slot: Slot, version: &Version<'_>) -> InsertOutcome {
         debug_assert!(self.has_room_at(slot), "there is room");
         if self.skip > self.fence_skip
             && let Some((first, _)) = self.ends(arena)
@@ -327,6 +332,7 @@ impl Leaf {
         self.lens[group] += 1;
         self.len += 1;
         self.user_bytes += signed(version.key.len() + version.value.len());
+        debug_assert!(usize::from(self.lens[group]) <= GROUP_ENTRIES, "a group has room for the entry");
         if matches!(self.len, 16 | 64 | 192) {
             self.adapt_skip(arena);
         }
@@ -335,7 +341,7 @@ impl Leaf {
     }
 
     /// Splits the group of `slot` if it is full; returns the new slot, and the bytes by which the arena grew.
-    fn grow(&mut self, arena: &Arena, slot: Slot) -> (Slot, u64) {
+    fn grow(&mut self, arena: &Arena<'id>, slot: Slot) -> (Slot, u64) {
         let Slot { group, at } = slot;
         let count = self.group_count();
         if count > 0 && usize::from(self.lens[group]) < GROUP_ENTRIES {
@@ -356,6 +362,7 @@ impl Leaf {
         (self.lens[group], self.lens[group + 1]) = (entries(keep), entries(GROUP_ENTRIES - keep));
         self.groups[group + 1] = Some(right);
         self.group_count += 1;
+        debug_assert!(self.group_count() <= GROUPS, "a leaf has room for the group");
         let is_right = at > keep || keep == GROUP_ENTRIES;
         (if is_right { Slot { group: group + 1, at: at - keep } } else { slot }, grown)
     }
@@ -364,7 +371,7 @@ impl Leaf {
     ///
     /// Usually in the middle; for ascending inserts at the end, which leaves full leaves. REQUIRES: there is
     /// no room for `key`.
-    pub(crate) fn split_point(&self, arena: &Arena, key: &[u8]) -> (usize, Vec<u8>) {
+    pub(crate) fn split_point(&self, arena: &Arena<'id>, key: &[u8]) -> (usize, Vec<u8>) {
         debug_assert!(!self.has_room_for(arena, key), "only a leaf without room is split");
         let key_of = |slot| self.newest(arena, slot).key();
         let end = self.end();
@@ -372,15 +379,22 @@ impl Leaf {
             return (self.group_count(), separator(key_of(Slot { at: end.at - 1, ..end }), key));
         }
         let keep = self.group_count() / 2;
+        debug_assert!(keep > 0, "a full leaf has groups on both sides");
         let last = Slot { group: keep - 1, at: usize::from(self.lens[keep - 1]) - 1 };
         (keep, separator(key_of(last), key_of(Slot { group: keep, at: 0 })))
     }
 
     /// Keeps the first `keep` groups and returns a leaf with the rest. `left_skip` and `right_skip` are the
     /// prefix lengths shared by the fences of the two leaves.
-    pub(crate) fn split(&mut self, arena: &Arena, keep: usize, left_skip: usize, right_skip: usize) -> Leaf {
+    pub(crate) fn split(
+        &mut self,
+        arena: &Arena<'id>,
+        keep: usize,
+        left_skip: usize,
+        right_skip: usize,
+    ) -> Self {
         debug_assert!(keep > 0 && keep <= self.group_count(), "some groups stay");
-        let mut right = Leaf::new(right_skip);
+        let mut right = Self::new(right_skip);
         for (to, from) in (keep..self.group_count()).enumerate() {
             right.groups[to] = self.groups[from].take();
             right.firsts[to] = std::mem::replace(&mut self.firsts[from], u64::MAX);
@@ -404,7 +418,7 @@ impl Leaf {
     }
 
     /// Sets the prefix length shared by the fences, which never decreases.
-    fn set_fence_skip(&mut self, arena: &Arena, fence_skip: usize) {
+    fn set_fence_skip(&mut self, arena: &Arena<'id>, fence_skip: usize) {
         self.fence_skip = fence_skip;
         if fence_skip >= self.skip + FENCE_SKIP_GAIN {
             self.rebuild_heads(arena, fence_skip);
@@ -413,7 +427,7 @@ impl Leaf {
     }
 
     /// Raises `skip` if the present keys share so much that their heads barely differ.
-    fn adapt_skip(&mut self, arena: &Arena) {
+    fn adapt_skip(&mut self, arena: &Arena<'id>) {
         if self.len < 16 {
             return;
         }
@@ -425,8 +439,9 @@ impl Leaf {
         }
     }
 
-    fn rebuild_heads(&mut self, arena: &Arena, skip: usize) {
+    fn rebuild_heads(&mut self, arena: &Arena<'id>, skip: usize) {
         let skip = skip.max(self.fence_skip);
+        debug_assert!(self.ends(arena).is_none_or(|(a, b)| common_prefix(a, b) >= skip), "all keys share it");
         self.skip = skip;
         for (group, first) in self.groups.iter_mut().flatten().zip(&mut self.firsts) {
             for (place, record) in group.heads_mut() {
@@ -437,7 +452,7 @@ impl Leaf {
     }
 
     /// Returns the first key at or after `low` whose newest version is newer than `since`.
-    pub(crate) fn first_newer(&self, arena: &Arena, low: &[u8], since: Seqno) -> Option<Vec<u8>> {
+    pub(crate) fn first_newer(&self, arena: &Arena<'id>, low: &[u8], since: Seqno) -> Option<Vec<u8>> {
         if self.len == 0 || self.max_seqno <= since {
             return None;
         }
@@ -459,7 +474,7 @@ impl Leaf {
     /// Visits entries from `start` on as of `at`, until `visit` returns false.
     pub(crate) fn visit_forward<'a>(
         &'a self,
-        arena: &'a Arena,
+        arena: &'a Arena<'id>,
         start: Slot,
         at: Seqno,
         visit: impl FnMut(View<'a>) -> bool,
@@ -473,7 +488,7 @@ impl Leaf {
     /// Visits the entries before `end`, last first, as of `at`, until `visit` returns false.
     pub(crate) fn visit_backward<'a>(
         &'a self,
-        arena: &'a Arena,
+        arena: &'a Arena<'id>,
         end: Slot,
         at: Seqno,
         visit: impl FnMut(View<'a>) -> bool,
@@ -494,7 +509,7 @@ impl Leaf {
     /// Checks the invariants of this file, and that all keys are in `[low, high)`; returns the bytes of keys
     /// and newest values.
     #[cfg(test)]
-    pub(crate) fn check(&self, arena: &Arena, low: Option<&[u8]>, high: Option<&[u8]>) -> i64 {
+    pub(crate) fn check(&self, arena: &Arena<'id>, low: Option<&[u8]>, high: Option<&[u8]>) -> i64 {
         let mut user_bytes = 0;
         let mut previous: Option<&[u8]> = None;
         let mut len = 0;
@@ -527,9 +542,9 @@ impl Leaf {
     }
 }
 
-fn visit_each<'a>(
-    records: impl Iterator<Item = &'a Record> + Clone,
-    arena: &'a Arena,
+fn visit_each<'a, 'id: 'a>(
+    records: impl Iterator<Item = &'a Record<'id>> + Clone,
+    arena: &'a Arena<'id>,
     at: Seqno,
     mut visit: impl FnMut(View<'a>) -> bool,
 ) {

@@ -8,12 +8,11 @@
 //!
 //! Once the table outgrows the caches, memory latency dominates. A search therefore waits for only two loads,
 //! a group of heads and the record; records are written in order of arrival and prefetched by scans.
-//! group of heads and the record; records are written in the order of arrival and loaded ahead by scans.
 //!
 //! ```text
-//! insert, get, cursor -> memtable -> table -> top_lock -> top -> fences   which leaf
-//!                                              +-> leaf -> group     which entry of the leaf
-//!                                                   +-> arena -> windows   the record's bytes
+//! insert, get, cursor -> memtable -> table -> index -> top_lock -> top -> fences   which leaf
+//!                                                       +-> leaf -> group     which entry of the leaf
+//!                                                            +-> arena -> windows   the record's bytes
 //! ```
 //!
 //! **Invariants**
@@ -27,6 +26,7 @@ mod cursor;
 mod fences;
 mod group;
 mod hint;
+mod index;
 mod leaf;
 mod memtable;
 mod table;

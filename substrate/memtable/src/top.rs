@@ -31,26 +31,26 @@ const BRANCH_LEAVES: usize = 128;
 const FEW_LEAVES: usize = 2;
 
 /// Cache lines that access to a leaf may touch.
-pub(crate) const LEAF_LINES: usize = size_of::<LockedLeaf>() / LINE_BYTES;
+pub(crate) const LEAF_LINES: usize = size_of::<LockedLeaf<'_>>() / LINE_BYTES;
 
 /// A leaf that shares no cache line with its neighbors.
 #[derive(Debug)]
 #[repr(align(64))]
-struct LockedLeaf(RwLock<Leaf>);
+struct LockedLeaf<'id>(RwLock<Leaf<'id>>);
 
-impl LockedLeaf {
-    fn new(leaf: Leaf) -> Self {
+impl<'id> LockedLeaf<'id> {
+    fn new(leaf: Leaf<'id>) -> Self {
         Self(RwLock::new(leaf))
     }
 }
 
 #[derive(Debug)]
-struct Branch {
+struct Branch<'id> {
     fences: Fences,
-    leaves: SmallVec<[Held<LockedLeaf>; FEW_LEAVES]>,
+    leaves: SmallVec<[Held<'id, LockedLeaf<'id>>; FEW_LEAVES]>,
 }
 
-impl Branch {
+impl Branch<'_> {
     /// Bytes on the heap; leaves are in the arena.
     fn heap_bytes(&self) -> u64 {
         self.fences.heap_bytes() + spilled_bytes(&self.leaves)
@@ -70,16 +70,16 @@ impl Place {
 }
 
 #[derive(Debug)]
-pub(crate) struct Top {
+pub(crate) struct Top<'id> {
     /// No further inserts are allowed.
     pub(crate) frozen: bool,
     fences: Fences,
-    branches: SmallVec<[Branch; 1]>,
+    branches: SmallVec<[Branch<'id>; 1]>,
 }
 
-impl Top {
+impl<'id> Top<'id> {
     /// A top with one leaf, in `arena`.
-    pub(crate) fn new(arena: &Arena) -> Self {
+    pub(crate) fn new(arena: &Arena<'id>) -> Self {
         let (leaf, _) = arena.hold(LockedLeaf::new(Leaf::new(0)));
         let branch = Branch { fences: Fences::default(), leaves: smallvec![leaf] };
         Self { frozen: false, fences: Fences::default(), branches: smallvec![branch] }
@@ -117,7 +117,7 @@ impl Top {
     }
 
     #[inline]
-    pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf> {
+    pub(crate) fn leaf(&self, place: Place) -> &RwLock<Leaf<'id>> {
         let leaf = &self.branches[place.branch].leaves[place.leaf].0;
         // Nothing behind the lock is loaded before the lock is taken, unless it is prefetched.
         prefetch::<LEAF_LINES>(ptr::from_ref(leaf).cast());
@@ -126,7 +126,7 @@ impl Top {
 
     /// Like [`Top::leaf`], for an insert.
     #[inline]
-    pub(crate) fn leaf_to_write(&self, place: Place) -> &RwLock<Leaf> {
+    pub(crate) fn leaf_to_write(&self, place: Place) -> &RwLock<Leaf<'id>> {
         let leaf = &self.branches[place.branch].leaves[place.leaf].0;
         prefetch_to_write::<LEAF_LINES>(ptr::from_ref(leaf).cast());
         leaf
@@ -155,16 +155,19 @@ impl Top {
     }
 
     /// All leaves with their places, in order.
-    pub(crate) fn leaves(&self) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
+    pub(crate) fn leaves(&self) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf<'id>>)> {
         self.leaves_of_branches(0)
     }
 
     /// The leaves from `first` on.
-    pub(crate) fn leaves_from(&self, first: Place) -> impl Iterator<Item = (Place, &RwLock<Leaf>)> {
+    pub(crate) fn leaves_from(&self, first: Place) -> impl Iterator<Item = (Place, &RwLock<Leaf<'id>>)> {
         self.leaves_of_branches(first.branch).skip(first.leaf)
     }
 
-    fn leaves_of_branches(&self, first: usize) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf>)> {
+    fn leaves_of_branches(
+        &self,
+        first: usize,
+    ) -> impl DoubleEndedIterator<Item = (Place, &RwLock<Leaf<'id>>)> {
         self.branches.iter().enumerate().skip(first).flat_map(|(branch, content)| {
             content.leaves.iter().enumerate().map(move |(leaf, locked)| (Place { branch, leaf }, &locked.0))
         })
@@ -172,7 +175,7 @@ impl Top {
 
     /// Splits the leaf for `key` so that `key` can be inserted; returns the bytes by which the heap of the
     /// index and the arena grew.
-    pub(crate) fn split(&mut self, arena: &Arena, key: &[u8]) -> (i64, u64) {
+    pub(crate) fn split(&mut self, arena: &Arena<'id>, key: &[u8]) -> (i64, u64) {
         let place = self.find(key);
         let root_before = self.root_bytes();
         let low = self.low(place).map(<[u8]>::to_vec);

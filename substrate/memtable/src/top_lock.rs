@@ -24,30 +24,30 @@ const SHARDED_LEAVES: usize = scaled(64, 2);
 const SHARDS_BYTES: u64 = 2 << 10;
 
 #[derive(Debug)]
-pub(crate) struct TopLock {
-    single: RwLock<Option<Top>>,
-    sharded: OnceLock<Box<ShardedLock<Top>>>,
+pub(crate) struct TopLock<'id> {
+    single: RwLock<Option<Top<'id>>>,
+    sharded: OnceLock<Box<ShardedLock<Top<'id>>>>,
 }
 
 /// The top level, locked for reading.
-pub(crate) enum TopReadGuard<'a> {
-    Single(RwLockReadGuard<'a, Option<Top>>),
-    Sharded(ShardedLockReadGuard<'a, Top>),
+pub(crate) enum TopReadGuard<'a, 'id> {
+    Single(RwLockReadGuard<'a, Option<Top<'id>>>),
+    Sharded(ShardedLockReadGuard<'a, Top<'id>>),
 }
 
 /// The top level, locked for writing.
-pub(crate) enum TopWriteGuard<'a> {
-    Single(RwLockWriteGuard<'a, Option<Top>>),
-    Sharded(ShardedLockWriteGuard<'a, Top>),
+pub(crate) enum TopWriteGuard<'a, 'id> {
+    Single(RwLockWriteGuard<'a, Option<Top<'id>>>),
+    Sharded(ShardedLockWriteGuard<'a, Top<'id>>),
 }
 
-impl TopLock {
-    pub(crate) fn new(top: Top) -> Self {
+impl<'id> TopLock<'id> {
+    pub(crate) fn new(top: Top<'id>) -> Self {
         Self { single: RwLock::new(Some(top)), sharded: OnceLock::new() }
     }
 
     #[inline]
-    pub(crate) fn read(&self) -> TopReadGuard<'_> {
+    pub(crate) fn read(&self) -> TopReadGuard<'_, 'id> {
         if let Some(sharded) = self.sharded.get() {
             return TopReadGuard::Sharded(sharded.read());
         }
@@ -64,7 +64,7 @@ impl TopLock {
         self.sharded.get().is_none()
     }
 
-    pub(crate) fn write(&self) -> TopWriteGuard<'_> {
+    pub(crate) fn write(&self) -> TopWriteGuard<'_, 'id> {
         if let Some(sharded) = self.sharded.get() {
             return TopWriteGuard::Sharded(sharded.write());
         }
@@ -76,7 +76,7 @@ impl TopLock {
     }
 
     /// Moves the top level into shards if it is large enough; returns the bytes of the shards.
-    pub(crate) fn shard(&self, guard: TopWriteGuard<'_>) -> u64 {
+    pub(crate) fn shard(&self, guard: TopWriteGuard<'_, 'id>) -> u64 {
         let TopWriteGuard::Single(mut single) = guard else { return 0 };
         if single.as_ref().is_none_or(|top| top.leaf_count() < SHARDED_LEAVES) {
             return 0;
@@ -97,11 +97,11 @@ impl TopLock {
 
 const IN_ONE: &str = "the top level has not moved";
 
-impl Deref for TopReadGuard<'_> {
-    type Target = Top;
+impl<'id> Deref for TopReadGuard<'_, 'id> {
+    type Target = Top<'id>;
 
     #[inline]
-    fn deref(&self) -> &Top {
+    fn deref(&self) -> &Top<'id> {
         match self {
             Self::Single(top) => top.as_ref().expect(IN_ONE),
             Self::Sharded(top) => top,
@@ -109,10 +109,10 @@ impl Deref for TopReadGuard<'_> {
     }
 }
 
-impl Deref for TopWriteGuard<'_> {
-    type Target = Top;
+impl<'id> Deref for TopWriteGuard<'_, 'id> {
+    type Target = Top<'id>;
 
-    fn deref(&self) -> &Top {
+    fn deref(&self) -> &Top<'id> {
         match self {
             Self::Single(top) => top.as_ref().expect(IN_ONE),
             Self::Sharded(top) => top,
@@ -120,8 +120,8 @@ impl Deref for TopWriteGuard<'_> {
     }
 }
 
-impl DerefMut for TopWriteGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Top {
+impl<'id> DerefMut for TopWriteGuard<'_, 'id> {
+    fn deref_mut(&mut self) -> &mut Top<'id> {
         match self {
             Self::Single(top) => top.as_mut().expect(IN_ONE),
             Self::Sharded(top) => top,

@@ -63,6 +63,7 @@ impl Windows {
             return 0;
         }
         let (bucket, at) = Self::place(window);
+        debug_assert!(window < WINDOWS_MAX && !start.is_null(), "a window of the arena has a chunk");
         let mut grown = 0;
         let entries = self.buckets[bucket].get_or_init(|| {
             let entries: Box<[_]> = (0..FIRST_BUCKET << (low32(u64_of(bucket)) + 1))

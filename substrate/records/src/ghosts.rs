@@ -48,6 +48,7 @@ pub(crate) struct Ghosts {
 impl Ghosts {
     /// The ghosts of one of `shards` shards.
     pub(crate) fn new(pool: &Arc<ChunkPool>, shards: u64) -> Self {
+        debug_assert!(shards > 0, "there is a shard");
         let places = LargeSlice::zeroed(Self::place_count(pool, shards));
         pool.charge_slice(u64_of(size_of_val(&*places)));
         Self { places, epoch: 1, evicted_bytes: 0, shards, pool: Arc::clone(pool) }
@@ -75,6 +76,7 @@ impl Ghosts {
     }
 
     fn place_of(&self, tag: u32) -> usize {
+        debug_assert!(tag >> TAG_BITS == 0, "a tag of {TAG_BITS} bits");
         usize_of((u64::from(tag) * u64_of(self.places.len())) >> TAG_BITS)
     }
 
@@ -89,6 +91,7 @@ impl Ghosts {
             self.epoch = self.epoch.wrapping_add(1);
             self.fit();
         }
+        debug_assert!(!self.places.is_empty(), "the table has a place");
     }
 
     /// Returns when a record with this tag was evicted, if remembered, and removes the entry.

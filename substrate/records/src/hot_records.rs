@@ -57,6 +57,7 @@ fn places(layout: &Layout, (segment, end): (u32, usize)) -> impl Iterator<Item =
             return None;
         }
         next.place += layout.segment(at)?.header(at.place).words();
+        debug_assert!(next.place > at.place, "a record has words");
         Some(at)
     })
 }

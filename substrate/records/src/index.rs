@@ -44,6 +44,7 @@ impl Bucket {
 
     /// REQUIRES: the lock of the shard is held.
     pub(crate) fn set(&self, way: usize, slot: Slot) {
+        debug_assert!(way < WAYS, "a way of the bucket");
         self.0[way].store(slot.0, Release);
     }
 
@@ -83,6 +84,7 @@ impl Index {
 
     #[inline]
     pub(crate) fn bucket(&self, tag: u32) -> &Bucket {
+        debug_assert!(tag >> TAG_BITS == 0, "a tag of {TAG_BITS} bits");
         &self.buckets[usize_of((u64::from(tag) * u64_of(self.buckets.len())) >> TAG_BITS)]
     }
 
@@ -109,6 +111,7 @@ impl Index {
             }
             bucket.set(way, slot);
         }
+        debug_assert!(count <= next.slot_count(), "every record has a slot");
         (next, count)
     }
 

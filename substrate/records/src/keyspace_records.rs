@@ -110,6 +110,10 @@ impl KeyspaceRecords {
             counters.misses.fetch_add(1, Relaxed);
             return None;
         };
+        debug_assert!(
+            found.flushes <= self.flushes || planted!("later-record-in-cache"),
+            "a state reads no later records"
+        );
         counters.hits.fetch_add(1, Relaxed);
         if found.flushes == RESTORED_STATE {
             counters.restored_hits.fetch_add(1, Relaxed);
@@ -244,6 +248,7 @@ impl KeyspaceRecords {
         let layouts: Vec<_> = self.cache.shards().iter().map(Shard::layout_full).collect();
         let may_have =
             |update: &Update| layouts[self.cache.shard_of(update.hash)].may_have(tag_of(update.hash));
+        debug_assert!(batch.updates.len() <= BATCH, "a batch is bounded");
         let mut are_cached = [false; BATCH];
         for (update, is_cached) in batch.updates.iter().zip(&mut are_cached) {
             *is_cached = may_have(update);
@@ -257,6 +262,7 @@ impl KeyspaceRecords {
                 self.replace(update.hash, key, value, admits);
             }
         }
+        debug_assert_eq!(start, batch.bytes.len(), "the batch consists of its updates");
     }
 
     fn replace(&self, hash: u64, key: &[u8], value: Option<&[u8]>, admits: bool) {

@@ -93,6 +93,8 @@ impl RecordCache {
         let segment_bytes = usize_of(budget_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, CHUNK_BYTES);
         let segment_bytes =
             if segment_bytes == CHUNK_BYTES { CHUNK_BYTES } else { 1 << segment_bytes.ilog2() };
+        debug_assert!(shards.is_power_of_two(), "a mask selects the shard");
+        debug_assert!((SEGMENT_BYTES_MIN..=CHUNK_BYTES).contains(&segment_bytes), "a segment is one chunk");
         let spare = Spare::new(pool);
         let segment_bytes = scaled(segment_bytes, SEGMENT_BYTES_MIN);
         let shard = |_| Shard::new(pool, Arc::clone(&spare), segment_bytes, u64_of(shards));
@@ -111,6 +113,7 @@ impl RecordCache {
 
     #[inline]
     pub(crate) fn shard_of(&self, hash: u64) -> usize {
+        debug_assert!(self.shards.len().is_power_of_two(), "a mask selects the shard");
         low32(hash) as usize & (self.shards.len() - 1)
     }
 

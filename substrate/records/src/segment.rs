@@ -26,6 +26,8 @@ use testudo_base::{
     sync::{Arc, Mutex, step},
 };
 
+use crate::slot::{SEGMENT_WORDS_MAX, SEGMENTS_MAX};
+
 const HEADER_WORDS: usize = 2;
 const WORD: usize = 8;
 /// Bytes of a record before its key.
@@ -65,6 +67,7 @@ impl Record<'_> {
     }
 
     fn first_word(&self) -> u64 {
+        debug_assert!(self.key.len() <= LENGTH_MAX && self.value.len() <= LENGTH_MAX, "the lengths fit");
         u64::from(self.tag) << 32 | u64_of(self.key.len()) << 16 | u64_of(self.value.len())
     }
 
@@ -110,6 +113,10 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub(crate) fn new(id: u32, part: Part, chunk: Chunk, home: Arc<Home>) -> Arc<Self> {
+        debug_assert!(
+            id < SEGMENTS_MAX && chunk.bytes() / WORD <= SEGMENT_WORDS_MAX,
+            "slots can refer to it"
+        );
         Arc::new(Self { id, part, chunk: Some(chunk), home })
     }
 
@@ -149,6 +156,7 @@ impl Segment {
     pub(crate) fn copy(&self, place: usize, from: &Segment, from_place: usize, count: usize) {
         debug_assert!(place >= FIRST_PLACE && place + count <= self.words().len(), "there is room");
         let source = &from.words()[from_place..from_place + count];
+        debug_assert_eq!(count, from.header(from_place).words(), "a whole record is copied");
         for (to, from) in self.words()[place..].iter().zip(source) {
             to.store(from.load(Relaxed), Relaxed);
         }
@@ -156,6 +164,7 @@ impl Segment {
 
     #[inline]
     pub(crate) fn header(&self, place: usize) -> Header {
+        debug_assert!(place >= FIRST_PLACE, "no record is at place 0");
         let word = self.words()[place].load(Relaxed);
         Header {
             tag: low32(word >> 32),
@@ -216,6 +225,7 @@ impl Segment {
             bytes.extend_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
         bytes.truncate(count);
+        debug_assert_eq!(bytes.len(), count, "the words contain the bytes");
         bytes
     }
 
@@ -235,6 +245,7 @@ impl Drop for Segment {
 }
 
 fn put(words: &[Word], bytes: &[u8]) {
+    debug_assert!(bytes.len() <= words.len() * WORD, "there is room");
     let (whole, rest) = bytes.as_chunks::<WORD>();
     for (word, piece) in words.iter().zip(whole) {
         word.store(u64::from_ne_bytes(*piece), Relaxed);
@@ -255,6 +266,7 @@ fn equals(words: &[Word], bytes: &[u8]) -> bool {
 /// Pads fewer than eight bytes with zeros to a word.
 #[inline]
 fn padded(bytes: &[u8]) -> u64 {
+    debug_assert!(bytes.len() < WORD, "less than a word");
     let mut word = [0; WORD];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_ne_bytes(word)

@@ -47,6 +47,16 @@ const PROBATION_SHARE: usize = 10;
 const RECORD_PARTS: usize = 8;
 /// Maximum segments evicted for one that is needed: each frees at least a quarter, in one log or the other.
 const ENDED_MAX: usize = 8;
+/// Maximum part of an evicted segment that is carried over, in quarters: at least a quarter is freed.
+const CARRIED_QUARTERS: usize = 3;
+/// The index grows by half when more than this many quarters of its slots are in use: beyond that, many
+/// buckets are full and evict records although there is memory.
+const FULL_QUARTERS: usize = 3;
+/// The index is halved when fewer than one in this many slots is in use: afterwards it is at most half full,
+/// so that it does not grow again soon.
+const SPARSE_PARTS: usize = 4;
+/// Bytes of a word.
+const WORD_BYTES: usize = 8;
 
 /// The index and the segments as readers see them.
 #[derive(Clone, Debug)]
@@ -265,6 +275,10 @@ impl Writer<'_> {
 
     /// Caches a record. REQUIRES: its key has no cached record.
     pub(crate) fn insert(&mut self, record: &Record<'_>, standing: Standing) {
+        debug_assert!(
+            self.log.layout.find(record.tag, record.keyspace, record.key).is_none(),
+            "a key has one record"
+        );
         let Some(words) = self.words_of(record) else { return };
         if let Some(at) = self.place(standing.part, words) {
             self.put(record, standing, at);
@@ -273,7 +287,7 @@ impl Writer<'_> {
 
     /// Number of words of a record, if it is not too long to be cached.
     fn words_of(&self, record: &Record<'_>) -> Option<usize> {
-        record.words().filter(|words| words * 8 <= self.shard.segment_bytes / RECORD_PARTS)
+        record.words().filter(|words| words * WORD_BYTES <= self.shard.segment_bytes / RECORD_PARTS)
     }
 
     fn put(&mut self, record: &Record<'_>, standing: Standing, at: Location) {
@@ -289,11 +303,13 @@ impl Writer<'_> {
             self.log.evicted += 1;
             let header =
                 self.log.layout.segment(replaced.location()).map(|old| old.header(replaced.location().place));
-            self.log.ghosts.remember(replaced.tag(), header.map_or(0, |header| header.words() * 8));
+            self.log.ghosts.remember(replaced.tag(), header.map_or(0, |header| header.words() * WORD_BYTES));
         }
         let slots = self.log.layout.index.slot_count();
-        if self.log.records > slots / 4 * 3 {
-            self.resize_index(self.log.layout.index.bucket_count() * 3 / 2);
+        debug_assert!(self.log.records <= slots, "a record has a slot");
+        if self.log.records > slots / 4 * FULL_QUARTERS {
+            let buckets = self.log.layout.index.bucket_count();
+            self.resize_index(buckets + buckets / 2);
         }
     }
 
@@ -302,7 +318,7 @@ impl Writer<'_> {
     /// [`Writer::insert`].
     pub(crate) fn restore(&mut self, record: &Record<'_>, standing: Standing) -> RestoredRecord {
         let Some(words) = self.words_of(record) else { return RestoredRecord::TooLong };
-        let segment_words = self.shard.segment_bytes / 8;
+        let segment_words = self.shard.segment_bytes / WORD_BYTES;
         let mut at = self.log.queue(standing.part).place_in_restored(words, segment_words);
         if at.is_none() {
             let chunk = self.shard.home.pool.take_for_records(self.shard.segment_bytes);
@@ -351,6 +367,7 @@ impl Writer<'_> {
         let Found { bucket, way, slot, .. } = self.log.layout.find(tag, keyspace, key)?;
         let standing = self.log.layout.standing_of(slot);
         bucket.set(way, Slot::EMPTY);
+        debug_assert!(self.log.records > 0, "the removed record was counted");
         self.log.records -= 1;
         Some(standing)
     }
@@ -389,7 +406,7 @@ impl Writer<'_> {
     }
 
     fn place_in_open(&mut self, part: Part, words: usize) -> Option<Location> {
-        let segment_words = self.shard.segment_bytes / 8;
+        let segment_words = self.shard.segment_bytes / WORD_BYTES;
         self.log.queue(part).place_in_open(words, segment_words)
     }
 
@@ -420,6 +437,7 @@ impl Writer<'_> {
         if layout.segments.len() <= index {
             layout.segments.resize(index + 1, None);
         }
+        debug_assert!(layout.segments[index].is_none(), "the id of a segment is not in use");
         layout.segments[index] = Some(Segment::new(id, part, chunk, Arc::clone(&self.shard.home)));
         self.shard.home.pool.division().records_grew(u64_of(self.shard.segment_bytes));
         Some(id)
@@ -427,6 +445,7 @@ impl Writer<'_> {
 
     /// Publishes `layout` to readers.
     fn publish(&mut self, layout: Layout) {
+        debug_assert!(u64_of(layout.segments.len()) <= u64::from(SEGMENTS_MAX), "ids are bounded");
         let layout = Arc::new(layout);
         self.shard.layout.store(Arc::clone(&layout));
         self.log.layout = layout;
@@ -488,12 +507,13 @@ impl Writer<'_> {
     fn judge(&mut self, old: &Segment, id: u32, end: usize) -> Vec<Carried> {
         let index = Arc::clone(&self.log.layout.index);
         let mut carried = Vec::new();
-        let mut left = self.shard.segment_bytes / 8 / 4 * 3;
+        let mut left = self.shard.segment_bytes / WORD_BYTES / 4 * CARRIED_QUARTERS;
         let mut place = FIRST_PLACE;
         while place < end {
             let header = old.header(place);
             let from = Location { segment: id, place };
             let words = header.words();
+            debug_assert!(words > 0 && place + words <= end, "records are adjacent and end at the end");
             place += words;
             let Some((way, slot)) = index.bucket(header.tag).way_to(from) else { continue };
             if slot.priority() > 0 && words <= left {
@@ -505,7 +525,7 @@ impl Writer<'_> {
                 index.bucket(header.tag).set(way, Slot::EMPTY);
                 self.log.records -= 1;
                 self.log.evicted += 1;
-                self.log.ghosts.remember(header.tag, words * 8);
+                self.log.ghosts.remember(header.tag, words * WORD_BYTES);
             }
         }
         carried
@@ -522,6 +542,7 @@ impl Writer<'_> {
             return;
         };
         let segment = layout.segment(to).expect("the open segment exists");
+        debug_assert_eq!(segment.part, Part::Main, "used records move to the main log");
         segment.copy(to.place, old, carried.from.place, carried.words);
         bucket.set(way, Slot::new(carried.tag, carried.priority, to));
     }
@@ -540,7 +561,7 @@ impl Writer<'_> {
     /// Releases index memory that a smaller cache does not need.
     fn shrink_index(&mut self) {
         let index = &self.log.layout.index;
-        if index.bucket_count() > FIRST_BUCKETS && self.log.records < index.slot_count() / 4 {
+        if index.bucket_count() > FIRST_BUCKETS && self.log.records < index.slot_count() / SPARSE_PARTS {
             self.resize_index(index.bucket_count() / 2);
         }
     }

@@ -39,6 +39,9 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self(0);
 
     pub(crate) fn new(tag: u32, priority: u8, at: Location) -> Self {
+        debug_assert!(at.place > 0 && at.place < SEGMENT_WORDS_MAX, "place 0 is the empty slot");
+        debug_assert!(at.segment < SEGMENTS_MAX, "ids of segments are bounded");
+        debug_assert!(priority <= PRIORITY_MAX && tag >> TAG_BITS == 0, "priority and tag fit");
         let location = u64::from(at.segment) << PLACE_BITS | u64_of(at.place);
         Self(u64::from(tag) << TAG_SHIFT | u64::from(priority) << PRIORITY_SHIFT | location)
     }

@@ -58,6 +58,7 @@ impl EntryList {
         let start = usize_of(u64::from(start));
         let value = start + usize_of(u64::from(key_bytes));
         let end = value + usize_of(u64::from(value_bytes));
+        debug_assert!(end <= self.bytes.len(), "the entry is in the buffer");
         Some(Entry { key: &self.bytes[start..value], kind, value: &self.bytes[value..end] })
     }
 
@@ -104,7 +105,7 @@ impl EntryList {
 
     /// Returns a cursor over the entries with these indexes.
     pub fn cursor(&self, range: Range<usize>) -> EntryListCursor<'_> {
-        debug_assert!(range.end <= self.len(), "the range must be within the list");
+        debug_assert!(range.start <= range.end && range.end <= self.len(), "a range within the list");
         EntryListCursor { list: self, range, at: None }
     }
 }

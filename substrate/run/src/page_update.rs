@@ -340,6 +340,11 @@ impl PageUpdate {
             let (_, payload) = new.overflow.as_ref()?;
             Some((new.page, PagePart::Overflow, payload))
         });
+        debug_assert_eq!(
+            numbers.len(),
+            changed.len() + changed.iter().filter(|new| new.overflow.is_some()).count(),
+            "each page has a place"
+        );
         let spans = || extents.iter().map(|extent| extent.span());
         let mut pages = Vec::with_capacity(numbers.len());
         for (place, (page, part, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
@@ -408,6 +413,7 @@ fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
         before > half
     })?;
     let middle = middle.clamp(1, entries.len().checked_sub(1)?.max(1));
+    debug_assert!(middle > 0, "some entries are before the border");
     let (last, next) = (entries.get(middle - 1)?, entries.get(middle)?);
     let border = key::separator(last.key, next.key);
     if border.len() > MAX_SEPARATOR_BYTES {
@@ -420,6 +426,7 @@ fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
 
 /// Builds the payload of a block with a range of entries; `None` if it exceeds a page.
 fn payload_with(entries: &EntryList, from: usize, to: usize) -> Option<Vec<u8>> {
+    debug_assert!(from < to && to <= entries.len(), "a range of the entries");
     let mut builder = BlockBuilder::default();
     for index in from..to {
         if !builder.push(&entries.get(index)?) {

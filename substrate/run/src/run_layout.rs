@@ -7,6 +7,9 @@ use crate::format::builder::PAGE_PAYLOAD_BYTES;
 /// Approximate bytes of an entry on a page beyond its key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 6;
 
+/// Part of a page that is left free for later updates: some entries may grow before the page overflows.
+const SPARE_PARTS: usize = 16;
+
 /// How the pages of a run are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLayout {
@@ -22,7 +25,7 @@ impl RunLayout {
     /// Layout of a run whose pages will be replaced: some free space on each page, and no filter, which would
     /// miss keys added later.
     pub fn for_page_updates() -> Self {
-        let fill_bytes = PAGE_PAYLOAD_BYTES / 16 * 15;
+        let fill_bytes = PAGE_PAYLOAD_BYTES / SPARE_PARTS * (SPARE_PARTS - 1);
         Self { has_filter: false, fill_bytes: u16_of(fill_bytes), continues_values: false }
     }
 

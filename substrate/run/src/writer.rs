@@ -42,6 +42,8 @@ mod written_index;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Initial allocation if the expected size is not available; more is allocated on demand.
 const PAGES_MIN: u32 = 4;
+/// Slots, headers, index and filter take about this part of the bytes of entries.
+const OVERHEAD_PARTS: u64 = 16;
 /// Minimum entries of an index page with short keys, for space estimates.
 const INDEX_ENTRIES_MIN: usize = 64;
 /// Pages of an incomplete index block and of a footer, for space estimates.
@@ -109,8 +111,10 @@ impl RunWriter {
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn new(data: Arc<DataFile>, origin: RunOrigin, expected_bytes: u64) -> Result<Self> {
-        let pages =
-            u32_of(usize_of(expected_bytes + expected_bytes / 16).div_ceil(PAGE_SIZE).clamp(2, 1 << 18) + 2);
+        let pages = u32_of(
+            usize_of(expected_bytes + expected_bytes / OVERHEAD_PARTS).div_ceil(PAGE_SIZE).clamp(2, 1 << 18)
+                + 2,
+        );
         let incarnation = data
             .writer()
             .map(Incarnation::low)
@@ -119,6 +123,7 @@ impl RunWriter {
             Err(error) if error.kind() == ErrorKind::OutOfSpace => data.allocate(PAGES_MIN)?,
             outcome => outcome?,
         };
+        debug_assert!(!extents.is_empty(), "a run has space");
         Ok(Self {
             layout: RunLayout::default(),
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
@@ -173,6 +178,7 @@ impl RunWriter {
     #[must_use]
     pub fn with_buffers(self, writes_max: usize, bytes: usize) -> Self {
         debug_assert_eq!(self.entries, 0, "set before the first entry");
+        debug_assert!(writes_max > 0, "a write is in flight at least");
         let bytes = bytes.next_multiple_of(PAGE_SIZE).clamp(4 * PAGE_SIZE, BUFFER_BYTES);
         Self { buffer: AlignedBuffer::unfilled(bytes), writes_max, ..self }
     }
@@ -194,6 +200,7 @@ impl RunWriter {
         let is_open = !self.block.is_empty() || self.block.has_continuation();
         let open = if is_open { self.block.payload_bytes().div_ceil(PAGE_PAYLOAD_BYTES) } else { 0 };
         let ending = self.index.len() / INDEX_ENTRIES_MIN + ENDING_PAGES;
+        debug_assert!(self.next_page <= self.taken_pages, "pages are written to allocated space");
         let pages = entry_bytes.div_ceil(PAGE_PAYLOAD_BYTES) + 1 + open + ending;
         usize_of(u64::from(self.taken_pages - self.next_page)) >= pages
     }
@@ -250,6 +257,7 @@ impl RunWriter {
         self.block_entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Tombstone);
         self.user_bytes += u64_of(entry.user_bytes());
+        debug_assert!(self.tombstones <= self.entries, "tombstones are entries");
         Ok(())
     }
 
@@ -298,6 +306,7 @@ impl RunWriter {
         if is_first && self.next_page > 0 {
             self.begin_block(entry.key);
         }
+        debug_assert!(written > 0 && written < entry.value.len(), "a part of the value is in each page");
         self.has_continued_values = true;
         self.finish_block()?;
         let parts = entry.value[written..].chunks(CONTINUATION_BYTES);
@@ -376,11 +385,13 @@ impl RunWriter {
             self.taken_pages += more.iter().map(|extent| extent.span().page_count).sum::<u32>();
             self.extents.extend(more);
         }
+        debug_assert!(usize_of(u64::from(self.taken_pages - self.next_page)) >= pages, "the pages fit");
         Ok(())
     }
 
     /// Like [`Self::write_block`], in this many pages. REQUIRES: the payload fits.
     fn write_block_in(&mut self, kind: PageKind, payload: &[u8], pages: usize) -> Result<BlockPosition> {
+        debug_assert!(payload.len() + PAGE_HEADER_BYTES <= pages * PAGE_SIZE, "the payload must fit");
         self.write_block_with(kind, pages, |out| {
             out[..payload.len()].copy_from_slice(payload);
             payload.len()
@@ -425,11 +436,17 @@ impl RunWriter {
             self.buffered_pages += pages;
         }
         self.next_page += position.pages;
+        debug_assert!(self.next_page <= self.taken_pages, "pages are written to allocated space");
+        debug_assert!(
+            self.buffered_pages * PAGE_SIZE <= self.buffer.len(),
+            "buffered pages are in the buffer"
+        );
         Ok(position)
     }
 
     /// Starts writing the full buffer and switches to another one.
     fn write_buffer(&mut self) -> Result<()> {
+        debug_assert!(self.on_its_way.len() <= self.writes_max, "writes in flight are bounded");
         let first = self.next_page - u32_of(self.buffered_pages);
         let spare = if self.on_its_way.len() >= self.writes_max { self.await_write()? } else { None };
         match locate(self.extents.iter().map(|extent| extent.span()), first) {
@@ -478,6 +495,7 @@ fn write_across(data: &DataFile, extents: &[Arc<Extent>], first: u32, bytes: &[u
     while !bytes.is_empty() {
         let spans = extents.iter().map(|extent| extent.span());
         let (physical, room) = locate(spans, page).expect("space must be allocated");
+        debug_assert!(room > 0 && bytes.len().is_multiple_of(PAGE_SIZE), "whole pages are written");
         let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
         data.write_pages(physical, &bytes[..length])?;
         bytes = &bytes[length..];

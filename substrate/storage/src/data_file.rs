@@ -39,6 +39,12 @@ use crate::{
     space::extents::SpaceStats,
 };
 
+/// The file grows by this part of its length, so that allocations of the file system are few and long, and
+/// little space is unused; within bounds.
+const GROWTH_PARTS: u64 = 32;
+const GROWTH_BYTES_MIN: u64 = 256 << 10;
+const GROWTH_BYTES_MAX: u64 = 32 << 20;
+
 /// Location of a page and its expected identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAddress {
@@ -395,7 +401,9 @@ impl DataFile {
                 return Ok(extents);
             }
             let file_bytes = self.extents.file_bytes();
-            let step = (file_bytes / 32).clamp(1 << 18, 32 << 20).max(u64::from(page_count) * PAGE_BYTES);
+            let step = (file_bytes / GROWTH_PARTS)
+                .clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX)
+                .max(u64::from(page_count) * PAGE_BYTES);
             let mut grown = self.grow(step.div_ceil(PAGE_BYTES));
             if grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::OutOfSpace) {
                 grown = self.grow(self.extents.lacking(page_count));

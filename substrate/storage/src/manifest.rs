@@ -17,6 +17,7 @@
 
 mod failure;
 pub(crate) mod manifest_format;
+mod rotation;
 pub(crate) mod state;
 pub(crate) mod superblock;
 pub(crate) mod survey;
@@ -42,10 +43,6 @@ use crate::{
     },
 };
 
-/// A shorter log is not rotated by commits.
-const MIN_ROTATE_BYTES: u64 = 1 << 20;
-/// A shorter log is not rotated on close.
-const CLOSED_BYTES: u64 = 64 << 10;
 /// Maximum length of a manifest: the states of the largest stores are a small part of it.
 const MAX_BYTES: u64 = 4 << 30;
 
@@ -269,8 +266,7 @@ impl Manifest {
         {
             return Err(log.fail(error));
         }
-        let worth = (log.snapshot_bytes * 4).max(MIN_ROTATE_BYTES);
-        if log.end > worth
+        if log.end > rotation::worth_rotating(log.snapshot_bytes)
             && let Err(error) = self.rotate(&mut log)
         {
             log.fail(error);
@@ -412,7 +408,7 @@ impl Manifest {
     pub fn shorten(&self) -> Result<()> {
         let mut log = self.log.lock();
         let number = log.superblock.manifest;
-        let worth = worth_shortening(&log);
+        let worth = rotation::worth_shortening(log.snapshot_bytes);
         if log.failure.is_some() || log.end <= worth || planted!("manifest-never-shortened") {
             return Ok(());
         }
@@ -464,7 +460,7 @@ impl Manifest {
     /// snapshot.
     pub fn growth_bytes(&self) -> u64 {
         let log = self.log.lock();
-        worth_shortening(&log).saturating_sub(log.end) + log.snapshot_bytes
+        rotation::worth_shortening(log.snapshot_bytes).saturating_sub(log.end) + log.snapshot_bytes
     }
 
     /// Returns sizes and write counters.
@@ -477,11 +473,6 @@ impl Manifest {
             last_edit: log.last_edit,
         }
     }
-}
-
-/// Minimum length at which most of the log is obsolete and worth rotating: the next opening reads all of it.
-fn worth_shortening(log: &Log) -> u64 {
-    (log.snapshot_bytes * 2).max(CLOSED_BYTES)
 }
 
 fn apply_all(state: &mut ManifestState, edit: &[Change]) -> Result<()> {

@@ -42,6 +42,7 @@ impl DeadValues {
             return false;
         }
         self.words[usize_of(u64::from(number / WORD_BITS))] &= !(1 << (number % WORD_BITS));
+        debug_assert!(self.dead > 0, "dead values are counted");
         self.dead -= 1;
         true
     }
@@ -71,10 +72,15 @@ impl DeadValues {
         self.words.resize(usize_of(u64::from(self.count.div_ceil(WORD_BITS))), 0);
         self.words[usize_of(u64::from(number / WORD_BITS))] |= 1 << (number % WORD_BITS);
         self.dead += 1;
+        debug_assert!(self.dead <= self.count, "a value dies once");
         true
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(
+            self.words.is_empty() || u32_of(self.words.len()) == self.count.div_ceil(WORD_BITS),
+            "a bit per value"
+        );
         codec::put_u32(out, self.count);
         codec::put_u32(out, u32_of(self.words.len()));
         self.words.iter().for_each(|word| codec::put_u64(out, *word));

@@ -117,7 +117,9 @@ impl Segment {
     /// Marks the value of `reference` live.
     pub fn revive(&mut self, reference: &ValueReference) {
         debug_assert_eq!(reference.segment, self.id, "the reference must be to this segment");
+        debug_assert!(self.dead.dead() <= self.dead.count(), "a value dies once");
         if self.dead.remove(reference.number) {
+            debug_assert!(self.dead_bytes >= u64::from(reference.length), "its bytes were counted as dead");
             self.dead_bytes -= u64::from(reference.length);
         }
     }
@@ -242,6 +244,7 @@ impl Segment {
 
     /// Copies its live values into a run of `origin`. REQUIRES: some value is live.
     pub fn rewrite(&self, origin: RunOrigin) -> Result<Rewritten> {
+        debug_assert!(!self.is_dead(), "a segment without live values is removed, not rewritten");
         let mut writer = RunWriter::new(Arc::clone(self.run.data()), origin, self.rewritten_bytes())?;
         let are_long = self.stored_bytes >= self.run.reference().entries * LONG_VALUE_BYTES;
         let stored_bytes = if self.is_logged() && are_long {
@@ -315,6 +318,11 @@ impl Segment {
 
     /// Returns the segment in its new run. Values may have become dead since the rewrite.
     pub(crate) fn moved(&self, rewritten: &Rewritten) -> Self {
+        debug_assert_eq!(self.id, rewritten.id, "the segment that was rewritten");
+        debug_assert!(
+            self.dead_bytes >= rewritten.left_out_bytes || planted!("stale-rewriting-installed"),
+            "values stay dead"
+        );
         Self {
             id: self.id,
             class: self.class,

@@ -114,6 +114,7 @@ impl SegmentSet {
             })
             .collect();
         let FoundTogether { found, reads } = get_known_together(first.run().data(), &keys)?;
+        debug_assert_eq!(found.len(), wanted.len(), "a result per reference");
         let values = found.into_iter().zip(segments).zip(wanted);
         let values = values.map(|((found, segment), (_, reference))| segment.value_found(found, reference));
         Ok((values.collect::<Result<_>>()?, reads))
@@ -172,6 +173,7 @@ impl SegmentSet {
         };
         let before = self.get(rewritten.id).filter(is_source);
         let Some(moved) = before.map(|before| before.moved(rewritten)) else { return false };
+        debug_assert_eq!(moved.id(), rewritten.id, "a rewritten segment keeps its id");
         self.insert(moved);
         true
     }

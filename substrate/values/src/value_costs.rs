@@ -46,7 +46,8 @@ pub struct Paused(Arc<ValueCosts>);
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        self.0.pauses.fetch_sub(1, AcqRel);
+        let before = self.0.pauses.fetch_sub(1, AcqRel);
+        debug_assert!(before > 0, "this pause was counted");
     }
 }
 
@@ -108,6 +109,7 @@ impl ValueCosts {
             LargeValues::WithKeys => (with_keys, separated),
         };
         let excess = paid.saturating_sub(spared);
+        debug_assert!(excess <= paid, "the excess is a part of the paid costs");
         let settled = |side: LargeValues, seen: u64| if side == present { seen - excess } else { seen };
         take_off(&self.separated, settled(LargeValues::Outside, separated));
         take_off(&self.with_keys, settled(LargeValues::WithKeys, with_keys));

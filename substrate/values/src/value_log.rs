@@ -137,6 +137,10 @@ impl LoggedValues {
     }
 }
 
+/// A log that refuses a value is full once it holds at least one in this many of its bytes; before, the value
+/// is too long.
+const FULL_PARTS: u64 = 2;
+
 impl State {
     /// Errors: that of an earlier failed write.
     fn check(&self) -> Result<()> {
@@ -159,6 +163,7 @@ impl ValueLog {
     ///
     /// Errors: `OutOfSpace`, `Io`.
     pub fn begin(data: &Arc<DataFile>, origin: RunOrigin, capacity_bytes: u64) -> Result<Self> {
+        debug_assert!(capacity_bytes > 0, "a value log has room");
         let (id, keyspace) = (origin.id, origin.keyspace);
         let layout = RunLayout { has_filter: false, ..RunLayout::default() };
         let mut writer = RunWriter::new(Arc::clone(data), origin, capacity_bytes)?
@@ -203,7 +208,7 @@ impl ValueLog {
         let State { writer, count, bytes, stored_bytes, .. } = &mut *state;
         let Some(writer) = writer.as_mut().filter(|writer| writer.has_room_for(value.len() + OVERHEAD_BYTES))
         else {
-            self.is_full.store(*stored_bytes >= self.capacity_bytes / 2, Relaxed);
+            self.is_full.store(*stored_bytes >= self.capacity_bytes / FULL_PARTS, Relaxed);
             return Ok(None);
         };
         let reference =
@@ -212,6 +217,7 @@ impl ValueLog {
         reference.encode(bytes);
         bytes.extend_from_slice(value);
         let pushed = writer.push(&Entry { key: &number_key(*count), kind: Kind::Referred, value: bytes });
+        debug_assert!(*count < u32::MAX, "values are numbered in 32 bits");
         *count += 1;
         state.note(pushed)?;
         state.stored_bytes += u64::from(reference.length);
@@ -281,6 +287,7 @@ impl ValueLog {
             let placed = std::mem::take(&mut state.placed);
             writer.set_newest_seqno(placed.iter().map(|[seqno, _]| Seqno(*seqno)).max().unwrap_or_default());
             let run = writer.finish_value_segment()?;
+            debug_assert_eq!(run.reference().entries, u64::from(state.count), "an entry per value");
             let segment = Segment {
                 id: self.record.id,
                 class: if is_transient { SegmentClass::LoggedTransient } else { SegmentClass::Logged },

@@ -92,6 +92,7 @@ impl Division {
     pub fn record_was_missed(&self, limit_bytes: u64) {
         self.missed_records.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_add(step(limit_bytes)).min(WHOLE - LEAST);
+        debug_assert!(border >= LEAST, "both sides keep their minimum");
         self.border.store(border, Relaxed);
     }
 
@@ -99,6 +100,7 @@ impl Division {
     pub fn page_was_missed(&self, limit_bytes: u64) {
         self.missed_pages.fetch_add(1, Relaxed);
         let border = self.border.load(Relaxed).saturating_sub(step(limit_bytes)).max(LEAST);
+        debug_assert!(border <= WHOLE - LEAST, "both sides keep their minimum");
         self.border.store(border, Relaxed);
     }
 
@@ -125,7 +127,9 @@ impl Division {
     /// Bytes due to records, of the memory that they and pages have now.
     pub fn record_due_bytes(&self) -> u64 {
         let both = u128::from(self.record_bytes() + self.page_bytes());
-        low64((both * u128::from(self.border.load(Relaxed))) >> WHOLE_LOG)
+        let due = (both * u128::from(self.border.load(Relaxed))) >> WHOLE_LOG;
+        debug_assert!(due <= both, "a share is a part of the whole");
+        low64(due)
     }
 
     /// Whether records are below their share even with `bytes` more.

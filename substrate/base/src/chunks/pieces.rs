@@ -75,6 +75,7 @@ impl std::fmt::Debug for Pieces {
 impl Pieces {
     /// Takes a piece of `bytes` from the first chunk that has room.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Piece> {
+        debug_assert!(Piece::is_size(bytes), "larger chunks are not pieces");
         let parts = bytes.div_ceil(PIECE_BYTES);
         let from = self.first_with[parts - 1];
         let has_room = |cut: &Option<Cut>| cut.as_ref().is_some_and(|cut| rows(cut.free, parts) != 0);
@@ -103,6 +104,7 @@ impl Pieces {
         let cut = self.chunks[chunk].as_mut()?;
         let at = rows(cut.free, parts).trailing_zeros();
         let parts = u32_of(parts);
+        debug_assert!(at + parts <= u64::BITS, "the piece ends within its chunk");
         debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "the parts are free");
         cut.free &= !mask(at, parts);
         Some(Piece { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
@@ -120,7 +122,9 @@ impl Pieces {
             return None;
         }
         self.unused.push(chunk);
-        self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.words))
+        let whole = self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.words));
+        debug_assert!(whole.is_some(), "no piece refers to a chunk that is entirely free");
+        whole
     }
 
     /// Lowers the search starts after a chunk gained room.
@@ -133,10 +137,12 @@ impl Pieces {
 
 /// Bit mask of the positions at which `parts` consecutive parts are free.
 fn rows(free: u64, parts: usize) -> u64 {
+    debug_assert!((1..=LONGEST).contains(&parts), "the number of parts of a piece");
     (1..parts).fold(free, |rows, next| rows & free >> next)
 }
 
 fn mask(at: u32, parts: u32) -> u64 {
+    debug_assert!(parts < u64::BITS && at + parts <= u64::BITS, "the parts are in the chunk");
     ((1 << parts) - 1) << at
 }
 

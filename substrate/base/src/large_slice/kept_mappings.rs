@@ -39,6 +39,7 @@ pub(super) fn take(bytes: usize) -> Option<Mapping> {
         let mut kept = kept();
         // The last one is the warmest.
         if let Some(at) = kept.mappings.iter().rposition(|mapping| mapping.bytes() == bytes) {
+            debug_assert!(kept.bytes >= bytes, "cached bytes are counted");
             kept.bytes -= bytes;
             return Some(kept.mappings.remove(at));
         }
@@ -62,5 +63,6 @@ pub(super) fn give_back(mut mapping: Mapping) {
         kept.bytes -= oldest.bytes();
         excess.push(oldest);
     }
+    debug_assert!(kept.bytes <= KEPT_BYTES_MAX, "the cache is bounded");
     drop(kept);
 }

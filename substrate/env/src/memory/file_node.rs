@@ -143,6 +143,7 @@ impl FileNode {
                 };
             }
         }
+        debug_assert!(self.pending.is_empty(), "a sync leaves nothing pending");
         self.lengths.clear();
         self.durable_length = self.live_length;
         self.durable_reserved.clone_from(&self.reserved);
@@ -230,6 +231,7 @@ fn parts(offset: u64, length: u64) -> impl Iterator<Item = Part> {
             source: usize_of(position - offset),
             length: usize_of(stop - position),
         };
+        debug_assert!(part.length > 0 && part.start + part.length <= CHUNK_SIZE, "a part of a chunk");
         position = stop;
         Some(part)
     })

@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - The disk copies the memory when an image is taken, when the file is opened and when the mapping ends;
 //!   otherwise only its user accesses it.
+#![expect(unsafe_code, reason = "promises that the memory stays where it is")]
 
 use std::{
     fmt,
@@ -59,7 +60,9 @@ impl fmt::Debug for MappedMemory {
     }
 }
 
-impl MappedFile for MappedMemory {
+// SAFETY: the slice owns its pages, never grows, and consists of atomics, which may be written through a
+// shared reference; this file reads them in atomic words.
+unsafe impl MappedFile for MappedMemory {
     fn start(&self) -> NonNull<u8> {
         NonNull::new(self.pages.as_ptr().cast_mut().cast()).expect("a slice has an address")
     }
@@ -84,7 +87,8 @@ impl MemMapping {
     }
 }
 
-impl MappedFile for MemMapping {
+// SAFETY: as above; the memory is shared with the disk, which only reads it, and kept by the reference.
+unsafe impl MappedFile for MemMapping {
     fn start(&self) -> NonNull<u8> {
         self.memory.start()
     }

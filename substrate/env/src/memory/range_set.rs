@@ -27,6 +27,7 @@ impl RangeSet {
             .chain(within)
             .map(|(&from, &to)| to.min(end).saturating_sub(from.max(start)))
             .sum();
+        debug_assert!(present <= end.saturating_sub(start), "present units are in the range");
         end.saturating_sub(start) - present
     }
 
@@ -57,7 +58,9 @@ impl RangeSet {
         if start >= end {
             return;
         }
-        self.count -= (end - start) - self.missing(start, end);
+        let removed = (end - start) - self.missing(start, end);
+        debug_assert!(removed <= self.count, "removed units were counted");
+        self.count -= removed;
         while let Some((&from, &to)) = self.ranges.range(..end).next_back() {
             if to <= start {
                 break;

@@ -4,6 +4,7 @@
 //! - The descriptor is of a regular file, blocking, close-on-exec.
 //! - Interrupted and short calls are continued; the caller sees a whole result or an error.
 //! - A failed sync is returned unchanged and never retried here.
+//! - After a background request was given up ([`ReadBackend::check`]), writes and syncs fail.
 //! - Only the process that opened it reads, writes or syncs it; a forked child gets an error.
 
 use std::{
@@ -103,6 +104,7 @@ impl RealFile {
     /// Like [`RealFile::check`], for a write.
     fn check_write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check(offset, bytes)?;
+        self.reads.check()?;
         if exceeds_limit(offset + u64_of(bytes.len())) { Err(Errno::FBIG.into()) } else { Ok(()) }
     }
 
@@ -180,6 +182,7 @@ impl File for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.check_process()?;
+        self.reads.check()?;
         retry_on_intr(|| rustix::fs::fdatasync(&*self.descriptor)).map_err(|error| lasting(error.into()))
     }
 

@@ -42,7 +42,8 @@ mod page {
         let stored = match WORD.compare_exchange(ptr::null_mut(), fresh.as_ptr(), AcqRel, Acquire) {
             Ok(_) => fresh.as_ptr(),
             Err(first) => {
-                unmap(fresh);
+                // SAFETY: `map` has just created it, and it was not published.
+                unsafe { unmap(fresh) };
                 first
             }
         };
@@ -59,14 +60,19 @@ mod page {
         // SAFETY: the page is ours alone, and is zero before and after a fork.
         let advised = unsafe { madvise(page.as_ptr().cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) };
         if advised.is_err() {
-            unmap(page);
+            // SAFETY: it was just mapped, and nothing else knows it.
+            unsafe { unmap(page) };
             return None;
         }
         Some(page)
     }
 
-    /// REQUIRES: `map` created it, and it has no other user.
-    fn unmap(page: NonNull<AtomicU64>) {
+    /// Releases a page.
+    ///
+    /// # Safety
+    ///
+    /// `map` created it, and it has no other user.
+    unsafe fn unmap(page: NonNull<AtomicU64>) {
         // SAFETY: exactly this was mapped, and its only owner releases it.
         let _ = unsafe { munmap(page.as_ptr().cast(), PAGE_BYTES) };
     }

@@ -77,7 +77,8 @@ impl SharedMapping {
     }
 }
 
-impl MappedFile for SharedMapping {
+// SAFETY: `create` mapped the range, from a new file; it is unmapped when the value is dropped.
+unsafe impl MappedFile for SharedMapping {
     fn start(&self) -> NonNull<u8> {
         self.start
     }

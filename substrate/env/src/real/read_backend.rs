@@ -3,7 +3,7 @@
 //!
 //! **Invariants**
 //! - Both ways give the same results, including errors; only the speed differs.
-//! - When a call returns, no read of its batch is in flight.
+//! - When a call returns, no read of its batch accesses the caller's buffers.
 //! - A forked child neither uses nor ends its parent's backend: the child does not have the threads, and the
 //!   rings are not mapped.
 
@@ -69,6 +69,25 @@ impl ReadBackend {
             Way::Ring(_) => "io_uring",
             Way::Threads(_) => "threads",
         }
+    }
+
+    /// Fails once a background request was given up because the device did not answer. Files then refuse
+    /// writes and syncs: a write that was given up may still reach the device.
+    #[inline]
+    pub(crate) fn check(&self) -> std::io::Result<()> {
+        match self.way.get() {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Some(Way::Ring(pool)) => pool.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// A backend with these rings.
+    #[cfg(all(test, feature = "io-uring", target_os = "linux"))]
+    pub(crate) fn with_rings(pool: RingPool) -> Self {
+        let backend = Self::new(true);
+        assert!(backend.way.set(Way::Ring(pool)).is_ok(), "a new backend has chosen no way");
+        backend
     }
 
     /// Completes every request; a single one is an ordinary read.

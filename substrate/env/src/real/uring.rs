@@ -5,11 +5,13 @@
 //! single background read or write has its own ring while it lasts.
 //!
 //! **Invariants**
-//! - The kernel holds no pointer into a caller's buffer after [`RingPool::read`] has returned; on a ring
-//!   error, requests accepted by the kernel are awaited first.
+//! - The kernel holds no pointer into a caller's buffer: a batch reads into its own staging memory
+//!   (`uring/flight.rs`), and a background read or write owns its buffer.
+//! - Memory that the kernel may still access is released only after its completion was reaped; if none comes
+//!   within [`SILENCE_MAX`], the memory and the ring are leaked on purpose.
+//! - After such a failure every request of the pool fails, and [`RingPool::check`] makes the files refuse
+//!   writes and syncs: a write that was given up may still reach the device, and must not replace newer data.
 //! - A pooled ring has nothing in flight and an empty submission queue; a failed ring is dropped.
-//! - A background read or write owns its buffer, and frees or returns it only after its completion was
-//!   reaped.
 //! - Nothing between the first submission and the last completion may panic.
 //! - A forked child uses no ring of its parent: their memory is not mapped there, and requests in flight
 //!   belong to the parent.
@@ -17,19 +19,25 @@
 use std::{
     fmt, io, mem,
     os::fd::{AsRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
 };
 
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
-use testudo_base::{
-    num::{u64_of, usize_of},
-    sync::Arc,
-};
+use rustix::io::Errno;
+use testudo_base::sync::Arc;
 
+use self::flight::{End, Flight};
 use crate::{
     AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest,
-    real::plain_io::{read_exact_at, read_rest, write_rest},
+    real::{
+        plain_io::{read_exact_at, read_rest, write_rest},
+        read_monotonic,
+    },
 };
+
+mod flight;
 
 /// Reads in flight on one ring.
 const RING_DEPTH: usize = 64;
@@ -37,47 +45,141 @@ const RING_DEPTH: usize = 64;
 const IDLE_RINGS_MAX: usize = 16;
 /// Maximum bytes of a request; the rest of a longer one is read or written the ordinary way.
 const BYTES_MAX: usize = 1 << 30;
-/// Retries for a kernel short of memory before the ring counts as failed.
-const BUSY_RETRIES_MAX: usize = 1000;
+/// Maximum time without a completion. Linux aborts a command of a disk or an NVMe drive after 30 s, resets
+/// the device and repeats the command; a device that is silent for two such periods is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Idle rings. Lock: a leaf, held for a push or a pop only.
+/// The rings of a pool, and whether one of them has failed.
+struct Rings {
+    /// Lock: a leaf, held for a push or a pop only.
+    idle: Mutex<Vec<IoUring>>,
+    /// A request was given up; permanent.
+    has_failed: AtomicBool,
+    silence_max: Duration,
+}
+
+impl Rings {
+    /// Takes an idle ring or creates one; `None` if there is no descriptor or memory for it, or after a
+    /// failure.
+    fn take(&self) -> Option<IoUring> {
+        if self.has_failed.load(Relaxed) {
+            return None;
+        }
+        let pooled = self.idle.lock().pop();
+        pooled.or_else(|| new_ring().ok())
+    }
+
+    fn put_back(&self, ring: IoUring) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_RINGS_MAX {
+            idle.push(ring);
+        }
+    }
+
+    /// Declares the pool failed. The ring is leaked together with the memory of its requests.
+    fn fail(&self, ring: IoUring) -> io::Error {
+        self.has_failed.store(true, Relaxed);
+        mem::forget(ring);
+        silence_error()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.has_failed.load(Relaxed) { Err(silence_error()) } else { Ok(()) }
+    }
+}
+
+/// The error of a request that was given up: the state of the device is unknown, so it ends all writes of a
+/// store (`Poison` in `testudo_base::errno`).
+fn silence_error() -> io::Error {
+    Errno::TIMEDOUT.into()
+}
+
+/// Time since the last completion.
+struct Silence {
+    since: Instant,
+    max: Duration,
+}
+
+impl Silence {
+    fn new(max: Duration) -> Self {
+        Self { since: read_monotonic(), max }
+    }
+
+    fn end(&mut self) {
+        self.since = read_monotonic();
+    }
+
+    fn left(&self) -> Duration {
+        self.max.saturating_sub(read_monotonic().saturating_duration_since(self.since))
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+/// Submits what is queued and waits for `awaited` completions, or until the silence is too long. `Ok` and
+/// `Err` say nothing about completions.
+fn submit_and_wait(ring: &IoUring, awaited: usize, silence: &Silence) -> io::Result<()> {
+    let left = types::Timespec::from(silence.left());
+    let arguments = types::SubmitArgs::new().timespec(&left);
+    match ring.submitter().submit_with_args(awaited, &arguments) {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::TIME.raw_os_error()) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A pool of rings.
 pub(crate) struct RingPool {
-    idle: Arc<Mutex<Vec<IoUring>>>,
+    rings: Arc<Rings>,
     /// The process that created it.
     process: Process,
 }
 
 impl fmt::Debug for RingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RingPool({} idle)", self.idle.lock().len())
+        write!(f, "RingPool({} idle)", self.rings.idle.lock().len())
     }
 }
 
 impl RingPool {
-    /// A pool with one ring, or `None` if this kernel or its policy refuses io_uring.
+    /// A pool with one ring, or `None` if this kernel or its policy refuses io_uring, or cannot bound a wait.
     pub(crate) fn probe() -> Option<Self> {
         let ring = new_ring().ok()?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).ok()?;
-        let is_supported = probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE);
-        is_supported.then(|| {
-            let process = Process::current();
-            Self { idle: Arc::new(Mutex::new(vec![ring])), process }
-        })
+        let is_supported = probe.is_supported(opcode::Read::CODE)
+            && probe.is_supported(opcode::Write::CODE)
+            && ring.params().is_feature_ext_arg();
+        is_supported.then(|| Self::of(vec![ring], SILENCE_MAX))
+    }
+
+    /// A pool of these rings.
+    fn of(idle: Vec<IoUring>, silence_max: Duration) -> Self {
+        let rings = Rings { idle: Mutex::new(idle), has_failed: AtomicBool::new(false), silence_max };
+        Self { rings: Arc::new(rings), process: Process::current() }
+    }
+
+    /// Fails once a request was given up.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        self.rings.check()
     }
 
     /// Completes every request.
     pub(crate) fn read(&self, file: &OwnedFd, requests: &mut [ReadRequest<'_>]) {
-        let pooled = self.idle.lock().pop();
-        let Some(mut ring) = pooled.or_else(|| new_ring().ok()) else {
-            // No descriptor or memory for another ring: slower, but it works.
+        let Some(mut ring) = self.rings.take() else {
             for request in requests {
-                request.result = read_exact_at(file, request.offset, request.buffer);
+                // Without a failure there was no descriptor or memory for a ring: slower, but it works.
+                request.result =
+                    self.check().and_then(|()| read_exact_at(file, request.offset, request.buffer));
             }
             return;
         };
-        if Flight::new(&mut ring, file, requests).run() {
-            put_back(&self.idle, ring);
+        match Flight::new(&mut ring, file, requests).run(Silence::new(self.rings.silence_max)) {
+            End::Complete => self.rings.put_back(ring),
+            End::Refused => drop(ring),
+            End::Silent => drop(self.rings.fail(ring)),
         }
     }
 
@@ -109,17 +211,8 @@ impl RingPool {
     }
 
     fn transfer(&self, file: &Arc<OwnedFd>, offset: u64, buffer: AlignedBuffer) -> Transfer {
-        let pooled = self.idle.lock().pop();
-        let ring = pooled.or_else(|| new_ring().ok());
-        let (idle, process) = (Arc::clone(&self.idle), self.process.clone());
-        Transfer { ring, idle, file: Arc::clone(file), offset, buffer, process }
-    }
-}
-
-fn put_back(idle: &Mutex<Vec<IoUring>>, ring: IoUring) {
-    let mut idle = idle.lock();
-    if idle.len() < IDLE_RINGS_MAX {
-        idle.push(ring);
+        let (rings, process) = (Arc::clone(&self.rings), self.process.clone());
+        Transfer { ring: rings.take(), rings, file: Arc::clone(file), offset, buffer, process }
     }
 }
 
@@ -133,7 +226,7 @@ enum Direction {
 struct Transfer {
     /// The ring on which it is in flight; `None` if it is not.
     ring: Option<IoUring>,
-    idle: Arc<Mutex<Vec<IoUring>>>,
+    rings: Arc<Rings>,
     file: Arc<OwnedFd>,
     offset: u64,
     buffer: AlignedBuffer,
@@ -150,7 +243,7 @@ impl Transfer {
     /// Submits `length` bytes to the kernel. If the kernel does not accept them, `ring` is dropped with the
     /// request. REQUIRES: the buffer has at least `length` bytes.
     fn submit(&mut self, direction: Direction, length: usize) {
-        debug_assert!(length <= self.buffer.len(), "the transfer stays within its buffer");
+        assert!(length <= self.buffer.len(), "the transfer stays within its buffer");
         let Some(mut ring) = self.ring.take() else { return };
         let length = testudo_base::num::u32_of(length.min(BYTES_MAX));
         let file = types::Fd(self.file.as_raw_fd());
@@ -163,7 +256,8 @@ impl Transfer {
             }
         };
         // SAFETY: descriptor and buffer belong to `self`, whose `Drop` and `reap` wait for the completion
-        // before either is released; the buffer is not accessed before that.
+        // before the buffer is released, or leak it; it is not accessed before that. The request holds the
+        // file open.
         let pushed = unsafe { ring.submission().push(&entry) };
         if pushed.is_err() {
             return;
@@ -175,23 +269,29 @@ impl Transfer {
     }
 
     /// Waits until the kernel has released the buffer; returns the number of bytes moved, or `None` if the
-    /// transfer must be repeated.
-    fn reap(&mut self) -> Option<usize> {
-        let mut ring = self.ring.take()?;
+    /// transfer must be repeated. After an error the buffer is another one: the kernel may still access the
+    /// original, which is leaked.
+    fn reap(&mut self) -> io::Result<Option<usize>> {
+        let Some(mut ring) = self.ring.take() else { return self.rings.check().map(|()| None) };
         if !self.process.is_current() {
             mem::forget(ring);
-            return None;
+            return Ok(None);
         }
-        let result = loop {
-            if let Some(completion) = ring.completion().next() {
-                break completion.result();
+        let silence = Silence::new(self.rings.silence_max);
+        loop {
+            let completion = ring.completion().next();
+            if let Some(completion) = completion {
+                self.rings.put_back(ring);
+                return Ok(usize::try_from(completion.result()).ok());
             }
-            if ring.submit_and_wait(1).is_err() {
+            if silence.is_over() {
+                mem::forget(self.take_buffer());
+                return Err(self.rings.fail(ring));
+            }
+            if submit_and_wait(&ring, 1, &silence).is_err() {
                 std::thread::yield_now();
             }
-        };
-        put_back(&self.idle, ring);
-        usize::try_from(result).ok()
+        }
     }
 
     fn take_buffer(&mut self) -> AlignedBuffer {
@@ -201,7 +301,8 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.reap();
+        // An error is remembered by the pool.
+        let _ = self.reap();
     }
 }
 
@@ -211,11 +312,16 @@ struct RingRead(Transfer);
 impl PendingRead for RingRead {
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
         let mut read = self.0;
-        let done = read.reap();
+        let length = read.buffer.len();
+        let done = match read.reap() {
+            Ok(done) => done,
+            Err(error) => return (AlignedBuffer::zeroed(length), Err(error)),
+        };
         let mut buffer = read.take_buffer();
         if let Err(error) = read.process.check() {
             return (buffer, Err(io::Error::other(error)));
         }
+        debug_assert!(done.is_none_or(|done| done <= buffer.len()), "the kernel stays within the buffer");
         let result = match done {
             Some(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(count) => read_rest(&read.file, read.offset, &mut buffer, count),
@@ -235,8 +341,13 @@ struct RingWrite {
 impl PendingWrite for RingWrite {
     fn wait(self: Box<Self>) -> (AlignedBuffer, io::Result<()>) {
         let Self { mut transfer, length } = *self;
+        let buffer_bytes = transfer.buffer.len();
         // As for a read: missing bytes or errors are left to the ordinary write.
-        let done = transfer.reap().unwrap_or(0);
+        let done = match transfer.reap() {
+            Ok(done) => done.unwrap_or(0),
+            Err(error) => return (AlignedBuffer::zeroed(buffer_bytes), Err(error)),
+        };
+        debug_assert!(done <= length, "the kernel writes no more than requested");
         let buffer = transfer.take_buffer();
         if let Err(error) = transfer.process.check() {
             return (buffer, Err(io::Error::other(error)));
@@ -249,114 +360,6 @@ impl PendingWrite for RingWrite {
 fn new_ring() -> io::Result<IoUring> {
     let depth = testudo_base::num::u32_of(RING_DEPTH);
     IoUring::builder().dontfork().build(depth)
-}
-
-/// One batch on one ring.
-struct Flight<'a, 'b> {
-    ring: &'a mut IoUring,
-    file: &'a OwnedFd,
-    requests: &'a mut [ReadRequest<'b>],
-    /// Whether each request has its result.
-    finished: Vec<bool>,
-    /// Index of the first request not yet pushed.
-    next: usize,
-    /// Requests pushed but not reaped.
-    in_flight: usize,
-}
-
-impl<'a, 'b> Flight<'a, 'b> {
-    fn new(ring: &'a mut IoUring, file: &'a OwnedFd, requests: &'a mut [ReadRequest<'b>]) -> Self {
-        let finished = vec![false; requests.len()];
-        Self { ring, file, requests, finished, next: 0, in_flight: 0 }
-    }
-
-    /// Completes every request; false if the ring must not be used again.
-    fn run(mut self) -> bool {
-        let mut busy = 0;
-        loop {
-            self.push_requests();
-            if self.in_flight == 0 {
-                return true;
-            }
-            // With more to push, wake up when half of the ring is free again.
-            let awaited =
-                if self.next < self.requests.len() { self.in_flight.div_ceil(2) } else { self.in_flight };
-            match self.ring.submit_and_wait(awaited) {
-                Ok(_) => busy = 0,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_busy(&error) && busy < BUSY_RETRIES_MAX => {
-                    busy += 1;
-                    std::thread::yield_now();
-                }
-                Err(_) => {
-                    self.abandon();
-                    return false;
-                }
-            }
-            self.reap();
-        }
-    }
-
-    fn push_requests(&mut self) {
-        let file = types::Fd(self.file.as_raw_fd());
-        let mut queue = self.ring.submission();
-        while self.in_flight < RING_DEPTH && self.next < self.requests.len() {
-            let request = &mut self.requests[self.next];
-            let length = testudo_base::num::u32_of(request.buffer.len().min(BYTES_MAX));
-            let entry = opcode::Read::new(file, request.buffer.as_mut_ptr(), length)
-                .offset(request.offset)
-                .build()
-                .user_data(u64_of(self.next));
-            // SAFETY: the descriptor and the exclusively borrowed buffer outlive the request, since `run`
-            // returns only after every request accepted by the kernel was reaped. The buffer is not accessed
-            // before that.
-            let pushed = unsafe { queue.push(&entry) };
-            if pushed.is_err() {
-                return;
-            }
-            self.next += 1;
-            self.in_flight += 1;
-        }
-    }
-
-    fn reap(&mut self) {
-        for completion in self.ring.completion() {
-            self.in_flight -= 1;
-            let index = usize_of(completion.user_data());
-            let (Some(request), Some(finished)) =
-                (self.requests.get_mut(index), self.finished.get_mut(index))
-            else {
-                continue;
-            };
-            *finished = true;
-            request.result = match usize::try_from(completion.result()) {
-                Ok(0) if !request.buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => read_rest(self.file, request.offset, request.buffer, count),
-                // A ring error or a real one: the ordinary read determines which.
-                Err(_) => read_exact_at(self.file, request.offset, request.buffer),
-            };
-        }
-    }
-
-    /// The kernel accepts no more requests: waits for those in flight and reads the rest the ordinary way.
-    fn abandon(&mut self) {
-        let untaken = self.ring.submission().len();
-        while self.in_flight > untaken {
-            self.reap();
-            std::thread::yield_now();
-        }
-        for (request, finished) in self.requests.iter_mut().zip(&self.finished) {
-            if !finished {
-                request.result = read_exact_at(self.file, request.offset, request.buffer);
-            }
-        }
-    }
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    let number = error.raw_os_error();
-    number == Some(rustix::io::Errno::AGAIN.raw_os_error())
-        || number == Some(rustix::io::Errno::BUSY.raw_os_error())
 }
 
 #[cfg(test)]

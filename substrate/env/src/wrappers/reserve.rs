@@ -55,6 +55,9 @@ pub struct Reserve {
 /// Pieces are multiples of this.
 const PIECE_STEP: u64 = Reserve::PIECES as u64 * testudo_base::PAGE_BYTES;
 
+/// A reserve shrinks only to this fraction of its size or less, because growing it again may fail.
+const SHRINK_PARTS: u64 = 4;
+
 /// Returns the bytes of each piece of a reserve of about `bytes`.
 fn piece_of(bytes: u64) -> u64 {
     (bytes / u64::from(Reserve::PIECES)).max(1).next_multiple_of(PIECE_STEP)
@@ -105,7 +108,7 @@ impl Reserve {
     /// it is at least four times as large.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         let wanted = piece_of(bytes);
-        let is_wanted = |piece_bytes: u64| wanted > piece_bytes || wanted <= piece_bytes / 4;
+        let is_wanted = |piece_bytes: u64| wanted > piece_bytes || wanted <= piece_bytes / SHRINK_PARTS;
         if self.is_short() || !is_wanted(self.piece_bytes()) {
             return Ok(());
         }

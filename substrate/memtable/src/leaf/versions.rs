@@ -21,12 +21,12 @@ const MERGED_BYTES: usize = 1 << 10;
 /// Minimum room left for further operands where they did not fit.
 const OPERANDS_ROOM: usize = 64;
 
-impl Leaf {
+impl<'id> Leaf<'id> {
     /// Adds a version to an existing key. Either the previous newest version is dropped, or the late one.
     #[inline]
     pub(super) fn update(
         &mut self,
-        arena: &Arena,
+        arena: &Arena<'id>,
         slot: Slot,
         version: &Version<'_>,
         keep_from: Option<Seqno>,
@@ -63,7 +63,7 @@ impl Leaf {
     #[cold]
     pub(super) fn add_operands(
         &mut self,
-        arena: &Arena,
+        arena: &Arena<'id>,
         slot: Slot,
         version: &Version<'_>,
         keep_from: Option<Seqno>,
@@ -117,7 +117,12 @@ fn is_needed(seqno: Seqno, keep_from: Option<Seqno>) -> bool {
 }
 
 /// Adds a version that is older than the newest one.
-fn add_late(arena: &Arena, entry: &mut Record, version: &Version<'_>, is_needed: bool) -> InsertOutcome {
+fn add_late<'id>(
+    arena: &Arena<'id>,
+    entry: &mut Record<'id>,
+    version: &Version<'_>,
+    is_needed: bool,
+) -> InsertOutcome {
     if !is_needed {
         return InsertOutcome { obsolete: true, ..InsertOutcome::default() };
     }
@@ -129,8 +134,9 @@ fn add_late(arena: &Arena, entry: &mut Record, version: &Version<'_>, is_needed:
 /// Links a version on top of those of an entry; returns the bytes by which memory grew. `room` is the reserve
 /// for more bytes of its value.
 #[inline]
-fn put_on_top(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
+fn put_on_top<'id>(arena: &Arena<'id>, entry: &mut Record<'id>, version: &Version<'_>, room: usize) -> u64 {
     let (newer, grown) = arena.write_with_room(version, None, room);
+    debug_assert_eq!(arena.view(entry).key(), version.key, "versions of one key");
     let older = std::mem::replace(entry, newer);
     arena.set_prev(entry, Some(older));
     grown
@@ -138,7 +144,7 @@ fn put_on_top(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: us
 
 /// Like [`put_on_top`], but replaces the newest version.
 #[inline]
-fn take_place(arena: &Arena, entry: &mut Record, version: &Version<'_>, room: usize) -> u64 {
+fn take_place<'id>(arena: &Arena<'id>, entry: &mut Record<'id>, version: &Version<'_>, room: usize) -> u64 {
     let older = arena.set_prev(entry, None);
     let (newer, grown) = arena.write_with_room(version, older, room);
     *entry = newer;

@@ -28,6 +28,7 @@ impl Queued {
         debug_assert!(words > 0 && at.place >= FIRST_PLACE, "a position after the existing records");
         (at.place + words <= segment_words).then(|| {
             self.end += words;
+            debug_assert!(self.end <= segment_words, "records end within the segment");
             at
         })
     }
@@ -79,6 +80,7 @@ impl Queue {
             self.close_open();
         }
         let oldest = self.closed.pop_front()?;
+        debug_assert!(oldest.end >= FIRST_PLACE, "a segment starts with an unused word");
         self.restored = self.restored.filter(|restored| *restored != oldest.id);
         Some(oldest)
     }

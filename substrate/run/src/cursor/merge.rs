@@ -147,6 +147,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
                 self.sift_down(self.order.len() - 1);
             }
         }
+        debug_assert!(self.order.len() <= self.sources.len(), "a source is in the order once");
         if self.stands_on_operands() { self.stack_up() } else { Ok(()) }
     }
 
@@ -213,6 +214,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
         if depth < same_key && !planted!("operands-without-their-value") {
             depth += 1;
         }
+        debug_assert!(depth <= same_key, "only entries of the key are stacked");
         if depth == 1 {
             return Ok(());
         }
@@ -264,6 +266,7 @@ impl<C: Cursor, S: DropSink> MergeCursor<C, S> {
     /// Reports the entries of the first `equal` sources, which have the same key, to the sink.
     fn report_drops(&mut self, equal: usize, stacked: Option<Kind>) {
         // Without stacking, the newest one was returned.
+        debug_assert!((1..=self.order.len()).contains(&equal), "sources at the key");
         let returned = usize::from(stacked.is_none());
         for &source in &self.order[returned..equal] {
             if let Some(entry) = self.sources[source].entry() {

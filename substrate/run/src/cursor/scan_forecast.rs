@@ -145,6 +145,9 @@ impl ScanForecast {
     }
 }
 
+/// The next read has this part of the pages passed: at most a quarter of all pages read is then unused.
+const PASSED_PARTS: u32 = 3;
+
 /// Number of pages to read at once, given only the length of the scan so far: a third of that after the first
 /// few pages. This limits wasted reads, and the number of reads grows only logarithmically with the length.
 pub(crate) fn piece_after(passed_pages: u32) -> u32 {
@@ -152,7 +155,7 @@ pub(crate) fn piece_after(passed_pages: u32) -> u32 {
         0 => 1,
         1 => 2,
         2 | 3 => 4,
-        passed => (passed / 3).clamp(LEAST_PIECE_PAGES, LAST_PIECE_PAGES),
+        passed => (passed / PASSED_PARTS).clamp(LEAST_PIECE_PAGES, LAST_PIECE_PAGES),
     }
 }
 

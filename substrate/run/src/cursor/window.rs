@@ -68,6 +68,10 @@ impl PagePlan {
             pages.push((page, before + low32(at - start)));
         }
         pages.sort_unstable();
+        debug_assert!(
+            pieces.is_sorted_by(|a, b| a.0 + u64::from(a.1) <= b.0),
+            "the pieces are disjoint, in device order"
+        );
         Some(Self { pieces, pages })
     }
 
@@ -104,6 +108,7 @@ impl PagePlan {
             reads.push((*at, piece));
             rest = behind;
         }
+        debug_assert!(rest.is_empty(), "the pieces fill the buffer");
         run.data().read_many(&mut reads).into_iter().collect()
     }
 }
@@ -156,6 +161,7 @@ pub(crate) struct Window {
 impl Window {
     /// Creates a window of contiguous pages.
     pub(crate) fn beside(first_page: u32, bytes: AlignedBuffer, lease: Option<StreamLease>) -> Self {
+        debug_assert!(bytes.len().is_multiple_of(PAGE_SIZE), "a window has whole pages");
         let pages = u32_of(bytes.len() / PAGE_SIZE);
         Self { first_page, pages, bytes, plan: None, _lease: lease }
     }
@@ -171,6 +177,7 @@ impl Window {
     }
 
     fn planned(plan: PagePlan, run: &Run, bytes: AlignedBuffer, lease: Option<StreamLease>) -> Self {
+        debug_assert_eq!(bytes.len(), page_bytes(plan.total()), "all pages of the plan were read");
         let data_pages = run.reference().data_pages;
         let ends = plan.pages.partition_point(|(page, _)| *page < data_pages);
         let first_page = plan.pages.first().map_or(0, |(page, _)| *page);
@@ -200,6 +207,7 @@ impl Window {
     pub(crate) fn joined(run: &Run, position: BlockPosition, parts: Vec<Self>) -> Result<Self> {
         let held = parts.iter().map(Self::end_page).max().unwrap_or(position.page);
         let end = held.max(position.page + position.pages);
+        debug_assert!(parts.iter().all(|part| part.plan.is_none()), "parts are in page order");
         let mut bytes = AlignedBuffer::unfilled(page_bytes(end - position.page));
         let mut lease = None;
         for part in parts {

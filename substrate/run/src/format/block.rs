@@ -134,6 +134,7 @@ impl<'a> IndexEntry<'a> {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.position.pages > 0 && self.position.pages & BORDER_FLAG == 0, "a block has pages");
         codec::put_u32(out, self.position.page);
         let flag = if self.continued_from.is_some() { BORDER_FLAG } else { 0 };
         codec::put_u32(out, self.position.pages | flag);
@@ -229,6 +230,7 @@ impl Layout {
     /// Creates a view of the payload that the layout was made from.
     #[inline]
     pub(crate) fn view<'a>(&self, payload: &'a [u8]) -> Block<'a> {
+        debug_assert!(self.slots_end <= payload.len(), "the layout was made from this payload");
         let (head, cells) = payload.split_at(self.slots_end);
         let (head, slots) = head.split_at(self.prefix_end);
         let prefix = head.get(BLOCK_HEADER_BYTES..).unwrap_or_default();
@@ -416,6 +418,7 @@ impl<'a> Block<'a> {
                 Ordering::Equal => return Ok((middle, true)),
             }
         }
+        debug_assert!(low <= self.count, "a slot of the block or its end");
         Ok((low, false))
     }
 }

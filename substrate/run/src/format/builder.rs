@@ -73,6 +73,7 @@ impl BlockBuilder {
     /// Starts the block with the rest of the previous value. REQUIRES: the block is empty.
     pub(crate) fn start_with(&mut self, continuation: &[u8]) {
         debug_assert!(self.is_empty() && !self.has_continuation(), "the continuation must come first");
+        debug_assert!(continuation.len() <= CONTINUATION_BYTES, "a page holds the continuation");
         self.continuation.extend_from_slice(continuation);
         self.unshared_bytes = continuation.len();
     }
@@ -151,6 +152,11 @@ impl BlockBuilder {
     }
 
     fn add(&mut self, entry: &Entry<'_>, prefix: usize, unshared: usize, value: &[u8]) {
+        debug_assert!(prefix <= entry.key.len() && prefix <= usize::from(u16::MAX), "a prefix of the key");
+        debug_assert!(
+            self.entries.is_empty() || prefix <= self.prefix_bytes,
+            "the shared prefix never gets longer"
+        );
         (self.prefix_bytes, self.unshared_bytes) = (prefix, unshared);
         self.has_kind_bytes |= entry.kind as u8 >= KIND_BYTE_CODE;
         self.entries.push(Pending {
@@ -187,7 +193,9 @@ impl BlockBuilder {
     /// has room for [`BlockBuilder::payload_bytes`].
     pub(crate) fn encode_into(&mut self, out: &mut [u8]) -> usize {
         debug_assert!(!self.is_empty() || self.has_continuation(), "the block must not be empty");
-        debug_assert!(out.len() >= self.payload_bytes(), "the payload must fit");
+        let promised = self.payload_bytes();
+        debug_assert!(out.len() >= promised, "the payload must fit");
+        debug_assert!(self.entries.len() <= usize::from(MAX_ENTRIES), "the number of entries fits");
         let prefix = self.prefix_bytes;
         let mut flag = if self.has_kind_bytes { KIND_BYTES_FLAG } else { 0 };
         if self.continued_bytes > 0 {
@@ -221,7 +229,9 @@ impl BlockBuilder {
             cells[at..at + suffix_and_value.len()].copy_from_slice(suffix_and_value);
             at += suffix_and_value.len();
         }
+        debug_assert!(pending.is_empty(), "every entry is encoded");
         let length = BLOCK_HEADER_BYTES + prefix + slots.len() + at;
+        debug_assert!(length <= promised, "the promised length");
         self.bytes.clear();
         self.entries.clear();
         self.continuation.clear();

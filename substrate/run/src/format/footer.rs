@@ -139,6 +139,11 @@ pub(crate) struct Enclosed {
 impl Enclosed {
     /// REQUIRES: `blocks` are the index block and the filter, contiguous.
     fn new(page: u32, index_bytes: u16, filter_bytes: u16, blocks: &[u8]) -> Self {
+        debug_assert_eq!(
+            blocks.len(),
+            usize::from(index_bytes) + usize::from(filter_bytes),
+            "index and filter are contiguous"
+        );
         let kept = (blocks.len() <= KEPT_BYTES_MAX).then(|| blocks.into());
         Self { page, index_bytes, filter_bytes, kept }
     }
@@ -179,6 +184,7 @@ pub(crate) enum IndexBlocks {
 impl IndexBlocks {
     /// Creates it from blocks with the separators before them; the first separator is empty.
     pub(crate) fn of(blocks: Vec<(Separator, BlockPosition)>) -> Self {
+        debug_assert!(blocks.first().is_some_and(|(first, _)| first.bytes.is_empty()), "no keys are before");
         match blocks[..] {
             [(_, position)] => Self::Sole(position),
             _ => Self::Several(blocks.into()),
@@ -268,6 +274,7 @@ impl Footer {
         debug_assert!(self.enclosed().is_none(), "an enclosing footer is encoded by `enclosing`");
         let mut out = Vec::new();
         record.encode(&mut out);
+        debug_assert!(self.filter_page >= record.reference.data_pages, "the data comes first");
         codec::put_u32(&mut out, u32_of(self.index.len()));
         codec::put_u32(&mut out, self.filter_page);
         codec::put_u32(&mut out, self.filter_pages);

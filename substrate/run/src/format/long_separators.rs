@@ -84,6 +84,7 @@ impl Separator {
     pub(crate) fn between(left_first: &[u8], left: &[u8], right: &[u8]) -> Self {
         debug_assert!(left_first <= left && left < right, "keys must increase");
         let shared = key::common_prefix(left, right);
+        debug_assert!(shared < right.len(), "the right key goes on");
         if shared < MAX_SEPARATOR_BYTES {
             return Self { bytes: right[..(shared + 1).min(right.len())].to_vec(), fork: None };
         }
@@ -117,6 +118,7 @@ pub(crate) fn count_at_or_before(
             go_right(key, forks, &mut range, candidate, shared)
         };
     }
+    debug_assert!(range.start <= forks.len(), "a number of blocks of the group");
     Ok(range.start)
 }
 

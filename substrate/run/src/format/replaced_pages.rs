@@ -70,11 +70,13 @@ impl ReplacedPageRecord {
 
     /// Appends the encoding.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let end = out.len() + Self::BYTES;
         codec::put_u64(out, self.run.0);
         codec::put_u32(out, self.page);
         codec::put_u8(out, self.part as u8);
         codec::put_u64(out, self.newest_seqno.0);
         codec::put_u32(out, self.writing_pages);
+        debug_assert_eq!(out.len(), end, "the promised length");
     }
 
     /// Decodes the self-description in the payload of a replaced page.
@@ -195,8 +197,10 @@ impl ReplacedPages {
             codec::put_u64(out, writing.generation.0);
             codec::put_u32(out, writing.incarnation);
         }
+        debug_assert!(writings.is_sorted_by(|a, b| a < b), "writings are found by bisection");
         let number = |writing: &Writing| writings.binary_search(writing).unwrap_or_default();
         let put = |out: &mut Vec<u8>, page: u32, next: &mut u32, place: &PagePlace| {
+            debug_assert!(page >= *next, "pages ascend");
             codec::put_varint(out, u64::from(page - *next));
             codec::put_varint(out, u64::from(place.at));
             codec::put_varint(out, u64_of(number(&place.writing)));

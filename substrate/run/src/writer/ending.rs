@@ -63,6 +63,7 @@ impl RunWriter {
         if let Some(first) = first {
             top.push((first, self.write_block_of(PageKind::Index, &mut block)?));
         }
+        debug_assert!(!top.is_empty(), "a run with entries has an index");
         Ok(top)
     }
 
@@ -72,6 +73,7 @@ impl RunWriter {
         testudo_filter::build(&hashes, FILTER_PRECISION, |partition| {
             self.write_block(PageKind::Filter, partition).map(|_| ())
         })?;
+        debug_assert!(self.next_page > first, "a filter has a partition");
         Ok((first, self.next_page - first))
     }
 
@@ -153,6 +155,7 @@ impl RunWriter {
         self.take_space(pages)?;
         record.reference.footer_page = self.next_page;
         record.reference.footer_pages = u32_of(pages);
+        debug_assert!(self.next_page >= record.reference.data_pages, "the footer is behind the data");
         record.reference.spans = self.spans_of(self.next_page + u32_of(pages));
         Ok(())
     }
@@ -181,6 +184,7 @@ impl RunWriter {
         if payload.len() > PAGE_PAYLOAD_BYTES {
             return Ok(None);
         }
+        debug_assert_eq!(record.reference.footer_page, record.reference.data_pages, "nothing is between");
         self.write_block_in(PageKind::Footer, &payload, 1)?;
         if !footer.keeps_structure() {
             let page = self.buffered().last_chunk::<PAGE_SIZE>().expect("a page fits into the buffer");

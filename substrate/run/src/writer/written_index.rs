@@ -62,6 +62,10 @@ impl WrittenIndex {
     }
 
     pub(super) fn push(&mut self, block: WrittenBlock) {
+        debug_assert!(
+            self.last.as_ref().is_none_or(|last| last.position.page < block.position.page),
+            "blocks are written in order"
+        );
         self.encode_last();
         self.last = Some(block);
         self.len += 1;
@@ -99,6 +103,7 @@ impl WrittenIndex {
                 usize_of(u64::from(u32::from_le_bytes(bytes)))
             });
             let (separator, entry) = (take(separator), take(entry));
+            debug_assert!(fork <= entry.len(), "a fork is the end of its entry");
             let mut fork = Reader::new(&entry[entry.len() - fork..]);
             let fork = if fork.is_empty() { None } else { Fork::decode(&mut fork).ok() };
             show(EncodedBlock { separator, entry, fork })?;

@@ -68,7 +68,9 @@ impl Source {
 pub(super) fn frames_of(capacity_bytes: u64) -> usize {
     let frames = usize_of(capacity_bytes / u64_of(PAGE_SIZE)).clamp(FRAMES_MIN, GROUPS_MAX * GROUP_FRAMES);
     let unit = if frames >= 16 * GROUP_FRAMES { GROUP_FRAMES } else { FRAMES_MIN };
-    if frames < GROUP_FRAMES { frames } else { frames / unit * unit }
+    let frames = if frames < GROUP_FRAMES { frames } else { frames / unit * unit };
+    debug_assert!(frames >= FRAMES_MIN, "the smallest cache has frames");
+    frames
 }
 
 /// Frames without a page. Numbers may be stale: a thread that pops one still has to claim it.
@@ -117,6 +119,7 @@ impl PageCache {
     pub fn borrow_from(self: &Arc<Self>, pool: &Arc<ChunkPool>) {
         let is_small = pool.limit_bytes() < SMALL_POOL_BYTES;
         let unit = if is_small { FRAMES_MIN } else { GROUP_FRAMES };
+        debug_assert!(unit > 0 && unit <= GROUP_FRAMES, "a unit is a part of a group");
         if self.borrowed.from.set(Source { pool: Arc::clone(pool), unit }).is_ok() {
             let borrower: Arc<dyn Borrower> = Arc::clone(self) as _;
             let weak: Weak<dyn Borrower> = Arc::downgrade(&borrower);
@@ -185,6 +188,7 @@ impl PageCache {
         let Some(claims) = self.claim_all(group) else { return false };
         let first = group.frame(0).number();
         self.free.forget(first..first + testudo_base::num::u32_of(GROUP_FRAMES));
+        debug_assert_eq!(claims.len(), group.frame_count(), "all frames of the group are claimed");
         for claim in &claims {
             self.move_or_evict(claim);
         }

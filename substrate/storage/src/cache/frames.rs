@@ -71,6 +71,7 @@ impl FrameTable {
     /// Allocates `count` frames of one group and returns their numbers. REQUIRES: no concurrent call, nor one
     /// of [`FrameTable::remove`]; fewer than [`GROUPS_MAX`] groups have memory.
     pub(crate) fn add(&self, count: usize) -> std::ops::Range<u32> {
+        debug_assert!((1..=GROUP_FRAMES).contains(&count), "a part of a group");
         let made = self.group_count.load(Relaxed);
         let is_idle = |&number: &usize| self.group(number).is_some_and(|group| group.frame_count() == 0);
         let from = self.first_idle.load(Relaxed);

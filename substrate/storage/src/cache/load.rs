@@ -195,7 +195,7 @@ impl PageCache {
         if let Trace::Gone(then) = trace {
             let gone_for = u64::from(age(self.replacement.eviction_clock(), then));
             let used = u64_of(self.frames.used());
-            if gone_for < used / 8 {
+            if gone_for < used / u64::from(Division::GHOST_PARTS) {
                 count(&self.counters.of(stripe()).ghost_hits);
             }
             self.record_absence(gone_for);

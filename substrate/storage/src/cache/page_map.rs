@@ -45,6 +45,10 @@ impl Trace {
 
     #[inline]
     fn word(self) -> u32 {
+        debug_assert!(
+            !matches!(self, Self::In(frame) if frame + 1 >= GONE),
+            "frame numbers leave the flag free"
+        );
         match self {
             Self::Unknown => 0,
             Self::In(frame) => frame + 1,

@@ -343,6 +343,8 @@ impl<'a> Claim<'a> {
 
     /// Sets the page that will be loaded into the frame.
     pub(crate) fn start_loading(&mut self, page: u64, generation: RunId) {
+        debug_assert!(page != NO_PAGE, "a page is loaded");
+        debug_assert_eq!(self.frame.state(), state::CLAIMED, "the claim is held");
         self.frame.frame.page.store(page, Relaxed);
         self.frame.frame.generation.store(generation.0, Relaxed);
         self.frame.frame.asked.store(0, Relaxed);
@@ -370,6 +372,7 @@ impl<'a> Claim<'a> {
         let pin = Pin(count);
         let before = frame.state.swap(state::READABLE, SeqCst);
         debug_assert!(matches!(before, state::LOADING | state::AWAITED), "the frame must be loading");
+        debug_assert!(frame.page.load(Relaxed) != NO_PAGE, "a readable frame has a page");
         let is_awaited = before == state::AWAITED;
         mem::forget(self);
         if planted!("page-unpinned-for-a-moment") {
@@ -384,6 +387,8 @@ impl<'a> Claim<'a> {
 
     /// Releases the claim; the page is readable again. REQUIRES: it was readable, and is unchanged.
     pub(crate) fn put_back(self) {
+        debug_assert!(self.page() != NO_PAGE, "the frame was readable");
+        debug_assert_eq!(self.frame.state(), state::CLAIMED, "the claim is held");
         self.frame.frame.state.store(state::READABLE, SeqCst);
         mem::forget(self);
     }

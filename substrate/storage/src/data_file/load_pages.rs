@@ -70,6 +70,7 @@ impl DataFile {
                 requests.push(ReadRequest::new(offset, target));
             }
         }
+        debug_assert_eq!(requests.len(), pieces.len(), "a request per piece");
         self.file.read_batch(&mut requests);
         let results: Vec<io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
         self.io.read_rounds.fetch_add(1, Relaxed);
@@ -98,6 +99,7 @@ impl DataFile {
 
 /// Groups the pages that are read together. REQUIRES: sorted by page number.
 fn pieces_of(loads: &[Load<'_>]) -> Vec<Range<usize>> {
+    debug_assert!(loads.is_sorted_by_key(|(address, _)| address.page), "sorted by page number");
     let mut pieces: Vec<Range<usize>> = Vec::with_capacity(loads.len());
     for (at, (address, _)) in loads.iter().enumerate() {
         match pieces.last_mut() {

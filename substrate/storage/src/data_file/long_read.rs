@@ -99,6 +99,7 @@ impl DataFile {
 
     /// Reads the missing pages of `pieces` in one batch.
     fn read_missing(&self, pieces: &[ExtentSpan], bytes: &mut [u8], missing: &[Range<usize>]) -> Result<()> {
+        debug_assert!(missing.is_sorted_by(|a, b| a.end <= b.start), "ranges ascend");
         let mut reads = Vec::with_capacity(missing.len());
         let (mut rest, mut begin, mut missing) = (bytes, 0, missing.iter().cloned().peekable());
         for piece in pieces {

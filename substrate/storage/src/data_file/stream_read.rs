@@ -15,6 +15,13 @@ use testudo_env::{AlignedBuffer, PendingRead};
 
 use crate::DataFile;
 
+/// Read-aheads take up to this part of the page cache: it is not in the budget of its own, and pages that are
+/// used again are worth more.
+const STREAM_PARTS: u64 = 8;
+/// Bounds of their memory: some reads of 64 KiB even with a tiny cache, and no more than a device needs.
+const STREAM_BYTES_MIN: u64 = 1 << 20;
+const STREAM_BYTES_MAX: u64 = 16 << 20;
+
 /// Memory of all read-aheads of one store.
 #[derive(Debug)]
 pub(crate) struct StreamMemory {
@@ -23,9 +30,12 @@ pub(crate) struct StreamMemory {
 }
 
 impl StreamMemory {
-    /// An eighth of the page cache, clamped to 1 … 16 MiB.
+    /// A part of the page cache, within bounds.
     pub(crate) fn beside_cache(cache_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { used: AtomicU64::new(0), limit: (cache_bytes / 8).clamp(1 << 20, 16 << 20) })
+        Arc::new(Self {
+            used: AtomicU64::new(0),
+            limit: (cache_bytes / STREAM_PARTS).clamp(STREAM_BYTES_MIN, STREAM_BYTES_MAX),
+        })
     }
 
     pub(crate) fn lease(self: &Arc<Self>, bytes: u64) -> Option<StreamLease> {

@@ -176,6 +176,11 @@ impl Extents {
         }
         let free = &mut table.free;
         let spans = if takes_fragments { free.take_fragments(page_count) } else { free.take(page_count) }?;
+        debug_assert_eq!(
+            spans.iter().map(|span| span.page_count).sum::<u32>(),
+            page_count,
+            "as many pages as requested"
+        );
         table.taken += u64::from(page_count);
         Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
     }
@@ -213,6 +218,7 @@ impl Extents {
     /// Number of pages of the file that are not holes.
     pub(crate) fn space_pages(&self) -> u64 {
         let table = self.table.lock();
+        debug_assert!(table.free.hole_pages() <= table.free.end_page(), "holes are in the file");
         table.free.end_page() - table.free.hole_pages()
     }
 
@@ -302,6 +308,7 @@ impl Extents {
             return;
         }
         if let Some((page_count, handle)) = entry.shortened.take_if(|(pages, _)| *pages == span.page_count) {
+            debug_assert!(page_count > 0 && page_count < entry.page_count, "a proper part stays");
             let rest = u64::from(entry.page_count - page_count);
             entry.page_count = page_count;
             entry.held = handle.strong_count() > 0;
@@ -332,16 +339,21 @@ impl Extents {
         }
     }
 
-    /// Returns by how many pages the live part would shrink after these changes; other holders may remain.
-    /// Each delta is evaluated alone: a span with two references counts only if one delta drops both.
+    /// Returns by how many pages the live part would shrink after all of these changes; other holders may
+    /// remain.
     pub fn freed_pages(&self, deltas: impl Iterator<Item = (ExtentSpan, i32)>) -> i64 {
+        let mut by_span: BTreeMap<ExtentSpan, i64> = BTreeMap::new();
+        for (span, delta) in deltas {
+            *by_span.entry(span).or_default() += i64::from(delta);
+        }
         let table = self.table.lock();
-        let freed = |(span, delta): (ExtentSpan, i32)| {
-            let before = table.live.get(&span.first_page).map_or(0, |live| live.durable_references);
-            let after = before.saturating_add_signed(delta);
-            (i64::from(before > 0) - i64::from(after > 0)) * i64::from(span.page_count)
+        let freed = |(span, delta): (ExtentSpan, i64)| {
+            // A span that will be shortened is still live in its old length.
+            let live = table.live.get(&span.first_page).filter(|live| live.page_count == span.page_count);
+            let before = live.map_or(0, |live| i64::from(live.durable_references));
+            (i64::from(before > 0) - i64::from(before + delta > 0)) * i64::from(span.page_count)
         };
-        deltas.map(freed).sum()
+        by_span.into_iter().map(freed).sum()
     }
 
     fn drop_handle(&self, span: ExtentSpan) {

@@ -158,6 +158,7 @@ impl FreeSpace {
 
     /// Frees a range and merges it with its neighbors.
     pub(crate) fn release(&mut self, start: u64, pages: u64) {
+        debug_assert!(start + pages <= self.end_page, "freed pages are within the file");
         let (mut first, mut length) = (start, pages);
         if let Some((&before, &before_length)) = self.by_start.range(..start).next_back() {
             assert!(before + before_length <= start, "pages {start}+{pages} freed twice");
@@ -224,6 +225,7 @@ impl FreeSpace {
             if length > surplus {
                 self.add(start, length - surplus);
             }
+            debug_assert!(self.end_page >= length.min(surplus), "the file has the pages");
             self.end_page -= length.min(surplus);
             if length > surplus {
                 return;
@@ -240,6 +242,7 @@ impl FreeSpace {
         debug_assert!(pages > 0, "pages must be requested");
         self.holes.remove(&start);
         let taken = length.min(pages);
+        debug_assert!(self.hole_pages >= taken, "pages of holes are counted");
         self.hole_pages -= taken;
         if length > taken {
             self.holes.insert(start + taken, length - taken);

@@ -97,9 +97,9 @@ impl Memory {
     }
 
     fn kept(file: TailFile) -> Box<Self> {
-        assert!(file.mapping.len() > TAIL_HEADER_BYTES, "a header, and a buffer behind it");
         let base = file.mapping.start().as_ptr().wrapping_add(TAIL_HEADER_BYTES);
         let capacity = file.mapping.len() - TAIL_HEADER_BYTES;
+        debug_assert!(capacity.is_multiple_of(PAGE_SIZE), "buffers have whole pages");
         Box::new(Self { place: Place::Kept(file), base, capacity, filled: Default::default() })
     }
 
@@ -216,11 +216,14 @@ impl EmptyBuffer {
         self.0.is_for_one
     }
 
-    /// A buffer in a file, whose header this writes.
-    pub(crate) fn kept(file: TailFile, header: &TailHeader) -> Self {
+    /// A buffer in a file, whose header this writes. Panics if the mapping has another user.
+    pub(crate) fn kept(mut file: TailFile, header: &TailHeader) -> Self {
+        assert!(Arc::get_mut(&mut file.mapping).is_some(), "a mapping has one user");
+        assert!(file.mapping.len() > TAIL_HEADER_BYTES, "a header, and a buffer behind it");
         let fixed = header.encode();
+        assert!(fixed.len() <= TAIL_HEADER_BYTES, "the header fits before the buffer");
         let start = file.mapping.start().as_ptr();
-        // SAFETY: the mapping is longer than a header and fresh, and this is its only user.
+        // SAFETY: the mapping is longer than a header, and the buffer made of it is its only user.
         unsafe { ptr::copy_nonoverlapping(fixed.as_ptr(), start, fixed.len()) };
         Self(OwnedMemory::new(Memory::kept(file), false))
     }
@@ -240,6 +243,7 @@ impl EmptyBuffer {
 
     /// Starts a new turn, the `turn`-th of the log, whose first record has this seqno.
     pub(crate) fn activate(mut self, turn: u64, first_seqno: Seqno) -> ActiveBuffer {
+        debug_assert!(self.0.is_filled(), "no claim of the previous turn is left");
         for counter in &self.0.get().filled {
             counter.store(0, Ordering::Relaxed);
         }
@@ -324,6 +328,7 @@ impl ActiveBuffer {
         let (start, bytes) = (owned.used, size.record_bytes);
         owned.used += bytes;
         owned.value_bytes += entry_bytes;
+        debug_assert!(owned.used + owned.value_bytes <= self.capacity, "ranges are within the buffer");
         let values = self.capacity - owned.value_bytes;
         let mut claim = Claim { memory: owned.memory, start, bytes, values, entry_bytes };
         if self.is_kept {
@@ -435,6 +440,7 @@ impl SealedBuffer {
     pub(crate) fn bytes(&mut self) -> &[u8] {
         self.0.wait_until_filled();
         let padded = self.0.used.next_multiple_of(PAGE_SIZE);
+        debug_assert!(padded + self.0.value_bytes <= self.0.capacity(), "no value is in the last page");
         let address = self.0.get().address(0);
         // SAFETY: the pages lie within the buffer, whose size is a multiple of the page. All claims of the
         // turn were dropped and no new ones can be made, so this mutably borrowed owner has exclusive access.

@@ -84,6 +84,7 @@ impl Rounds {
     fn record_gathering(&mut self) {
         let is_in_vain = self.arrived < self.expected;
         self.penalty = if is_in_vain { (2 * self.penalty + 1).min(SKIPPED_ROUNDS_MAX) } else { 0 };
+        debug_assert!(self.penalty <= SKIPPED_ROUNDS_MAX, "gathering is tried again");
         self.rounds_to_skip = self.penalty;
     }
 }
@@ -149,6 +150,7 @@ impl GroupCommit {
         let Some(limit) = rounds.gathering_limit() else { return };
         rounds.is_gathering = true;
         self.gathered.wait_while_for(rounds, |rounds| rounds.arrived < rounds.expected, limit);
+        debug_assert!(rounds.is_running, "a leader gathers for its own round");
         rounds.is_gathering = false;
         rounds.record_gathering();
     }
@@ -178,6 +180,7 @@ struct RunningRound<'a>(&'a GroupCommit);
 impl Drop for RunningRound<'_> {
     fn drop(&mut self) {
         let mut rounds = self.0.rounds.lock();
+        debug_assert!(rounds.is_running && !rounds.is_gathering, "a round ends once, after gathering");
         rounds.is_running = false;
         rounds.expected = rounds.participants + rounds.arrived;
         self.0.condition(rounds.number).notify_all();

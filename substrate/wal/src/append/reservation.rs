@@ -35,6 +35,7 @@ impl Reservation {
         let Stamp { payload_bytes, first_seqno, seqno_count } = stamp;
         debug_assert!(seqno_count > 0, "a commit has at least one seqno");
         debug_assert!(durable_seqno < first_seqno, "unwritten records are not durable");
+        debug_assert!(claim.len() >= RECORD_HEADER_BYTES + payload_bytes, "the payload fits");
         let kind = RecordKind::Commit;
         let header = RecordHeader {
             kind,
@@ -72,6 +73,7 @@ impl Reservation {
     pub fn fill_values(&mut self, encode: impl FnOnce(&mut [u8])) {
         let salt = self.salt;
         if let Some(entry) = self.claim.entry_mut() {
+            debug_assert!(!self.is_filled, "values are set before the payload");
             let content = entry_content(entry);
             let content_bytes = content.len();
             encode(content);

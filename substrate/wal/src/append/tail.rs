@@ -102,6 +102,7 @@ impl Tail {
         );
         let stamp = Stamp { payload_bytes, first_seqno: Seqno(self.next_seqno), seqno_count };
         self.next_seqno += u64::from(seqno_count);
+        debug_assert!(self.next_seqno > stamp.first_seqno.0, "seqnos ascend");
         if buffer.must_write() {
             self.unkept_seqno = self.next_seqno - 1;
         }
@@ -127,7 +128,9 @@ impl Tail {
         while bytes < size.kept_bytes() && bytes < bytes_max {
             bytes *= 2;
         }
+        let before = self.current_bytes;
         self.current_bytes = bytes.min(bytes_max).max(self.current_bytes);
+        debug_assert!(self.current_bytes >= before, "buffers never get shorter when one is full");
     }
 
     /// Whether [`Tail::claim`] would find no room for `size`.
@@ -163,6 +166,7 @@ impl Tail {
 
     /// Adds the buffer that was created.
     pub(crate) fn add_begun(&mut self, wanted: Wanted, buffer: EmptyBuffer) {
+        debug_assert!(self.count > 0, "the new buffer was counted");
         self.made_bytes = buffer.capacity();
         self.given_up.extend(wanted.replaced);
         self.recycle(buffer);
@@ -214,6 +218,7 @@ impl Tail {
     /// Returns a written buffer. A shorter one stays until another has replaced it.
     pub(crate) fn recycle(&mut self, buffer: EmptyBuffer) {
         let is_ordinary = !buffer.is_for_one() && buffer.capacity() <= self.current_bytes;
+        debug_assert!(self.count > self.empty.len(), "a returned buffer was in use");
         if is_ordinary && self.count <= self.count_max {
             self.empty.push(buffer);
         } else {
@@ -242,6 +247,7 @@ impl Tail {
     pub(crate) fn trim(&mut self) {
         let spare = self.least_empty.min(self.count.saturating_sub(USUAL_BUFFERS)).min(self.empty.len());
         self.given_up.extend(self.empty.drain(self.empty.len() - spare..));
+        debug_assert!(self.count >= spare + USUAL_BUFFERS || spare == 0, "the usual buffers stay");
         self.count -= spare;
         self.least_empty = self.empty.len();
     }

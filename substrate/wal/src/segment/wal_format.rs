@@ -275,6 +275,8 @@ impl RecordHeader {
 /// Filling it stores the same bytes there again.
 #[inline]
 pub(crate) fn stamp_record(record: &mut [u8], payload_bytes: usize, first_seqno: Seqno, seqno_count: u32) {
+    debug_assert!(record.len() >= RECORD_HEADER_BYTES + payload_bytes, "the record has its payload's length");
+    debug_assert!(seqno_count > 0, "a commit has a seqno");
     record[4..8].copy_from_slice(&u32_of(payload_bytes).to_le_bytes());
     record[16..24].copy_from_slice(&first_seqno.0.to_le_bytes());
     record[32..36].copy_from_slice(&seqno_count.to_le_bytes());
@@ -290,6 +292,7 @@ pub(crate) fn stamp_of(header: &[u8; RECORD_HEADER_BYTES]) -> (u32, Seqno, u32) 
 /// Bytes of a record with a payload of `payload_bytes`, including padding.
 #[inline]
 pub(crate) fn record_bytes(payload_bytes: u64) -> u64 {
+    debug_assert!(payload_bytes <= u64::from(u32::MAX), "lengths have 32 bits");
     (u64_of(RECORD_HEADER_BYTES) + payload_bytes).next_multiple_of(u64_of(RECORD_ALIGNMENT))
 }
 

@@ -252,6 +252,7 @@ impl SegmentWriter {
         let written = current.file.write_at(self.position, pages);
         written.map_err(|error| Error::io(current.name.as_str(), error))?;
         self.position += bytes;
+        debug_assert!(self.position <= self.current().bytes, "records end within their segment");
         self.bytes_in_round += bytes;
         self.counts.bytes_written += bytes;
         Ok(())

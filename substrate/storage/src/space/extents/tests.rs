@@ -47,6 +47,22 @@ fn a_shared_extent_is_freed_by_its_last_reference() {
 }
 
 #[test]
+fn pages_freed_by_an_edit_are_those_of_all_its_changes_together() {
+    let extents = table();
+    let extent = extents.take(10).unwrap().remove(0);
+    let span = extent.span();
+    extents.apply_durable([(span, 2)].into_iter());
+    let freed = |deltas: &[(ExtentSpan, i32)]| extents.freed_pages(deltas.iter().copied());
+    assert_eq!(freed(&[(span, -1)]), 0, "another reference remains");
+    assert_eq!(freed(&[(span, -1), (span, -1)]), 10, "both are dropped");
+    assert_eq!(freed(&[(span, -2), (span, 1)]), 0, "a new reference replaces both");
+    let new = extents.take(4).unwrap().remove(0);
+    assert_eq!(freed(&[(span, -2), (new.span(), 1)]), 6);
+    let short = extents.shorten_later(&extent, 3);
+    assert_eq!(freed(&[(span, -2), (short.span(), 1)]), 7, "the first pages stay");
+}
+
+#[test]
 fn shortening_frees_the_tail_at_once() {
     let extents = table();
     let extent = extents.take(40).unwrap().remove(0);
