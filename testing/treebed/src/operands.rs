@@ -64,7 +64,7 @@ pub fn apply_operands<F: Family>(bed: &mut Bed<F>, random: &mut SplitMix, keys: 
     bed.tree.check_invariants(false).unwrap();
 }
 
-/// Checks the first `keys` keys, in look-ups that block and that wait for pages, and in scans.
+/// Checks the first `keys` keys, in lookups that block and that wait for pages, and in scans.
 #[track_caller]
 pub fn check_operands<F: Family>(bed: &Bed<F>, keys: u64) {
     let full_merge = MergeOperators::default().full_merge("k", Some("append"));

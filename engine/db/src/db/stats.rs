@@ -294,7 +294,7 @@ impl DbStats {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates and is not negative")]
 fn rounded(value: f64) -> u64 {
     value.round() as u64
 }

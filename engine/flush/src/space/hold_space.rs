@@ -169,7 +169,7 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
     store.space.fit(wanted)
 }
 
-/// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
+/// Reads the free space of the device, and holds the needed part of it. REQUIRES: `flush_lock` is held.
 pub fn hold_space(store: &Store) -> Result<()> {
     let state = &store.nearly_full;
     if !store.space.is_kept() {

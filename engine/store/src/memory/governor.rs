@@ -125,7 +125,7 @@ impl Governor {
         let written = now.written.saturating_sub(self.seen.written);
         let missed = now.missed_since(&self.seen);
         self.seen = now;
-        #[expect(clippy::cast_precision_loss, reason = "estimates")]
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let (written, missed) = (written as f64, missed as f64);
         self.last.written = self.last.written / 2.0 + written;
         self.last.missed = self.last.missed / 2.0 + missed;
@@ -142,7 +142,7 @@ impl Governor {
 }
 
 /// The share at which a byte is worth the same on either side.
-#[expect(clippy::cast_precision_loss, reason = "estimates")]
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
     let Writing { rewrites, keyspaces } = conditions.writing;
     // w is the root of w² - slope · w - flushes.

@@ -45,7 +45,7 @@ pub(crate) fn written_max(options: &LsmOptions) -> u64 {
     WRITTEN_MAX.min(options.run_bytes * WRITTEN_RUNS)
 }
 
-/// Picks the next level to empty because its tombstones are worth it.
+/// Picks the next level whose tombstones justify emptying it.
 pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> {
     let emptying = levels.levels.iter().rposition(Level::is_emptying);
     let worth = if is_idle { WORTH_IF_IDLE } else { WORTH };
