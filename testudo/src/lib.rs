@@ -25,7 +25,7 @@
 //! last second. With [`Durability::Sync`] a write is acknowledged once it is on disk. After any crash the
 //! store holds a prefix of the commit order, across all keyspaces.
 //!
-//! **Blocking.** Every call may be made from any thread, and none is async. This is what each may wait for:
+//! **Blocking.** Every call may be made from any thread, and none is async. Calls may wait for:
 //!
 //! - [`Slice`], [`Entry::key`], filling a [`Batch`], [`Keyspace::name`], [`Keyspace::options`],
 //!   [`Db::keyspace_names`]: only short locks.

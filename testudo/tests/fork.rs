@@ -4,7 +4,7 @@
 //! that uses and drops all of them while other processes try to open the store. `TESTUDO_FORKS` sets the
 //! number of forks, `TESTUDO_FORK_SEED` the seed.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "fork/calls.rs"]
 mod calls;

@@ -8,7 +8,7 @@
 //! - One flush, job installation or catalogue change at a time: the flush lock is held.
 //! - Data is synced before the manifest edit that refers to it.
 
-#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+#![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod at_close;
 pub mod govern;

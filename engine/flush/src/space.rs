@@ -1,4 +1,4 @@
-//! Space of the device: what a store holds on a nearly full one, reclamation, and release to the file system.
+//! Space of the device: the space held on a nearly full one, reclamation, and release to the file system.
 //!
 //! **Invariants**
 //! - Space is taken, held and released under the flush lock.

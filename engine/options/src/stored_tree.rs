@@ -151,7 +151,7 @@ pub fn stored_tree(
     Ok(SeparatedTree::open(tree, separation_of(options), data, id, &segments)?)
 }
 
-/// Same without the values outside its runs.
+/// As the function above, without values outside the runs.
 fn tree_of_runs(
     data: &Arc<DataFile>,
     options: &StoredOptions,
@@ -212,7 +212,7 @@ pub fn stored_layout(options: &StoredOptions, objects: Objects) -> std::result::
     Ok(layout)
 }
 
-/// Same without the values outside its runs.
+/// As the function above, without values outside the runs.
 fn layout_of_runs(options: &StoredOptions, objects: Objects) -> std::result::Result<Vec<PartUse>, Damage> {
     let at_rest = |tree: Tree, objects| match Settings::from(tree) {
         Settings::BeTree(_) => testudo_betree::read_layout(objects),

@@ -4,7 +4,7 @@
 //! - A read-only open changes no file.
 //! - No write is acknowledged before recovery has finished.
 
-#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+#![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod assemble;
 pub mod create;

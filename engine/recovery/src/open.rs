@@ -171,7 +171,7 @@ fn create_marked(settings: &Settings, directory: &Path, names: &[String]) -> Res
     create(settings, directory, &others)
 }
 
-/// Checks an unfinished store that the caller has locked: its trees, what they refer to, its log.
+/// Checks an unfinished store that the caller has locked: its trees, the objects they refer to, its log.
 pub fn check_unfinished(env: &Arc<dyn Env>, directory: &Path) -> Result<()> {
     let settings = Settings { env: Arc::clone(env), read_only: true, ..Settings::new(directory) };
     let manifest = Manifest::open(Arc::clone(env), directory, false)?;

@@ -36,7 +36,7 @@ fn has_plain_records(keyspace: &KeyspaceCore) -> bool {
     keyspace.view.load().options.merge_operator_name().is_none()
 }
 
-/// Number of user look-ups so far.
+/// Number of user lookups so far.
 pub fn look_ups(store: &Store) -> u64 {
     let cache = store.data.cache_stats();
     store.records.reads() + cache.hits + cache.misses

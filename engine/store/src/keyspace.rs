@@ -254,11 +254,11 @@ pub struct KeyspaceCore {
     pub drops: DropTotals,
     /// Ranges that scans skip; created by the first scan.
     gaps: OnceLock<Arc<Gaps>>,
-    /// Since when nothing has come in. For the background alone.
+    /// Time of the last write. Used by background work alone.
     pub idle: Mutex<Idle>,
     /// A search for background jobs may find one.
     jobs_may_exist: AtomicBool,
-    /// The same for jobs that run only in an idle tree.
+    /// As above, for jobs that run only in an idle tree.
     idle_jobs_may_exist: AtomicBool,
     /// The last job could not be installed: the tree had changed.
     was_overtaken: AtomicBool,

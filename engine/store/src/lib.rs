@@ -8,7 +8,7 @@
 //! - Only this crate and the crates above it change the state; nothing here calls upwards.
 //! - Readers of a keyspace see one view, which is replaced as a whole.
 
-#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+#![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod background;
 pub mod begin_writing;

@@ -55,7 +55,7 @@ use crate::{
 /// Steps without a flush after which a keyspace is idle in stepped execution, which has no clock.
 const IDLE_STEPS: u32 = 8;
 
-/// Counts of what users and the background did.
+/// Counters of user operations and background work.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub user_bytes: StripedCount,

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - A commit gets its seqno, its place in the log and its memtables in one critical section.
 
-#![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
+#![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod admission;
 pub mod chosen_buffers;

@@ -168,7 +168,7 @@ pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value
     Ok(())
 }
 
-/// Checks what is to be known before a value is read from a reader.
+/// Checks everything that can be checked before a value is read from a reader.
 pub fn check_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8], length: u64) -> Result<u32> {
     check_limits(store, key, &[])?;
     store.wal()?;

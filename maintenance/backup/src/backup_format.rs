@@ -51,7 +51,7 @@ pub(crate) struct RepositoryId(pub(crate) u128);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     Damaged(&'static str),
-    /// Of this other version, and otherwise valid as far as it was read.
+    /// Written in this other version; valid otherwise, as far as it was read.
     OtherVersion(u32),
 }
 

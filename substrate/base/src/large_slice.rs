@@ -17,7 +17,7 @@
 //! - A slice keeps its address until it is dropped or grows, even if the [`LargeSlice`] itself is moved.
 //! - From [`MAPPED_BYTES_MIN`] on it is page-aligned, unless the system refuses the mapping.
 //! - Whatever backs it, all of its bytes were initialized, by the system or by an earlier owner.
-#![expect(unsafe_code, reason = "anonymous mappings of the system as slices")]
+#![expect(unsafe_code, reason = "anonymous memory mappings as slices")]
 
 use std::{fmt, mem, ops, ptr, ptr::NonNull, slice, sync::atomic::AtomicU64};
 

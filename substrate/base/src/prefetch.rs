@@ -2,7 +2,7 @@
 //!
 //! An address is a hint and is never dereferenced: a stale one costs only a little time. Does nothing under
 //! Miri and on processors other than x86-64.
-#![expect(unsafe_code, reason = "instructions that load cache lines ahead")]
+#![expect(unsafe_code, reason = "prefetch instructions")]
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -38,7 +38,7 @@ enum Mark {
     Page { word: &'static AtomicU64, number: u64 },
     /// The system's process id.
     Id,
-    /// The current process of a simulated machine, and this one.
+    /// Number of the running process of a simulated machine, and of this one.
     Simulated { present: Arc<AtomicU64>, number: u64 },
 }
 

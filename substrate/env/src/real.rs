@@ -266,12 +266,12 @@ pub(crate) fn open_dir(place: Place<'_>) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| rustix::fs::openat(place.directory, place.name, flags, Mode::empty()))?)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everything else asks")]
+#[expect(clippy::disallowed_methods, reason = "the only access to the real clock")]
 pub(crate) fn read_monotonic() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock that everything else asks")]
+#[expect(clippy::disallowed_methods, reason = "the only access to the real clock")]
 pub(crate) fn read_wall_clock() -> SystemTime {
     SystemTime::now()
 }

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! One set of tests about files, directories, locks and clocks for every environment: the real machine with
 //! io_uring, with threads, and the in-memory machine.
 

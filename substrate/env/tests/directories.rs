@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Tests of directories that are moved, replaced and removed while they are open, and of locks whose file is,
 //! on the real machine and on the in-memory one.
 

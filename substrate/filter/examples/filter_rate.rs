@@ -8,7 +8,7 @@ use std::{
 };
 
 use testudo_base::checksum::hash_key;
-use testudo_filter::{PARTITION_BYTES, Precision, build, may_contain, partition_of};
+use testudo_filter::{PARTITION_BYTES, build, may_contain, partition_of};
 
 #[expect(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
 fn now() -> Instant {
@@ -20,7 +20,7 @@ fn each(took: Duration, count: usize) -> f64 {
 }
 
 fn build_into(bytes: &mut Vec<u8>, hashes: &[u64]) -> u32 {
-    let built = build(hashes, Precision::Bits8, |partition| {
+    let built = build(hashes, |partition| {
         bytes.extend_from_slice(partition);
         Ok::<(), std::convert::Infallible>(())
     });

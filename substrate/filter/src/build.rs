@@ -13,7 +13,7 @@ use testudo_base::{
 };
 
 use crate::{
-    PARTITION_BYTES, Precision,
+    PARTITION_BYTES,
     partition::{
         ALWAYS_MAYBE, BLOCK_HEAD_BYTES, BLOCK_SLOTS, HEADER_BYTES, RUNENDS_AT, Shape, quotient_of,
         remainder_of,
@@ -30,13 +30,14 @@ const SPARE_SLOTS_MIN: usize = 8;
 const OVERFLOW_PARTS: usize = 50;
 /// If the runs overflow nevertheless, each retry has this part fewer quotients.
 const RETRY_PARTS: usize = 16;
+const SHAPE: Shape = Shape::WRITTEN;
 
 /// Returns the number of partitions for a filter over `key_count` keys, at least one.
 ///
 /// The load of a partition stays below 93 % even with two and a half standard deviations more keys than the
 /// average. Panics beyond about 10^13 keys.
-pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
-    let slots = u64_of(Shape::of(precision).blocks_max * BLOCK_SLOTS);
+pub fn partition_count(key_count: u64) -> u32 {
+    let slots = u64_of(SHAPE.blocks_max * BLOCK_SLOTS);
     let most = slots * LOAD_PERCENT_MAX / 100;
     if key_count <= most {
         return 1;
@@ -49,12 +50,12 @@ pub fn partition_count(key_count: u64, precision: Precision) -> u32 {
 }
 
 /// Returns the maximum bytes of the filter over `key_count` keys.
-pub fn bytes(key_count: u64, precision: Precision) -> u64 {
-    let (shape, count) = (Shape::of(precision), partition_count(key_count, precision));
+pub fn bytes(key_count: u64) -> u64 {
+    let count = partition_count(key_count);
     if count > 1 {
         return u64::from(count) * u64_of(PARTITION_BYTES);
     }
-    u64_of(HEADER_BYTES + blocks_for(usize_of(key_count), shape) * shape.block_bytes)
+    u64_of(HEADER_BYTES + blocks_for(usize_of(key_count)) * SHAPE.block_bytes)
 }
 
 /// Returns the partition of a hash, in `0..partition_count`.
@@ -72,16 +73,11 @@ pub fn partition_of(hash: u64, partition_count: u32) -> u32 {
 /// sole partition takes only the bytes that its keys need, up to that.
 ///
 /// Errors: those of `write`, which is then not called again.
-pub fn build<E>(
-    hashes: &[u64],
-    precision: Precision,
-    mut write: impl FnMut(&[u8]) -> Result<(), E>,
-) -> Result<u32, E> {
-    let shape = Shape::of(precision);
-    let count = partition_count(u64_of(hashes.len()), precision);
+pub fn build<E>(hashes: &[u64], mut write: impl FnMut(&[u8]) -> Result<(), E>) -> Result<u32, E> {
+    let count = partition_count(u64_of(hashes.len()));
     let (mut scattered, ends) = scatter(hashes, count);
-    let mut encoder = Encoder { shape, places: Vec::new(), sorted: Vec::new() };
-    let blocks = if count == 1 { blocks_for(hashes.len(), shape) } else { shape.blocks_max };
+    let mut encoder = Encoder { places: Vec::new(), sorted: Vec::new() };
+    let blocks = if count == 1 { blocks_for(hashes.len()) } else { SHAPE.blocks_max };
     let mut partition = Vec::new();
     let mut start = 0;
     for end in ends {
@@ -99,11 +95,11 @@ pub fn build<E>(
 }
 
 /// Blocks of a sole partition over `key_count` keys.
-fn blocks_for(key_count: usize, shape: Shape) -> usize {
+fn blocks_for(key_count: usize) -> usize {
     if key_count == 0 {
         return 0;
     }
-    (key_count + key_count / SPARE_PARTS + SPARE_SLOTS_MIN).div_ceil(BLOCK_SLOTS).min(shape.blocks_max)
+    (key_count + key_count / SPARE_PARTS + SPARE_SLOTS_MIN).div_ceil(BLOCK_SLOTS).min(SHAPE.blocks_max)
 }
 
 /// Returns the low halves of the hashes, ordered by partition, and the end of each partition.
@@ -132,7 +128,6 @@ fn scatter(hashes: &[u64], partition_count: u32) -> (LargeSlice<u32>, Vec<usize>
 
 /// Encodes partitions in sequence, with reused scratch space.
 struct Encoder {
-    shape: Shape,
     /// Position of the next hash of each quotient.
     places: Vec<u16>,
     /// All hashes sorted by quotient: quotient in the high half, remainder in the low half.
@@ -158,11 +153,11 @@ impl Encoder {
             if hashes.len() > slots {
                 continue;
             }
-            out.resize(at + HEADER_BYTES + blocks * self.shape.block_bytes, 0);
+            out.resize(at + HEADER_BYTES + blocks * SHAPE.block_bytes, 0);
             debug_assert!(quotients <= slots, "a quotient has a slot");
             self.sort(hashes, u16_of(quotients));
             if self.fill(&mut out[at + HEADER_BYTES..]) {
-                let header = self.shape.header(blocks, u16_of(quotients), u16_of(hashes.len()));
+                let header = SHAPE.header(blocks, u16_of(quotients), u16_of(hashes.len()));
                 out[at..at + HEADER_BYTES].copy_from_slice(&header);
                 return;
             }
@@ -197,7 +192,7 @@ impl Encoder {
 
     /// Fills zeroed blocks from the sorted hashes; returns whether they fit.
     fn fill(&self, blocks: &mut [u8]) -> bool {
-        let Shape { block_bytes, remainder_bytes, .. } = self.shape;
+        let Shape { block_bytes, remainder_bytes, .. } = SHAPE;
         let slots = blocks.len() / block_bytes * BLOCK_SLOTS;
         let mut free = 0usize;
         let mut sorted = self.sorted.as_slice();
@@ -228,11 +223,7 @@ impl Encoder {
                 let place = slot / BLOCK_SLOTS * block_bytes
                     + BLOCK_HEAD_BYTES
                     + slot % BLOCK_SLOTS * remainder_bytes;
-                let remainder = hash.to_le_bytes();
-                blocks[place] = remainder[0];
-                if remainder_bytes == 2 {
-                    blocks[place + 1] = remainder[1];
-                }
+                blocks[place] = hash.to_le_bytes()[0];
                 free = slot + 1;
             }
             blocks[head + 1..][..8].copy_from_slice(&occupieds.to_le_bytes());

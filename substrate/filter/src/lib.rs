@@ -6,8 +6,9 @@
 //! [`partition_of`], reads that page and calls [`may_contain`].
 //!
 //! Each partition is a rank-and-select quotient filter (Pandey, Bender, Johnson, Patro: *A General-Purpose
-//! Counting Filter*, SIGMOD 2017, §4), without wrap-around; `partition.rs` describes its layout. At the
-//! default precision a filter takes about 11.5 bits per key, with a false positive rate of about 0.4 %.
+//! Counting Filter*, SIGMOD 2017, §4), without wrap-around; `partition.rs` describes its layout. A filter
+//! takes about 11.5 bits per key, with a false positive rate of about 0.4 %. Filters with remainders of 16
+//! bits, as earlier builds could write, are read as well.
 //!
 //! **Invariants**
 //! - No false negatives: for every hash passed to [`build`] the answer is "maybe".
@@ -24,13 +25,3 @@ pub use partition::{check, may_contain};
 
 /// Bytes of a partition: a page of 4096 bytes less the 40 bytes of its header.
 pub const PARTITION_BYTES: usize = 4056;
-
-/// Number of bits stored per hash as its remainder; determines the false positive rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Precision {
-    /// Eight bits: about 0.4 % false positives, about 11.5 bits per key.
-    #[default]
-    Bits8,
-    /// Sixteen bits: about 0.0015 % false positives, about 21 bits per key.
-    Bits16,
-}

@@ -1,12 +1,12 @@
 //! Layout of a partition: probing, checking, and the shape that the builder fills.
 //!
-//! | offset | bytes | meaning                                                              |
-//! |-------:|------:|----------------------------------------------------------------------|
-//! |      0 |     1 | kind: 1 = 8-bit remainders, 2 = 16-bit remainders, 3 = always "maybe" |
-//! |      1 |     1 | blocks                                                               |
-//! |      2 |     2 | quotients: a hash's quotient is in `0..quotients`                    |
-//! |      4 |     2 | slots in use                                                         |
-//! |      6 |     … | blocks, each of 64 slots                                             |
+//! | offset | bytes | meaning                                                                   |
+//! |-------:|------:|---------------------------------------------------------------------------|
+//! |      0 |     1 | kind: 1 = 8-bit remainders, 2 = 16-bit, never written, 3 = always "maybe" |
+//! |      1 |     1 | blocks                                                                    |
+//! |      2 |     2 | quotients: a hash's quotient is in `0..quotients`                         |
+//! |      4 |     2 | slots in use                                                              |
+//! |      6 |     … | blocks, each of 64 slots                                                  |
 //!
 //! A block consists of a 1-byte offset, 8 bytes *occupieds*, 8 bytes *runends*, and 64 remainders of 1 or 2
 //! bytes. Bit `i` of a block's occupieds is set if any hash has the quotient `64·block + i`. Bit `i` of its
@@ -24,7 +24,7 @@ use testudo_base::{
     planted,
 };
 
-use crate::{PARTITION_BYTES, Precision, select::select};
+use crate::{PARTITION_BYTES, select::select};
 
 pub(crate) const HEADER_BYTES: usize = 6;
 pub(crate) const ALWAYS_MAYBE: u8 = 3;
@@ -45,6 +45,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Remainders of 8 bits: the shape of all new filters.
+    pub(crate) const WRITTEN: Self = Self::new(1, 1);
+    /// Remainders of 16 bits. Such filters are only read.
+    const WIDE: Self = Self::new(2, 2);
+
     const fn new(kind: u8, remainder_bytes: usize) -> Self {
         let block_bytes = BLOCK_HEAD_BYTES + BLOCK_SLOTS * remainder_bytes;
         Self {
@@ -52,13 +57,6 @@ impl Shape {
             remainder_bytes,
             block_bytes,
             blocks_max: (PARTITION_BYTES - HEADER_BYTES) / block_bytes,
-        }
-    }
-
-    pub(crate) const fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::Bits8 => Self::new(1, 1),
-            Precision::Bits16 => Self::new(2, 2),
         }
     }
 
@@ -72,8 +70,8 @@ impl Shape {
 
     fn of_kind(kind: u8) -> Option<Self> {
         match kind {
-            1 => Some(Self::of(Precision::Bits8)),
-            2 => Some(Self::of(Precision::Bits16)),
+            1 => Some(Self::WRITTEN),
+            2 => Some(Self::WIDE),
             _ => None,
         }
     }
@@ -241,3 +239,6 @@ fn ones(words: impl Iterator<Item = u64>) -> Vec<usize> {
 
 const _: () =
     assert!(usize_of(u16::MAX as u64) >= PARTITION_BYTES, "counts of a partition must fit in 16 bits");
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,7 @@ use crate::{
 const GROUPS: usize = GROUP_ENTRIES;
 /// Additional bytes shared by the fences, beyond `skip`, from which on rebuilding the heads pays off.
 const FENCE_SKIP_GAIN: usize = 3;
-/// The same for the present keys; every later key must then be compared with the shared bytes.
+/// As above, for bytes shared by the existing keys; every later key must then be compared with them.
 const SKIP_GAIN: usize = 6;
 
 /// Number of records prefetched ahead of the visited one.
@@ -231,7 +231,7 @@ impl<'id> Leaf<'id> {
     }
 
     /// Like [`Leaf::search`], with a function to load the group.
-    #[expect(clippy::inline_always, reason = "a call costs each read 50 of 700 instructions")]
+    #[expect(clippy::inline_always, reason = "a call would cost 50 of the 700 instructions of a read")]
     #[inline(always)]
     fn search_in(
         &self,

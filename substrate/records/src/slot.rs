@@ -66,7 +66,7 @@ impl Slot {
         }
     }
 
-    /// Returns the slot with one more use, if that still counts.
+    /// Returns the slot with one more use; `None` if the count is saturated.
     pub(crate) fn raised(self) -> Option<Self> {
         (self.priority() < PRIORITY_MAX).then(|| Self(self.0 + (1 << PRIORITY_SHIFT)))
     }

@@ -5,7 +5,7 @@
 //! - Every call is forwarded unchanged; only counters are added.
 //! - The counters are thread-local and allocate nothing.
 
-#![expect(unsafe_code, reason = "an allocator is an unsafe trait")]
+#![expect(unsafe_code, reason = "`GlobalAlloc` is an unsafe trait")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -78,7 +78,7 @@ fn is_excused(error: &Error) -> bool {
     error.kind() == ErrorKind::Unsupported
 }
 
-/// Reads everything in every way; returns whether nothing failed.
+/// Reads everything through every API; returns whether all reads succeeded.
 fn read_all(db: &Db, is_valid: bool) -> bool {
     let mut is_readable = true;
     for name in db.keyspace_names() {

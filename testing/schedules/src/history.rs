@@ -28,7 +28,7 @@ pub enum Action {
         key: Key,
         /// The value before.
         before: Value,
-        /// The value after.
+        /// The value after the operation.
         after: Value,
     },
     /// One key was read, with no guarantee about any other.

@@ -2,8 +2,8 @@
 //! fault it breaks one of them, which proves that the runner detects such faults.
 //!
 //! **Invariants**
-//! - Without a plant, the content after a crash is that of a prefix of the commits, including every synced
-//!   one.
+//! - Without a planted fault, the content after a crash is that of a prefix of the commits, including every
+//!   synced one.
 //! - A record is its length, its checksum and its deltas; the log ends at the first record with a bad
 //!   checksum.
 //! - Data in the same sector as a synced record was synced with it.

@@ -98,7 +98,7 @@ pub struct Crash {
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields say what they are: a keyspace, a key, a value, a slot")]
+#[expect(missing_docs, reason = "field names are the documentation: a keyspace, a key, a value, a slot")]
 pub enum Op {
     /// Creates a keyspace, or opens it again.
     Create { keyspace: Slot },

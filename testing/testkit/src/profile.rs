@@ -5,7 +5,7 @@
 
 /// Relative frequencies of ops.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each field is the weight of the op of that name")]
+#[expect(missing_docs, reason = "each field is the weight of the operation of that name")]
 pub struct Weights {
     pub insert: u32,
     pub remove: u32,

@@ -112,7 +112,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Description of what is wrong with one op.
+/// Description of the violation by one op.
 type Wrong = String;
 /// A result of the store.
 type Answer<T> = testudo_base::Result<T>;

@@ -73,7 +73,7 @@ fn of_model<'m>((key, value): (&'m Vec<u8>, &'m Vec<u8>)) -> (&'m [u8], &'m [u8]
     (key, value)
 }
 
-/// Checks that the tree has exactly the model's values: scans in both directions, and look-ups and seeks of
+/// Checks that the tree has exactly the model's values: scans in both directions, and lookups and seeks of
 /// `keys`.
 #[track_caller]
 pub fn check_contents(tree: &dyn Tree, model: &Model, keys: impl Iterator<Item = Vec<u8>>) {

@@ -7,7 +7,7 @@
 //! - Violations are panics, as in a test.
 //! - This crate knows no family of trees: tests pass theirs as a [`Family`].
 
-#![expect(clippy::unwrap_used, reason = "a test bed is part of tests, where an error is a failure")]
+#![expect(clippy::unwrap_used, reason = "a test bed is test code, where an error is a failure")]
 
 mod backwards;
 mod bed;

@@ -1,11 +1,11 @@
 //! Checks that runs alone, ordered by their own records, answer like their tree.
 //!
 //! Salvage relies on this: without a manifest it has only the runs that it finds, including runs that their
-//! tree has dropped; with one it has the keys for which each run counts. Tests of trees note the runs after
+//! tree has dropped; with one it has the keys for which each run counts. Tests of trees record the runs after
 //! each step and compare their answers with a model.
 //!
 //! **Invariants**
-//! - A run that was noted once stays, even after its tree has dropped it.
+//! - A run that was recorded stays, even after its tree has dropped it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +55,7 @@ impl RunsByAge {
     }
 
     /// Checks that the tree's objects name its live runs, and that these have the model's values for the keys
-    /// for which they count. Salvage with a manifest relies on it. REQUIRES: the runs are noted.
+    /// for which they count. Salvage with a manifest relies on it. REQUIRES: the runs are recorded.
     #[track_caller]
     pub fn check_layout(&self, live: &[Arc<Run>], layout: Vec<PartUse>, model: &Model) {
         let mut uses: Vec<RunUse> = layout.into_iter().map(|PartUse::Run(run_use)| run_use).collect();

@@ -1,4 +1,4 @@
-#![expect(unsafe_code, reason = "forks, and ends children at once")]
+#![expect(unsafe_code, reason = "forks, and exits in the child without cleanup")]
 //! Forked children, for tests.
 //!
 //! **Invariants**

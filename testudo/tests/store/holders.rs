@@ -1,6 +1,6 @@
 //! Holders during concurrent writes: snapshots, iterators, readers of values.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, sync::Arc};
 

@@ -5,7 +5,7 @@
 //!
 //! **Invariants**
 //! - The file is mapped for reading and written with ordinary write calls, so its pages count as page cache.
-#![expect(unsafe_code, reason = "a mapped file is unsafe to open: nobody else may change it")]
+#![expect(unsafe_code, reason = "mapping a file is unsafe: no other process may change it")]
 
 use std::{
     ops::Bound,

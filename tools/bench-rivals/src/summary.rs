@@ -171,7 +171,7 @@ fn number(result: &Value, pointer: &str) -> f64 {
     result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes for humans")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded for display")]
 fn whole(value: f64) -> u64 {
     value as u64
 }

@@ -1,6 +1,6 @@
 //! Every available engine answers correctly, alone and side by side. An engine whose library is missing is
 //! reported on standard error.
-#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     path::Path,

@@ -411,7 +411,7 @@ pub struct DeviceArgs {
 /// Flags of `micro`.
 #[derive(Args, Clone, Debug)]
 pub struct MicroArgs {
-    /// Benchmark: memtable, log, log-streams, run, tiers, filter, page-cache, record-cache, memory-division
+    /// Benchmark: memtable, log, log-streams, run, tiers, filter, page-cache, record-cache
     pub name: String,
     /// Operations of each measurement, over all threads
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]

@@ -1,11 +1,14 @@
 //! Environment of a run, and its outcome.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use testudo_env::RealEnv;
+use testudo_env::{Env as _, RealEnv};
 
 /// Returns a flag set by SIGINT and SIGTERM, for [`Context::new`]; the second signal exits immediately.
 /// Prints a warning to standard error if signals cannot be caught.
@@ -37,8 +40,13 @@ impl Context {
         Self { stop, env: RealEnv::new() }
     }
 
+    /// Time since an arbitrary start.
+    pub fn monotonic(&self) -> Duration {
+        self.env.monotonic()
+    }
+
     /// Whether the user requested a stop.
-    pub(crate) fn stopped(&self) -> bool {
+    pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 

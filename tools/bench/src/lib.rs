@@ -26,9 +26,15 @@ pub use args::{
 pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
 pub use git_trace::GIT_TRACE;
+pub use report::line_chart::{Line, LineChart};
 pub use report::output::Output;
-pub use report::size::{human_bytes, human_count, parse_positive};
+pub use report::size::{floor, human_bytes, human_count, parse_positive, quotient};
 pub use subject::testudo_subject::Testudo;
 pub use subject::{Readings, Records, Settings, Subject};
+pub use workloads::paper::experiment::Experiment;
+pub use workloads::paper::key_sets::{KeySet, key_sets};
+pub use workloads::paper::{Findings, NamedExperiment, run_experiments};
 pub use workloads::queue::run_queue_on;
+pub use workloads::replay::trace::trace_keys;
 pub use workloads::ycsb::run_on;
+pub use workloads::ycsb::zipf::{Zipf, below, scatter, stride_of};

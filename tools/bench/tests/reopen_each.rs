@@ -1,5 +1,5 @@
 //! Each workload in its own process: results are collected, and the expected record state is passed along.
-#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, process::Command};
 

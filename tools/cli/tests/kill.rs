@@ -7,7 +7,7 @@
 //! reported one; then the next writer continues there. `TESTUDO_KILLS` sets the minimum number of ends per
 //! scenario, `TESTUDO_KILL_SEED` the seed of the script.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "kill/script.rs"]
 mod script;

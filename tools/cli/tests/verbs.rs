@@ -1,6 +1,6 @@
 //! End-to-end tests of the built program: output, exit codes, and files left behind.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "verbs/program.rs"]
 mod program;

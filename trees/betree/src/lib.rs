@@ -22,7 +22,7 @@ mod tree;
 mod trunk;
 mod update;
 
-pub use policy::simulation::{SimulatedCosts, SimulatedLoad, SimulatedTree};
-pub use policy::{BeTreeOptions, Policy};
+pub use policy::{BeTreeOptions, DueWork, NodeLoad, NodeWork, Policy};
 pub use tree::BeTree;
 pub use trunk::layout::read_layout;
+pub use update::plan::MERGES_AT_ONCE;

@@ -13,8 +13,6 @@
 //! - A node that was within its bound stays within it, unless one pivot alone holds more.
 //! - Only adjacent tiers are merged.
 
-pub(crate) mod simulation;
-
 mod splinter;
 mod turtle;
 
@@ -78,20 +76,20 @@ pub(crate) fn look_kib(has_read: bool) -> u32 {
 
 /// Input of flush decisions of one node.
 #[derive(Debug)]
-pub(crate) struct NodeLoad<'a> {
+pub struct NodeLoad<'a> {
     /// Incoming bytes.
-    pub(crate) incoming: u64,
+    pub incoming: u64,
     /// Bytes buffered for each child.
-    pub(crate) pending: &'a [u64],
+    pub pending: &'a [u64],
     /// Bytes of each child that is a leaf.
-    pub(crate) leaf_bytes: &'a [Option<u64>],
+    pub leaf_bytes: &'a [Option<u64>],
     /// Fraction of the flow into leaves that overwrites.
-    pub(crate) overwrites: Overwrites,
+    pub overwrites: Overwrites,
 }
 
 /// Work that is due in a node, or worthwhile while idle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NodeWork {
+pub enum NodeWork {
     /// Merging these tiers.
     Merge(RangeInclusive<usize>),
     /// Flushing these pivots.
@@ -100,22 +98,23 @@ pub(crate) enum NodeWork {
 
 /// Work that is due in a node where updates only add tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DueWork {
-    pub(crate) work: NodeWork,
+pub struct DueWork {
+    /// The work.
+    pub work: NodeWork,
     /// Ratio of the node's tiers and bytes to their targets, in parts of [`Self::FULL`].
-    pub(crate) pressure: u64,
+    pub pressure: u64,
 }
 
 impl DueWork {
     /// The pressure of a node at its target.
-    pub(crate) const FULL: u64 = 256;
+    pub const FULL: u64 = 256;
 
     /// A node may exceed its target by a quarter.
     const SLACK: u64 = Self::FULL / 4;
 
     /// Whether it must be done before the next update. If updates arrive faster than jobs finish, a node
     /// exceeds its target by up to a quarter.
-    pub(crate) fn is_pressing(&self) -> bool {
+    pub fn is_pressing(&self) -> bool {
         self.pressure > Self::FULL + Self::SLACK
     }
 }
@@ -159,7 +158,7 @@ impl BeTreeOptions {
 
     /// Number of existing tiers (`older`: their bytes, newest first) with which a new one of `bytes` is
     /// merged.
-    pub(crate) fn tiers_to_join(&self, bytes: u64, older: &[u64], overwrites: Overwrites) -> usize {
+    pub fn tiers_to_join(&self, bytes: u64, older: &[u64], overwrites: Overwrites) -> usize {
         let count = match self.policy {
             Policy::Turtle => turtle::tiers_to_join(self, bytes, older, overwrites),
             Policy::Splinter => 0,
@@ -174,7 +173,7 @@ impl BeTreeOptions {
     }
 
     /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first).
-    pub(crate) fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+    pub fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
         let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
             Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes),
@@ -186,14 +185,14 @@ impl BeTreeOptions {
         which
     }
 
-    /// Chooses the pivots to flush, in the order of [`Sweep`].
+    /// Chooses the pivots to flush, in the order of `Sweep`.
     ///
     /// - Of the pivots that have reached their threshold: at least one, and more until about as many bytes go
     ///   out as came in.
     /// - If the buffer still exceeds its bound: more, up to twice the incoming bytes. Only a change of
     ///   settings or a join of two nodes can leave that much, and jobs handle that too
-    ///   ([`Self::pivots_beyond_bound`]).
-    pub(crate) fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
+    ///   (`pivots_beyond_bound`).
+    pub fn pivots_to_flush(&self, load: &NodeLoad<'_>) -> Vec<usize> {
         let (thresholds, bound) = match self.policy {
             Policy::Turtle => turtle::thresholds(self, load),
             Policy::Splinter => splinter::thresholds(self, load),
@@ -257,7 +256,7 @@ impl BeTreeOptions {
     }
 
     /// Whether updates only add tiers on top, and the work this makes due is done by jobs.
-    pub(crate) fn compacts_later(&self) -> bool {
+    pub fn compacts_later(&self) -> bool {
         match self.policy {
             Policy::Turtle => false,
             Policy::Splinter => true,
@@ -265,12 +264,7 @@ impl BeTreeOptions {
     }
 
     /// Returns work made due by updates; none if updates do it themselves.
-    pub(crate) fn due_work(
-        &self,
-        node: ObjectId,
-        tier_bytes: &[u64],
-        load: &NodeLoad<'_>,
-    ) -> Option<DueWork> {
+    pub fn due_work(&self, node: ObjectId, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<DueWork> {
         match self.policy {
             Policy::Turtle => None,
             Policy::Splinter => splinter::due_work(self, node, tier_bytes, load),
@@ -324,7 +318,7 @@ impl BeTreeOptions {
     }
 
     /// Number of nodes into which this many pivots are split.
-    pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
+    pub fn node_pieces(&self, pivots: usize) -> usize {
         debug_assert!(pivots > 0, "a node has children");
         debug_assert!(self.max_pivots > 1, "a node has room for two children");
         let pieces = if pivots <= self.max_pivots {

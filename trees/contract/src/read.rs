@@ -1,9 +1,9 @@
-//! Look-ups and scans of a tree.
+//! Lookups and scans of a tree.
 //!
 //! **Invariants**
 //! - The answer to any query has at most one entry per key. Merges drop older ones, except those that
 //!   operands apply to.
-//! - Only [`Read::load_pages`], cursors and blocking look-ups read from the device.
+//! - Only [`Read::load_pages`], cursors and blocking lookups read from the device.
 
 use testudo_base::{Cursor, Result};
 use testudo_run::{Access, Lookup, ScanLimits};

@@ -11,7 +11,7 @@ use testudo_storage::Change;
 
 use crate::{Tree, Updates, Work};
 
-/// The next state of a tree and what makes it durable.
+/// The next state of a tree and the changes that make it durable.
 #[derive(Debug)]
 pub struct TreeEdit {
     /// The state to publish once the changes are durable.

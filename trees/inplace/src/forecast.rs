@@ -79,8 +79,8 @@ impl InsertForecast {
 /// the pages, and the existing ones are spread evenly over these.
 ///
 /// No page gets less than `least_bytes`: the forecast may be wrong.
-#[expect(clippy::cast_possible_truncation, reason = "a share of the goal")]
-#[expect(clippy::cast_sign_loss, reason = "a share of the goal")]
+#[expect(clippy::cast_possible_truncation, reason = "a fraction of the goal is not negative and fits")]
+#[expect(clippy::cast_sign_loss, reason = "a fraction of the goal is not negative and fits")]
 pub fn fill_for(fill: &PageFill, records: f64, expected: f64, least_bytes: u64) -> PageFill {
     let share = if records > 0.0 { records / (records + expected.max(0.0)) } else { 1.0 };
     let goal_bytes = ((fill.goal_bytes as f64 * share) as u64).clamp(least_bytes, fill.goal_bytes);

@@ -2,8 +2,8 @@
 //! mapping keys to the pages of a group, forecasting inserts, and reorganizing groups around a full page.
 //!
 //! The tree that updates pages (decision 0049) finds them by separators instead: on real keys an index of
-//! groups is no smaller. This crate decides by keys and sizes alone, without I/O; `testudo bench paper
-//! treeline-*` reports its results for sets of real keys.
+//! groups is no smaller. This crate decides by keys and sizes alone, without I/O;
+//! `testudo-research paper treeline-*` reports its results for sets of real keys.
 //!
 //! **Invariants**
 //! - The page of a record is computed from its key in the same way for writing and for reading.

@@ -25,7 +25,7 @@ mod update;
 
 pub use levels::layout::read_layout;
 pub use levels::levels_format::ROOT_TAG;
-pub use options::{Freezing, LsmOptions};
+pub use options::LsmOptions;
 pub use policy::pair_sizes::PairSizes;
 pub use policy::simulation::{SimulatedCosts, SimulatedLevels, SimulatedLoad};
 pub use tree::LsmTree;

@@ -9,17 +9,6 @@ use crate::PairSizes;
 /// updated.
 const FILLED_PART_MIN: f64 = 0.8;
 
-/// Which sequences of a tree with retention are frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freezing {
-    /// Those with mostly repeated keys, once these take as much as the retained bases.
-    Measured,
-    /// No sequence is frozen.
-    Never,
-    /// All sequences are frozen: retained runs are dropped.
-    Always,
-}
-
 /// Settings of a leveled tree. The defaults suit memory budgets from 64 MiB up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LsmOptions {
@@ -35,9 +24,6 @@ pub struct LsmOptions {
     /// Limit on merged runs retained in compaction buffers while queries use them (LSbM), as a percentage of
     /// the tree's bytes. Default 0: nothing is retained.
     pub retained_percent: u32,
-    /// Which sequences are frozen (LSbM §4.1). Default: those that, by measurement, would retain mostly
-    /// obsolete entries.
-    pub freezing: Freezing,
     /// Whether entries moved into the bottom are written into the pages of its runs if they are few, instead
     /// of rewriting the runs (TreeLine). Default no.
     pub updates_pages: bool,
@@ -65,7 +51,6 @@ impl LsmOptions {
             growth_factor: 8,
             level1_flushes: 4,
             retained_percent: 0,
-            freezing: Freezing::Measured,
             updates_pages: false,
             stagger: 0,
             tree_share: TreeShare::ALL,

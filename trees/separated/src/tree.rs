@@ -69,7 +69,7 @@ impl InnerWork {
         self.end_with(None)
     }
 
-    /// The same for updates with a segment of their own, which the tree takes over.
+    /// As [`Self::end`], for updates that have their own segment, which the tree takes over.
     fn end_with(&self, logged: Option<Segment>) -> Result<OfValues> {
         let mut made = self.values.take_made()?;
         made.extend(logged);
@@ -103,7 +103,7 @@ impl SeparatedTree {
         self.inner_work_with(None, work, placement, separated_bytes)
     }
 
-    /// The same for updates with a segment of their own.
+    /// As [`Self::inner_work`], for updates that have their own segment.
     fn inner_work_with(
         &self,
         logged: Option<&Segment>,
@@ -126,7 +126,7 @@ impl SeparatedTree {
         self.tree.is_moving() && self.settings.brings_back()
     }
 
-    /// The same for use when space is short: values stay where they are.
+    /// As [`Self::inner_work`], when space is short: values stay where they are.
     fn inner_work_sparing(&self, work: &Work) -> InnerWork {
         self.inner_work(work, Placement::inline(), 0)
     }

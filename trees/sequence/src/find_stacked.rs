@@ -1,4 +1,4 @@
-//! Look-ups that find operands: older sources are searched until an entry ends the stack.
+//! Lookups that find operands: older sources are searched until an entry ends the stack.
 //!
 //! **Invariants**
 //! - Operands are stacked oldest first, on top of the value or tombstone that ends the stack.

@@ -41,7 +41,7 @@ pub fn cost_of_writing(store: &Store) -> Writing {
     for keyspace in store.catalogue.read().by_id.values() {
         let view = keyspace.view.load();
         let bytes: u64 = view.buffers().map(|buffer| bytes_of_records(&buffer.table)).sum();
-        #[expect(clippy::cast_precision_loss, reason = "a weight")]
+        #[expect(clippy::cast_precision_loss, reason = "a weight needs no precision")]
         let bytes = bytes as f64;
         // With nothing buffered, all keyspaces weigh the same.
         rewrites += (bytes + 1.0) * view.tree.rewrites_per_doubling();

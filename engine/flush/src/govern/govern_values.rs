@@ -22,7 +22,7 @@ const STRAY_PARTS: u64 = 16;
 /// No values move if the device would then have less than this fraction of its free space left.
 const FREE_PARTS: u64 = 4;
 
-/// Moves the values of keyspaces for which that has become worth it.
+/// Moves the values of keyspaces for which moving now pays off.
 ///
 /// Errors: those that also poison the store. Values do not move inline if the device lacks the space.
 pub fn govern_values(store: &Store) -> Result<()> {

@@ -46,7 +46,7 @@ use crate::{
 /// until the edit is durable.
 const GROUP_KEYSPACES: usize = scaled(512, 2);
 
-/// Frees write memory in stepped execution: seals, and flushes what is sealed.
+/// Frees write memory in stepped execution: seals buffers and flushes them.
 pub fn flush_for_memory(store: &Store) -> Result<()> {
     lock_and_hold_space(store)?;
     govern_memory(store);

@@ -183,7 +183,7 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
     store.space.fit(wanted)
 }
 
-/// Asks how much space there is, and holds what is needed of it. REQUIRES: `flush_lock` is held.
+/// Reads the free space of the device, and holds the needed part of it. REQUIRES: `flush_lock` is held.
 pub fn hold_space(store: &Store) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "one round or job at a time");
     let Some(mut space) = Space::measure(store)? else { return Ok(()) };

@@ -37,7 +37,7 @@ use testudo_store::{
 use super::newest_opening;
 use crate::warm::{plain_keyspaces, restore::end_restoring};
 
-/// Writing ends after so long, with what is written by then.
+/// Time limit; the file then has the entries written by then.
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Divisor: the file takes at most this fraction of the stored bytes.
 const STORE_PARTS: u64 = 4;

@@ -131,7 +131,7 @@ impl Governor {
         let written = now.written.saturating_sub(self.seen.written);
         let missed = now.missed_since(&self.seen);
         self.seen = now;
-        #[expect(clippy::cast_precision_loss, reason = "estimates")]
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let (written, missed) = (written as f64, missed as f64);
         self.last.written = self.last.written * EVIDENCE_KEPT + written;
         self.last.missed = self.last.missed * EVIDENCE_KEPT + missed;
@@ -149,7 +149,7 @@ impl Governor {
 }
 
 /// The share at which a byte is worth the same on either side.
-#[expect(clippy::cast_precision_loss, reason = "estimates")]
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn wanted(evidence: &Decision, conditions: &Conditions) -> f64 {
     let Writing { rewrites, keyspaces } = conditions.writing;
     // w is the root of w² - slope · w - flushes.

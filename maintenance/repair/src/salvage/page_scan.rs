@@ -225,8 +225,8 @@ fn sort_out(
         is_replaced: true,
         is_logged: false,
     }));
-    // Pages without a keyspace were spilled for readers of a former process; they only prove what was
-    // overwritten.
+    // Pages without a keyspace were spilled for readers of a former process; they only prove that
+    // other pages were overwritten.
     let is_kept = |keyspace| keyspace != KeyspaceId::SPILLED || planted!("spilled-pages-salvaged");
     found.runs.retain(|_, record| is_kept(record.reference.keyspace));
     found.orphans.retain(|fragment| is_kept(fragment.keyspace));

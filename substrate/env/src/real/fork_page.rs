@@ -1,4 +1,4 @@
-#![expect(unsafe_code, reason = "a page that the kernel wipes in forked children")]
+#![expect(unsafe_code, reason = "a page that the kernel zeroes in forked children")]
 //! A word that is nonzero in this process once set, and zero in a forked child until the child sets it.
 //!
 //! It is in a separate page that the kernel wipes at a fork (`MADV_WIPEONFORK`), whatever code forks, by

@@ -1,4 +1,4 @@
-#![expect(unsafe_code, reason = "a mapping is made of raw addresses")]
+#![expect(unsafe_code, reason = "a mapping is a raw address and a length")]
 //! A preallocated file that is mapped shared, and the boot id of the machine.
 //!
 //! A failing store into a mapping raises a signal that ends the process, so it must not be able to fail. The

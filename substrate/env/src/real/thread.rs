@@ -39,7 +39,7 @@ pub(crate) fn core_count() -> usize {
 
 /// Suspends the calling thread.
 #[cfg(not(testudo_shuttle))]
-#[expect(clippy::disallowed_methods, reason = "this is the sleep that everything else asks for")]
+#[expect(clippy::disallowed_methods, reason = "the only real sleep")]
 pub(crate) fn sleep(duration: std::time::Duration) {
     std::thread::sleep(duration);
 }

@@ -1,4 +1,4 @@
-#![expect(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+#![expect(clippy::cast_possible_truncation, reason = "numbers in these tests are small")]
 
 use std::{
     collections::BTreeMap,

@@ -15,7 +15,6 @@ use testudo_base::{
     Entry, Error, ExtentSpan, Kind, PAGE_SIZE, Result,
     num::{u32_of, u64_of},
 };
-use testudo_filter::Precision;
 use testudo_storage::{PAGE_HEADER_BYTES, PageKind};
 
 use super::{RunWriter, written_index::EncodedBlock};
@@ -29,7 +28,6 @@ use crate::{
     },
 };
 
-const FILTER_PRECISION: Precision = Precision::Bits8;
 /// Minimum bytes of an index entry: a slot, two lengths, and page and page count of the data block.
 const INDEX_ENTRY_BYTES_MIN: usize = SLOT_BYTES + 2 + 8;
 
@@ -70,7 +68,7 @@ impl RunWriter {
     fn write_filter(&mut self) -> Result<(u32, u32)> {
         let hashes = std::mem::take(&mut self.hashes);
         let first = self.next_page;
-        testudo_filter::build(&hashes, FILTER_PRECISION, |partition| {
+        testudo_filter::build(&hashes, |partition| {
             self.write_block(PageKind::Filter, partition).map(|_| ())
         })?;
         debug_assert!(self.next_page > first, "a filter has a partition");
@@ -163,7 +161,7 @@ impl RunWriter {
     /// Writes a footer that encloses index and filter; `None` if they do not fit into its page.
     fn write_all_in_footer(&mut self, record: &mut RunRecord, has_filter: bool) -> Result<Option<Footer>> {
         let keys = u64_of(self.hashes.len());
-        let filter_bytes = if has_filter { testudo_filter::bytes(keys, FILTER_PRECISION) } else { 0 };
+        let filter_bytes = if has_filter { testudo_filter::bytes(keys) } else { 0 };
         // Lower bound of the bytes per index entry.
         let bytes = u64_of(self.index.len() * INDEX_ENTRY_BYTES_MIN) + filter_bytes;
         if bytes > u64_of(PAGE_PAYLOAD_BYTES) || self.data.small_runs_apart().load(Relaxed) {
@@ -172,7 +170,7 @@ impl RunWriter {
         let Some(mut index) = self.sole_index_block() else { return Ok(None) };
         let mut filter = Vec::new();
         if has_filter {
-            let Ok(_) = testudo_filter::build(&self.hashes, FILTER_PRECISION, |partition| {
+            let Ok(_) = testudo_filter::build(&self.hashes, |partition| {
                 filter.extend_from_slice(partition);
                 Ok::<_, Infallible>(())
             });

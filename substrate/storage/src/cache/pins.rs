@@ -22,7 +22,7 @@
 //!   count is not zero.
 //! - Page and generation change only under a claim, and never while the frame is readable.
 //! - A group's memory is freed only by a thread that holds claims on all of its frames.
-#![expect(unsafe_code, reason = "the bytes of a frame are read under a count and written under a claim")]
+#![expect(unsafe_code, reason = "frame bytes are read under a reader count and written under a claim")]
 
 use std::{marker::PhantomData, mem, ptr, ptr::NonNull, slice};
 
@@ -273,7 +273,7 @@ impl Drop for Pin<'_> {
 pub struct PageRef<'a> {
     bytes: *const u8,
     asked: &'a AtomicU64,
-    #[expect(dead_code, reason = "its drop ends the pin")]
+    #[expect(dead_code, reason = "dropping it releases the pin")]
     pin: Pin<'a>,
     lifetime: PhantomData<&'a [u8]>,
 }

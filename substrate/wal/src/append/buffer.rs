@@ -275,7 +275,7 @@ impl ClaimSize {
         if self.value_bytes == 0 { 0 } else { entry_bytes(self.value_bytes) }
     }
 
-    /// Bytes that it needs in a kept buffer.
+    /// Bytes that its records and entries need in a kept buffer.
     pub(crate) fn kept_bytes(&self) -> usize {
         kept_bytes(self.record_bytes, self.entry_bytes())
     }

@@ -268,7 +268,7 @@ impl Drain {
         }
         while offset < used {
             let (end_seqno, bytes) = match find(&buffer[offset..used], expected, self.salt) {
-                // Records before the end of the segments are no longer needed.
+                // The remaining records are before the end of the segments, which have them.
                 Found::End => return Ok(expected < self.next_seqno),
                 Found::Unfilled { first_seqno, seqno_count, bytes } => {
                     values = values_of(values, first_seqno, self.salt).1;

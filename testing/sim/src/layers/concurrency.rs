@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Real threads, in memory and on a real disk: every thread's writes are present, batches are atomic,
 //! counters are exact, and synced writes survive a power loss at any moment.
 //!

@@ -6,7 +6,7 @@
 //! byte of each is tried.
 //!
 //! **Invariants**
-//! - Each damage is applied to a fresh copy of the store; damages are never combined.
+//! - Each damage is applied alone, to a fresh copy of the store.
 //! - An undetected damage must not change any answer.
 
 mod damage;
@@ -34,7 +34,7 @@ const BATCH: usize = 256;
 /// Runs at least this long flip every bit.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Batches of damages. Each is spread over all files, and subjects alternate, so that a run that ends early
+/// Batches of damage. Each is spread over all files, and subjects alternate, so that a run that ends early
 /// has covered a part of everything.
 fn batches<'a>(
     all: &'a [(&'a Subject, Vec<Damage>)],

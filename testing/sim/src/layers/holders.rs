@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Hundreds of snapshots and iterators: neighbors share the data that they hold.
 //!
 //! Writes continue between them, so each sees another state. The space that all of them hold on disk is

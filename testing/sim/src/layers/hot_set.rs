@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Stores that are opened repeatedly with the `hot-set` file of the previous closing, of an earlier one, of a
 //! diverged copy, and with flipped bits: every read returns the last value written.
 //!
@@ -87,7 +87,7 @@ fn exchange(store: &mut Life, copy: &Life, n: u64, report: &mut LayerReport) {
         2 => store.left.get(at.wrapping_mul(7) % store.left.len().max(1)).cloned(),
         3 => store.left.last().cloned().map(|mut bytes| {
             let end = bytes.len() - 1;
-            // Half of them in the last block, which is one of records.
+            // Half of them are in the last block, which holds records.
             bytes[if n % 8 == 3 { end - at % 4000.min(end) } else { at * 9973 % (end + 1) }] ^= 1;
             report.add("damaged", 1);
             bytes

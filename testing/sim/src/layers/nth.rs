@@ -2,7 +2,7 @@
 //! answers; wrong answers, panics and the loss of writes acknowledged as durable are not.
 //!
 //! **Invariants**
-//! - The n to try end only where the script makes no further call.
+//! - n increases until the script makes fewer than n calls.
 
 use std::sync::Arc;
 

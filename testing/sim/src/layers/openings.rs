@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Stores that are opened repeatedly, with or without a write, and closed, killed or only read: their files,
 //! file lengths, and the calls of an opening do not grow. An opening that writes nothing leaves every file of
 //! a closed store unchanged.
@@ -33,7 +33,7 @@ const RECORDS: u64 = 40;
 const FILES_MAX: usize = 16;
 /// Maximum total length in bytes, without reserve and data file.
 const BYTES_MAX: u64 = 1 << 20;
-/// The same for a store that is closed each time.
+/// As above, for a store that is closed each time.
 const CLOSED_BYTES_MAX: u64 = 512 << 10;
 /// Maximum log segments of a closed store.
 const CLOSED_SEGMENTS_MAX: usize = 5;

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Queues, windows and sessions: reads at an end are correct, and their cost does not grow with removals.
 //!
 //! The cost of a read is counted, not timed: the tombstones that it passes one by one.

@@ -49,7 +49,7 @@ const EVENT_PERCENT: u8 = 8;
 const COUNTDOWN_MAX: u64 = 24;
 /// Maximum operations of a disturbance.
 const TROUBLE_OPS_MAX: u64 = 40;
-/// The same for a fault that waits for a rare call, such as one on log segments.
+/// As above, for a fault that waits for a rare call, such as one on log segments.
 const PATIENT_OPS_MAX: u64 = 400;
 /// Lines of the trace that a failure shows.
 const TRACE_LINES: usize = 12;

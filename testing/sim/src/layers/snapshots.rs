@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! Snapshots show the same content throughout their lifetime, whatever happens to the store meanwhile.
 //!
 //! **Invariants**

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 //! One real store for a long time: rounds of reads and writes, each with another device fault, followed by a
 //! close, an open and a check of every key. Answers stay right, and memory, descriptors and space stay flat.
 //!

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Backups: equal to a snapshot, incremental, whole or absent after any crash; a damaged backup never
 //! restores a wrong store.
 

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Checkpoints: equal to a snapshot despite concurrent writes; an interrupted one is not a store.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc};

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Cross-checks between the files of a store, as users encounter them: a lost log segment, old files next to
 //! newer ones, two copies that diverged.
 

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Stores written by earlier builds are opened, read, checked and written to.
 //!
 //! The files are in `testing/fixtures`; its README states their builds and contents. The expected content
@@ -15,6 +15,8 @@ use testudo_testkit::busy_store::{Contents, contents_of};
 
 /// Files of a store, each: length of its name u32, its name, length u64, its bytes; compressed by zstd.
 const BEFORE_KIND_BYTES: &[u8] = include_bytes!("../../../fixtures/store_before_kind_bytes.zst");
+/// The same for a store whose filters have remainders of 16 bits.
+const WIDE_FILTERS: &[u8] = include_bytes!("../../../fixtures/store_with_16_bit_filters.zst");
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())
@@ -88,6 +90,35 @@ fn fill(machine: &Arc<MemEnv>) {
     batch.durability(Durability::Sync).commit().unwrap();
     drop(turtle);
     db.close().unwrap();
+}
+
+const WIDE_RECORDS: u32 = 5_000;
+
+fn wide_key(number: u32) -> Vec<u8> {
+    format!("key {number:05}").into_bytes()
+}
+
+/// Fills a new store: a run whose filter has several pages, and a small one with its filter in the footer.
+fn fill_two_runs(machine: &Arc<MemEnv>) {
+    let db = builder(machine).open().unwrap();
+    let turtle = db.keyspace("turtle", KeyspaceOptions::default().tree(Tree::turtle())).unwrap();
+    for number in 0..WIDE_RECORDS {
+        turtle.insert(wide_key(number * 2), format!("value {number}")).unwrap();
+    }
+    db.flush().unwrap();
+    for number in (0..WIDE_RECORDS).step_by(100) {
+        turtle.insert(wide_key(number * 2), format!("newer value {number}")).unwrap();
+    }
+    db.flush().unwrap();
+    drop(turtle);
+    db.close().unwrap();
+}
+
+/// Whether the data file has a full filter partition with remainders of `bytes` bytes.
+fn has_filter_of(machine: &MemEnv, bytes: u8) -> bool {
+    let blocks = [50, 27][usize::from(bytes) - 1];
+    // The payload follows the page header.
+    machine.file_bytes("/db/data").unwrap().chunks(4096).any(|page| page[40..42] == [bytes, blocks])
 }
 
 /// Unpacks the files of a fixture to a machine.
@@ -168,6 +199,33 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     assert!(contents_of(&db).unwrap() == expected);
     db.compact().unwrap();
     assert!(contents_of(&db).unwrap() == expected);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    db.close().unwrap();
+}
+
+#[test]
+fn filters_with_16_bit_remainders_are_probed_verified_and_replaced() {
+    let machine = unpack(WIDE_FILTERS);
+    assert!(has_filter_of(&machine, 2), "the fixture has such filters");
+    let same = MemEnv::new(1);
+    fill_two_runs(&same);
+    assert!(has_filter_of(&same, 1) && !has_filter_of(&same, 2), "no build writes them any more");
+    let expected = contents_of(&builder(&same).open().unwrap()).unwrap();
+    let db = builder(&machine).open().unwrap();
+    assert!(contents_of(&db).unwrap() == expected);
+    let turtle = db.open_keyspace("turtle").unwrap().unwrap();
+    for number in 0..WIDE_RECORDS {
+        assert!(turtle.get(wide_key(number * 2)).unwrap().is_some(), "{number}");
+        assert_eq!(turtle.get(wide_key(number * 2 + 1)).unwrap(), None, "{number}");
+    }
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    for number in 0..WIDE_RECORDS {
+        turtle.insert(wide_key(number * 2 + 1), "later").unwrap();
+    }
+    drop(turtle);
+    db.compact().unwrap();
+    assert!(has_filter_of(&machine, 1));
+    assert_eq!(contents_of(&db).unwrap()["turtle"].len(), 2 * WIDE_RECORDS as usize);
     assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
     db.close().unwrap();
 }

@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Repair: fixes what valid parts determine, despite any crash; reports everything else and leaves it
 //! unchanged.
 

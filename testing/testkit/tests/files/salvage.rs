@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Salvage of damaged stores: records not reported as lost have their right value, and no record is invented.
 
 use std::{

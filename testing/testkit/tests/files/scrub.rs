@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests panic where they fail")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 //! Scrubbing a store in use: every flipped byte of a live page is found, and resuming covers everything once.
 
 use std::{collections::BTreeSet, ops::ControlFlow, path::Path, sync::Arc, time::Duration};

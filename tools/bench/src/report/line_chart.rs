@@ -21,21 +21,26 @@ const COLORS: [&str; 8] =
 
 /// A named line.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
-    pub(crate) name: String,
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
     /// In drawing order.
-    pub(crate) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Contents of a chart.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LineChart {
-    pub(crate) title: String,
-    pub(crate) x_name: String,
-    pub(crate) y_name: String,
+pub struct LineChart {
+    /// Text above the chart.
+    pub title: String,
+    /// Label of the horizontal axis.
+    pub x_name: String,
+    /// Label of the vertical axis.
+    pub y_name: String,
     /// Whether the horizontal axis is logarithmic, to base 2.
-    pub(crate) x_doubles: bool,
-    pub(crate) lines: Vec<Line>,
+    pub x_doubles: bool,
+    /// Lines, in the order of the legend.
+    pub lines: Vec<Line>,
 }
 
 impl LineChart {

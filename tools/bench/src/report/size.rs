@@ -53,12 +53,12 @@ pub fn parse_positive(text: &str) -> Result<u64, String> {
 /// Rounds down; negative numbers become zero.
 #[inline]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounding down is the purpose")]
-pub(crate) fn floor(value: f64) -> u64 {
+pub fn floor(value: f64) -> u64 {
     value as u64
 }
 
 /// Divides; `quotient(a, 0)` is zero.
-pub(crate) fn quotient(dividend: f64, divisor: f64) -> f64 {
+pub fn quotient(dividend: f64, divisor: f64) -> f64 {
     if divisor > 0.0 { dividend / divisor } else { 0.0 }
 }
 

@@ -16,7 +16,6 @@ mod growing_file;
 mod log;
 mod log_streams;
 mod lru;
-mod memory_division;
 mod memory_file;
 mod memtable;
 mod page_cache;
@@ -47,11 +46,8 @@ pub(crate) struct MicroResult {
     ns_per_op: f64,
     /// Share of lookups that were hits, where that is the point of the benchmark.
     hit_ratio: Option<f64>,
-    /// Time of another subject, interleaved with this one, relative to this one. For a division of memory:
-    /// page reads relative to those with the best fixed border.
+    /// Time of another subject, interleaved with this one, relative to this one.
     ratio: Option<f64>,
-    #[serde(flatten)]
-    division: Option<memory_division::Division>,
 }
 
 /// Inputs of a micro-benchmark: its flags, the clock, and the sink for results.
@@ -121,7 +117,6 @@ impl Bench<'_> {
             ns_per_op,
             hit_ratio: None,
             ratio: None,
-            division: None,
         })
     }
 
@@ -133,7 +128,7 @@ impl Bench<'_> {
 type Micro = fn(&mut Bench<'_>) -> Result<()>;
 
 /// All micro-benchmarks.
-const MICROS: [(&str, Micro); 9] = [
+const MICROS: [(&str, Micro); 8] = [
     ("memtable", memtable::run),
     ("log", log::run),
     ("log-streams", log_streams::run),
@@ -142,7 +137,6 @@ const MICROS: [(&str, Micro); 9] = [
     ("filter", filters::run),
     ("page-cache", page_cache::run),
     ("record-cache", record_cache::run),
-    ("memory-division", memory_division::run),
 ];
 
 /// Runs the micro-benchmark named by the flags.
@@ -168,19 +162,7 @@ pub(crate) fn run(args: &MicroArgs, context: &Context) -> Result<Outcome> {
 }
 
 /// Columns of the table; columns without values are omitted.
-const HEAD: [&str; 11] = [
-    "case",
-    "subject",
-    "pages",
-    "threads",
-    "ops",
-    "ns/op",
-    "hit ratio",
-    "ratio",
-    "page reads/op",
-    "settled",
-    "records",
-];
+const HEAD: [&str; 8] = ["case", "subject", "pages", "threads", "ops", "ns/op", "hit ratio", "ratio"];
 
 fn drop_empty_columns(rows: &mut [Vec<String>]) {
     for column in (0..HEAD.len()).rev() {
@@ -193,9 +175,6 @@ fn drop_empty_columns(rows: &mut [Vec<String>]) {
 }
 
 fn row(result: &MicroResult) -> Vec<String> {
-    let division = |show: fn(&memory_division::Division) -> String| {
-        result.division.as_ref().map_or_else(String::new, show)
-    };
     vec![
         result.case.to_owned(),
         result.subject.to_owned(),
@@ -205,8 +184,5 @@ fn row(result: &MicroResult) -> Vec<String> {
         format!("{:.1}", result.ns_per_op),
         result.hit_ratio.map_or_else(String::new, |ratio| format!("{ratio:.4}")),
         result.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
-        division(|division| format!("{:.4}", division.page_reads)),
-        division(|division| human_count(division.settled_after as f64)),
-        division(|division| format!("{:.2}", division.record_share)),
     ]
 }

@@ -11,22 +11,19 @@
 mod beside_updates;
 mod both_trees;
 mod cache_and_device;
-mod experiment;
+pub(crate) mod experiment;
 mod factors;
 mod hot_range;
 mod hot_scans;
 mod in_place_levels;
-mod insert_forecast;
 mod insert_latency;
 mod key_set_scans;
-mod key_sets;
+pub(crate) mod key_sets;
 mod latency;
 mod memory_sizes;
-mod page_groups;
 mod page_writes;
 mod pair_classes;
 mod placements;
-mod policies;
 mod scans;
 mod sensitivity;
 mod separation_model;
@@ -47,20 +44,23 @@ use experiment::Experiment;
 
 /// Findings of an experiment.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub struct Findings {
     /// Header and rows.
-    pub(crate) table: Vec<Vec<String>>,
+    pub table: Vec<Vec<String>>,
     /// File name and chart.
-    pub(crate) charts: Vec<(String, LineChart)>,
+    pub charts: Vec<(String, LineChart)>,
     /// Conclusions from the points, in sentences.
-    pub(crate) remarks: Vec<String>,
-    pub(crate) wrong_answers: u64,
+    pub remarks: Vec<String>,
+    /// Number of wrong answers of the store.
+    pub wrong_answers: u64,
 }
 
 type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 
 /// Name, figures or tables reproduced, and the experiment.
-const EXPERIMENTS: [(&str, &str, Run); 26] = [
+pub type NamedExperiment = (&'static str, &'static str, Run);
+
+const EXPERIMENTS: [NamedExperiment; 23] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -68,7 +68,6 @@ const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("turtle-memory-held", "TurtleKV fig. 11: memory held, by workload", memory_sizes::held),
     ("turtle-costs", "TurtleKV table 2: cost model against counters", table_two::run),
     ("splinter-sequential", "SplinterDB fig. 9: load rate against share of ordered keys", sequential::run),
-    ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("splinter-latency", "SplinterDB table 1: latency of inserts", insert_latency::run),
     ("splinter-scans", "SplinterDB fig. 12: bandwidth of scans against their length", scans::run),
     ("splinter-memory", "SplinterDB fig. 7, 8: throughput against memory", memory_sizes::workloads),
@@ -81,35 +80,52 @@ const EXPERIMENTS: [(&str, &str, Run); 26] = [
     ("treeline-factors", "TreeLine fig. 8, table 4: its components, one by one", factors::run),
     ("treeline-scans", "TreeLine fig. 7, table 4: scans of key sets", key_set_scans::run),
     ("treeline-writes", "TreeLine §4.3: pages relocated, or in place after images", page_writes::run),
-    ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
-    ("treeline-forecast", "TreeLine fig. 10, 11: reorganizations with forecasts", insert_forecast::run),
     ("parallax-mixes", "Parallax fig. 1.1, 5.1, 5.2: value placements by mix of lengths", value_mixes::run),
     ("parallax-classes", "Parallax fig. 5.3: medium values as medium, small or large", pair_classes::run),
     ("parallax-levels", "Parallax fig. 5.4: first level with medium values in place", in_place_levels::run),
     ("parallax-model", "Parallax eq. 2.4, fig. 2.1: I/O by model and by counters", separation_model::run),
 ];
 
+/// Experiments that simulate and run no store. They are commands of `testudo-research` (`tools/research`).
+const SIMULATIONS: [&str; 3] = ["splinter-policies", "treeline-groups", "treeline-forecast"];
+
 /// Runs the experiments selected by `args`.
 pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
-    let chosen: Vec<_> = EXPERIMENTS.iter().filter(|(name, ..)| matches(&args.name, name)).collect();
+    if SIMULATIONS.contains(&args.name.as_str()) {
+        let command = format!("cargo run --release -p testudo-research -- paper {}", args.name);
+        return Err(Error::invalid(format!("{} is a simulation, without a store: {command}", args.name)));
+    }
+    let simulations: Vec<&str> = SIMULATIONS.into_iter().filter(|name| matches(&args.name, name)).collect();
+    if !simulations.is_empty() {
+        eprintln!("simulations are commands of testudo-research: {}", simulations.join(", "));
+    }
+    run_experiments(&EXPERIMENTS, args, context)
+}
+
+/// Runs those of `experiments` that `args` selects.
+///
+/// # Errors
+/// `Invalid` if there is none; otherwise errors of the store or the disk.
+pub fn run_experiments(
+    experiments: &[NamedExperiment],
+    args: &PaperArgs,
+    context: &Context,
+) -> Result<Outcome> {
+    let chosen: Vec<_> = experiments.iter().filter(|(name, ..)| matches(&args.name, name)).collect();
     if chosen.is_empty() {
-        let names: Vec<_> = EXPERIMENTS.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<_> = experiments.iter().map(|(name, ..)| *name).collect();
         let message = format!("no experiment {:?}; available: all, {}", args.name, names.join(", "));
         return Err(Error::invalid(message));
     }
     let mut output = Output::new(args.json.as_deref())?;
     let mut wrong_answers = 0;
-    for (name, what, experiment) in chosen {
+    for (name, title, experiment) in chosen {
         if context.stopped() {
             break;
         }
-        output.text(&format!("{name}: {what}\n"))?;
+        output.text(&format!("{name}: {title}\n"))?;
         let findings = experiment(&mut Experiment::new(name, args, context, &mut output))?;
-        output.table(&findings.table)?;
-        for remark in &findings.remarks {
-            output.text(&format!("  {remark}\n"))?;
-        }
-        output.text("\n")?;
+        report(&mut output, &findings)?;
         if let Some(dir) = &args.plot {
             for (file, chart) in &findings.charts {
                 chart.write(dir, file)?;
@@ -118,6 +134,14 @@ pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
         wrong_answers += findings.wrong_answers;
     }
     Ok(Outcome::of(wrong_answers))
+}
+
+fn report(output: &mut Output, findings: &Findings) -> Result<()> {
+    output.table(&findings.table)?;
+    for remark in &findings.remarks {
+        output.text(&format!("  {remark}\n"))?;
+    }
+    output.text("\n")
 }
 
 /// Whether `asked` is `all`, the whole name, or a prefix with `*` such as `turtle-*`.

@@ -253,7 +253,7 @@ fn is_utf16(line: &[u8]) -> bool {
     head.len() >= 4 && ((zeros(0) && letters(1)) || (zeros(1) && letters(0)))
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file of the person, not of the store")]
+#[expect(clippy::disallowed_methods, reason = "the user's file, not the store's")]
 fn open_input(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }

@@ -103,7 +103,7 @@ fn put_file(
     Ok(Verdict::Fine)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file that the user names is none of a store's")]
+#[expect(clippy::disallowed_methods, reason = "a file named by the user does not belong to a store")]
 fn open_input(path: &Path) -> io::Result<File> {
     File::open(path)
 }

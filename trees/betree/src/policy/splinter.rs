@@ -128,7 +128,7 @@ pub(super) fn due_work(
     Some(DueWork { work, pressure: of_tiers.max(part_of(load.pending.iter().sum(), bound)) })
 }
 
-/// Work that turns the node into what the turtle policy would have: first fewer buffered bytes, above all
+/// Work that brings the node to the state of the turtle policy: first fewer buffered bytes, above all
 /// overwrites, then fewer tiers. Each job writes about four leaves of bytes.
 pub(super) fn idle_work(
     options: &BeTreeOptions,

@@ -18,7 +18,7 @@ fn count_node(deltas: &mut BTreeMap<ExtentSpan, i32>, node: &Node, by: i32) {
     node.runs().for_each(|run| count_run(deltas, run, by));
 }
 
-/// The same for the runs of a compaction buffer, each once, in addition to other references to them.
+/// Adds `by` once for every run of a compaction buffer, in addition to other references to it.
 fn count_buffer(deltas: &mut BTreeMap<ExtentSpan, i32>, buffer: Option<&CompactionBuffer>, by: i32) {
     let runs = buffer.map(CompactionBuffer::runs).unwrap_or_default();
     runs.into_values().for_each(|run| count_run(deltas, run, by));

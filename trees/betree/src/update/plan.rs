@@ -29,7 +29,7 @@ use crate::{
 /// Maximum height of a valid tree.
 pub(crate) const MAX_HEIGHT: u32 = 32;
 /// Maximum number of tier merges for each incoming flow, which adds one tier.
-pub(crate) const MERGES_AT_ONCE: usize = 2;
+pub const MERGES_AT_ONCE: usize = 2;
 
 /// Incoming data is flushed at once if it is at least one in this many bytes of a leaf …
 const MUCH_PARTS: u64 = 2;
@@ -73,7 +73,7 @@ pub(crate) enum PlanChild {
     Leaf {
         layers: Vec<Layer>,
         bytes: u64,
-        /// Bytes of its old contents among them.
+        /// Bytes of its old contents, included in the above.
         held_bytes: u64,
         /// Incoming entries end before this key. The old contents from there on become a separate, older
         /// leaf, even if empty: it must be older than the entries still buffered for it.

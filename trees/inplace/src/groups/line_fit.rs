@@ -89,7 +89,7 @@ impl LineFit {
     }
 
     /// Returns the mean of the steepest and the flattest line; `None` without points.
-    #[expect(clippy::cast_precision_loss, reason = "who uses the line checks what it gives")]
+    #[expect(clippy::cast_precision_loss, reason = "callers check the result")]
     pub(crate) fn line(&self) -> Option<Line> {
         let (Some(steepest), Some(flattest)) = (self.steepest, self.flattest) else {
             let (bottom, top) = (self.bottoms.first()?, self.tops.first()?);

@@ -25,10 +25,7 @@ pub struct Model {
 
 impl Model {
     /// Creates the model of a group with `pages`. `line`: the byte offset of records by number.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "what is out of range ends at the first or last page"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "saturates at the first or last page")]
     #[expect(clippy::cast_sign_loss, reason = "a slope is not negative")]
     pub(crate) fn new(numbers: KeyNumbers, line: &Line, goal_bytes: u64, pages: u32) -> Self {
         let parts = f64::from(1 << PAGE_PARTS) / goal_bytes as f64;

@@ -19,7 +19,7 @@ use testudo_base::{Result, RunId, planted};
 use testudo_sequence::{Bounds, BufferLayer, BufferPiece, CompactionBuffer, Fence, stacked};
 
 use crate::{
-    Freezing, LsmOptions,
+    LsmOptions,
     levels::{
         Levels,
         component::{Component, LevelRun},
@@ -176,12 +176,7 @@ impl Levels {
         if matches!(place, Place::Parts { .. }) {
             return self.install(destination, runs);
         }
-        let is_measured_so = self.note_inflow(&destination);
-        let is_frozen = match options.freezing {
-            Freezing::Measured => is_measured_so,
-            Freezing::Never => false,
-            Freezing::Always => true,
-        };
+        let is_frozen = self.note_inflow(&destination);
         let Arrival { layers, range } = if is_frozen {
             Arrival::barred(self, &destination)
         } else {

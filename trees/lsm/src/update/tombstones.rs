@@ -35,7 +35,7 @@ pub(crate) fn written_max(options: &LsmOptions) -> u64 {
     tombstone_job_bytes_max(options.run_bytes)
 }
 
-/// Picks the next level to empty because its tombstones are worth it.
+/// Picks the next level whose tombstones justify emptying it.
 pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> {
     let emptying = levels.levels.iter().rposition(Level::is_emptying);
     let worth = written_per_saved(is_idle);

@@ -1,4 +1,4 @@
-//! The damages to a store, and the list of all of them.
+//! Damage to a store, and the list of all cases.
 //!
 //! **Invariants**
 //! - A long run damages every byte of pages with content, and one byte of other pages, which are all alike.

@@ -1,6 +1,6 @@
 //! The target directory of a copy is moved during the copy.
 
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 
 use std::{fs, ops::ControlFlow};
 

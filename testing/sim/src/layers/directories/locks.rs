@@ -1,6 +1,6 @@
 //! The file `LOCK` of an open store is removed or replaced.
 
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 
 use std::fs;
 

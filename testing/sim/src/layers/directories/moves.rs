@@ -1,6 +1,6 @@
 //! The directory of a store is moved, linked to, removed, or shared with foreign files.
 
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 
 use std::{fs, os::unix::fs::symlink};
 

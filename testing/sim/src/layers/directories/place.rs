@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Everything is below one temporary directory, which is removed with the place.
 
-#![expect(clippy::unwrap_used, reason = "a panic is what the layer turns into a failure")]
+#![expect(clippy::unwrap_used, reason = "the layer reports a panic as a failure")]
 
 use std::{
     collections::BTreeMap,

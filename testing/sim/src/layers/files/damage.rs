@@ -71,7 +71,7 @@ impl Damage {
     }
 }
 
-/// All damages of the files of a store.
+/// All cases of damage to the files of a store.
 pub(super) fn damages(subject: &Subject) -> Vec<Damage> {
     let mut all = Vec::new();
     let of_no_interest = |path: &PathBuf| path.ends_with("LOCK") || path.ends_with("reserve");

@@ -63,7 +63,7 @@ impl MemorySampler {
     pub(super) fn stop(mut self) -> LineChart {
         self.end();
         let samples = mem::take(&mut *self.samples.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        #[expect(clippy::cast_precision_loss, reason = "for a chart")]
+        #[expect(clippy::cast_precision_loss, reason = "precision is irrelevant in a chart")]
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let line = |&(name, value): &Series| Line {
             name: name.to_owned(),

@@ -10,7 +10,7 @@ use testudo_base::{
     checksum::hash_key,
     num::{u64_of, usize_of},
 };
-use testudo_filter::{PARTITION_BYTES, Precision, build, may_contain, partition_of};
+use testudo_filter::{PARTITION_BYTES, build, may_contain, partition_of};
 
 use super::Bench;
 
@@ -49,7 +49,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
 
 /// Builds the filter; returns the number of partitions.
 fn build_into(bytes: &mut Vec<u8>, hashes: &[u64]) -> u32 {
-    let built = build(hashes, Precision::Bits8, |partition| {
+    let built = build(hashes, |partition| {
         bytes.extend_from_slice(black_box(partition));
         Ok::<(), Infallible>(())
     });

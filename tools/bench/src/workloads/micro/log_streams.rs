@@ -158,7 +158,6 @@ fn compare(bench: &mut Bench<'_>, plan: Plan<'_>) -> Result<()> {
             ns_per_op,
             hit_ratio: None,
             ratio: median(ratios),
-            division: None,
         })?;
     }
     Ok(())

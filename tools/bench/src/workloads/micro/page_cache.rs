@@ -213,7 +213,6 @@ fn timed(
         ns_per_op: seconds * 1e9 / done as f64,
         hit_ratio: (plan.case != "hit" && plan.case != "miss").then_some(ratio),
         ratio: None,
-        division: None,
     }
 }
 

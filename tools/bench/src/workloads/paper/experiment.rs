@@ -23,7 +23,7 @@ struct Line<'a, P> {
 }
 
 /// Inputs of an experiment.
-pub(crate) struct Experiment<'a> {
+pub struct Experiment<'a> {
     name: &'a str,
     pub(crate) args: &'a PaperArgs,
     context: &'a Context,
@@ -41,7 +41,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// Returns the argument for the scale of the run; `smoke` only checks that everything runs.
-    pub(crate) fn scaled<T>(&self, smoke: T, small: T, full: T) -> T {
+    pub fn scaled<T>(&self, smoke: T, small: T, full: T) -> T {
         match self.args.scale {
             Scale::Smoke => smoke,
             Scale::Small => small,
@@ -111,7 +111,10 @@ impl<'a> Experiment<'a> {
     }
 
     /// Writes a point as a line of JSON.
-    pub(crate) fn result(&mut self, setting: &str, point: &impl Serialize) -> Result<()> {
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn result(&mut self, setting: &str, point: &impl Serialize) -> Result<()> {
         self.output.result(&Line { experiment: self.name, setting, point })
     }
 }

@@ -17,7 +17,7 @@ use testudo_env::{Env as _, SplitMix};
 use super::{
     Findings,
     experiment::Experiment,
-    key_sets::{KeySet, load, scattered},
+    key_sets::{KeySet, key_sets, scattered},
 };
 use crate::{
     Context,
@@ -71,7 +71,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             .flat_map(|tree| SKEWS.map(|skew| Line { name: format!("{tree}, {skew}"), points: Vec::new() }))
             .collect();
         let mut names = Vec::new();
-        for set in load(experiment)? {
+        for set in key_sets(experiment)? {
             let points = measure_set(experiment, &set, record_bytes)?;
             for (skew, points) in SKEWS.iter().zip(&points) {
                 let mut row = vec![set.name.clone(), format!("{record_bytes} B"), (*skew).to_owned()];

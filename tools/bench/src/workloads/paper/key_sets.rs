@@ -12,13 +12,18 @@ use super::experiment::Experiment;
 use crate::GIT_TRACE;
 
 /// Keys, in order of arrival.
-pub(crate) struct KeySet {
-    pub(crate) name: String,
-    pub(crate) keys: Vec<Vec<u8>>,
+pub struct KeySet {
+    /// Name in tables and charts.
+    pub name: String,
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
 }
 
 /// Loads uniform keys of eight bytes, the paths of the git trace in order of arrival, and those of `--keys`.
-pub(crate) fn load(experiment: &Experiment<'_>) -> Result<Vec<KeySet>> {
+///
+/// # Errors
+/// If a file of `--keys` cannot be read or has an unknown format.
+pub fn key_sets(experiment: &Experiment<'_>) -> Result<Vec<KeySet>> {
     let count: u64 = experiment.scaled(3_000, 300_000, 3_000_000);
     let uniform = (0..count).map(|at| scattered(at).to_be_bytes().to_vec()).collect();
     let mut sets = vec![

@@ -71,12 +71,13 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         x_doubles: false,
         lines: lines(&axis, &points, value),
     };
-    let rates = chart("Loading against the share in key order", "inserts/s", |point| point.rate);
+    let rates = chart("Load rate against share of ordered keys", "inserts/s", |point| point.rate);
     findings.charts.push(("splinter-sequential-rate".to_owned(), rates));
-    let written =
-        chart("Writing against the share in key order", "bytes written by the tree / user bytes", |point| {
-            point.amplification
-        });
+    let written = chart(
+        "Bytes written against share of ordered keys",
+        "bytes written by the tree / user bytes",
+        |point| point.amplification,
+    );
     findings.charts.push(("splinter-sequential-writes".to_owned(), written));
     Ok(findings)
 }

@@ -44,7 +44,7 @@ fn turtle_experiments_complete_and_write_charts() {
 
 #[test]
 fn splinter_experiments_complete_and_write_charts() {
-    run_all("splinter-", &["splinter-sequential-rate", "splinter-policies", "splinter-scans-after-idling"]);
+    run_all("splinter-", &["splinter-sequential-rate", "splinter-scans-after-idling"]);
 }
 
 #[test]
@@ -56,15 +56,7 @@ fn lsbm_experiments_complete_and_write_charts() {
 
 #[test]
 fn treeline_experiments_complete_and_write_charts() {
-    let charts = [
-        "treeline-factors",
-        "treeline-scans-64",
-        "treeline-scans-1024",
-        "treeline-writes",
-        "treeline-groups-epsilon",
-        "treeline-groups-goal",
-        "treeline-forecast",
-    ];
+    let charts = ["treeline-factors", "treeline-scans-64", "treeline-scans-1024", "treeline-writes"];
     run_all("treeline-", &charts);
 }
 

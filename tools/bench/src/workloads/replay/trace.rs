@@ -120,5 +120,18 @@ pub(crate) fn read_record(bytes: &mut dyn BufRead, record: &mut [u8]) -> io::Res
     Ok(true)
 }
 
+/// Returns the keys of all operations of a trace, in order.
+///
+/// # Errors
+/// If the file cannot be read or its format is unknown.
+pub fn trace_keys(path: &Path) -> Result<Vec<Vec<u8>>> {
+    let mut trace = Trace::open(path, None)?;
+    let (mut keys, mut batch) = (Vec::new(), Vec::new());
+    while trace.next_batch(&mut batch)? {
+        keys.extend(batch.drain(..).map(Operation::into_key));
+    }
+    Ok(keys)
+}
+
 #[cfg(test)]
 mod tests;

@@ -136,7 +136,7 @@ fn forget_files(dir: &Path) -> std::io::Result<()> {
             forget_files(&path)?;
             continue;
         }
-        #[expect(clippy::disallowed_methods, reason = "no access of the store, which is closed")]
+        #[expect(clippy::disallowed_methods, reason = "the store is closed, so no access bypasses it")]
         let file = std::fs::File::open(&path)?;
         // Dirty pages cannot be dropped.
         file.sync_all()?;
@@ -145,7 +145,7 @@ fn forget_files(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that `map_err` needs")]
 fn not_json(error: serde_json::Error) -> Error {
     Error::invalid(format!("a result that is not JSON: {error}"))
 }

@@ -25,7 +25,7 @@ fn seed_of(record: u64, version: u8) -> u64 {
 /// Value lengths of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lengths {
-    /// The same for all records.
+    /// All records have this length.
     Same(usize),
     /// As in the mixgraph model.
     Pareto,

@@ -22,7 +22,7 @@ const EXACT_TERMS: u64 = 1_000;
 
 /// Zipfian distribution of ranks below a count; rank 0 is the most frequent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Zipf {
+pub struct Zipf {
     count: u64,
     zeta: f64,
     exponent: f64,
@@ -32,12 +32,12 @@ pub(crate) struct Zipf {
 
 impl Zipf {
     /// Creates ranks below `count`, which is at least 1, with YCSB's skew.
-    pub(crate) fn new(count: u64) -> Self {
+    pub fn new(count: u64) -> Self {
         Self::with_skew(count, THETA)
     }
 
     /// As [`Zipf::new`], with another skew. REQUIRES: it is not 1.
-    pub(crate) fn with_skew(count: u64, theta: f64) -> Self {
+    pub fn with_skew(count: u64, theta: f64) -> Self {
         let zeta = zeta(count, theta);
         let second = 1.0 + 0.5f64.powf(theta);
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - theta)) / (1.0 - second / zeta);
@@ -46,7 +46,7 @@ impl Zipf {
 
     /// Draws a rank.
     #[inline]
-    pub(crate) fn rank(&self, random: &mut SplitMix) -> u64 {
+    pub fn rank(&self, random: &mut SplitMix) -> u64 {
         let uniform = unit(random);
         let scaled = uniform * self.zeta;
         if scaled < 1.0 || self.count == 1 {
@@ -139,7 +139,7 @@ fn pick_hot(random: &mut SplitMix, acknowledged: u64, keys: &KeyMaker, hot: &Ran
 
 /// Returns a random number below `bound`, without a division.
 #[inline]
-pub(crate) fn below(random: &mut SplitMix, bound: u64) -> u64 {
+pub fn below(random: &mut SplitMix, bound: u64) -> u64 {
     let product = u128::from(random.next_u64()) * u128::from(bound);
     testudo_base::num::low64(product >> 64)
 }
@@ -151,11 +151,12 @@ pub(crate) fn unit(random: &mut SplitMix) -> f64 {
 
 /// Permutes the numbers below `count` by multiplication with a coprime number.
 #[inline]
-pub(crate) fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
+pub fn scatter(rank: u64, stride: u64, count: u64) -> u64 {
     testudo_base::num::low64((u128::from(rank) + 1) * u128::from(stride) % u128::from(count))
 }
 
-pub(crate) fn stride_of(count: u64) -> u64 {
+/// Returns a number coprime to `count`, for [`scatter`].
+pub fn stride_of(count: u64) -> u64 {
     let mut stride = floor(count as f64 * 0.618_033_988_749_894_9).max(1);
     while common_divisor(stride, count) != 1 {
         stride += 1;

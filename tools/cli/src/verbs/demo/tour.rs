@@ -245,7 +245,7 @@ fn apply<'a>(batch: &mut Batch, keyspace: &Keyspace, model: &mut Model<'a>, chan
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a rate for humans, never negative"
+    reason = "a displayed rate, never negative"
 )]
 pub(super) fn per_second(count: u64, seconds: f64) -> u64 {
     (count as f64 / seconds.max(1e-6)) as u64

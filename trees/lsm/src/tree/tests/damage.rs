@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::*;
-use crate::Freezing;
 
 const RECORDS: u64 = 6_000;
 
@@ -23,8 +22,7 @@ fn spare_runs(bed: &Bed) -> Vec<Arc<Run>> {
 
 /// A tree with nothing cached but the filters and indexes of retained runs.
 fn retaining_bed() -> Bed {
-    let mut bed =
-        Bed::new(LsmOptions { retained_percent: 100, freezing: Freezing::Never, ..options(16 << 10, 4, 2) });
+    let mut bed = Bed::new(LsmOptions { retained_percent: 100, ..options(16 << 10, 4, 2) });
     bed.apply_and_move((0..RECORDS).map(|number| (key(number), Some(vec![b'v'; 100]))).collect());
     bed.run_jobs();
     bed.cool(4 << 20);

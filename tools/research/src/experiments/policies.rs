@@ -7,16 +7,12 @@
 //! - All trees get the same checkpoints of new keys, spread evenly over the key space.
 
 use serde::Serialize;
-use testudo::Result;
-use testudo_base::num::u64_of;
-use testudo_betree::{BeTreeOptions, Policy, SimulatedLoad, SimulatedTree};
+use testudo_base::{Result, num::u64_of};
+use testudo_bench::{Experiment, Findings, Line, LineChart, human_bytes, human_count, quotient};
+use testudo_betree::{BeTreeOptions, Policy};
 use testudo_lsm::{LsmOptions, SimulatedLevels};
 
-use super::{Findings, both_trees::times, experiment::Experiment};
-use crate::report::{
-    line_chart::{Line, LineChart},
-    size::{human_bytes, human_count},
-};
+use crate::betree::{SimulatedLoad, SimulatedTree};
 
 const RECORD_BYTES: u64 = 124;
 const NAMES: [&str; 3] = ["turtle", "splinter", "leveled"];
@@ -29,6 +25,10 @@ struct Point {
     flush_bytes: u64,
     user_bytes: u64,
     write_amplification: f64,
+    /// Bytes written in the most expensive checkpoint, per byte of it.
+    dearest_flush: f64,
+    /// Space amplification at the end.
+    space_amplification: f64,
     /// Sorted sequences that a scan has to merge, if every node on the path had as many tiers as the one with
     /// the most.
     sources: u64,
@@ -74,31 +74,26 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
 
 fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.len()] {
     let checkpoints = (records * RECORD_BYTES).div_ceil(flush_bytes);
-    let point = |tree: usize, user_bytes: u64, write_amplification: f64, sources: u64| Point {
-        tree: NAMES[tree],
-        records,
-        flush_bytes,
-        user_bytes,
-        write_amplification,
-        sources,
-    };
+    let incoming_bytes = checkpoints * flush_bytes;
     let of_policy = |tree: usize, policy: Policy| {
         let mut simulated = SimulatedTree::new(BeTreeOptions { leaf_bytes, ..BeTreeOptions::new(policy) });
-        let incoming_bytes = checkpoints * flush_bytes;
-        let costs = simulated.apply(&SimulatedLoad {
-            incoming_bytes,
-            flush_bytes,
-            overwrite_percent: 0,
-            is_pressed: false,
-        });
+        let load = SimulatedLoad { incoming_bytes, flush_bytes, overwrite_percent: 0, is_pressed: false };
+        let costs = simulated.apply(&load);
         // The tiers of every node on the path to a leaf, and the leaf.
         let node_levels = costs.written_by_level.len().saturating_sub(1);
-        let sources = u64_of(node_levels * costs.max_tiers) + 1;
-        point(tree, incoming_bytes, costs.write_amplification(), sources)
+        Point {
+            tree: NAMES[tree],
+            records,
+            flush_bytes,
+            user_bytes: incoming_bytes,
+            write_amplification: costs.write_amplification(),
+            dearest_flush: costs.dearest_flush,
+            space_amplification: costs.space,
+            sources: u64_of(node_levels * costs.max_tiers) + 1,
+        }
     };
     let leveled = || {
         let mut simulated = SimulatedLevels::new(LsmOptions { run_bytes: leaf_bytes, ..LsmOptions::new() });
-        let incoming_bytes = checkpoints * flush_bytes;
         let load = testudo_lsm::SimulatedLoad {
             incoming_bytes,
             flush_bytes,
@@ -106,7 +101,16 @@ fn simulate(records: u64, flush_bytes: u64, leaf_bytes: u64) -> [Point; NAMES.le
             is_pressed: false,
         };
         let costs = simulated.apply(&load);
-        point(2, incoming_bytes, costs.write_amplification(), u64_of(costs.max_sequences))
+        Point {
+            tree: NAMES[2],
+            records,
+            flush_bytes,
+            user_bytes: incoming_bytes,
+            write_amplification: costs.write_amplification(),
+            dearest_flush: costs.dearest_flush,
+            space_amplification: costs.space,
+            sources: u64_of(costs.max_sequences),
+        }
     };
     [of_policy(0, Policy::Turtle), of_policy(1, Policy::Splinter), leveled()]
 }
@@ -122,4 +126,9 @@ fn remark(points: &[Point; NAMES.len()]) -> String {
         times(turtle.write_amplification, splinter.write_amplification),
         turtle.tree,
     )
+}
+
+/// Formats `second` relative to `first`: `1.25 times`.
+fn times(first: f64, second: f64) -> String {
+    format!("{:.2} times", quotient(second, first))
 }

@@ -1,4 +1,4 @@
-//! A simulation of the policies over byte counts: no records, no runs, no files, but the same decisions.
+//! Bε-trees over byte counts: no records, no runs, no files, but the decisions of the real policies.
 //!
 //! Keys are distributed uniformly, so a flow of bytes is divided among the children of a node by their
 //! ranges. Only leaves drop overwritten entries; merges of tiers drop nothing. A checkpoint costs
@@ -8,52 +8,45 @@
 //! - Every decision is one of [`BeTreeOptions`]; this file makes none of its own.
 
 use testudo_base::{ObjectId, num::u64_of};
-
+use testudo_betree::{BeTreeOptions, MERGES_AT_ONCE, NodeLoad, NodeWork};
 use testudo_sequence::Overwrites;
-
-use crate::{
-    BeTreeOptions,
-    policy::{NodeLoad, NodeWork},
-};
 
 /// Writes into a simulated tree.
 #[derive(Clone, Copy, Debug)]
-pub struct SimulatedLoad {
+pub(crate) struct SimulatedLoad {
     /// Incoming bytes of keys and values, one checkpoint after the other.
-    pub incoming_bytes: u64,
+    pub(crate) incoming_bytes: u64,
     /// Bytes of one checkpoint (χ in the paper).
-    pub flush_bytes: u64,
+    pub(crate) flush_bytes: u64,
     /// Percentage of bytes that overwrite.
-    pub overwrite_percent: u64,
+    pub(crate) overwrite_percent: u64,
     /// Writes arrive at full speed: before a checkpoint, jobs do only the work that it has to wait for.
-    pub is_pressed: bool,
+    pub(crate) is_pressed: bool,
 }
 
 /// Costs of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SimulatedCosts {
+pub(crate) struct SimulatedCosts {
     /// Write amplification by level: at the leaves, in the nodes above them, and so on.
-    pub written_by_level: Vec<f64>,
+    pub(crate) written_by_level: Vec<f64>,
     /// Bytes written in the most expensive checkpoint, per byte of it.
-    pub dearest_flush: f64,
-    /// Mean number of tiers per node at the end.
-    pub mean_tiers: f64,
+    pub(crate) dearest_flush: f64,
     /// Maximum number of tiers of a node at the end.
-    pub max_tiers: usize,
+    pub(crate) max_tiers: usize,
     /// Space amplification at the end: bytes stored per live byte.
-    pub space: f64,
+    pub(crate) space: f64,
 }
 
 impl SimulatedCosts {
     /// Total write amplification.
-    pub fn write_amplification(&self) -> f64 {
+    pub(crate) fn write_amplification(&self) -> f64 {
         self.written_by_level.iter().sum()
     }
 }
 
 /// A tree of byte counts; each load continues from the state after the previous one.
 #[derive(Debug)]
-pub struct SimulatedTree {
+pub(crate) struct SimulatedTree {
     options: BeTreeOptions,
     root: SimNode,
     next_id: u64,
@@ -107,7 +100,7 @@ struct SimNode {
 
 impl SimulatedTree {
     /// Creates an empty tree.
-    pub fn new(options: BeTreeOptions) -> Self {
+    pub(crate) fn new(options: BeTreeOptions) -> Self {
         let pivots = vec![SimPivot { width: 1.0, child: SimChild::Leaf(0) }];
         let (tiers, overwrites) = (Vec::new(), Overwrites::UNKNOWN);
         let root = SimNode { id: ObjectId(1), height: 1, pivots, tiers, overwrites, is_changed: false };
@@ -115,12 +108,13 @@ impl SimulatedTree {
     }
 
     /// Changes the settings.
-    pub fn set_options(&mut self, options: BeTreeOptions) {
+    #[cfg(test)]
+    pub(crate) fn set_options(&mut self, options: BeTreeOptions) {
         self.options = options;
     }
 
     /// Applies a load; returns its costs.
-    pub fn apply(&mut self, load: &SimulatedLoad) -> SimulatedCosts {
+    pub(crate) fn apply(&mut self, load: &SimulatedLoad) -> SimulatedCosts {
         self.written = Vec::new();
         let new_share = 1.0 - load.overwrite_percent as f64 / 100.0;
         let (mut written, mut dearest) = (0, 0.0f64);
@@ -135,7 +129,6 @@ impl SimulatedTree {
         SimulatedCosts {
             written_by_level: self.written.iter().map(|&bytes| ratio(bytes, load.incoming_bytes)).collect(),
             dearest_flush: dearest,
-            mean_tiers: ratio(u64_of(totals.tiers), u64_of(totals.nodes)),
             max_tiers: totals.max_tiers,
             space: ratio(totals.bytes, self.live_bytes),
         }
@@ -265,7 +258,7 @@ impl SimulatedTree {
             let count = self.options.tiers_to_join(bytes[0], &bytes[1..], node.overwrites);
             node.merge(0, count);
         }
-        for _ in 0..crate::update::plan::MERGES_AT_ONCE {
+        for _ in 0..MERGES_AT_ONCE {
             let Some(which) = self.options.tiers_to_merge(node.id, &node.tier_bytes()) else { return };
             node.merge(*which.start(), *which.end());
         }
@@ -339,8 +332,6 @@ impl SimTier {
 /// Totals over a tree.
 #[derive(Default)]
 struct Totals {
-    nodes: usize,
-    tiers: usize,
     max_tiers: usize,
     bytes: u64,
 }
@@ -385,8 +376,6 @@ impl SimNode {
     }
 
     fn add_to(&self, totals: &mut Totals) {
-        totals.nodes += 1;
-        totals.tiers += self.tiers.len();
         totals.max_tiers = totals.max_tiers.max(self.tiers.len());
         totals.bytes += self.tiers.iter().map(SimTier::total).sum::<u64>();
         for pivot in &self.pivots {

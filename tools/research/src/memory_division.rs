@@ -29,18 +29,19 @@ mod records;
 mod source;
 
 use std::{
-    path::Path,
+    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
 };
 
+use clap::Args;
 use parking_lot::Mutex;
 use serde::Serialize;
-use testudo::{Error, Result};
 use testudo_base::{
-    PAGE_BYTES,
+    Error, PAGE_BYTES, Result,
     num::{u64_of, usize_of},
 };
-use testudo_env::Env;
+use testudo_bench::{Context, Outcome, Output, Zipf, human_count, parse_positive, trace_keys};
 
 use self::{
     memory::{Memory, Sizes},
@@ -48,8 +49,6 @@ use self::{
     policy::{Admission, Border, POLICIES, Policy},
     source::{Accesses, Source, count_of, mixgraph_shares, records_of},
 };
-use super::{Bench, MicroResult};
-use crate::workloads::{replay::trace::Trace, ycsb::zipf::Zipf};
 
 /// A key of 24 bytes and a value of 100.
 const RECORD_BYTES: u64 = 124;
@@ -83,16 +82,96 @@ const CASES: [&str; 15] = [
 ];
 const PHASES: [&str; 4] = ["phases: range", "phases: zipfian", "phases: scans", "phases: range again"];
 
+/// Flags of `memory-division`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DivisionArgs {
+    /// Operations of each phase
+    #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_positive)]
+    ops: u64,
+    /// Sizes of the memory, in pages
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8192")]
+    #[arg(value_parser = clap::value_parser!(u64).range(64..=1 << 24))]
+    pages: Vec<u64>,
+    /// A trace for the case `trace`, in a format supported by `testudo bench replay`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Cases [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    case: Vec<String>,
+    /// Policies [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    subject: Vec<String>,
+    /// File for one line of JSON per result; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl DivisionArgs {
+    /// Errors: `Invalid` for unknown names of cases and policies.
+    fn check_names(&self) -> Result<()> {
+        let subjects = POLICIES.map(|(name, _)| name);
+        let unknown = |wanted: &[String], known: &[&str]| {
+            wanted.iter().find(|wanted| !known.contains(&wanted.as_str())).cloned()
+        };
+        match unknown(&self.case, &CASES).or_else(|| unknown(&self.subject, &subjects)) {
+            None => Ok(()),
+            Some(name) => {
+                let (cases, subjects) = (CASES.join(", "), subjects.join(", "));
+                Err(Error::invalid(format!("no {name:?}; cases: {cases}; subjects: {subjects}")))
+            }
+        }
+    }
+
+    /// Whether the flags select this case of this policy.
+    fn wants(&self, case: &str, subject: &str) -> bool {
+        let fits = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+        fits(&self.case, case) && fits(&self.subject, subject)
+    }
+}
+
 /// Result of a phase.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Division {
+struct Division {
     /// Pages read from the device per operation, in steady state.
-    pub(crate) page_reads: f64,
+    page_reads: f64,
     /// Operations until page reads were within 5 % of the steady state.
-    pub(crate) settled_after: u64,
+    settled_after: u64,
     /// Share of the memory that records hold at the end.
-    pub(crate) record_share: f64,
+    record_share: f64,
 }
+
+/// Result of a policy in a phase, as JSON.
+#[derive(Serialize)]
+struct Shown {
+    case: &'static str,
+    subject: &'static str,
+    pages: u64,
+    operations: u64,
+    /// Page reads relative to those with the best fixed border.
+    ratio: Option<f64>,
+    #[serde(flatten)]
+    division: Division,
+    /// Time of the simulation per operation.
+    ns_per_op: f64,
+}
+
+impl Shown {
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.case.to_owned(),
+            self.subject.to_owned(),
+            self.pages.to_string(),
+            human_count(self.operations as f64),
+            format!("{:.4}", self.division.page_reads),
+            self.ratio.map_or_else(String::new, |ratio| format!("{ratio:.3}")),
+            human_count(self.division.settled_after as f64),
+            format!("{:.2}", self.division.record_share),
+        ]
+    }
+}
+
+/// Columns of the table.
+const HEAD: [&str; 8] = ["case", "subject", "pages", "ops", "page reads/op", "ratio", "settled", "records"];
 
 /// A case: its sizes, and its phases with their names.
 struct Plan {
@@ -101,23 +180,30 @@ struct Plan {
     phases: Vec<(&'static str, Source)>,
 }
 
-pub(super) fn run(bench: &mut Bench<'_>) -> Result<()> {
-    bench.check_subjects("memory-division", &CASES, &POLICIES.map(|(name, _)| name))?;
+/// Compares the policies selected by `args`.
+pub(crate) fn run(args: &DivisionArgs, context: &Context) -> Result<Outcome> {
+    args.check_names()?;
+    let mut output = Output::new(args.json.as_deref())?;
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     for case in CASES {
-        for pages in bench.args.pages.clone() {
-            let policies: Vec<_> = POLICIES.into_iter().filter(|(name, _)| bench.wants(case, name)).collect();
-            if !policies.is_empty()
-                && let Some(plan) = plan_of(bench, case, pages)?
-            {
-                compare(bench, &plan, &policies)?;
+        for &pages in &args.pages {
+            let policies: Vec<_> = POLICIES.into_iter().filter(|(name, _)| args.wants(case, name)).collect();
+            if context.stopped() || policies.is_empty() {
+                continue;
+            }
+            let Some(plan) = plan_of(args, case, pages)? else { continue };
+            for shown in compare(context, &plan, &policies) {
+                output.result(&shown)?;
+                rows.push(shown.row());
             }
         }
     }
-    Ok(())
+    output.table(&rows)?;
+    Ok(Outcome::Fine)
 }
 
 /// Returns the plan of a case; `None` for the trace if there is none.
-fn plan_of(bench: &Bench<'_>, case: &'static str, pages: u64) -> Result<Option<Plan>> {
+fn plan_of(args: &DivisionArgs, case: &'static str, pages: u64) -> Result<Option<Plan>> {
     let memory_bytes = pages * PAGE_BYTES;
     let sizes = Sizes {
         memory_bytes,
@@ -125,10 +211,10 @@ fn plan_of(bench: &Bench<'_>, case: &'static str, pages: u64) -> Result<Option<P
         records_per_page: RECORDS_PER_PAGE,
         record_bytes: RECORD_BYTES + RECORD_OVERHEAD,
     };
-    let operations = bench.args.ops;
+    let operations = args.ops;
     if case == "trace" {
-        let Some(path) = &bench.args.trace else { return Ok(None) };
-        let records = records_of(&keys_of(path)?);
+        let Some(path) = &args.trace else { return Ok(None) };
+        let records = records_of(&trace_keys(path)?);
         if records.is_empty() {
             return Err(Error::invalid(format!("{}: no operation", path.display())));
         }
@@ -175,52 +261,39 @@ fn source_of(case: &str, sizes: &Sizes) -> Source {
     }
 }
 
-fn keys_of(path: &Path) -> Result<Vec<Vec<u8>>> {
-    let mut trace = Trace::open(path, None)?;
-    let (mut keys, mut batch) = (Vec::new(), Vec::new());
-    while trace.next_batch(&mut batch)? {
-        keys.extend(batch.drain(..).map(|operation| operation.into_key()));
-    }
-    Ok(keys)
-}
-
-/// Simulates the policies and reports their results.
-fn compare(bench: &mut Bench<'_>, plan: &Plan, policies: &[(&'static str, Policy)]) -> Result<()> {
+/// Simulates the policies; returns the results, by phase and policy.
+fn compare(context: &Context, plan: &Plan, policies: &[(&'static str, Policy)]) -> Vec<Shown> {
     let results = Mutex::new(vec![None; policies.len()]);
     let next = AtomicUsize::new(0);
-    let context = bench.context;
     let work = || {
         loop {
             let at = next.fetch_add(1, Relaxed);
             let Some(&(_, policy)) = policies.get(at) else { return };
-            let started = context.env.monotonic();
+            let started = context.monotonic();
             let phases = simulate(plan, policy);
-            let seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
-            results.lock()[at] = Some((phases, seconds));
+            results.lock()[at] = Some((phases, context.monotonic().saturating_sub(started)));
         }
     };
     std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
-    let results: Vec<(Vec<Division>, f64)> = results.into_inner().into_iter().flatten().collect();
+    let results: Vec<(Vec<Division>, Duration)> = results.into_inner().into_iter().flatten().collect();
+    let mut shown = Vec::new();
     for (phase, (case, _)) in plan.phases.iter().enumerate() {
         let best = best_fixed(policies, |at| results[at].0[phase].page_reads);
-        for (&(subject, _), (phases, seconds)) in policies.iter().zip(&results) {
+        for (&(subject, _), (phases, time)) in policies.iter().zip(&results) {
             let division = phases[phase];
             let operations = plan.operations * u64_of(phases.len());
-            bench.report(MicroResult {
-                micro: "memory-division",
+            shown.push(Shown {
                 case,
                 subject,
-                threads: 1,
                 pages: plan.sizes.memory_bytes / PAGE_BYTES,
                 operations: plan.operations,
-                ns_per_op: seconds * 1e9 / operations.max(1) as f64,
-                hit_ratio: None,
                 ratio: best.map(|best| division.page_reads / best),
-                division: Some(division),
-            })?;
+                division,
+                ns_per_op: time.as_secs_f64() * 1e9 / operations.max(1) as f64,
+            });
         }
     }
-    Ok(())
+    shown
 }
 
 /// Returns the minimum over the fixed-border policies that admit every record.

@@ -5,12 +5,9 @@
 //! - The layout is that of `trees/inplace`, which no tree of a store uses; no store is written.
 
 use serde::Serialize;
-use testudo::Result;
-use testudo_base::num::u64_of;
+use testudo_base::{Result, num::u64_of};
+use testudo_bench::{Experiment, Findings, Line, LineChart, key_sets};
 use testudo_inplace::{PageFill, PageGroup, Placed, cut_groups};
-
-use super::{Findings, experiment::Experiment, key_sets};
-use crate::report::line_chart::{Line, LineChart};
 
 /// Per-record overhead on a page, and space for records on a page (TreeLine §3.2).
 pub(crate) const SLOT_BYTES: u64 = 10;
@@ -65,7 +62,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let head = ["keys", "record", "goal", "epsilon", "pages", "in groups", "pages / entry", "space"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let (mut by_epsilon, mut by_goal) = (Vec::new(), Vec::new());
-    for set in key_sets::load(experiment)? {
+    for set in key_sets(experiment)? {
         let mut keys = set.keys;
         keys.sort_unstable();
         keys.dedup();

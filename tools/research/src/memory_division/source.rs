@@ -8,12 +8,8 @@
 use std::sync::Arc;
 
 use testudo_base::num::u64_of;
+use testudo_bench::{Zipf, below, floor, scatter, stride_of};
 use testudo_env::SplitMix;
-
-use crate::{
-    report::size::floor,
-    workloads::ycsb::zipf::{Zipf, below, scatter, stride_of},
-};
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

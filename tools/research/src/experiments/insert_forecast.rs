@@ -7,17 +7,11 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use testudo::Result;
-use testudo_base::num::usize_of;
+use testudo_base::{Result, num::usize_of};
+use testudo_bench::{Experiment, Findings, Line, LineChart, key_sets};
 use testudo_inplace::{Expected, ForecastOptions, GrowingPages, GrowthCounts, InsertForecast, PageFill};
 
-use super::{
-    Findings,
-    experiment::Experiment,
-    key_sets,
-    page_groups::{PAGE_ROOM_BYTES, SLOT_BYTES},
-};
-use crate::report::line_chart::{Line, LineChart};
+use super::page_groups::{PAGE_ROOM_BYTES, SLOT_BYTES};
 
 /// Bytes of a record, and the paper's goal and epsilon for it, in hundredths of a record.
 const SHAPES: [(u64, u64, u64); 2] = [(64, 4_400, 500), (1024, 200, 50)];
@@ -41,7 +35,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let head = ["keys", "record", "forecast", "reorganizations", "", "pages rewritten", "pages", "overflow"];
     let mut findings = Findings { table: vec![head.map(str::to_owned).to_vec()], ..Findings::default() };
     let mut lines = Vec::new();
-    for set in key_sets::load(experiment)? {
+    for set in key_sets(experiment)? {
         for (record_bytes, goal, epsilon) in SHAPES {
             let bytes = record_bytes + SLOT_BYTES;
             let fill = PageFill::new(bytes * goal / 100, bytes * epsilon / 100, PAGE_ROOM_BYTES);

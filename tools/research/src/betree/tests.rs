@@ -1,5 +1,6 @@
+use testudo_betree::Policy;
+
 use super::*;
-use crate::Policy;
 
 /// Costs of a load of new bytes, then of as many overwrites.
 fn costs(policy: Policy, flush_bytes: u64) -> [SimulatedCosts; 2] {

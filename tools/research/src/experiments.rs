@@ -1,0 +1,26 @@
+//! Experiments of the papers that only simulate.
+//!
+//! **Invariants**
+//! - `tools/bench` has no experiment of the same name.
+
+mod insert_forecast;
+mod page_groups;
+mod policies;
+
+use testudo_base::Result;
+use testudo_bench::{Context, NamedExperiment, Outcome, PaperArgs, run_experiments};
+
+/// Their names are listed in `SIMULATIONS` of `tools/bench/src/workloads/paper.rs`, too.
+const EXPERIMENTS: [NamedExperiment; 3] = [
+    ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
+    ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
+    ("treeline-forecast", "TreeLine fig. 10, 11: reorganizations with forecasts", insert_forecast::run),
+];
+
+/// Runs the experiments selected by `args`.
+pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {
+    run_experiments(&EXPERIMENTS, args, context)
+}
+
+#[cfg(test)]
+mod tests;
