@@ -150,6 +150,7 @@ mod age_order;
 mod beside;
 mod bound;
 mod cold_pivots;
+mod compact_range;
 mod conservation;
 mod idle;
 mod in_order;

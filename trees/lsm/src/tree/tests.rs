@@ -11,6 +11,7 @@ use crate::{read_layout, update::jobs::Action};
 
 mod age_order;
 mod beside;
+mod compact_range;
 mod compaction_buffer;
 mod conservation;
 mod damage;
