@@ -5,6 +5,8 @@
 mod catching_up;
 #[path = "store/closing.rs"]
 mod closing;
+#[path = "store/compact_range.rs"]
+mod compact_range;
 #[path = "store/damage_is_located.rs"]
 mod damage_is_located;
 #[path = "store/drops.rs"]

@@ -11,8 +11,9 @@ use testudo_base::{
     DropCounts, Error, Result, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_contract::{Job, Prepared, Tree, TreeEdit};
+use testudo_contract::{Job, Prepared, RangeJob, Tree, TreeEdit};
 use testudo_options::stored_tree::options_on_arrival;
+use testudo_run::KeyBounds;
 use testudo_storage::Change;
 use testudo_store::{
     Store,
@@ -56,7 +57,7 @@ enum Begun {
 /// Runs one job of one tree; `false` if no tree has one. `is_idle` as in
 /// [`testudo_contract::Compact::pick_job`], for each keyspace.
 pub fn run_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
-    run_job_and(store, is_idle, |job| install_job(store, job))
+    run_job_and(store, is_idle, |job| install_job(store, job).map(|_| ()))
 }
 
 /// Runs half a job: installs the one prepared by an earlier step, or prepares one and keeps it; `false` if
@@ -74,7 +75,7 @@ fn run_job_and(
     then: impl FnOnce(PreparedJob) -> Result<()>,
 ) -> Result<bool> {
     if let Some(job) = store.background.take_kept() {
-        return install_job(store, job).map(|()| true);
+        return install_job(store, job).map(|_| true);
     }
     match begin_job(store, is_idle)? {
         Begun::Nothing => Ok(false),
@@ -89,23 +90,35 @@ fn begin_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<B
 }
 
 fn begin_chosen(store: &Store, chosen: Chosen) -> Result<Begun> {
-    store.check_writable()?;
-    if !chosen.underway.keyspace.was_overtaken() {
-        let preparing = store.background.jobs.begin_preparing();
-        // Any later taker of held space waits for this job.
-        if !store.nearly_full.is_on() {
-            let Chosen { underway, tree, job, .. } = chosen;
-            let prepared = prepare_job(store, &underway, &*tree, &job);
-            drop(preparing);
-            let prepared = give_back_what_failed_beside(store, prepared)?;
-            return Ok(Begun::Prepared(PreparedJob { prepared, underway }));
-        }
+    let Chosen { underway, tree, job, is_idle } = chosen;
+    if let Some(prepared) = prepare_beside_flushes(store, &underway, &*tree, &job)? {
+        return Ok(Begun::Prepared(PreparedJob { prepared, underway }));
     }
     // The job is chosen again under the lock; holding this one meanwhile would prevent its space from being
     // released.
-    let Chosen { underway, tree, job, is_idle } = chosen;
     drop((tree, job));
-    do_alone(store, &underway, is_idle).map(|()| Begun::Ended)
+    do_alone(store, &underway, |tree| Ok(tree.pick_job(is_idle))).map(|_| Begun::Ended)
+}
+
+/// Runs the first half of a job concurrently with flushes; `None` if flushes must be excluded.
+fn prepare_beside_flushes(
+    store: &Store,
+    underway: &Underway,
+    tree: &dyn Tree,
+    job: &Job,
+) -> Result<Option<Prepared>> {
+    store.check_writable()?;
+    if underway.keyspace.was_overtaken() {
+        return Ok(None);
+    }
+    let preparing = store.background.jobs.begin_preparing();
+    // Any later taker of held space waits for this job.
+    if store.nearly_full.is_on() {
+        return Ok(None);
+    }
+    let prepared = prepare_job(store, underway, tree, job);
+    drop(preparing);
+    give_back_what_failed_beside(store, prepared).map(Some)
 }
 
 /// The job with most debt among the first [`CHOICES`] found.
@@ -151,24 +164,29 @@ fn prepare_job(
     Ok(prepared)
 }
 
-/// Runs the second half of a job that was prepared concurrently with flushes.
-fn install_job(store: &Store, job: PreparedJob) -> Result<()> {
+/// Runs the second half of a job that was prepared concurrently with flushes; `false` if it was overtaken.
+fn install_job(store: &Store, job: PreparedJob) -> Result<bool> {
     let PreparedJob { prepared, underway } = job;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
-    install(store, &underway, prepared)?;
-    hold_space_after_job(store)
+    let is_installed = install(store, &underway, prepared)?;
+    hold_space_after_job(store)?;
+    Ok(is_installed)
 }
 
-/// Runs both halves of a job, with flushes excluded.
-fn do_alone(store: &Store, underway: &Underway, is_idle: bool) -> Result<()> {
+/// Runs both halves of the job that `pick` chooses, with flushes excluded; `false` if there was none.
+fn do_alone(
+    store: &Store,
+    underway: &Underway,
+    pick: impl FnOnce(&dyn Tree) -> Result<Option<Job>>,
+) -> Result<bool> {
     let keyspace = &underway.keyspace;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
     let both = || {
         // Tree and job hold the extents that are replaced: drop both before the space check.
         let tree = Arc::clone(&keyspace.view.load().tree);
-        let Some(job) = tree.pick_job(is_idle).filter(|_| !keyspace.is_dropped()) else { return Ok(()) };
+        let Some(job) = pick(&*tree)?.filter(|_| !keyspace.is_dropped()) else { return Ok(false) };
         let prepared = prepare_job(store, underway, &*tree, &job)?;
         drop((tree, job));
         install(store, underway, prepared)
@@ -190,11 +208,15 @@ fn hold_space_after_job(store: &Store) -> Result<()> {
     if store.nearly_full.is_on() && !store.has_failed() { hold_space(store) } else { Ok(()) }
 }
 
-/// REQUIRES: `flush_lock` is held.
-fn install(store: &Store, Underway { keyspace, progress, .. }: &Underway, prepared: Prepared) -> Result<()> {
+/// Installs a prepared job; `false` if it was overtaken. REQUIRES: `flush_lock` is held.
+fn install(
+    store: &Store,
+    Underway { keyspace, progress, .. }: &Underway,
+    prepared: Prepared,
+) -> Result<bool> {
     debug_assert!(store.is_flush_locked(), "one round or job at a time");
     if keyspace.is_dropped() {
-        return Ok(());
+        return Ok(false);
     }
     let tree = Arc::clone(&keyspace.view.load().tree);
     let edit = tree.install(&store.job_work(keyspace, progress), prepared);
@@ -204,11 +226,12 @@ fn install(store: &Store, Underway { keyspace, progress, .. }: &Underway, prepar
     match edit {
         Some(edit) => {
             let drops = progress.take_drops();
-            commit_job(store, keyspace, edit, drops).inspect_err(|error| store.poison(error))
+            commit_job(store, keyspace, edit, drops).inspect_err(|error| store.poison(error))?;
+            Ok(true)
         }
         None => {
             store.counters.jobs_overtaken.fetch_add(1, Relaxed);
-            Ok(())
+            Ok(false)
         }
     }
 }
@@ -241,7 +264,7 @@ fn behind_bytes(store: &Store, keyspace: &KeyspaceCore) -> u64 {
 /// Runs one job of a keyspace, or waits for the one in flight; `false` if there is none.
 fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64) -> Result<bool> {
     if let Some(job) = store.background.take_kept() {
-        return install_job(store, job).map(|()| true);
+        return install_job(store, job).map(|_| true);
     }
     let begun = store.background.jobs.begin(keyspace);
     let Some(progress) = store.background.jobs.of(keyspace.id) else { return Ok(true) };
@@ -271,7 +294,7 @@ fn catch_up_some(store: &Store, keyspace: &Arc<KeyspaceCore>, behind_bytes: u64)
 /// Runs a job of this keyspace; `false` if it has none, or one is in flight.
 pub fn run_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
     if let Some(job) = store.background.take_kept() {
-        return install_job(store, job).map(|()| true);
+        return install_job(store, job).map(|_| true);
     }
     let underway = store.background.jobs.begin(keyspace);
     underway.map_or(Ok(false), |underway| do_due_job(store, underway))
@@ -282,7 +305,7 @@ pub fn run_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
 pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Option<u64>> {
     if let Some(job) = store.background.take_kept() {
         let progress = Arc::clone(&job.underway.progress);
-        return install_job(store, job).map(|()| Some(progress.state().1));
+        return install_job(store, job).map(|_| Some(progress.state().1));
     }
     let Some(underway) = store.background.jobs.begin(keyspace) else {
         let progress = store.background.jobs.of(keyspace.id);
@@ -299,13 +322,71 @@ pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Optio
     Ok(Some(progress.state().1))
 }
 
+/// Progress of compacting a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeProgress {
+    /// Nothing of the range is above the bottom.
+    Done,
+    /// A job has completed the keys before this one; `None`: all of them.
+    DoneBelow(Option<Vec<u8>>),
+    /// Another job ran, or this one was overtaken.
+    Unknown,
+}
+
+/// Runs one job that compacts the beginning of `range`, or waits for the job in flight.
+pub fn run_range_job(
+    store: &Store,
+    keyspace: &Arc<KeyspaceCore>,
+    range: &KeyBounds,
+) -> Result<RangeProgress> {
+    if let Some(job) = store.background.take_kept() {
+        return install_job(store, job).map(|_| RangeProgress::Unknown);
+    }
+    let Some(underway) = store.background.jobs.begin(keyspace) else {
+        store.background.jobs.wait_for_one();
+        return Ok(RangeProgress::Unknown);
+    };
+    let tree = Arc::clone(&keyspace.view.load().tree);
+    let Some(RangeJob { job, mut done_below }) = pick_range(store, keyspace, &*tree, range)? else {
+        return Ok(RangeProgress::Done);
+    };
+    keyspace.expect_jobs();
+    let is_installed = match prepare_beside_flushes(store, &underway, &*tree, &job)? {
+        Some(prepared) => {
+            drop((tree, job));
+            install_job(store, PreparedJob { prepared, underway })?
+        }
+        None => {
+            drop((tree, job));
+            do_alone(store, &underway, |tree| {
+                let picked = pick_range(store, keyspace, tree, range)?;
+                Ok(picked.map(|picked| {
+                    done_below = picked.done_below;
+                    picked.job
+                }))
+            })?
+        }
+    };
+    Ok(if is_installed { RangeProgress::DoneBelow(done_below) } else { RangeProgress::Unknown })
+}
+
+fn pick_range(
+    store: &Store,
+    keyspace: &KeyspaceCore,
+    tree: &dyn Tree,
+    range: &KeyBounds,
+) -> Result<Option<RangeJob>> {
+    let picked = tree.pick_range(range);
+    picked.map_err(|error| store.health.closed_or(error.in_keyspace(&keyspace.name)))
+}
+
 /// Runs a job that is due even though its keyspace is not idle; `false` if there is none.
 fn do_due_job(store: &Store, underway: Underway) -> Result<bool> {
     let tree = Arc::clone(&underway.keyspace.view.load().tree);
     let Some(job) = tree.pick_job(false) else { return Ok(false) };
     underway.keyspace.expect_jobs();
     match begin_chosen(store, Chosen { underway, tree, job, is_idle: false })? {
-        Begun::Prepared(job) => install_job(store, job).map(|()| true),
+        Begun::Prepared(job) => install_job(store, job).map(|_| true),
         Begun::Nothing | Begun::Ended => Ok(true),
     }
 }

@@ -11,6 +11,7 @@
 #![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod at_close;
+pub mod compact_range;
 pub mod govern;
 pub mod jobs;
 pub mod log_release;

@@ -9,7 +9,7 @@ use testudo::{
     Batch, Db, DbBuilder, Durability, Entry, Error, ErrorKind, Finding, Iter, Keyspace, KeyspaceOptions,
     Placement, Result, Slice, Snapshot, Tree, VerifyLevel,
 };
-use testudo_base::num::u64_of;
+use testudo_base::{key::prefix_end, num::u64_of};
 use testudo_db::maintenance::{Stepping as _, small_runs_apart};
 use testudo_env::Env;
 
@@ -296,6 +296,17 @@ impl Store for EngineStore {
 
     fn flush(&self) -> Result<()> {
         self.db.flush()
+    }
+
+    fn compact_range(&self, keyspace: Slot, scan: &RawScan) -> Result<()> {
+        let keyspace = self.keyspace(keyspace)?;
+        match &scan.prefix {
+            None => keyspace.compact_range(bounds(scan)),
+            Some(prefix) => match prefix_end(prefix) {
+                None => keyspace.compact_range(prefix..),
+                Some(end) => keyspace.compact_range(prefix..&end),
+            },
+        }
     }
 
     fn step(&self) -> Result<bool> {

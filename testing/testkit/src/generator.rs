@@ -13,7 +13,7 @@ use testudo_base::{
 use testudo_env::{CrashPolicy, SplitMix};
 
 use crate::{
-    Key, Profile, Script, Value,
+    Key, Profile, Script, Value, Weights,
     op::{Change, Crash, Move, Op, Scan, Slot, Span, Walk, Write},
 };
 
@@ -22,6 +22,8 @@ const SNAPSHOT_SLOTS: u64 = 3;
 /// Five trees to switch a keyspace to, each with four placements or the unchanged placement, which is as
 /// likely as two others.
 const TREE_CHOICES: u64 = 30;
+/// Distinguishes the seed of the choices of compacted ranges.
+const SEED_OF_RANGES: u64 = 0x5ca1_ab1e;
 /// Common key prefixes.
 const PREFIXES: [&str; 5] = ["", "a", "b/", "user/", "user/with-a-long-shared-prefix/and-more-of-it/"];
 
@@ -33,6 +35,8 @@ const LONG_STARTS: [u32; 4] = [254, 256, 900, 4200];
 pub struct Generator<'a> {
     profile: &'a Profile,
     random: SplitMix,
+    /// Choices of compacted ranges: a stream of its own, so that they change nothing else in a script.
+    ranges: SplitMix,
     /// Ops queued before the next random one.
     queue: VecDeque<Op>,
 }
@@ -44,7 +48,8 @@ impl<'a> Generator<'a> {
     /// Creates a generator whose first ops create the keyspaces.
     pub fn new(profile: &'a Profile, seed: u64) -> Self {
         let queue = (0..profile.keyspace_count).map(|keyspace| Op::Create { keyspace }).collect();
-        Self { profile, random: SplitMix::new(seed), queue }
+        let ranges = SplitMix::new(seed ^ SEED_OF_RANGES);
+        Self { profile, random: SplitMix::new(seed), ranges, queue }
     }
 
     /// Returns the next `count` ops.
@@ -86,7 +91,7 @@ impl<'a> Generator<'a> {
             (weights.set_tree, |g| Op::SetTree { keyspace: g.slot(), choice: g.tree_choice() }),
             (weights.persist, |_| Op::Persist),
             (weights.flush, |_| Op::Flush),
-            (weights.step, |g| Op::Step { count: 1 + g.small(4) }),
+            (weights.step, Self::step),
             (weights.reopen, |_| Op::Reopen),
             (weights.kill, |_| Op::Kill),
             (weights.crash, |g| Op::Crash(g.crash())),
@@ -217,12 +222,25 @@ impl<'a> Generator<'a> {
         Op::Drop { keyspace }
     }
 
+    /// Runs background jobs. Now and then this is a compaction of a range instead.
+    fn step(&mut self) -> Op {
+        let step = Op::Step { count: 1 + self.small(4) };
+        let Weights { step: weight, compact_range, .. } = self.profile.weights;
+        if self.ranges.below(weight.max(1).into()) >= u64::from(compact_range) {
+            return step;
+        }
+        std::mem::swap(&mut self.random, &mut self.ranges);
+        let (keyspace, span) = (self.slot(), self.span());
+        std::mem::swap(&mut self.random, &mut self.ranges);
+        Op::CompactRange { keyspace, span }
+    }
+
     fn tree_choice(&mut self) -> u8 {
         u8::try_from(self.random.below(TREE_CHOICES)).unwrap_or(0)
     }
 
-    fn scan(&mut self) -> Scan {
-        let span = match self.random.below(8) {
+    fn span(&mut self) -> Span {
+        match self.random.below(8) {
             0 => Span::All,
             1 | 2 => {
                 let mut key = self.key();
@@ -231,7 +249,11 @@ impl<'a> Generator<'a> {
                 Span::Prefix(Key::of(key.stem))
             }
             _ => self.range(),
-        };
+        }
+    }
+
+    fn scan(&mut self) -> Scan {
+        let span = self.span();
         let walk = match self.random.below(8) {
             0..=3 => Walk::Forward,
             4 | 5 => Walk::Backward,

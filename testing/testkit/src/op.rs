@@ -138,6 +138,8 @@ pub enum Op {
     Persist,
     /// Flushes the write buffers to the trees, durably.
     Flush,
+    /// Compacts a range of a keyspace completely.
+    CompactRange { keyspace: Slot, span: Span },
     /// Runs this many background jobs.
     Step { count: u32 },
     /// Closes and reopens.
@@ -176,6 +178,7 @@ impl Op {
                 | Self::SetTree { .. }
                 | Self::Persist
                 | Self::Flush
+                | Self::CompactRange { .. }
                 | Self::Snapshot { .. }
                 | Self::Arm { .. }
                 | Self::Step { .. }

@@ -27,6 +27,8 @@ pub struct Weights {
     pub persist: u32,
     pub flush: u32,
     pub step: u32,
+    /// A part of the weight of `step`.
+    pub compact_range: u32,
     pub reopen: u32,
     pub kill: u32,
     pub crash: u32,
@@ -58,6 +60,7 @@ impl Default for Weights {
             persist: 60,
             flush: 20,
             step: 1200,
+            compact_range: 40,
             reopen: 5,
             kill: 4,
             crash: 8,

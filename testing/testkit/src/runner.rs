@@ -345,6 +345,7 @@ impl<'a> Runner<'a> {
             }
             Op::Persist => self.sync(|store| store.persist()),
             Op::Flush => self.sync(|store| store.flush()),
+            Op::CompactRange { keyspace, span } => self.compact_range(*keyspace, span),
             Op::Step { count } => self.steps(*count),
             Op::Reopen => self.reopen(),
             Op::Kill => self.kill(),

@@ -79,6 +79,7 @@ impl fmt::Display for Op {
             Self::SnapshotDrop { slot } => write!(f, "snapshot_drop {slot}"),
             Self::Persist => f.write_str("persist"),
             Self::Flush => f.write_str("flush"),
+            Self::CompactRange { keyspace, span } => write!(f, "compact_range {keyspace} {span}"),
             Self::Step { count } => write!(f, "step {count}"),
             Self::Reopen => f.write_str("reopen"),
             Self::Kill => f.write_str("kill"),
@@ -132,6 +133,10 @@ impl FromStr for Op {
             word if word.starts_with("snapshot") => words.snapshot_op(word)?,
             "persist" => Self::Persist,
             "flush" => Self::Flush,
+            "compact_range" => Self::CompactRange {
+                keyspace: words.parse("a keyspace")?,
+                span: words.next("a span")?.parse()?,
+            },
             "step" => Self::Step { count: words.parse("a count")? },
             "reopen" => Self::Reopen,
             "kill" => Self::Kill,

@@ -96,8 +96,13 @@ impl RawScan {
             Walk::Moves(moves) => RawWalk::Moves(moves.iter().map(RawMove::of).collect()),
         };
         let limit = testudo_base::num::usize_of(scan.limit.into());
-        let all = Self { limit, ..Self::all(walk) };
-        match &scan.span {
+        Self { limit, walk, ..Self::of_span(&scan.span) }
+    }
+
+    /// Scans these keys, ascending.
+    pub fn of_span(span: &Span) -> Self {
+        let all = Self::all(RawWalk::Forward);
+        match span {
             Span::All => all,
             Span::Prefix(key) => Self { prefix: Some(key.bytes()), ..all },
             Span::Range(lower, upper) => {
@@ -217,6 +222,10 @@ pub trait Store {
     }
     /// Flushes the write buffers, durably.
     fn flush(&self) -> Result<()>;
+    /// Compacts the keys of a scan completely. Users see no difference.
+    fn compact_range(&self, _keyspace: Slot, _scan: &RawScan) -> Result<()> {
+        Ok(())
+    }
     /// Runs one background job; returns false if there was none.
     fn step(&self) -> Result<bool>;
     /// Checks the structure; cheap.

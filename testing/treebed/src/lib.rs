@@ -11,6 +11,7 @@
 
 mod backwards;
 mod bed;
+mod compacting;
 mod conservation;
 mod contents;
 mod durable;
@@ -24,6 +25,7 @@ mod vec_updates;
 
 pub use backwards::Backwards;
 pub use bed::{Bed, Family};
+pub use compacting::{compact_a_part, random_compactions, random_range};
 pub use conservation::drops_of_random_run;
 pub use contents::{Batch, Model, check_contents, entries_of, look_up, put_into, skip_tombstones};
 pub use durable::{Durable, KEYSPACE, Objects, data_file, file_options, work_on};

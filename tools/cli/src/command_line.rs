@@ -112,7 +112,7 @@ pub(crate) enum Verb {
     Manifest(manifest::ManifestArguments),
     /// Prints pages as stored in the data file: header, entries, and why a damaged page is damaged
     Page(page::PageArguments),
-    /// Flushes the write buffers and waits for background work to finish (changes the store)
+    /// Does all pending background work, or compacts a keyspace or range completely (changes the store)
     Compact(compact::CompactArguments),
     /// Creates, converts, drops or lists keyspaces (all but list change the store)
     Keyspace(keyspace::KeyspaceArguments),

@@ -14,8 +14,9 @@
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Result, num::usize_of, planted};
-use testudo_contract::{Job, Opaque, Prepared, Work};
-use testudo_sequence::{Bounds, Layer};
+use testudo_contract::{Job, Opaque, Prepared, RangeJob, Work};
+use testudo_run::KeyBounds;
+use testudo_sequence::{Bounds, Fence, Layer};
 
 use crate::{
     BeTreeOptions,
@@ -23,6 +24,7 @@ use crate::{
     tombstones::{WorthFlushing, pick_tombstones},
     trunk::node::{Child, Node, Tier},
     update::{
+        compact_range::{RangeStep, find_step},
         join::{find_join, nothing_above, waiting_for},
         plan::{PlanChild, PlanNode, PlanTier},
         write::{Outputs, write_plan},
@@ -54,6 +56,8 @@ enum Action {
     SpareScans(NodeWork),
     /// The keyspace is idle.
     CompactIdle(NodeWork),
+    /// A range of keys is to be in one run for each key.
+    CompactRange(RangeStep),
 }
 
 impl Action {
@@ -68,6 +72,7 @@ impl Action {
             Self::SpareScans(NodeWork::Flush(_)) => "flush for scans",
             Self::SpareScans(NodeWork::Merge(_)) => "merge for scans",
             Self::CompactIdle(_) => "compact while idle",
+            Self::CompactRange(_) => "compact a range",
         }
     }
 
@@ -78,6 +83,7 @@ impl Action {
         match self {
             Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
             Self::FlushTombstones { saved_bytes, .. } => *saved_bytes,
+            Self::CompactRange(step) => step.waiting_bytes,
             Self::FlushBeyondBound { pivots }
             | Self::SpareScans(NodeWork::Flush(pivots))
             | Self::DoDue(NodeWork::Flush(pivots))
@@ -130,6 +136,15 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     }
     let (node, work) = is_idle.then(|| find_idle_work(root, options))??;
     Some(Action::CompactIdle(work).on(node))
+}
+
+/// Picks the job that compacts the first leaves of `range` for which entries are buffered.
+pub(crate) fn pick_range(root: &Arc<Node>, range: &KeyBounds) -> Result<Option<RangeJob>> {
+    let step = find_step(root, &Bounds::from(range))?;
+    Ok(step.map(|step| {
+        let done_below = step.bounds.high.as_ref().map(Fence::to_vec);
+        RangeJob { job: Action::CompactRange(step).on(root), done_below }
+    }))
 }
 
 /// Calls `decide` with the load of a node without incoming writes.
@@ -313,6 +328,12 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
     match action {
         Action::ShrinkRoot => flush(&mut plan, &mut std::iter::once(0))?,
         Action::Join => {}
+        Action::CompactRange(step) => {
+            // Joins would rewrite leaves outside the range.
+            plan.move_down(&[], &step.bounds)?;
+            let outputs = write_plan(&mut plan, work, options)?;
+            return Ok(Prepared::new(job.what, PreparedJob { plan, outputs }));
+        }
         Action::FlushTombstones { pivots, .. } | Action::FlushBeyondBound { pivots } => {
             flush(&mut plan, &mut pivots.iter().copied())?
         }

@@ -16,7 +16,7 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
@@ -350,6 +350,10 @@ impl Compact for BeTree {
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         jobs::pick(&self.root, &self.options, is_idle)
+    }
+
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        jobs::pick_range(&self.root, range)
     }
 
     fn has_new_reasons(&self) -> bool {

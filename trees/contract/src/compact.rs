@@ -5,8 +5,9 @@
 //! - Nothing that an edit refers to is written after [`Compact::prepare`] returned.
 
 use testudo_base::Result;
+use testudo_run::KeyBounds;
 
-use crate::{Job, Prepared, Reclaim, ReclaimLimits, TreeEdit, Work};
+use crate::{Job, Prepared, RangeJob, Reclaim, ReclaimLimits, TreeEdit, Work};
 
 /// Improves the tree in the background.
 pub trait Compact {
@@ -20,6 +21,14 @@ pub trait Compact {
     /// Picks a job that improves the tree, cheapest first. `is_idle`: there were no recent writes, so
     /// postponed work is allowed too; repeating it terminates. Pure.
     fn pick_job(&self, is_idle: bool) -> Option<Job>;
+    /// Picks a job that moves the first keys of `range` with data above the bottom down to it, from all
+    /// levels; `None` if there are none. Calling it again with the rest of the range
+    /// ([`RangeJob::done_below`]) after each job compacts the whole range, however much is written meanwhile.
+    /// Changes nothing. Reads a page of each run that may have the first such key.
+    ///
+    /// Afterwards each key of the range is in one run, without tombstones and replaced entries. Data outside
+    /// the range is rewritten only where a run or node has keys on both sides of an end of the range.
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>>;
     /// Whether reads since the last call have given [`Compact::pick_job`] new reasons.
     fn has_new_reasons(&self) -> bool {
         false
@@ -29,7 +38,8 @@ pub trait Compact {
     fn behind_bytes(&self) -> u64 {
         0
     }
-    /// Does the reads and writes of a job that [`Compact::pick_job`] chose on this very state.
+    /// Does the reads and writes of a job that [`Compact::pick_job`] or [`Compact::pick_range`] chose on this
+    /// very state.
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared>;
     /// Makes a prepared job part of this state, which may be a later one. Writes no run. Returns `None`,
     /// without effect, if the job's input is no longer part of the tree.

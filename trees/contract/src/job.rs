@@ -18,6 +18,15 @@ pub struct Job {
     pub target: Opaque,
 }
 
+/// A job that compacts the beginning of a range of keys.
+#[derive(Clone, Debug)]
+pub struct RangeJob {
+    /// The job.
+    pub job: Job,
+    /// Once the job is installed, keys of the range before this one need no more work; `None`: all keys.
+    pub done_below: Option<Vec<u8>>,
+}
+
 /// Output of a job, in the terms of the tree that did it. Dropping it releases the space.
 pub struct Prepared {
     what: &'static str,

@@ -39,7 +39,7 @@ use testudo_storage::Change;
 
 pub use compact::Compact;
 pub use inspect::{Inspect, Moving, OutlineLine, TreeStats};
-pub use job::{Job, Prepared};
+pub use job::{Job, Prepared, RangeJob};
 pub use movable::{Heading, Movable, Piece};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};

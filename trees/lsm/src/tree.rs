@@ -15,7 +15,7 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
@@ -36,13 +36,7 @@ use crate::{
     policy::{REWRITES_PER_DOUBLING, pair_sizes::PairSizes},
     scan::{LevelParts, buffered_scan::BufferedScan, scan_charges::ScanCharges},
     update::{
-        destination::Destination,
-        install::Done,
-        jobs::{pick_job, plan_job, price_of},
-        migrate,
-        moves::level_runs,
-        reclaim,
-        write::write_all,
+        destination::Destination, install::Done, jobs, migrate, moves::level_runs, reclaim, write::write_all,
     },
 };
 
@@ -254,7 +248,11 @@ impl Compact for LsmTree {
     }
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        pick_job(&self.levels, &self.options, self.scan_charges.bytes(), is_idle)
+        jobs::pick_job(&self.levels, &self.options, self.scan_charges.bytes(), is_idle)
+    }
+
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        jobs::pick_range(&self.levels, &self.options, range)
     }
 
     fn has_new_reasons(&self) -> bool {
@@ -267,11 +265,8 @@ impl Compact for LsmTree {
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
-        let mut planned = (*self.levels).clone();
-        let (mut destination, handed_over) = plan_job(&mut planned, &self.options, job)?;
-        let runs = write_all(destination.as_mut_slice(), work, &self.options)?.pop().unwrap_or_default();
-        let written = destination.map(|destination| (destination, runs));
-        Ok(Prepared::new(job.what, Done { planned, handed_over, written, price: price_of(job) }))
+        let done = jobs::prepare(&self.levels, &self.options, work, job)?;
+        Ok(Prepared::new(job.what, done))
     }
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {

@@ -2,6 +2,7 @@
 //!
 //! `moves → plan → destination → write → install`; reading entries and writing begin in `write`.
 
+pub(crate) mod compact_range;
 pub(crate) mod destination;
 pub(crate) mod install;
 pub(crate) mod jobs;
@@ -10,5 +11,6 @@ pub(crate) mod moves;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod retain;
+pub(crate) mod take_out;
 pub(crate) mod tombstones;
 pub(crate) mod write;

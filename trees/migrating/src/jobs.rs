@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use testudo_base::{Result, Seqno, num::u64_of, planted};
-use testudo_contract::{Job, Movable, Opaque, Part, Piece, Prepared, Tree, TreeEdit, Work};
-use testudo_run::BoundedCursor;
+use testudo_contract::{Job, Movable, Opaque, Part, Piece, Prepared, RangeJob, Tree, TreeEdit, Work};
+use testudo_run::{BoundedCursor, KeyBounds};
 use testudo_sequence::{Bounds, write_bottom};
 
 use crate::{
@@ -72,6 +72,27 @@ impl Migrating {
                 Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Move) }
             }
         }
+    }
+
+    /// Picks a job that compacts the beginning of `range` in the tree that has those keys.
+    pub(crate) fn pick_range_of_sides(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        for side in self.course.in_key_order() {
+            let inside = self.course.keys_of(side).intersection(range);
+            if inside.is_empty() {
+                continue;
+            }
+            let Some(RangeJob { job, done_below }) = self.tree_of(side).pick_range(&inside)? else {
+                continue;
+            };
+            // Keys behind the border are in the other tree.
+            let done_below = match (done_below, inside.high) {
+                (Some(done), Some(high)) => Some(done.min(high)),
+                (done, high) => done.or(high),
+            };
+            let target = Opaque::new(Action::Own(side, job.clone()));
+            return Ok(Some(RangeJob { job: Job { target, ..job }, done_below }));
+        }
+        Ok(None)
     }
 
     /// Picks a job of one of the trees.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId};
 use testudo_contract::{
-    Compact, Inspect, Job, Moving, Opaque, OutlineLine, Part, Prepared, Read, Reclaim, ReclaimLimits, Tree,
-    TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Inspect, Job, Moving, Opaque, OutlineLine, Part, Prepared, RangeJob, Read, Reclaim,
+    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, BoundedCursor, KeyBounds, Lookup, ScanLimits};
 use testudo_sequence::ChainCursor;
@@ -186,6 +186,10 @@ impl Compact for Migrating {
 
     fn pick_job(&self, _is_idle: bool) -> Option<Job> {
         Some(self.pick())
+    }
+
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        self.pick_range_of_sides(range)
     }
 
     fn has_new_reasons(&self) -> bool {

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Cursor, ObjectId, Result, RunId, codec::Damage};
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
@@ -157,6 +157,10 @@ impl Compact for Slotted {
 
     fn pick_job(&self, is_idle: bool) -> Option<Job> {
         self.tree.pick_job(is_idle)
+    }
+
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        self.tree.pick_range(range)
     }
 
     fn has_new_reasons(&self) -> bool {

@@ -10,10 +10,10 @@ use testudo_base::{
     sync::Arc,
 };
 use testudo_contract::{
-    Compact, Inspect, Job, LeastGain, Opaque, OutlineLine, Part, Prepared, Read, Reclaim, ReclaimLimits,
-    Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Inspect, Job, LeastGain, Opaque, OutlineLine, Part, Prepared, RangeJob, Read, Reclaim,
+    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
-use testudo_run::{Access, Lookup, LookupProgress, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, ScanLimits};
 use testudo_storage::{DataFile, PageAddress};
 use testudo_values::{Placement, Rewritten, Segment, SegmentSet, ValueCosts};
 
@@ -362,6 +362,10 @@ impl Compact for SeparatedTree {
             });
         let jobs = of_segments.into_iter().chain(self.tree.pick_job(is_idle));
         jobs.max_by_key(|job| job.debt_bytes)
+    }
+
+    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+        self.tree.pick_range(range)
     }
 
     fn has_new_reasons(&self) -> bool {

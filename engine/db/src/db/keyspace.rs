@@ -1,5 +1,7 @@
 //! The handle of a keyspace: reads, writes, atomic read-modify-writes.
 
+mod compact_range;
+
 use std::{io::Read, mem, sync::Arc};
 
 use testudo_base::{

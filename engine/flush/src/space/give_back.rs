@@ -17,7 +17,7 @@ const FREE_BYTES: u64 = 1 << 20;
 
 /// Releases the space of a failed attempt on a full device at once: log and manifest may need it. Releases
 /// nothing if the edit itself failed: it may be durable, and then refers to these pages.
-pub fn give_back_what_failed(store: &Store, outcome: &Result<()>) -> Result<()> {
+pub fn give_back_what_failed<T>(store: &Store, outcome: &Result<T>) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "no edit is being committed");
     let is_full = outcome.as_ref().is_err_and(Error::is_shortage);
     if is_full && !store.has_failed() {

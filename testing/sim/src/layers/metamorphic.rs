@@ -174,7 +174,7 @@ impl<'a> Performance<'a> {
         let mut writes = 0;
         for (step, op) in script.0.iter().enumerate() {
             let fail = |error| format!("step {step}, {op}: {error:?}");
-            let is_work = matches!(op, Op::Flush | Op::Step { .. });
+            let is_work = matches!(op, Op::Flush | Op::CompactRange { .. } | Op::Step { .. });
             let answer =
                 if is_work && pace == Pace::Lazy { Some(DONE) } else { performance.op(op).map_err(fail)? };
             answers.push(answer);
@@ -294,6 +294,13 @@ impl<'a> Performance<'a> {
             }
             Op::Persist => done(self.store()?.persist()),
             Op::Flush => done(self.store()?.flush()),
+            Op::CompactRange { keyspace, span } => {
+                let store = self.store()?;
+                if store.keyspaces()?.contains(keyspace) {
+                    store.compact_range(*keyspace, &RawScan::of_span(span))?;
+                }
+                Ok(Some(DONE))
+            }
             Op::Step { count } => {
                 (0..*count).try_for_each(|_| self.store()?.step().map(drop))?;
                 Ok(Some(DONE))

@@ -20,7 +20,7 @@ fn every_kind_of_op_occurs() {
     let script = Generator::new(&profile, 1).script(30_000);
     let kinds: BTreeSet<String> =
         script.0.iter().filter_map(|op| Some(op.to_string().split(' ').next()?.to_owned())).collect();
-    assert_eq!(kinds.len(), 25, "{kinds:?}");
+    assert_eq!(kinds.len(), 26, "{kinds:?}");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use super::{Answer, Runner, Wrong};
 use crate::{
     Value,
     model::Outcome,
-    op::{Change, Slot, Write},
+    op::{Change, Slot, Span, Write},
     state::{Delta, show_value},
-    store::RawWrite,
+    store::{RawScan, RawWrite},
 };
 
 impl Runner<'_> {
@@ -40,6 +40,14 @@ impl Runner<'_> {
             return Ok(());
         }
         let result = self.store_mut().set_tree(keyspace, choice);
+        self.excuse(result).map(drop)
+    }
+
+    pub(super) fn compact_range(&mut self, keyspace: Slot, span: &Span) -> Result<(), Wrong> {
+        if !self.applies(keyspace) {
+            return Ok(());
+        }
+        let result = self.store().compact_range(keyspace, &RawScan::of_span(span));
         self.excuse(result).map(drop)
     }
 

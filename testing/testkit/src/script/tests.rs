@@ -29,6 +29,8 @@ snapshot_check 1
 snapshot_drop 1
 persist
 flush
+compact_range 0 [a..b)
+compact_range 1 prefix:user/
 step 3
 reopen
 kill

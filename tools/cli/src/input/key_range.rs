@@ -30,6 +30,11 @@ pub(crate) enum KeyRange {
 }
 
 impl RangeArguments {
+    /// Whether any of the arguments is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.from.is_some() || self.to.is_some() || self.prefix.is_some()
+    }
+
     /// Parses the key range.
     pub(crate) fn parse(&self, formats: FormatArguments) -> Result<KeyRange, Failure> {
         let parse = |name: &str, key: &Option<String>| {
@@ -53,16 +58,29 @@ impl RangeArguments {
 }
 
 impl KeyRange {
-    /// Estimates the bytes that these keys and their values take in the tree.
-    pub(crate) fn estimate(&self, keyspace: &Keyspace) -> testudo::Result<u64> {
-        let (from, to) = match self {
+    fn bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        match self {
             Self::Prefix(prefix) => {
                 let end = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
                 (Bound::Included(prefix.clone()), end)
             }
             Self::Between(from, to) => (from.clone(), to.clone()),
-        };
-        keyspace.approximate_bytes((from, to))
+        }
+    }
+
+    /// Whether it contains no key.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Between(Bound::Included(from), Bound::Excluded(to)) if from >= to)
+    }
+
+    /// Estimates the bytes that these keys and their values take in the tree.
+    pub(crate) fn estimate(&self, keyspace: &Keyspace) -> testudo::Result<u64> {
+        keyspace.approximate_bytes(self.bounds())
+    }
+
+    /// Compacts these keys completely.
+    pub(crate) fn compact(&self, keyspace: &Keyspace) -> testudo::Result<()> {
+        keyspace.compact_range(self.bounds())
     }
 
     /// Opens an iterator over the records with these keys.

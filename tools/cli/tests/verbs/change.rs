@@ -133,6 +133,25 @@ fn compact_keeps_every_record() {
 }
 
 #[test]
+fn compact_takes_a_keyspace_a_range_or_a_prefix() {
+    let place = Place::with_records();
+    place.run(&["del", "STORE", "--prefix", "k1"]).fine();
+    let answer = place.run(&["compact", "STORE", "--prefix", "k1", "--json"]).json();
+    assert!(answer["disk_bytes_after"].is_u64());
+    assert!(place.run(&["compact", "STORE", "--from", "k2", "--to", "k3"]).fine().ends_with("s\n"));
+    place.run(&["compact", "STORE", "--keyspace", "default"]).fine();
+    place.run(&["compact", "STORE", "--from", "6b32", "--hex"]).fine();
+    let stats = &place.run(&["stat", "STORE", "--keyspace", "default", "--json"]).json_lines()[0];
+    assert_eq!((&stats["entries"], &stats["buffered_runs"]), (&json!(90), &json!(0)), "{stats}");
+    assert_eq!(place.run(&["scan", "STORE", "--count"]).fine(), "90\n");
+    place.run(&["verify", "STORE", "--full"]).fine();
+    place.run(&["compact", "STORE", "--from", "b", "--to", "a"]).refused(&["--from is greater than --to"]);
+    place.run(&["compact", "STORE", "--from", "a", "--to", "a"]).refused(&["--from and --to are equal"]);
+    place.run(&["compact", "STORE", "--from", "a", "--prefix", "a"]).not_understood(&["--prefix"]);
+    place.run(&["compact", "STORE", "--keyspace", "absent"]).missing(&["no keyspace 'absent'"]);
+}
+
+#[test]
 fn lines_become_keys_with_line_numbers_as_values() {
     let place = Place::new();
     place.write("words", b"pear\napple\n\nlast");

@@ -8,7 +8,7 @@ use testudo::Db;
 use crate::program::{Answer, Place, program};
 
 /// Verbs on a store, with arguments that are valid if the named things exist, and whether they change it.
-const VERBS: [(&[&str], bool); 28] = [
+const VERBS: [(&[&str], bool); 29] = [
     (&["info", "STORE"], false),
     (&["stat", "STORE"], false),
     (&["stat", "STORE", "--keyspace", "default"], false),
@@ -32,6 +32,7 @@ const VERBS: [(&[&str], bool); 28] = [
     (&["checkpoint", "STORE", "NEW"], false),
     (&["backup", "create", "STORE", "REPO"], false),
     (&["compact", "STORE"], true),
+    (&["compact", "STORE", "--prefix", "k"], true),
     (&["wal", "dump", "STORE"], false),
     (&["manifest", "dump", "STORE"], false),
     (&["page", "dump", "STORE", "0"], false),

@@ -149,6 +149,7 @@ fn a_small_leaf_in_many_pages_is_not_cut_and_joined_endlessly() {
 mod age_order;
 mod bound;
 mod cold_pivots;
+mod compact_range;
 mod concurrent_updates;
 mod conservation;
 mod idle;

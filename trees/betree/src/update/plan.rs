@@ -118,13 +118,7 @@ impl PlanNode {
         if depth > MAX_HEIGHT {
             return Err(Error::new(ErrorKind::Corruption, "a tree is impossibly deep"));
         }
-        let mut inputs = Vec::with_capacity(layers.len());
-        for slices in layers {
-            let shares = self.shares_of(&slices)?;
-            debug_assert_eq!(shares.len(), self.children.len(), "an input has one share per pivot");
-            inputs.push(MergeInput { slices, shares });
-        }
-        self.tiers.insert(0, PlanTier::Merge(inputs));
+        self.put_layers_on_top(layers)?;
         if options.compacts_later() {
             self.pass_on(options, depth)?;
             self.tiers.retain(PlanTier::is_active);
@@ -163,8 +157,18 @@ impl PlanNode {
 
     /// Adds a layer above all tiers, to be written as one.
     pub(crate) fn put_on_top(&mut self, slices: Layer) -> Result<()> {
-        let shares = self.shares_of(&slices)?;
-        self.tiers.insert(0, PlanTier::Merge(vec![MergeInput { slices, shares }]));
+        self.put_layers_on_top(vec![slices])
+    }
+
+    /// Adds layers, newest first, above all tiers, to be written as one.
+    pub(crate) fn put_layers_on_top(&mut self, layers: Vec<Layer>) -> Result<()> {
+        let mut inputs = Vec::with_capacity(layers.len());
+        for slices in layers {
+            let shares = self.shares_of(&slices)?;
+            debug_assert_eq!(shares.len(), self.children.len(), "an input has one share per pivot");
+            inputs.push(MergeInput { slices, shares });
+        }
+        self.tiers.insert(0, PlanTier::Merge(inputs));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::{read_layout, update::jobs::Action};
 
 mod age_order;
+mod compact_range;
 mod compaction_buffer;
 mod concurrent_updates;
 mod conservation;

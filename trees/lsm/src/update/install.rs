@@ -15,7 +15,10 @@ use crate::{
         component::{Component, LevelRun},
         repeats::Repeats,
     },
-    update::destination::{Destination, Place},
+    update::{
+        compact_range::WrittenPiece,
+        destination::{Destination, Place},
+    },
 };
 
 /// Output of a job.
@@ -26,6 +29,8 @@ pub(crate) struct Done {
     pub(crate) handed_over: Option<usize>,
     /// Its destination, with the runs written.
     pub(crate) written: Option<(Destination, Vec<LevelRun>)>,
+    /// The piece of a range whose destination it is.
+    pub(crate) piece: Option<WrittenPiece>,
     /// Scan charges that it deducts.
     pub(crate) price: u64,
 }
@@ -34,7 +39,7 @@ impl Done {
     /// Returns `now` with the job installed; `None` if it was overtaken. Merged runs stay in compaction
     /// buffers, as `options` permit.
     pub(crate) fn put_into(self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
-        let Self { planned, handed_over, written, .. } = self;
+        let Self { planned, handed_over, written, piece, .. } = self;
         let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
         if let Some(level) = handed_over
             && !hand_over_as_in(&planned, level, &mut levels)
@@ -42,6 +47,9 @@ impl Done {
             return Ok(None);
         }
         let Some((mut destination, runs)) = written else { return Ok(Some(levels)) };
+        if let Some(piece) = piece {
+            return piece.put_into(&planned, (destination, runs), levels);
+        }
         let Some(place) = place_in(&planned, &destination, &levels) else { return Ok(None) };
         debug_assert!(
             levels.component_at(place).is_same(&planned.component_at(destination.place))

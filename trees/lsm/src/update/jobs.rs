@@ -8,8 +8,9 @@
 use std::ops::Range;
 
 use testudo_base::{Result, planted};
-use testudo_contract::{Job, Opaque};
-use testudo_sequence::Bounds;
+use testudo_contract::{Job, Opaque, RangeJob, Work};
+use testudo_run::KeyBounds;
+use testudo_sequence::{Bounds, Fence};
 
 use crate::{
     LsmOptions,
@@ -20,10 +21,13 @@ use crate::{
     },
     policy::IDLE_BYTES,
     update::{
+        compact_range::{above_bytes, pick_piece, write_range},
         destination::{Destination, Place},
+        install::Done,
         moves::{Amount, own_layer},
         plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
         tombstones::{WorthMoving, pick_level, written_max},
+        write::write_all,
     },
 };
 
@@ -45,6 +49,8 @@ pub(crate) enum Action {
     MergeFlushes(Range<usize>),
     /// Drops damaged runs from compaction buffers.
     GiveUpDamaged,
+    /// Moves everything inside these bounds from all levels to the bottom.
+    CompactRange(Bounds),
 }
 
 /// Description of a job that moves tombstones.
@@ -116,8 +122,21 @@ pub(crate) fn pick_job(
         .flatten()
 }
 
+/// Picks the job that compacts the first part of `range` with data above the bottom.
+pub(crate) fn pick_range(
+    levels: &Levels,
+    options: &LsmOptions,
+    range: &KeyBounds,
+) -> Result<Option<RangeJob>> {
+    let Some(bounds) = pick_piece(levels, options, range)? else { return Ok(None) };
+    let debt_bytes = above_bytes(levels, &bounds)?;
+    let done_below = bounds.high.as_ref().map(Fence::to_vec);
+    let job = Job { what: "compact a range", debt_bytes, target: Opaque::new(Action::CompactRange(bounds)) };
+    Ok(Some(RangeJob { job, done_below }))
+}
+
 /// Plans the output of a job, and returns the level that it hands over: `levels` are changed accordingly.
-pub(crate) fn plan_job(
+fn plan_job(
     levels: &mut Levels,
     options: &LsmOptions,
     job: &Job,
@@ -125,6 +144,7 @@ pub(crate) fn plan_job(
     match job.target.of::<Action>() {
         // Every edit does it.
         Some(Action::GiveUpDamaged) => Ok((None, None)),
+        Some(Action::CompactRange(_)) => unreachable!("a piece of a range has a plan of its own"),
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
         Some(Action::Move { level, bytes, written_max, .. }) => {
@@ -140,8 +160,22 @@ pub(crate) fn plan_job(
     }
 }
 
+/// Plans and writes a job of these levels.
+pub(crate) fn prepare(levels: &Levels, options: &LsmOptions, work: &Work, job: &Job) -> Result<Done> {
+    if let Some(Action::CompactRange(bounds)) = job.target.of() {
+        let (piece, written) = write_range(levels, bounds, work, options)?;
+        let (planned, piece) = (levels.clone(), Some(piece));
+        return Ok(Done { planned, handed_over: None, written, piece, price: 0 });
+    }
+    let mut planned = levels.clone();
+    let (mut destination, handed_over) = plan_job(&mut planned, options, job)?;
+    let runs = write_all(destination.as_mut_slice(), work, options)?.pop().unwrap_or_default();
+    let written = destination.map(|destination| (destination, runs));
+    Ok(Done { planned, handed_over, written, piece: None, price: price_of(job) })
+}
+
 /// Scan charges that a job deducts.
-pub(crate) fn price_of(job: &Job) -> u64 {
+fn price_of(job: &Job) -> u64 {
     match job.target.of::<Action>() {
         Some(Action::Move { price, .. }) => *price,
         _ => 0,

@@ -25,7 +25,7 @@ use crate::{
     update::{
         destination::{Destination, put_in_place},
         plan::Floor,
-        reclaim::down::{head_of, heads_of, inside},
+        take_out::{head_of, heads_of, inside},
         write::write_all,
     },
 };
@@ -141,7 +141,7 @@ pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &
     }
     let mut written = write_all(&mut heads, work, options)?;
     let mut of_bottom: Vec<LevelRun> = written.split_off(upper).into_iter().flatten().collect();
-    next.take_out(&behind, &mut written.into_iter())?;
+    next.take_out(&behind, 0, &mut written.into_iter())?;
     let replaced: Vec<LevelRun> = next.bottom.range(reaching.clone()).cloned().collect();
     if let (Some(first), Some(before)) = (of_bottom.first_mut(), replaced.first()) {
         first.fenced.low = before.fenced.low.clone();

@@ -332,7 +332,12 @@ fn runs_with_few<'a>(
         let range = Bounds { low: fenced.low.as_low(), high: next.clone() };
         // A part of the run's own range would stay above, and be older than the run's seqno.
         let reaches_beyond = bounds.high.is_some() && (next.is_none() || next > &bounds.high);
-        if reaches_beyond || !source.is_whole || staying.iter().any(|other| other.extent.meets(&range)) {
+        let begins_before = bounds.low > range.low;
+        if reaches_beyond
+            || begins_before
+            || !source.is_whole
+            || staying.iter().any(|other| other.extent.meets(&range))
+        {
             continue;
         }
         let mut bytes = 0;

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use testudo_base::ObjectId;
 use testudo_env::SplitMix;
-use testudo_treebed::{Batch, RunsByAge};
+use testudo_share::some_of;
+use testudo_treebed::{Batch, RunsByAge, random_range};
 
 use super::*;
 
@@ -69,6 +70,45 @@ fn a_migrating_tree_and_its_runs_alone_match_a_map() {
         }
     }
     assert!(turns >= 16, "scripts have {turns} turns");
+}
+
+#[test]
+fn ranges_are_compacted_on_both_sides_of_the_border() {
+    let mut jobs = 0;
+    for seed in some_of(0..3, 3, 0) {
+        for (from, to) in [(0, 2), (1, 2), (2, 0), (2, 1)] {
+            let mut random = SplitMix::new(seed);
+            let mut bed = Bed::new(SMALL[from]);
+            let mut found = RunsByAge::new();
+            for _ in 0..6 {
+                bed.apply(random_batch(&mut random, 400, 10));
+            }
+            bed.move_to(SMALL[to]);
+            for step in 0..30 {
+                bed.apply(random_batch(&mut random, 100, 30));
+                for _ in 0..random.below(4) {
+                    bed.prepare().map(|half| bed.install(half));
+                }
+                if bed.is_moving() && random.percent(10) {
+                    bed.turn();
+                }
+                let range = random_range(&mut random);
+                jobs += bed.compact_range(&range);
+                assert_eq!(bed.compact_range(&range), 0, "the range is compact");
+                bed.check(&mut random);
+                if step % 4 == 0 {
+                    bed.check_runs(&mut found);
+                }
+                if random.percent(20) {
+                    bed.reopen();
+                }
+            }
+            bed.finish();
+            bed.check_runs(&mut found);
+            bed.check(&mut random);
+        }
+    }
+    assert!(jobs > 100, "{jobs} jobs");
 }
 
 /// Only the moved data is written, and only once.

@@ -31,7 +31,7 @@ impl Activity {
             | Op::SnapshotCheck { .. }
             | Op::Verify => Self::Read,
             Op::Flush => Self::Flush,
-            Op::Step { .. } => Self::Step,
+            Op::Step { .. } | Op::CompactRange { .. } => Self::Step,
             Op::Reopen => Self::Close,
             _ => Self::Write,
         }

@@ -171,6 +171,20 @@ impl Bed {
         is_installed
     }
 
+    /// Compacts a range; returns the number of jobs.
+    pub(super) fn compact_range(&mut self, range: &KeyBounds) -> u32 {
+        let (mut rest, mut jobs) = (range.clone(), 0);
+        while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest).unwrap() {
+            let prepared = self.tree.prepare(&self.work, &job).unwrap();
+            assert!(self.install(prepared), "no update in between");
+            jobs += 1;
+            let Some(end) = done_below else { break };
+            assert!(Some(&end) > rest.low.as_ref(), "jobs proceed in key order");
+            rest.low = Some(end);
+        }
+        jobs
+    }
+
     /// Does all jobs.
     pub(super) fn finish(&mut self) {
         for _ in 0..3000 {

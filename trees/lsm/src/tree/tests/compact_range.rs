@@ -1,0 +1,94 @@
+//! Compaction of ranges.
+
+use testudo_share::some_of;
+use testudo_treebed::{compact_a_part, random_compactions, random_range};
+
+use super::*;
+
+#[test]
+fn compacted_ranges_have_one_run_for_each_key() {
+    for seed in some_of(0..3, 3, 0) {
+        random_compactions(seed, options(4096, 3, 2));
+        random_compactions(seed + 10, options(16 << 10, 4, 4));
+        random_compactions(seed + 20, updating(8192, 3, 2));
+    }
+}
+
+/// Number of sequences, the bottom included.
+fn sequences(bed: &Bed) -> u64 {
+    let lines = |what| u64_of(bed.lines(what).len());
+    lines("filling") + lines("emptying") + 1
+}
+
+#[test]
+fn a_compaction_writes_the_range_and_runs_at_its_ends() {
+    compact_a_part(options(32 << 10, 4, 2), 32 << 10, sequences);
+    compact_a_part(updating(32 << 10, 4, 2), 32 << 10, sequences);
+}
+
+/// Retained runs answer nothing for keys that were moved past their level.
+#[test]
+fn compacted_ranges_agree_with_compaction_buffers() {
+    for seed in some_of(0..3, 3, 0) {
+        let mut random = SplitMix::new(seed);
+        let mut bed = Bed::new(LsmOptions { retained_percent: 100, ..options(4096, 3, 2) });
+        let mut retained = 0;
+        for _ in 0..20 {
+            bed.apply(random_batch(&mut random, 300, 30));
+            let jobs = random.below(4);
+            bed.run_jobs_up_to(jobs, false);
+            retained += bed.tree.stats().retained_bytes;
+            if random.percent(40) {
+                let range = random_range(&mut random);
+                bed.compact_range(&range, |_| {});
+                bed.check_compact(&range);
+            }
+            bed.tree.check_retained().unwrap();
+            bed.check(&mut random);
+            if random.percent(20) {
+                bed.reopen();
+                bed.check(&mut random);
+            }
+        }
+        assert!(retained > 0, "runs were retained");
+    }
+}
+
+#[test]
+fn pieces_end_at_fences_of_the_bottom() {
+    let mut bed = Bed::new(options(4096, 3, 2));
+    let key = |n: u64| format!("{n:04}").into_bytes();
+    let filled = |numbers: std::ops::Range<u64>, by: usize| -> Batch {
+        numbers.step_by(by).map(|n| (key(n), Some(vec![1; 100]))).collect()
+    };
+    // A single flush goes to the bottom, the second one stays above it.
+    bed.apply(filled(0..400, 1));
+    bed.apply_on_top(filled(0..400, 4));
+    let fences: Vec<Vec<u8>> = bed
+        .layout()
+        .into_iter()
+        .filter_map(|(_, PartUse::Run(used))| used.counts_in.first().and_then(|keys| keys.low.clone()))
+        .collect();
+    let range = KeyBounds { low: Some(key(100)), high: Some(key(300)) };
+    let (mut rest, mut ends) = (range, Vec::new());
+    while let Some(picked) = bed.tree.pick_range(&rest).unwrap() {
+        let end = picked.done_below.clone().unwrap();
+        assert!(fences.contains(&end), "a piece ends at a fence");
+        ends.push(end.clone());
+        rest.low = Some(end);
+    }
+    assert!(ends.len() == 2 && ends.is_sorted(), "{ends:?}");
+    assert!(ends.last() >= rest.high.as_ref(), "the last piece ends after the range");
+}
+
+#[test]
+fn an_empty_range_or_tree_has_no_piece() {
+    let mut bed = Bed::new(options(4096, 3, 2));
+    assert!(bed.tree.pick_range(&KeyBounds::default()).unwrap().is_none());
+    bed.apply(random_batch(&mut SplitMix::new(1), 300, 0));
+    bed.apply(random_batch(&mut SplitMix::new(2), 300, 0));
+    for (low, high) in [("key1", "key1"), ("key2", "key1"), ("x", "y")] {
+        let range = KeyBounds { low: Some(low.into()), high: Some(high.into()) };
+        assert!(bed.tree.pick_range(&range).unwrap().is_none(), "{low}..{high}");
+    }
+}
