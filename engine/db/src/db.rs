@@ -107,7 +107,7 @@ impl Open {
         let _flush = self.store.flush_lock.lock();
         // By now, writers in flight when closing began have reserved their place in the log or never will.
         drop(self.store.commits.lock());
-        self.store.commits.in_flight.wait_for(self.store.last_seqno());
+        self.store.commits.wait_for(self.store.last_seqno());
         if planted!("closed-before-log-sync") && !self.store.has_failed() {
             let _ = self.store.manifest.close(self.store.last_seqno());
         }

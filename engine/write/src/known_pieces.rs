@@ -10,7 +10,10 @@ use testudo_run::ScanLimits;
 use testudo_store::{
     Store,
     keyspace::KeyspaceCore,
-    read::{look_up, scan_sources::sources_of_newest},
+    read::{
+        look_up::{self, Plain, Reference},
+        scan_sources::sources_of_newest,
+    },
     values::{
         names_beside::may_be_beside,
         pieces::KnownPieces,
@@ -37,7 +40,11 @@ pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Res
     if !with_known_pieces(store, |known| known.owners.iter().any(may_be))? {
         return Ok(false);
     }
-    Ok(store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))?.is_some())
+    Ok(store
+        .read_of(&keyspace.name, || {
+            look_up::find::<Reference>(&**keyspace.view.load(), key, Seqno(u64::MAX))
+        })?
+        .is_some())
 }
 
 /// Calls `act` with the state of all values in pieces, reading it on the first call.
@@ -78,7 +85,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
                 Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                 Kind::Reference => {
                     // It may be removed concurrently.
-                    if let Some(bytes) = look_up::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
+                    if let Some(bytes) = look_up::find::<Plain>(&*view, entry.key, Seqno(u64::MAX))? {
                         heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
                     }
                 }

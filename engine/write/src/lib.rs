@@ -6,12 +6,10 @@
 #![expect(missing_docs, reason = "internal state, whose fields are named for their content")]
 
 pub mod admission;
-pub mod chosen_buffers;
 pub mod commit;
 pub mod known_pieces;
 pub mod logged_values;
 pub mod long_merges;
 pub mod read_modify_write;
 pub mod sweep_pieces;
-pub mod update_scope;
 pub mod write_pieces;

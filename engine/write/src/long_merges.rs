@@ -79,16 +79,6 @@ fn may_pass_limit(store: &Store, view: &View, key: &[u8], buffered: usize) -> bo
     view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
 }
 
-/// Records the length of a value that was written whole, so that later operands are added to it.
-#[inline]
-pub fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
-    if operation.kind == Kind::Value
-        && let Some(full_merge) = keyspace.merging()
-    {
-        full_merge.record_value(operation.key, operation.value.len());
-    }
-}
-
 /// The values to write in place of operands that must be merged at once, each with the index of its
 /// operation.
 /// REQUIRES: the stripes of their keys are locked.

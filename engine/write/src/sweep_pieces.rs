@@ -7,13 +7,13 @@
 //! - The head is removed last: the next sweep completes an interrupted removal.
 //! - There is one sweep at a time.
 
-use testudo_base::{Kind, Result, num::u64_of, planted, sync::Arc};
+use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
 use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::Operation,
     keyspace::KeyspaceCore,
-    read::look_up,
+    read::look_up::{self, Reference},
     values::{
         names_beside::may_be_beside,
         pieces_format::{PiecesHead, head_key, piece_key},
@@ -21,9 +21,9 @@ use testudo_store::{
 };
 
 use crate::{
+    admission::check_outside_updates,
     commit::{Limits, commit_many},
     known_pieces::{REMOVED_TOGETHER, read_heads, read_piece_keys},
-    update_scope::check_outside_updates,
 };
 
 /// Removes all values in pieces to which nothing refers; whether there was one.
@@ -86,12 +86,13 @@ fn is_referred_to(store: &Store, value: u64, head: &PiecesHead) -> Result<bool> 
         keyspaces.extend(beside.map(|(_, keyspace)| Arc::clone(keyspace)));
     }
     for keyspace in keyspaces {
-        let _locked = store.commits.stripes.lock_one(keyspace.id, &head.key);
+        let _locked = store.commits.lock_stripe(keyspace.id, &head.key);
         if planted!("referred-pieces-removed") {
             continue;
         }
-        let found =
-            store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), &head.key))?;
+        let found = store.read_of(&keyspace.name, || {
+            look_up::find::<Reference>(&**keyspace.view.load(), &head.key, Seqno(u64::MAX))
+        })?;
         if found.and_then(|reference| reference.pieces()) == Some(value) {
             return Ok(true);
         }

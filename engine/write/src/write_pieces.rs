@@ -9,15 +9,20 @@
 //! - Memory is bounded by one piece, in addition to write buffers.
 //! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
 
-use std::{io::Read, mem};
+use std::{io::Read, mem, slice};
 
-use testudo_base::{Error, Kind, Result, ValueReference, num::u64_of, planted, sync::Arc};
+use testudo_base::{
+    Error, Kind, Result, Seqno, ValueReference,
+    num::{u64_of, usize_of},
+    planted,
+    sync::Arc,
+};
 use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::{Operation, operation_bytes},
     keyspace::KeyspaceCore,
-    read::look_up,
+    read::look_up::{self, Reference},
     space::space_guard::Intent,
     values::{
         pieces::UnderwayPieces,
@@ -26,16 +31,15 @@ use testudo_store::{
 };
 
 use crate::{
-    admission::{admit, await_names, await_own_share, check_limits},
-    commit::{commit_one, write_and_record},
+    admission::{check_limits, check_outside_updates},
+    commit::{Commit, commit_one},
     known_pieces::with_known_pieces,
     sweep_pieces::reclaim_pieces,
-    update_scope::check_outside_updates,
 };
 
 /// Fills `bytes` from the reader. `start` and `length`, the offset and the total, appear in the error for an
 /// early end.
-pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
+fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u64, u64)) -> Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         match reader.read(&mut bytes[filled..]) {
@@ -56,7 +60,7 @@ pub fn read_exactly(reader: &mut dyn Read, bytes: &mut [u8], (start, length): (u
 }
 
 /// Checks that the reader ends after `length` bytes.
-pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
+fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
     loop {
         match reader.read(&mut [0]) {
             Ok(0) => return Ok(()),
@@ -71,8 +75,28 @@ pub fn check_ended(reader: &mut dyn Read, length: u64) -> Result<()> {
     }
 }
 
-/// Sets a key to a value read from `reader`. `pieces`: the keyspace of pieces.
-pub fn insert_pieces(
+/// Sets a key to a value of `length` bytes read from `reader`: in pieces, unless it is short. `pieces`
+/// returns the keyspace of pieces.
+pub fn insert_from(
+    store: &Store,
+    keyspace: &Arc<KeyspaceCore>,
+    (key, length): (&[u8], u64),
+    reader: &mut dyn Read,
+    pieces: impl FnOnce() -> Result<Arc<KeyspaceCore>>,
+) -> Result<()> {
+    let short = check_pieces(store, keyspace, key, length)?;
+    if length > u64_of(PIECE_BYTES) {
+        return insert_pieces(store, &pieces()?, keyspace, (key, short), reader);
+    }
+    let mut value = vec![0; usize_of(length)];
+    read_exactly(reader, &mut value, (0, length))?;
+    check_ended(reader, length)?;
+    keyspace.check_value(key, &value)?;
+    let operation = Operation { keyspace: keyspace.id, kind: Kind::Value, key, value: &value };
+    commit_one(store, keyspace, &operation, Durability::Buffered)
+}
+
+fn insert_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
     keyspace: &Arc<KeyspaceCore>,
@@ -86,7 +110,9 @@ pub fn insert_pieces(
     let outcome = write_pieces(store, pieces, &underway, length, reader).and_then(|()| {
         // The present value is overwritten, whether or not it can be read.
         before = store
-            .read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))
+            .read_of(&keyspace.name, || {
+                look_up::find::<Reference>(&**keyspace.view.load(), key, Seqno(u64::MAX))
+            })
             .unwrap_or_default();
         let mut reference = Vec::new();
         ValueReference::to_pieces(value, length).encode(&mut reference);
@@ -151,17 +177,15 @@ pub fn commit_piece(store: &Store, pieces: &Arc<KeyspaceCore>, key: &[u8], value
     check_limits(store, key, value)?;
     let operation = Operation { keyspace: pieces.id, kind: Kind::Value, key, value };
     let bytes = operation_bytes(&operation);
-    admit(store, bytes, Intent::Write)?;
-    await_own_share(store, pieces);
-    await_names(store, pieces)?;
-    let _locked = store.commits.stripes.lock_one(pieces.id, key);
-    let (pieces, operations) = (std::slice::from_ref(pieces), std::slice::from_ref(&operation));
-    write_and_record(store, pieces, operations, bytes, Durability::Buffered)?;
-    Ok(())
+    let commit = Commit { store, keyspaces: slice::from_ref(pieces), durability: Durability::Buffered };
+    commit.admit(bytes, Intent::Write)?;
+    let stripe = store.commits.lock_stripe(pieces.id, key);
+    let written = commit.write(slice::from_ref(&operation), bytes);
+    commit.unlock(stripe, written).map(drop)
 }
 
 /// Checks what is to be known before a value is read from a reader.
-pub fn check_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8], length: u64) -> Result<u32> {
+fn check_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8], length: u64) -> Result<u32> {
     check_limits(store, key, &[])?;
     store.wal()?;
     store.check_writable()?;

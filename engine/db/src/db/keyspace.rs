@@ -2,47 +2,39 @@
 
 use std::{io::Read, mem, sync::Arc};
 
-use testudo_base::{
-    Error, Kind, Result, Seqno,
-    num::{u64_of, usize_of},
-    operands_format::encode_operand,
-};
+use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand};
 use testudo_contract::OutlineLine;
 use testudo_flush::govern::keyspace_settings::{set_placement, set_tree};
 use testudo_options::{Durability, KeyspaceOptions, Tree, TreePreset};
 use testudo_store::{
     commits::batch_format::Operation,
     keyspace::KeyspaceCore,
+    memory::shares::Share,
     read::{
-        look_up::{self, Found, ManyFound},
+        look_up::{self, Existence, Found, Value},
         slice::Slice,
     },
-    values::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES},
+    values::pieces::PIECES_KEYSPACE,
 };
 use testudo_values::Placement;
-use testudo_write::{
-    commit::commit_one,
-    read_modify_write::modify,
-    write_pieces::{check_ended, check_pieces, insert_pieces, read_exactly},
-};
+use testudo_write::{commit::commit_one, read_modify_write::modify, write_pieces::insert_from};
 
 use crate::{
     Db, Entry, Iter, KeyRange, KeyspaceStats, ReadView,
     db::{key_range::bounds_of_prefix, pinned::Pinned, read_view::read_view, value_reader::ValueReader},
 };
 
-impl Db {
-    /// Returns the keyspace of values in pieces; creates it for the first such value.
-    fn keyspace_of_pieces(&self) -> Result<Arc<KeyspaceCore>> {
-        if let Some(core) = self.store().pieces.keyspace() {
-            return Ok(Arc::clone(core));
-        }
-        let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
-        let made = self.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
-        let core = Arc::clone(&made.expect("as many keyspaces as names").core);
-        self.store().pieces.adopt(&core);
-        Ok(core)
+/// Returns the keyspace of values in pieces; creates it for the first such value.
+fn keyspace_of_pieces(db: &Db) -> Result<Arc<KeyspaceCore>> {
+    let store = db.store();
+    if let Some(core) = store.pieces.keyspace() {
+        return Ok(Arc::clone(core));
     }
+    let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
+    let made = db.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
+    let core = Arc::clone(&made.expect("as many keyspaces as names").core);
+    store.pieces.adopt(&core);
+    Ok(core)
 }
 
 /// A keyspace: an ordered map from byte strings to byte strings, with its own tree. Clones are cheap and
@@ -140,6 +132,22 @@ impl Keyspace {
         set_placement(self.db.store(), &self.core, placement)
     }
 
+    /// Returns the keyspace's own limit on write buffers as a share of the budget, if one was set.
+    pub fn write_share(&self) -> Option<f64> {
+        self.core.write_share.get().map(Share::as_f64)
+    }
+
+    /// Limits the write buffers of this keyspace to a share of the whole budget, or removes the limit
+    /// (`None`, the default). The limit applies within the store's share for write buffers; beyond it the
+    /// keyspace's memtable is flushed on its own. Not persisted when the store is closed.
+    ///
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
+    pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
+        self.db.store().health.check_process()?;
+        self.core.write_share.set(share.map(Share::of).transpose()?);
+        Ok(())
+    }
+
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
         Operation { keyspace: self.core.id, kind, key, value }
     }
@@ -201,16 +209,8 @@ impl Keyspace {
     ///
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
-        let (key, store) = (key.as_ref(), self.db.store());
-        let short = check_pieces(store, &self.core, key, length)?;
-        if length <= u64_of(PIECE_BYTES) {
-            let mut value = vec![0; usize_of(length)];
-            read_exactly(&mut reader, &mut value, (0, length))?;
-            check_ended(&mut reader, length)?;
-            return self.insert(key, value);
-        }
-        let pieces = self.db.keyspace_of_pieces()?;
-        insert_pieces(store, &pieces, &self.core, (key, short), &mut reader)
+        let value = (key.as_ref(), length);
+        insert_from(self.db.store(), &self.core, value, &mut reader, || keyspace_of_pieces(&self.db))
     }
 
     /// Deletes `key`, whether or not it has a value, and even if that value cannot be read. Acknowledged with
@@ -356,7 +356,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::get`](crate::ReadView::get).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let find = || look_up::get(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        let find = || look_up::find::<Value>(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
             Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key.as_ref()),
@@ -386,7 +386,7 @@ impl Keyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let find = || look_up::contains(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
+        let find = || look_up::find::<Existence>(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         self.db.store().read_of(&self.core.name, find)
     }
 
@@ -409,11 +409,12 @@ impl Keyspace {
     /// Errors: as [`ReadView::multi_get`](crate::ReadView::multi_get).
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let find = || look_up::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
-        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
-        for index in in_pieces {
-            answers[index] = self.get(&keys[index])?;
-        }
-        Ok(answers)
+        let found = self.db.store().read_of(&self.core.name, find)?;
+        let whole = |(found, key)| match found {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(_) => self.get(key),
+        };
+        found.into_iter().zip(keys).map(whole).collect()
     }
 
     /// As [`ReadView::range`](crate::ReadView::range).

@@ -16,7 +16,7 @@ use testudo_store::{
     gaps::Gaps,
     keyspace::KeyspaceCore,
     read::{
-        look_up::{self, Found, ManyFound},
+        look_up::{self, Found, Value},
         read_pieces::{read_piece, read_whole},
         slice::Slice,
     },
@@ -77,7 +77,7 @@ impl Pinned {
         let (view, pieces) = (core.view.load().held(), store.pieces.held_view());
         drop(commit);
         let registered = Registered { open: Arc::clone(open), seqno };
-        store.commits.in_flight.wait_for(seqno);
+        store.commits.wait_for(seqno);
         let (name, gaps) = (Arc::clone(&core.name), core.gaps(&store.gap_bytes));
         let (core, registered) = (Arc::downgrade(core), Arc::new(registered));
         Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
@@ -96,15 +96,20 @@ impl Pinned {
     /// Looks up `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Found> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
-        look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
+        look_up::find::<Value>(&*self.view, key, Seqno(self.seqno.0 + later))
     }
 
     /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.read(|| match self.find(key)? {
+        self.read(|| self.whole(self.find(key)?))
+    }
+
+    /// Reads the value that a look-up has found, if it is in pieces.
+    fn whole(&self, found: Found) -> Result<Option<Slice>> {
+        match found {
             Found::Whole(value) => Ok(value),
             Found::InPieces(reference) => self.read_whole(&reference).map(Some),
-        })
+        }
     }
 
     /// Returns the whole value that a reference points to.
@@ -120,12 +125,10 @@ impl Pinned {
 
     /// Returns the values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
-        let ManyFound { mut answers, in_pieces } = found;
-        for index in in_pieces {
-            answers[index] = self.get(keys[index].as_ref())?;
-        }
-        Ok(answers)
+        self.read(|| {
+            let found = look_up::multi_get(&*self.view, keys, self.seqno)?;
+            found.into_iter().map(|found| self.whole(found)).collect()
+        })
     }
 
     /// The handle that keeps the store open.

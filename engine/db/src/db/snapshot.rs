@@ -15,7 +15,7 @@ use std::{mem, sync::Arc};
 use testudo_base::{Error, Result, planted};
 use testudo_store::{
     read::{
-        look_up::{self},
+        look_up::{self, Existence},
         slice::Slice,
     },
     snapshots::held_views::Views,
@@ -62,7 +62,7 @@ impl Snapshot {
             store.snapshots.register(seqno);
         }
         let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
-        store.commits.in_flight.wait_for(seqno);
+        store.commits.wait_for(seqno);
         Ok(Self { views, registered })
     }
 
@@ -166,7 +166,7 @@ impl SnapshotKeyspace {
     ///
     /// Errors: as [`ReadView::contains_key`](crate::ReadView::contains_key).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.0.read(|| look_up::contains(&*self.0.view, key.as_ref(), self.0.seqno))
+        self.0.read(|| look_up::find::<Existence>(&*self.0.view, key.as_ref(), self.0.seqno))
     }
 
     /// As [`ReadView::multi_get`](crate::ReadView::multi_get).

@@ -5,7 +5,11 @@ use std::{io::Read, path::Path};
 use testudo_base::{Kind, Seqno, num::u64_of, sync::Arc};
 use testudo_env::{CrashPolicy, MemEnv};
 use testudo_options::{Durability, KeyspaceOptions, Tree};
-use testudo_store::{commits::batch_format::Operation, read::look_up, values::pieces_format::piece_key};
+use testudo_store::{
+    commits::batch_format::Operation,
+    read::look_up::{self, Reference},
+    values::pieces_format::piece_key,
+};
 use testudo_values::Placement;
 use testudo_write::{
     commit::commit_one,
@@ -173,7 +177,9 @@ fn value_numbers_are_never_reused() {
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         for _ in 0..3 {
             insert(&keyspace, round).unwrap();
-            let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
+            let found = look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX))
+                .unwrap()
+                .unwrap();
             numbers.push(found.pieces().unwrap());
         }
         if round % 2 == 0 {
@@ -194,7 +200,8 @@ fn sweep_keeps_pieces_that_older_versions_refer_to() {
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     let older = db.keyspace("k.older", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'a').unwrap();
-    let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let found =
+        look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX)).unwrap().unwrap();
     let mut reference = Vec::new();
     found.encode(&mut reference);
     let keyspace_id = older.core.id;
@@ -225,7 +232,8 @@ fn pieces_without_a_head_never_join_another_value() {
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'b').unwrap();
-    let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let found =
+        look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX)).unwrap().unwrap();
     assert!(found.pieces().unwrap() > stray, "{found:?}");
     assert_eq!(present(&keyspace), Some(b'b'));
 }

@@ -14,7 +14,7 @@ use crate::{
     Store,
     keyspace::KeyspaceCore,
     read::{
-        look_up::{self, Found, Readable, get_plain},
+        look_up::{self, Found, Plain, Readable, Value},
         slice::Slice,
     },
     values::pieces_format::{piece_count, piece_key, piece_len},
@@ -49,7 +49,7 @@ pub fn read_piece(
 ) -> Result<Vec<u8>> {
     let (Some(view), Some(value)) = (view, reference.pieces()) else { return Err(missing(reference, piece)) };
     let piece_read = if planted!("first-piece-again") { 0 } else { piece };
-    let found = get_plain(view, &piece_key(value, piece_read), at)?;
+    let found = look_up::find::<Plain>(view, &piece_key(value, piece_read), at)?;
     found
         .filter(|bytes| bytes.len() == piece_len(reference.length, piece) || piece_read != piece)
         .ok_or_else(|| missing(reference, piece))
@@ -77,11 +77,13 @@ pub fn read_whole(
 
 /// Reads the present value of `key`. REQUIRES: its stripe is locked.
 pub fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
-    store.read_of(&keyspace.name, || match look_up::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
-        Found::Whole(value) => Ok(value),
-        Found::InPieces(reference) => {
-            let limit = store.memory.max_value_bytes();
-            read_whole(store.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+    store.read_of(&keyspace.name, || {
+        match look_up::find::<Value>(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
+            Found::Whole(value) => Ok(value),
+            Found::InPieces(reference) => {
+                let limit = store.memory.max_value_bytes();
+                read_whole(store.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+            }
         }
     })
 }
