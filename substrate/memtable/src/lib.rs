@@ -26,7 +26,6 @@ mod arena;
 mod cursor;
 mod fences;
 mod group;
-mod hint;
 mod leaf;
 mod memtable;
 mod table;
@@ -35,6 +34,5 @@ mod top_lock;
 mod windows;
 
 pub use cursor::{MemtableCursor, MemtableScan};
-pub use hint::MemtableHint;
 pub use leaf::InsertOutcome;
-pub use memtable::{Memtable, Versions};
+pub use memtable::{Memtable, MemtableHint, Versions};
