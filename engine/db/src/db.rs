@@ -57,9 +57,9 @@ use testudo_recovery::{
 use testudo_storage::Change;
 use testudo_store::{
     Store, background::executor::Pool, directory, memory::metadata::fit_caches, space::space_guard::Intent,
-    values::pieces::check_keyspace_name,
+    values::long_values::check_keyspace_name,
 };
-use testudo_write::sweep_pieces::try_sweep_pieces;
+use testudo_write::long_values;
 
 use crate::{
     Batch, DbBuilder, DbStats, Keyspace, Memory, Snapshot, background,
@@ -395,8 +395,8 @@ impl Db {
         drop(catalogue);
         store.buffered.remove(core.id);
         retire_buffers(store, &core);
-        // Nothing refers to its values in pieces any more.
-        store.pieces.expect_sweep();
+        // Nothing refers to its long values any more.
+        store.long_values.expect_sweep();
         // If a flush of its buffers stalled for lack of space, the cause is gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();
@@ -516,7 +516,7 @@ impl Db {
     /// Errors: as [`Db::flush`].
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
-        if try_sweep_pieces(self.store()) {
+        if long_values::try_sweep(self.store()) {
             self.flush()?;
         }
         settle_trees(self.store(), || {})?;

@@ -178,6 +178,7 @@ impl Commit<'_> {
         bytes: usize,
     ) -> Result<Place<'_, impl Deref<Target = Arc<View>> + use<>>> {
         let Self { store, keyspaces, .. } = *self;
+        let wal = store.wal()?;
         loop {
             let logged = self.log_values(operations)?;
             let early = planted!("buffer-chosen-early").then(|| choose_buffers(keyspaces)).transpose()?;
@@ -194,7 +195,7 @@ impl Commit<'_> {
             let bytes = logged.as_ref().map_or(bytes, |logged| bytes - logged.saved_bytes());
             let value_bytes = logged.as_ref().map_or(0, LoggedOfCommit::kept_bytes);
             let count = u32_of(operations.len());
-            let reservation = store.wal()?.reserve_with_values(bytes, count, value_bytes)?;
+            let reservation = wal.reserve_with_values(bytes, count, value_bytes)?;
             let first = reservation.first_seqno();
             let underway = store.commits.enter(first);
             buffers.each(|at, buffer| {

@@ -7,9 +7,8 @@
 
 pub mod admission;
 pub mod commit;
-pub mod known_pieces;
+pub mod known_long_values;
 pub mod logged_values;
 pub mod long_merges;
+pub mod long_values;
 pub mod read_modify_write;
-pub mod sweep_pieces;
-pub mod write_pieces;

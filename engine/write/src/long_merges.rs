@@ -28,10 +28,10 @@ use testudo_store::{
     Store,
     commits::batch_format::Operation,
     keyspace::{KeyspaceCore, View},
-    read::read_pieces::get_locked,
+    read::long_value::get_locked,
 };
 
-use crate::known_pieces::is_upon_pieces;
+use crate::known_long_values::is_long;
 
 /// Effect of a batch on one key so far.
 #[derive(Default)]
@@ -43,11 +43,11 @@ struct Pending<'a> {
     bytes: usize,
 }
 
-/// Whether `more` bytes of operands may make an entry of `key` too long, or are on top of a value in pieces.
+/// Whether `more` bytes of operands may make an entry of `key` too long, or are on top of a long value.
 /// REQUIRES: its stripe is locked.
 pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
     // On an error, merging reads the key and reports the reason.
-    if is_upon_pieces(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
+    if is_long(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
         return true;
     }
     if planted!("merged-length-unchecked") {

@@ -14,7 +14,7 @@ use testudo_store::{
     Store,
     commits::batch_format::{Operation, operation_bytes},
     keyspace::KeyspaceCore,
-    read::read_pieces::get_locked,
+    read::long_value::get_locked,
     space::space_guard::Intent,
 };
 

@@ -18,7 +18,7 @@ use testudo_store::warm_restart::restore_state::RestoreState;
 /// Interval of checks for a first read: short at first, then that of other background threads.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(200);
-/// Maximum pause after a piece of work.
+/// Maximum pause after a step of work.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Interval between saves of the hot set.
 const NOTE_INTERVAL: Duration = Duration::from_secs(180);

@@ -14,26 +14,26 @@ use testudo_store::{
         look_up::{self, Existence, Found, Value},
         slice::Slice,
     },
-    values::pieces::PIECES_KEYSPACE,
+    values::long_values::LONG_VALUES_KEYSPACE,
 };
 use testudo_values::Placement;
-use testudo_write::{commit::commit_one, read_modify_write::modify, write_pieces::insert_from};
+use testudo_write::{commit::commit_one, long_values::insert_from, read_modify_write::modify};
 
 use crate::{
     Db, Entry, Iter, KeyRange, KeyspaceStats, ReadView,
     db::{key_range::bounds_of_prefix, pinned::Pinned, read_view::read_view, value_reader::ValueReader},
 };
 
-/// Returns the keyspace of values in pieces; creates it for the first such value.
-fn keyspace_of_pieces(db: &Db) -> Result<Arc<KeyspaceCore>> {
+/// Returns the keyspace of long values; creates it for the first one.
+fn long_values_keyspace(db: &Db) -> Result<Arc<KeyspaceCore>> {
     let store = db.store();
-    if let Some(core) = store.pieces.keyspace() {
+    if let Some(core) = store.long_values.keyspace() {
         return Ok(Arc::clone(core));
     }
     let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
-    let made = db.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
+    let made = db.keyspaces_as_described(&[LONG_VALUES_KEYSPACE], &options)?.pop();
     let core = Arc::clone(&made.expect("as many keyspaces as names").core);
-    store.pieces.adopt(&core);
+    store.long_values.adopt(&core);
     Ok(core)
 }
 
@@ -210,7 +210,7 @@ impl Keyspace {
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
         let value = (key.as_ref(), length);
-        insert_from(self.db.store(), &self.core, value, &mut reader, || keyspace_of_pieces(&self.db))
+        insert_from(self.db.store(), &self.core, value, &mut reader, || long_values_keyspace(&self.db))
     }
 
     /// Deletes `key`, whether or not it has a value, and even if that value cannot be read. Acknowledged with
@@ -359,7 +359,7 @@ impl Keyspace {
         let find = || look_up::find::<Value>(&**self.core.view.load(), key.as_ref(), Seqno(u64::MAX));
         match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key.as_ref()),
+            Found::Long(_) => Pinned::now(&self.db.open, &self.core)?.get(key.as_ref()),
         }
     }
 
@@ -412,7 +412,7 @@ impl Keyspace {
         let found = self.db.store().read_of(&self.core.name, find)?;
         let whole = |(found, key)| match found {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(_) => self.get(key),
+            Found::Long(_) => self.get(key),
         };
         found.into_iter().zip(keys).map(whole).collect()
     }

@@ -21,7 +21,7 @@ use testudo_base::{
 use testudo_run::Direction;
 use testudo_store::{
     read::{
-        look_up::{self, Shown, classify, in_pieces, operands_over},
+        look_up::{self, Shown, classify, long_value, operands_over},
         scan_sources::Sources,
         slice::Slice,
     },
@@ -121,8 +121,8 @@ fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
     let value = match classify::<look_up::Value>(entry.kind, entry.value) {
         Ok(Shown::Operands) => pinned.view.full_merge.merge(entry),
         Ok(Shown::Value(_) | Shown::Nothing) => Ok(entry.value.to_vec()),
-        Ok(Shown::Reference(reference)) => match in_pieces(reference) {
-            Ok(reference) => return Entry::with_pieces(entry.key.to_vec().into(), pinned, reference),
+        Ok(Shown::Reference(reference)) => match long_value(reference) {
+            Ok(reference) => return Entry::with_long_value(entry.key.to_vec().into(), pinned, reference),
             Err(why) => Err(why),
         },
         Ok(Shown::OperandsOver(reference)) => Err(operands_over(&reference)),

@@ -87,10 +87,10 @@ impl Snapshot {
         let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {
             Error::invalid(format!("the snapshot has no keyspace {:?}", keyspace.core.name))
         })?;
-        let pieces = self.registered.open.store.pieces.keyspace();
+        let long_values = self.registered.open.store.long_values.keyspace();
         let pinned = Pinned {
             view: Arc::clone(view),
-            pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
+            long_values: long_values.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
             keyspace: Arc::clone(&keyspace.core.name),
             gaps: keyspace.core.gaps(&keyspace.db.store().gap_bytes),

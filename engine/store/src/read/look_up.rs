@@ -4,7 +4,7 @@
 //! - Sources are probed newest first. The first that has the key decides, except for operands, which are
 //!   merged with the result of the older sources.
 //! - Cached records represent the tree of the view, and nothing else.
-//! - A value in pieces is not read here: [`Found::InPieces`] has its reference (`read_pieces.rs`).
+//! - A long value is not read here: [`Found::Long`] has its reference (`long_value.rs`).
 
 use std::cell::{Cell, RefCell};
 
@@ -27,8 +27,8 @@ const MAX_ROUNDS: usize = 64;
 pub enum Found {
     /// A value, or none.
     Whole(Option<Slice>),
-    /// A value in pieces, with its reference.
-    InPieces(ValueReference),
+    /// A long value, with its reference.
+    Long(ValueReference),
 }
 
 /// A readable view: a published one or a held one.
@@ -125,7 +125,7 @@ pub struct Value;
 /// Whether there is a value, readable or not.
 pub struct Existence;
 
-/// The reference to the value in pieces of the newest entry, also under operands; caches nothing.
+/// The reference to the long value of the newest entry, also under operands; caches nothing.
 pub struct Reference;
 
 /// The value if no operands and no reference stand for it; caches nothing.
@@ -142,7 +142,7 @@ impl Wanted for Value {
         match shown {
             Shown::Nothing => Ok(Found::Whole(None)),
             Shown::Value(value) => Ok(Found::Whole(Some(Slice::from(value)))),
-            Shown::Reference(reference) => in_pieces(reference).map(Found::InPieces),
+            Shown::Reference(reference) => long_value(reference).map(Found::Long),
             Shown::OperandsOver(reference) => Err(operands_over(&reference)),
             Shown::Operands => unreachable!("operands were merged"),
         }
@@ -169,7 +169,7 @@ impl Wanted for Reference {
             Shown::Reference(reference) | Shown::OperandsOver(reference) => Some(reference),
             Shown::Nothing | Shown::Value(_) | Shown::Operands => None,
         }
-        .filter(|reference| reference.pieces().is_some()))
+        .filter(|reference| !reference.is_in_segment()))
     }
 }
 
@@ -220,17 +220,17 @@ fn show_reference(kind: Kind, bytes: &[u8]) -> Result<Shown<&[u8]>> {
     }
 }
 
-/// Checks that a reference is to a value in pieces.
+/// Checks that a reference is to a long value.
 ///
 /// Errors: `Corruption`.
-pub fn in_pieces(reference: ValueReference) -> Result<ValueReference> {
-    if reference.pieces().is_some() { Ok(reference) } else { Err(stray_reference()) }
+pub fn long_value(reference: ValueReference) -> Result<ValueReference> {
+    if reference.is_in_segment() { Err(stray_reference()) } else { Ok(reference) }
 }
 
 /// The error for operands on a reference.
 #[cold]
 pub fn operands_over(reference: &ValueReference) -> Error {
-    match reference.pieces() {
+    match reference.long_value() {
         Some(_) => Error::invalid(format!(
             "operands on a value of {} bytes that was written in pieces cannot be merged: write the key \
              again",

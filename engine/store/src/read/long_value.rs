@@ -33,7 +33,7 @@ fn too_long(reference: &ValueReference, limit: u64) -> Error {
 fn missing(reference: &ValueReference, piece: u32) -> Error {
     let message = format!(
         "data: piece {piece} of value {}, to which an entry refers, is missing",
-        reference.pieces().unwrap_or_default()
+        reference.long_value().unwrap_or_default()
     );
     Error::new(ErrorKind::Corruption, message)
 }
@@ -47,7 +47,9 @@ pub fn read_piece(
     reference: &ValueReference,
     piece: u32,
 ) -> Result<Vec<u8>> {
-    let (Some(view), Some(value)) = (view, reference.pieces()) else { return Err(missing(reference, piece)) };
+    let (Some(view), Some(value)) = (view, reference.long_value()) else {
+        return Err(missing(reference, piece));
+    };
     let piece_read = if planted!("first-piece-again") { 0 } else { piece };
     let found = look_up::find::<Plain>(view, &piece_key(value, piece_read), at)?;
     found
@@ -80,9 +82,9 @@ pub fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<
     store.read_of(&keyspace.name, || {
         match look_up::find::<Value>(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(reference) => {
+            Found::Long(reference) => {
                 let limit = store.memory.max_value_bytes();
-                read_whole(store.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+                read_whole(store.long_values.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
             }
         }
     })

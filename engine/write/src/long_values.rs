@@ -1,13 +1,16 @@
-//! Writes values in pieces (decision 0050).
+//! Writes and removes long values, which are stored in pieces (decision 0050).
 //!
 //! `head -> pieces, one commit each -> the entry that refers to them`
 //!
-//! The reader is read between commits, without a lock. The pieces of an incomplete value are removed, at once
-//! or by a sweep (`sweep_pieces.rs`).
+//! The reader of a value is read between commits, without a lock. The pieces of an incomplete value are
+//! removed, at once or by a sweep. A sweep looks up the key of each head. If its newest entry does not refer
+//! to the value, nothing does, and its pieces are removed by ordinary commits. Existing snapshots and readers
+//! still see them.
 //!
 //! **Invariants**
 //! - Memory is bounded by one piece, in addition to write buffers.
 //! - The entry is committed last: by the prefix rule it is durable only if all of its pieces are.
+//! - The head is removed last: the next sweep completes an interrupted removal. There is one sweep at a time.
 
 use std::{io::Read, mem, slice};
 
@@ -25,16 +28,16 @@ use testudo_store::{
     read::look_up::{self, Reference},
     space::space_guard::Intent,
     values::{
-        pieces::UnderwayPieces,
+        long_values::ValueUnderway,
+        names_beside::may_be_beside,
         pieces_format::{PIECE_BYTES, PiecesHead, head_key, piece_count, piece_key, piece_len},
     },
 };
 
 use crate::{
     admission::{check_limits, check_outside_updates},
-    commit::{Commit, commit_one},
-    known_pieces::with_known_pieces,
-    sweep_pieces::reclaim_pieces,
+    commit::{Commit, Limits, commit_many, commit_one},
+    known_long_values::{REMOVED_TOGETHER, read_heads, read_piece_keys, with_known_values},
 };
 
 /// Fills `bytes` from the reader. `start` and `length`, the offset and the total, appear in the error for an
@@ -115,7 +118,7 @@ fn insert_pieces(
             })
             .unwrap_or_default();
         let mut reference = Vec::new();
-        ValueReference::to_pieces(value, length).encode(&mut reference);
+        ValueReference::to_long_value(value, length).encode(&mut reference);
         let operation = Operation { keyspace: keyspace.id, kind: Kind::Reference, key, value: &reference };
         commit_one(store, keyspace, &operation, Durability::Buffered)
     });
@@ -126,11 +129,11 @@ fn insert_pieces(
     }
     drop(underway);
     // Pieces that cannot be removed now are left to a sweep.
-    let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.pieces()) };
+    let gone = if outcome.is_err() { Some(value) } else { before.and_then(|value| value.long_value()) };
     if let Some(gone) = gone {
-        let _ = reclaim_pieces(store, pieces, gone, &head);
+        let _ = reclaim(store, pieces, gone, &head);
     }
-    store.pieces.expect_sweep();
+    store.long_values.expect_sweep();
     outcome
 }
 
@@ -139,13 +142,13 @@ fn begin_pieces<'a>(
     store: &'a Store,
     pieces: &Arc<KeyspaceCore>,
     head: &PiecesHead,
-) -> Result<UnderwayPieces<'a>> {
-    let _beginning = store.pieces.beginning.lock();
-    let underway = with_known_pieces(store, |known| {
+) -> Result<ValueUnderway<'a>> {
+    let _beginning = store.long_values.beginning.lock();
+    let underway = with_known_values(store, |known| {
         let value = known.next.max(store.last_seqno().0 + 1);
         known.next = value + 1;
         known.owners.insert(head.keyspace.clone());
-        store.pieces.enter(value)
+        store.long_values.enter(value)
     })?;
     let value = underway.value;
     commit_piece(store, pieces, &head_key(value), &head.encode())?;
@@ -155,7 +158,7 @@ fn begin_pieces<'a>(
 fn write_pieces(
     store: &Store,
     pieces: &Arc<KeyspaceCore>,
-    underway: &UnderwayPieces<'_>,
+    underway: &ValueUnderway<'_>,
     length: u32,
     reader: &mut dyn Read,
 ) -> Result<()> {
@@ -195,4 +198,84 @@ fn check_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8], length: u64)
     }
     u32::try_from(length)
         .map_err(|_| Error::invalid(format!("a value of {length} bytes is longer than {}", u32::MAX)))
+}
+
+/// Removes all long values to which nothing refers; whether there was one.
+pub fn sweep(store: &Store) -> Result<bool> {
+    let Some(pieces) = store.long_values.keyspace() else { return Ok(false) };
+    // The sweep would wait for the stripe of the key being updated.
+    check_outside_updates(store)?;
+    let Some(_sweeping) = store.long_values.begin_sweep() else { return Ok(false) };
+    let (mut from, mut has_removed, mut seen) = (0, false, 0);
+    loop {
+        let heads = read_heads(store, from)?;
+        let Some((last, _)) = heads.last() else {
+            store.long_values.note_swept(seen);
+            return Ok(has_removed);
+        };
+        (from, seen) = (last + 1, seen + u64_of(heads.len()));
+        for (value, head) in &heads {
+            // A value that cannot be checked is kept.
+            has_removed |= reclaim(store, pieces, *value, head).unwrap_or(false);
+        }
+    }
+}
+
+/// Same as [`sweep`], ignoring errors: the next sweep removes the rest.
+pub fn try_sweep(store: &Store) -> bool {
+    store.long_values.is_sweep_due() && store.log.wal.is_some() && sweep(store).unwrap_or(false)
+}
+
+/// Removes a long value if it is not being written and is unreferenced; returns whether that was so.
+fn reclaim(store: &Store, pieces: &Arc<KeyspaceCore>, value: u64, head: &PiecesHead) -> Result<bool> {
+    if store.long_values.is_underway(value) || is_referred_to(store, value, head)? {
+        return Ok(false);
+    }
+    let mut from = piece_key(value, 0);
+    loop {
+        let keys = read_piece_keys(store, pieces, value, &from)?;
+        remove_all(store, pieces, &keys)?;
+        match keys.into_iter().nth(REMOVED_TOGETHER - 1) {
+            Some(last) => from = last,
+            None => break,
+        }
+    }
+    remove_all(store, pieces, &[head_key(value)])?;
+    Ok(true)
+}
+
+/// Whether the key of the value refers to it. Salvage may have stored older versions of the keyspace under
+/// derived names; theirs count too.
+fn is_referred_to(store: &Store, value: u64, head: &PiecesHead) -> Result<bool> {
+    let mut keyspaces: Vec<Arc<KeyspaceCore>> = Vec::new();
+    {
+        let catalogue = store.catalogue.read();
+        keyspaces.extend(catalogue.by_name.get(&*head.keyspace).cloned());
+        let beside = catalogue.by_name.iter().filter(|(name, _)| may_be_beside(name, &head.keyspace));
+        keyspaces.extend(beside.map(|(_, keyspace)| Arc::clone(keyspace)));
+    }
+    for keyspace in keyspaces {
+        let _locked = store.commits.lock_stripe(keyspace.id, &head.key);
+        if planted!("referred-pieces-removed") {
+            continue;
+        }
+        let found = store.read_of(&keyspace.name, || {
+            look_up::find::<Reference>(&**keyspace.view.load(), &head.key, Seqno(u64::MAX))
+        })?;
+        if found.and_then(|reference| reference.long_value()) == Some(value) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn remove_all(store: &Store, pieces: &Arc<KeyspaceCore>, keys: &[Vec<u8>]) -> Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let operations: Vec<Operation<'_>> = keys
+        .iter()
+        .map(|key| Operation { keyspace: pieces.id, kind: Kind::Tombstone, key, value: &[] })
+        .collect();
+    commit_many(store, std::slice::from_ref(pieces), &operations, Durability::Buffered, Limits::None)
 }
