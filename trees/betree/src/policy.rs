@@ -298,7 +298,7 @@ impl BeTreeOptions {
     }
 
     /// Number of nodes into which this many pivots are split.
-    pub(crate) fn node_pieces(&self, pivots: usize) -> usize {
+    pub(crate) fn node_fragments(&self, pivots: usize) -> usize {
         debug_assert!(pivots > 0, "a node has children");
         if pivots <= self.max_pivots { 1 } else { pivots.div_ceil(self.max_pivots * 3 / 4) }
     }

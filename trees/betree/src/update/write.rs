@@ -81,7 +81,7 @@ struct Destination {
     came: Option<Came>,
 }
 
-/// Properties shared by a destination and its pieces.
+/// Properties shared by a destination and its chunks.
 #[derive(Clone, Copy, Debug)]
 struct What {
     height: Height,
@@ -93,7 +93,7 @@ struct What {
 
 /// Output of one worker: a destination, or a part of one.
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     layers: Vec<Layer>,
     bytes: u64,
     /// Range of keys; for a leaf, exactly its own.
@@ -121,11 +121,11 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     for mut destination in destinations {
         came.push(destination.came.take());
         let mut parts = Vec::new();
-        for piece in cut_destination(destination, bytes_max, &keys, options)? {
+        for chunk in cut_destination(destination, bytes_max, &keys, options)? {
             let result = Arc::new(Mutex::new(None));
             parts.push(Arc::clone(&result));
-            let (work, options, bytes) = (work.clone(), *options, piece.bytes);
-            let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+            let (work, options, bytes) = (work.clone(), *options, chunk.bytes);
+            let task = move || *result.lock() = Some(write_chunk(chunk, &work, &options));
             tasks.push((bytes, Box::new(task)));
         }
         results.push(parts);
@@ -148,16 +148,16 @@ fn joined(parts: Vec<PartResult>) -> Result<Output> {
     Ok(whole)
 }
 
-/// Returns the pieces of a destination, in a tree with `keys`, in key order.
+/// Returns the chunks of a destination, in a tree with `keys`, in key order.
 fn cut_destination(
     destination: Destination,
     bytes_max: u64,
     keys: &Bounds,
     options: &BeTreeOptions,
-) -> Result<Vec<Piece>> {
+) -> Result<Vec<Chunk>> {
     let Destination { layers, bytes, mut leaf_bounds, what, boundaries, .. } = destination;
     if leaf_bounds.len() > 1 {
-        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, what)).collect();
+        return leaf_bounds.into_iter().map(|bounds| leaf_chunk(&layers, bounds, what)).collect();
     }
     let newest_seqno = newest_of(&layers);
     let leaf = leaf_bounds.pop();
@@ -170,18 +170,18 @@ fn cut_destination(
     };
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        return Ok(vec![Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
+        return Ok(vec![Chunk { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
     }
     let leaf_bytes = leaf.map(|_| bytes);
-    let piece = |Part { bounds, bytes }: Part| {
+    let chunk = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
+        Chunk { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
     };
-    Ok(parts.into_iter().map(piece).collect())
+    Ok(parts.into_iter().map(chunk).collect())
 }
 
 /// Clips the layers of a leaf to `bounds`, as a leaf with its own newest seqno.
-fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
+fn leaf_chunk(layers: &[Layer], bounds: Bounds, what: What) -> Result<Chunk> {
     let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
     layers.retain(|layer| !layer.is_empty());
     let mut bytes = 0;
@@ -189,7 +189,7 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    Ok(Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
+    Ok(Chunk { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
 }
 
 fn collect(
@@ -271,7 +271,7 @@ pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
 
-/// Returns the live slices of an input, with adjacent pieces of one source united.
+/// Returns the live slices of an input, with adjacent chunks of one source united.
 fn active_layer(node: &Node, input: &MergeInput) -> Layer {
     let mut layer: Layer = Vec::new();
     for (pivot, share) in input.shares.iter().enumerate() {
@@ -299,8 +299,8 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Output> {
-    let Piece { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = piece;
+fn write_chunk(chunk: Chunk, work: &Work, options: &BeTreeOptions) -> Result<Output> {
+    let Chunk { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = chunk;
     let What { height, run_bytes, has_arrivals } = what;
     let is_leaf = height == Height::Bottom;
     let staying = if is_leaf { take_trivial_move(&mut layers, options)? } else { None };

@@ -64,10 +64,10 @@ pub(crate) fn pick_job(
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
         Some(Job { what, debt_bytes, target: Opaque::new(action) })
     };
-    let piece = IDLE_BYTES.max(options.run_bytes * 4);
+    let step = IDLE_BYTES.max(options.run_bytes * 4);
     let empty = |what: &'static str, level: usize, price: u64| {
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
-        job(what, debt, Action::Move { level, bytes: piece, written_max: u64::MAX, price })
+        job(what, debt, Action::Move { level, bytes: step, written_max: u64::MAX, price })
     };
     if levels.has_damaged_retained() {
         return job("drop damaged retained runs", 0, Action::GiveUpDamaged);
@@ -79,12 +79,12 @@ pub(crate) fn pick_job(
     if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle) {
         let written_max =
             if planted!("tombstones-moved-all-at-once") { u64::MAX } else { written_max(options) };
-        let action = Action::Move { level, bytes: piece, written_max, price: 0 };
+        let action = Action::Move { level, bytes: step, written_max, price: 0 };
         return job(FOR_TOMBSTONES, saved_bytes, action);
     }
     let next = next_to_empty(levels);
     if let Some(level) = next {
-        let price = tree.move_bytes(level, piece);
+        let price = tree.move_bytes(level, step);
         if price <= scanned_bytes {
             return empty("empty a scanned level", level, price);
         }
