@@ -93,7 +93,7 @@ pub use testudo_values::Placement;
 #[cfg(testudo_shuttle)]
 #[doc(hidden)]
 pub mod schedules {
-    pub use testudo_store::commits::in_flight::schedule::in_flight;
+    pub use testudo_store::commits::commit_order::schedule::in_flight;
 }
 
 /// Runs the examples of the README and the guide as doc tests.

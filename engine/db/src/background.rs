@@ -44,7 +44,7 @@ use testudo_store::{
     },
     memory::metadata::fit_caches,
 };
-use testudo_write::sweep_pieces::try_sweep_pieces;
+use testudo_write::long_values;
 
 use crate::status::publish_status;
 
@@ -109,10 +109,10 @@ impl Watch {
         } else if matches!(outcome, Ok(true)) {
             self.throttle.note(began, ended);
         } else if outcome.is_ok() && self.idle.is_idle(began) {
-            return Ok(try_sweep_pieces(store));
+            return Ok(long_values::try_sweep(store));
         }
-        if outcome.is_ok() && store.pieces.is_sweep_overdue() {
-            try_sweep_pieces(store);
+        if outcome.is_ok() && store.long_values.is_sweep_overdue() {
+            long_values::try_sweep(store);
         }
         outcome
     }
@@ -304,7 +304,7 @@ fn is_stalled(outcome: &Result<bool>) -> bool {
     outcome.as_ref().is_err_and(Error::is_shortage)
 }
 
-/// Does one piece of background work in stepped execution; returns `false` if there is none.
+/// Does one step of background work in stepped execution; returns `false` if there is none.
 pub(crate) fn step(store: &Store) -> Result<bool> {
     let wal = store.wal()?;
     let outcome = (|| {
@@ -329,7 +329,7 @@ pub(crate) fn step(store: &Store) -> Result<bool> {
         if step_job(store, |keyspace| keyspace.idle.lock().since_flush(now) >= IDLE_AFTER)? {
             return Ok(true);
         }
-        if try_sweep_pieces(store) {
+        if long_values::try_sweep(store) {
             return Ok(true);
         }
         give_back_space(store)?;

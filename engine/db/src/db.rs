@@ -57,9 +57,9 @@ use testudo_recovery::{
 use testudo_storage::Change;
 use testudo_store::{
     Store, background::executor::Pool, directory, memory::metadata::fit_caches, space::space_guard::Intent,
-    values::pieces::check_keyspace_name,
+    values::long_values::check_keyspace_name,
 };
-use testudo_write::sweep_pieces::try_sweep_pieces;
+use testudo_write::long_values;
 
 use crate::{
     Batch, DbBuilder, DbStats, Keyspace, Memory, Snapshot, background,
@@ -107,7 +107,7 @@ impl Open {
         let _flush = self.store.flush_lock.lock();
         // By now, writers in flight when closing began have reserved their place in the log or never will.
         drop(self.store.commits.lock());
-        self.store.commits.in_flight.wait_for(self.store.last_seqno());
+        self.store.commits.wait_for(self.store.last_seqno());
         if planted!("closed-before-log-sync") && !self.store.has_failed() {
             let _ = self.store.manifest.close(self.store.last_seqno());
         }
@@ -399,8 +399,8 @@ impl Db {
         debug_assert!(by_name.is_some() && by_id.is_some(), "a keyspace is dropped once");
         drop(catalogue);
         retire_buffers(store, &core);
-        // Nothing refers to its values in pieces any more.
-        store.pieces.expect_sweep();
+        // Nothing refers to its long values any more.
+        store.long_values.expect_sweep();
         // If a flush of its buffers stalled for lack of space, the cause is gone.
         store.health.set_stall(None);
         let commit = store.commits.lock();
@@ -521,7 +521,7 @@ impl Db {
     /// Errors: as [`Db::flush`].
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
-        if try_sweep_pieces(self.store()) {
+        if long_values::try_sweep(self.store()) {
             self.flush()?;
         }
         settle_trees(self.store(), || {})?;

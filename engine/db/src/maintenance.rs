@@ -48,7 +48,7 @@ pub fn push(batch: &mut Batch, keyspace: &Keyspace, kind: Kind, key: &[u8], valu
 
 /// Stepped execution and checks of the structure, for tests.
 pub trait Stepping {
-    /// Does one piece of background work, in stepped execution. Returns `false` if there is none.
+    /// Does one step of background work, in stepped execution. Returns `false` if there is none.
     ///
     /// Errors: as `Db::flush`.
     fn step(&self) -> Result<bool>;

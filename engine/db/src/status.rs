@@ -71,14 +71,14 @@ pub(crate) fn publish_status(store: &Store) {
     if stats != published.last {
         status.time = store.env.wall_clock();
         // If it fails, readers see that the statistics are stale.
-        write_status(store, &status, |offset, piece| drop(published.file.write_at(offset, piece)));
+        write_status(store, &status, |offset, chunk| drop(published.file.write_at(offset, chunk)));
         published.last = stats;
     }
     let ended = store.env.monotonic();
     published.next = began + INTERVAL.max(ended.saturating_sub(began) * PART_OF_TIME);
 }
 
-/// Passes the pieces of a status with all keyspaces to `write`; returns the checksum of its text.
+/// Passes the chunks of a status with all keyspaces to `write`; returns the checksum of its text.
 fn write_status(store: &Store, status: &Status, write: impl FnMut(u64, &[u8])) -> u64 {
     let mut writer = StatusWriter::begin(status, write);
     for keyspace in store.keyspaces() {

@@ -30,7 +30,7 @@ pub fn load_keyspaces(store: &Store) -> Result<()> {
             return Err(Error::corruption(CATALOGUE, 0, "two keyspaces have the same name"));
         }
         find_value_logs(store, &core, id)?;
-        store.pieces.adopt(&core);
+        store.long_values.adopt(&core);
         catalogue.by_id.insert(id, core);
     }
     debug_assert_eq!(catalogue.by_name.len(), catalogue.by_id.len(), "each keyspace has a name and an id");

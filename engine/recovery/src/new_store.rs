@@ -145,9 +145,9 @@ impl NewStore {
             let (physical, room) = reference
                 .locate(page)
                 .ok_or_else(|| Error::corruption(DATA_FILE, 0, "a run has fewer pages than it says"))?;
-            let (piece, after) = rest.split_at(rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE));
-            data.write_at(physical * PAGE_BYTES, piece).map_err(|e| Error::io(DATA_FILE, e))?;
-            page += u32_of(piece.len() / PAGE_SIZE);
+            let (chunk, after) = rest.split_at(rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE));
+            data.write_at(physical * PAGE_BYTES, chunk).map_err(|e| Error::io(DATA_FILE, e))?;
+            page += u32_of(chunk.len() / PAGE_SIZE);
             rest = after;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! State of commits: their order, write stripes, commits in flight, payload format and back-pressure.
+//! State of commits: their order, payload format and back-pressure.
 //!
 //! **Invariants**
 //! - Stripes are locked before the commit lock, and seqnos are assigned under the commit lock.
@@ -7,5 +7,3 @@ pub mod backpressure;
 pub mod batch_format;
 pub mod buffered_keyspaces;
 pub mod commit_order;
-pub mod in_flight;
-pub mod stripes;

@@ -48,7 +48,7 @@ use crate::{
     publisher::Publisher,
     snapshots::open_snapshots::Snapshots,
     space::{nearly_full::NearlyFull, space_guard::SpaceGuard},
-    values::{pieces::Pieces, value_logs::ValueLogs},
+    values::{long_values::LongValues, value_logs::ValueLogs},
     warm_restart::WarmRestart,
 };
 
@@ -103,7 +103,7 @@ pub struct Store {
     pub buffered: BufferedKeyspaces,
     /// Settings of the keyspace that was opened last, shared with the next one if equal.
     last_options: Mutex<Arc<StoredOptions>>,
-    pub pieces: Pieces,
+    pub long_values: LongValues,
     pub snapshots: Snapshots,
     pub iterators: IteratorMemory,
     pub backpressure: Backpressure,
@@ -178,7 +178,7 @@ impl Store {
             last_options: Mutex::default(),
             catalogue: RwLock::default(),
             buffered: BufferedKeyspaces::default(),
-            pieces: Pieces::default(),
+            long_values: LongValues::default(),
             snapshots: Snapshots::default(),
             iterators: IteratorMemory::default(),
             gap_bytes: Arc::default(),

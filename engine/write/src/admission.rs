@@ -1,20 +1,29 @@
-//! Conditions that a commit waits for before it begins: space on the device, write memory, its keyspace's
-//! share.
+//! Conditions of a commit, checked before it begins: the limits of its operations, no update in progress on
+//! the same thread, space on the device, write memory, its keyspace's share. It waits for the last three.
+//!
+//! While a function of the user updates a key, the key's stripe is locked. A write of the same thread to that
+//! stripe would deadlock. A write to another stripe would break the lock order of stripes, and could deadlock
+//! with another thread. So every write to the store is refused within the function, whatever its key.
 //!
 //! **Invariants**
 //! - No lock is held while a commit waits here.
+//! - The list of updates mirrors the thread's stack: an [`UpdateScope`] ends when its value is dropped, also
+//!   by a panic.
 
-use std::time::Duration;
+use std::{cell::RefCell, marker::PhantomData, time::Duration};
 
-use testudo_base::{Error, ErrorKind, MAX_KEY_BYTES, Result, num::u64_of, sync::atomic::Ordering::Relaxed};
+use testudo_base::{
+    Error, ErrorKind, MAX_KEY_BYTES, Result,
+    num::u64_of,
+    planted,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 use testudo_flush::{
     round::flush_sealed::flush_for_memory,
     seal::seal_buffers::{seal_if_full, seal_one},
     space::reclaim::{admit_nearly_full, flush_or_reclaim, is_full},
 };
 use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
-
-use crate::update_scope::check_outside_updates;
 
 /// Maximum wait for a flush before the state is checked again.
 const MEMORY_RECHECK: Duration = Duration::from_millis(50);
@@ -144,4 +153,64 @@ pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore) {
     if is_beyond && store.health.check_not_stalled().is_ok() {
         store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
     }
+}
+
+/// An update in progress.
+struct Noted {
+    /// Address of the store, which outlives the scope.
+    store: usize,
+    keyspace: Arc<str>,
+    key: Vec<u8>,
+}
+
+testudo_base::sync::thread_local! {
+    static SCOPES: RefCell<Vec<Noted>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Scope in which a function of the user runs under the stripe of a key. Bound to its thread: not `Send`.
+pub struct UpdateScope<'s> {
+    _store: PhantomData<(&'s Store, *const ())>,
+}
+
+impl<'s> UpdateScope<'s> {
+    /// Begins a scope. REQUIRES: the stripe of `key` is locked by this thread.
+    pub fn enter(store: &'s Store, keyspace: &Arc<str>, key: &[u8]) -> Self {
+        let noted = Noted { store: address(store), keyspace: Arc::clone(keyspace), key: key.to_vec() };
+        SCOPES.with(|scopes| scopes.borrow_mut().push(noted));
+        Self { _store: PhantomData }
+    }
+}
+
+impl Drop for UpdateScope<'_> {
+    fn drop(&mut self) {
+        SCOPES.with(|scopes| scopes.borrow_mut().pop());
+    }
+}
+
+fn address(store: &Store) -> usize {
+    std::ptr::from_ref(store).addr()
+}
+
+/// Fails if called inside a function that updates a key of this store.
+#[inline]
+pub fn check_outside_updates(store: &Store) -> Result<()> {
+    SCOPES.with(|scopes| {
+        let scopes = scopes.borrow();
+        if scopes.is_empty() || planted!("write-inside-update") {
+            Ok(())
+        } else {
+            check_none_of(store, &scopes)
+        }
+    })
+}
+
+#[cold]
+fn check_none_of(store: &Store, scopes: &[Noted]) -> Result<()> {
+    let Some(noted) = scopes.iter().find(|noted| noted.store == address(store)) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "a write from inside the function that updates a key of keyspace {:?}, which may only read the \
+         store",
+        noted.keyspace
+    ))
+    .about_key(&noted.key))
 }

@@ -6,12 +6,9 @@
 #![expect(missing_docs, reason = "fields of internal state, documented by their names")]
 
 pub mod admission;
-pub mod chosen_buffers;
 pub mod commit;
-pub mod known_pieces;
+pub mod known_long_values;
 pub mod logged_values;
 pub mod long_merges;
+pub mod long_values;
 pub mod read_modify_write;
-pub mod sweep_pieces;
-pub mod update_scope;
-pub mod write_pieces;

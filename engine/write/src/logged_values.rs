@@ -2,9 +2,6 @@
 //!
 //! **Invariants**
 //! - A value is in the value log of the buffer that receives its entry; otherwise it is appended again.
-//! - A synced commit has its values in the WAL: one sync, not two.
-
-use std::ops::Deref;
 
 use testudo_base::{
     KeyspaceId, Kind, Result, Seqno, ValueReference,
@@ -12,16 +9,13 @@ use testudo_base::{
     planted,
     sync::Arc,
 };
-use testudo_options::Durability;
 use testudo_store::{
     Store,
     commits::batch_format::{Operation, encode_operation, operation_bytes},
-    keyspace::{KeyspaceCore, View},
+    keyspace::{KeyspaceCore, WriteBuffer},
     values::tail_values_format::{encode_kept_value, kept_value_bytes},
 };
 use testudo_values::ValueLog;
-
-use crate::chosen_buffers::ChosenBuffers;
 
 /// A value in the value log of its buffer.
 struct LoggedValue {
@@ -48,14 +42,7 @@ pub fn log_values(
     store: &Store,
     keyspaces: &[Arc<KeyspaceCore>],
     operations: &[Operation<'_>],
-    durability: Durability,
 ) -> Result<Option<LoggedOfCommit>> {
-    if durability == Durability::Sync {
-        return Ok(None);
-    }
-    if keyspaces.iter().all(|keyspace| keyspace.view.load().active.value_log().is_none()) {
-        return Ok(None);
-    }
     let mut logged = LoggedOfCommit { values: Vec::new(), saved_bytes: 0 };
     for (index, operation) in operations.iter().enumerate() {
         if operation.kind != Kind::Value {
@@ -102,10 +89,10 @@ impl LoggedOfCommit {
         self.saved_bytes
     }
 
-    /// Whether the values are in the value logs of these buffers.
-    pub fn are_of<V: Deref<Target = Arc<View>>>(&self, buffers: &ChosenBuffers<V>) -> bool {
+    /// Whether each value is in the value log of the buffer that `buffer_of` has for its keyspace.
+    pub fn are_in<'b>(&self, buffer_of: impl Fn(KeyspaceId) -> &'b WriteBuffer) -> bool {
         self.values.iter().all(|logged| {
-            let log = buffers.of(logged.keyspace).value_log();
+            let log = buffer_of(logged.keyspace).value_log();
             log.is_some_and(|log| Arc::ptr_eq(log, &logged.log)) || planted!("value-of-sealed-buffer")
         })
     }

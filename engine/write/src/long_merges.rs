@@ -28,10 +28,10 @@ use testudo_store::{
     Store,
     commits::batch_format::Operation,
     keyspace::{KeyspaceCore, View},
-    read::read_pieces::get_locked,
+    read::long_value::get_locked,
 };
 
-use crate::known_pieces::is_upon_pieces;
+use crate::known_long_values::is_long;
 
 /// Operands alone are merged once they are longer than one part in this many of the limit: they may be on top
 /// of a value of nearly that length.
@@ -47,11 +47,11 @@ struct Pending<'a> {
     bytes: usize,
 }
 
-/// Whether `more` bytes of operands may make an entry of `key` too long, or are on top of a value in pieces.
+/// Whether `more` bytes of operands may make an entry of `key` too long, or are on top of a long value.
 /// REQUIRES: its stripe is locked.
 pub fn may_merge_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8], more: usize) -> bool {
     // On an error, merging reads the key and reports the reason.
-    if is_upon_pieces(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
+    if is_long(store, keyspace, key).unwrap_or(true) && !planted!("operands-upon-pieces") {
         return true;
     }
     if planted!("merged-length-unchecked") {
@@ -83,16 +83,6 @@ fn may_pass_limit(store: &Store, view: &View, key: &[u8], buffered: usize) -> bo
     view.tree.may_hold_more(key, left) && !planted!("entry-grows-unread")
 }
 
-/// Records the length of a value that was written whole, so that later operands are added to it.
-#[inline]
-pub fn record_long(keyspace: &KeyspaceCore, operation: &Operation<'_>) {
-    if operation.kind == Kind::Value
-        && let Some(full_merge) = keyspace.merging()
-    {
-        full_merge.record_value(operation.key, operation.value.len());
-    }
-}
-
 /// The values to write in place of operands that must be merged at once, each with the index of its
 /// operation.
 /// REQUIRES: the stripes of their keys are locked.
@@ -107,11 +97,9 @@ pub fn merge_long(
     if operations.iter().all(|operation| operation.kind != Kind::Operands) {
         return Ok(merged);
     }
-    let stripes = &store.commits.stripes;
-    debug_assert!(
-        operations.iter().all(|operation| stripes.is_locked(operation.keyspace, operation.key)),
-        "the keys do not change meanwhile"
-    );
+    let is_locked =
+        |operation: &Operation<'_>| store.commits.is_stripe_locked(operation.keyspace, operation.key);
+    debug_assert!(operations.iter().all(is_locked), "the keys do not change meanwhile");
     let max = usize_of(store.memory.max_value_bytes());
     let mut pending: HashMap<(KeyspaceId, &[u8]), Pending<'_>> = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {

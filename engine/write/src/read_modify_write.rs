@@ -6,26 +6,27 @@
 //!   known only after the function has run, under the lock, where waiting is not allowed. So the lock is
 //!   released, the commit is admitted by that size, and the function is called again.
 
+use std::slice;
+
 use testudo_base::{Kind, Result, Seqno, num::u64_of, planted, sync::Arc};
 use testudo_store::{
     Store,
     commits::batch_format::{Operation, operation_bytes},
     keyspace::KeyspaceCore,
-    read::read_pieces::get_locked,
+    read::long_value::get_locked,
     space::space_guard::Intent,
 };
 
 use crate::{
-    admission::{check_limits, is_space_short},
-    commit::{CommitTerms, commit, write_and_record},
-    update_scope::UpdateScope,
+    admission::{UpdateScope, check_limits, is_space_short},
+    commit::Commit,
 };
 
 /// Result of a call of the function.
 enum Changed {
     /// There was no value, and there is none now.
     Nothing,
-    /// Seqno of the commit, and the new value.
+    /// Last seqno of the commit, and the new value.
     Written(Seqno, Option<Vec<u8>>),
     /// A commit of this many bytes must be admitted first.
     NotAdmitted(usize),
@@ -40,22 +41,17 @@ pub fn modify(
 ) -> Result<Option<Vec<u8>>> {
     check_limits(store, key, &[])?;
     store.wal()?;
+    let commit = Commit { store, keyspaces: slice::from_ref(keyspace), durability: store.default_durability };
     let (mut bytes, mut intent) = (key.len(), Intent::Remove);
     loop {
-        let keyspaces = std::slice::from_ref(keyspace);
-        let terms = CommitTerms { keyspaces, bytes, intent, durability: store.default_durability };
-        let lock = || {
-            let stripe = store.commits.stripes.lock_one(keyspace.id, key);
-            Some(stripe).filter(|_| !planted!("swap-without-lock"))
-        };
-        let mut outcome = Changed::Nothing;
-        commit(store, &terms, lock, || {
-            outcome = write_changed(store, &terms, key, &mut change)?;
-            Ok(if let Changed::Written(seqno, _) = outcome { Some(seqno) } else { None })
-        })?;
-        match outcome {
+        commit.admit(bytes, intent)?;
+        let stripe = Some(store.commits.lock_stripe(keyspace.id, key));
+        let stripe = stripe.filter(|_| !planted!("swap-without-lock"));
+        let changed = write_changed(&commit, (bytes, intent), key, &mut change);
+        match commit.unlock(stripe, changed)? {
             Changed::Nothing => return Ok(None),
-            Changed::Written(_, new) => {
+            Changed::Written(last, new) => {
+                commit.make_durable(last)?;
                 // The delay that was not applied before.
                 let more = new.as_ref().map_or(0, Vec::len).saturating_sub(bytes);
                 store.backpressure.admit(&*store.env, u64_of(more));
@@ -69,15 +65,15 @@ pub fn modify(
     }
 }
 
-/// Writes the result of `change` on the present value, unless the admitted terms do not cover it.
+/// Writes the result of `change` on the present value, unless the commit was not admitted for it.
 fn write_changed(
-    store: &Store,
-    admitted: &CommitTerms<'_>,
+    commit: &Commit<'_>,
+    (admitted_bytes, intent): (usize, Intent),
     key: &[u8],
     change: &mut impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>>,
 ) -> Result<Changed> {
-    let keyspace = &admitted.keyspaces[0];
-    debug_assert_eq!(admitted.keyspaces.len(), 1, "an update changes one key");
+    debug_assert_eq!(commit.keyspaces.len(), 1, "an update changes one key");
+    let (store, keyspace) = (commit.store, &commit.keyspaces[0]);
     let old = get_locked(store, keyspace, key)?;
     let new = {
         let _scope = UpdateScope::enter(store, &keyspace.name, key);
@@ -98,11 +94,10 @@ fn write_changed(
         keyspace.check_value(key, value)?;
     }
     let bytes = operation_bytes(&operation);
-    let is_admitted = admitted.intent == Intent::Write && bytes <= admitted.bytes;
+    let is_admitted = intent == Intent::Write && bytes <= admitted_bytes;
     if kind == Kind::Value && !is_admitted && is_space_short(store) {
         return Ok(Changed::NotAdmitted(bytes));
     }
-    let operations = std::slice::from_ref(&operation);
-    let seqno = write_and_record(store, admitted.keyspaces, operations, bytes, admitted.durability)?;
-    Ok(Changed::Written(seqno, new))
+    let last = commit.write(slice::from_ref(&operation), bytes)?;
+    Ok(Changed::Written(last, new))
 }

@@ -5,7 +5,7 @@
 //!   -> plan.rs: which runs are used, from the manifest, or page_scan.rs: every run that left a footer
 //!   -> logged_values.rs: numbered values into a scratch keyspace of the target
 //!   -> log.rs: newest operation of each key into scratch keyspaces of the target
-//!   -> write.rs: values in pieces first (pieces.rs), then for each keyspace keyspace_writer.rs: sweep.rs
+//!   -> write.rs: long values first (long_values.rs), then for each keyspace keyspace_writer.rs: sweep.rs
 //!      (what the runs hold), decide.rs
 //!   -> the target
 //! ```
@@ -15,11 +15,11 @@
 //! - A version recovered as current is current, or reported as uncertain. If only an older version of a key
 //!   is left, the key is in a reported lost range, and the version is in a separate keyspace unless the
 //!   caller asks otherwise.
-//! - The target passes full verification: an entry whose value is missing, or lacks a piece, is not written,
+//! - The target passes full verification: an entry whose value is missing, or incomplete, is not written,
 //!   and its key is in a reported lost range.
 //! - An unfinished target carries a mark and is not a store.
 //! - Memory is bounded by the runs that overlap at one key, one footer per run, the gaps in value logs and in
-//!   pieces of values, and the target's budget.
+//!   long values, and the target's budget.
 
 mod decide;
 pub(crate) mod evidence;
@@ -27,8 +27,8 @@ mod key_ranges;
 mod keyspace_writer;
 mod log;
 mod logged_values;
+mod long_values;
 mod page_scan;
-mod pieces;
 pub(crate) mod plan;
 mod report;
 mod sweep;

@@ -17,7 +17,7 @@ pub fn hash_key(key: &[u8]) -> u64 {
     xxh3::xxh3_64(key)
 }
 
-/// Computes the same checksum for bytes that arrive in pieces.
+/// Computes the same checksum for bytes that arrive in chunks.
 #[derive(Clone)]
 pub struct StreamChecksum(xxh3::Xxh3);
 
@@ -32,7 +32,7 @@ impl StreamChecksum {
         self.0.update(bytes);
     }
 
-    /// Checksum of everything so far; equal to [`checksum64`] of the concatenated pieces.
+    /// Checksum of everything so far; equal to [`checksum64`] of the concatenated chunks.
     pub fn value(&self) -> u64 {
         self.0.digest()
     }

@@ -2,8 +2,8 @@
 //!
 //! Touching fresh memory costs a page fault per 4 KiB, more than copying a record does; a chunk released by a
 //! dropped memtable is warm. Only chunks of the full size are kept, and only while no other user needs their
-//! memory. Smaller chunks of write buffers are parts of a full-size chunk (`pieces.rs`), so that the chunks
-//! of thousands of small buffers also return to the system.
+//! memory. Smaller chunks of write buffers are parts of a full-size chunk (`fragments.rs`), so that the
+//! chunks of thousands of small buffers also return to the system.
 //!
 //! | user | takes with | gets | gives up |
 //! |---|---|---|---|
@@ -17,18 +17,18 @@
 //! - A chunk belongs to the pool or to one user, never to both.
 //! - `total_bytes` counts all existing large chunks and slices, regardless of their owner, and the memory
 //!   borrowed by pages. Of the allocator's smaller chunks and of charges it counts the maximum so far: memory
-//!   once allocated in small pieces is not returned to the system.
-//! - Free memory in chunks that are cut into pieces counts in the total, but not as used.
+//!   once allocated in small fragments is not returned to the system.
+//! - Free memory in chunks that are cut into fragments counts in the total, but not as used.
 //! - Idle chunks are freed as soon as the total is above the limit.
 //! - No lock of the pool is held while a [`Borrower`] is called.
 
 mod division;
-mod pieces;
+mod fragments;
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
-use self::pieces::{Piece, Pieces};
-pub use self::{division::Division, pieces::PIECE_BYTES};
+use self::fragments::{Fragment, Fragments};
+pub use self::{division::Division, fragments::FRAGMENT_BYTES};
 use crate::{
     LargeSlice,
     large_slice::MAPPED_BYTES_MIN,
@@ -53,7 +53,7 @@ pub struct Chunk(Memory);
 
 enum Memory {
     Whole(LargeSlice<Word>),
-    Piece(Piece),
+    Fragment(Fragment),
 }
 
 impl fmt::Debug for Chunk {
@@ -71,7 +71,7 @@ impl Chunk {
     pub fn start(&mut self) -> *mut u8 {
         match &mut self.0 {
             Memory::Whole(words) => words.as_mut_ptr().cast(),
-            Memory::Piece(piece) => piece.words().as_ptr().cast_mut().cast(),
+            Memory::Fragment(fragment) => fragment.words().as_ptr().cast_mut().cast(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Chunk {
     pub fn words(&self) -> &[Word] {
         match &self.0 {
             Memory::Whole(words) => words,
-            Memory::Piece(piece) => piece.words(),
+            Memory::Fragment(fragment) => fragment.words(),
         }
     }
 
@@ -110,9 +110,9 @@ pub enum Use {
 pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
-    pieces: Mutex<Pieces>,
-    /// Free bytes in chunks that are cut into pieces.
-    free_piece_bytes: AtomicU64,
+    fragments: Mutex<Fragments>,
+    /// Free bytes in chunks that are cut into fragments.
+    free_fragment_bytes: AtomicU64,
     limit_bytes: AtomicU64,
     /// Bytes of chunks that are separate mappings.
     chunk_bytes: AtomicU64,
@@ -122,7 +122,7 @@ pub struct ChunkPool {
     /// By [`Use`].
     borrowers: [OnceLock<Weak<dyn Borrower>>; 2],
     division: Division,
-    /// Whether records have pieces that the allocator keeps.
+    /// Whether records have fragments that the allocator keeps.
     has_small_records: AtomicBool,
 }
 
@@ -131,8 +131,8 @@ impl ChunkPool {
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::new(Vec::new()),
-            pieces: Mutex::default(),
-            free_piece_bytes: 0.into(),
+            fragments: Mutex::default(),
+            free_fragment_bytes: 0.into(),
             limit_bytes: limit_bytes.into(),
             chunk_bytes: 0.into(),
             other_bytes: 0.into(),
@@ -160,7 +160,7 @@ impl ChunkPool {
         self.limit_bytes.store(limit_bytes, Relaxed);
         self.trim(0);
         let excess = self.total_bytes().saturating_sub(limit_bytes);
-        for _ in 0..excess.div_ceil(u64_of(PIECE_BYTES)) {
+        for _ in 0..excess.div_ceil(u64_of(FRAGMENT_BYTES)) {
             if self.total_bytes() <= limit_bytes || !self.reclaim() {
                 break;
             }
@@ -184,7 +184,7 @@ impl ChunkPool {
 
     /// Bytes of all chunks, used and idle, and of charges, without the memory of pages.
     pub fn used_bytes(&self) -> u64 {
-        let chunks = self.chunk_bytes.load(Relaxed).saturating_sub(self.free_piece_bytes.load(Relaxed));
+        let chunks = self.chunk_bytes.load(Relaxed).saturating_sub(self.free_fragment_bytes.load(Relaxed));
         chunks + self.other_bytes.load(Relaxed)
     }
 
@@ -227,13 +227,13 @@ impl ChunkPool {
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
-        if Piece::is_size(bytes) {
-            return self.take_piece(bytes);
+        if Fragment::is_size(bytes) {
+            return self.take_fragment(bytes);
         }
         // If the store was opened with a small budget, borrowers give up less than a chunk at a time. Beyond
         // about one attempt per chunk, continue only while it helps: the allocator does not return memory.
         let mut total_bytes = u64::MAX;
-        for tries in 0..=bytes / PIECE_BYTES {
+        for tries in 0..=bytes / FRAGMENT_BYTES {
             if let Some(chunk) = self.take_spare(bytes) {
                 return chunk;
             }
@@ -276,7 +276,7 @@ impl ChunkPool {
                 self.division.pages_grew(bytes);
                 return true;
             }
-            // Small pieces of records would not return to the system.
+            // Small fragments of records would not return to the system.
             let is_due = self.division.are_pages_due(bytes) && !self.has_small_records.load(Relaxed);
             if !is_due || !self.give_up(Use::Records) {
                 return false;
@@ -297,27 +297,27 @@ impl ChunkPool {
         self.give_up(first) || self.give_up(second)
     }
 
-    /// Takes a piece of `bytes` from a chunk that is cut, or else cuts another one.
-    fn take_piece(&self, bytes: usize) -> Chunk {
-        let of_cut = self.pieces.lock().take(bytes);
-        let piece = of_cut.unwrap_or_else(|| {
+    /// Takes a fragment of `bytes` from a chunk that is cut, or else cuts another one.
+    fn take_fragment(&self, bytes: usize) -> Chunk {
+        let of_cut = self.fragments.lock().take(bytes);
+        let fragment = of_cut.unwrap_or_else(|| {
             let Chunk(memory) = self.take(CHUNK_BYTES);
-            let Memory::Whole(words) = memory else { unreachable!("only smaller chunks are pieces") };
-            self.free_piece_bytes.fetch_add(u64_of(CHUNK_BYTES), Relaxed);
-            self.pieces.lock().cut(words, bytes)
+            let Memory::Whole(words) = memory else { unreachable!("only smaller chunks are fragments") };
+            self.free_fragment_bytes.fetch_add(u64_of(CHUNK_BYTES), Relaxed);
+            self.fragments.lock().cut(words, bytes)
         });
-        let before = self.free_piece_bytes.fetch_sub(u64_of(piece.taken_bytes()), Relaxed);
-        debug_assert!(before >= u64_of(piece.taken_bytes()), "a piece was free before it was taken");
-        Chunk(Memory::Piece(piece))
+        let before = self.free_fragment_bytes.fetch_sub(u64_of(fragment.taken_bytes()), Relaxed);
+        debug_assert!(before >= u64_of(fragment.taken_bytes()), "a fragment was free before it was taken");
+        Chunk(Memory::Fragment(fragment))
     }
 
-    /// Returns a piece to its chunk, and the chunk to the pool once all of it is free.
-    fn give_back_piece(&self, piece: Piece) {
-        self.free_piece_bytes.fetch_add(u64_of(piece.taken_bytes()), Relaxed);
-        let whole = self.pieces.lock().give_back(piece);
+    /// Returns a fragment to its chunk, and the chunk to the pool once all of it is free.
+    fn give_back_fragment(&self, fragment: Fragment) {
+        self.free_fragment_bytes.fetch_add(u64_of(fragment.taken_bytes()), Relaxed);
+        let whole = self.fragments.lock().give_back(fragment);
         if let Some(words) = whole {
-            let before = self.free_piece_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
-            debug_assert!(before >= u64_of(CHUNK_BYTES), "all pieces of a returned chunk were free");
+            let before = self.free_fragment_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
+            debug_assert!(before >= u64_of(CHUNK_BYTES), "all fragments of a returned chunk were free");
             debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "only full-size chunks are cut");
             self.idle.lock().push(Chunk(Memory::Whole(words)));
         }
@@ -333,7 +333,7 @@ impl ChunkPool {
         let idle = self.take_idle(bytes);
         if idle.is_none() {
             self.trim(bytes);
-            // A small piece may also come from memory that the allocator retains.
+            // A small fragment may also come from memory that the allocator retains.
             let is_kept = bytes < MAPPED_BYTES_MIN && self.total_with(bytes) == self.total_bytes();
             let used = || self.used_bytes() + self.division.page_bytes() + u64_of(bytes);
             let of_all = if is_kept { used() } else { self.total_with(bytes) };
@@ -372,8 +372,8 @@ impl ChunkPool {
     pub fn give_back(&self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
             debug_assert!(chunk.bytes() > 0, "a chunk has memory");
-            if let Memory::Piece(piece) = chunk.0 {
-                self.give_back_piece(piece);
+            if let Memory::Fragment(fragment) = chunk.0 {
+                self.give_back_fragment(fragment);
             } else if chunk.bytes() == CHUNK_BYTES {
                 self.idle.lock().push(chunk);
             } else {

@@ -1,7 +1,7 @@
 //! Accounting for entries that no reader will see again: each merge reports them to a sink.
 //!
 //! An entry is *dropped* when a newer one of its key replaces it, when a tombstone has nothing left to hide,
-//! or when operands are folded. The result of folding is a *made* entry. So for any piece of work
+//! or when operands are folded. The result of folding is a *made* entry. So for any step of work
 //!
 //! ```text
 //! entries in + entries made = entries out + entries dropped
@@ -90,7 +90,7 @@ impl MergeDrops {
 fn reference_of(entry: &Entry<'_>) -> Option<ValueReference> {
     // Damage is reported by the reader of the entry.
     let reference = ValueReference::of(entry.kind, entry.value).ok().flatten();
-    reference.filter(|reference| reference.pieces().is_none())
+    reference.filter(|reference| reference.is_in_segment())
 }
 
 impl DropSink for MergeDrops {

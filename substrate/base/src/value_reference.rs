@@ -18,10 +18,10 @@ use crate::{
     num::u64_of,
 };
 
-/// Set in the segment field if the value is stored in pieces.
+/// Set in the segment field if the value is in pieces.
 const PIECES_BIT: u64 = 1 << 63;
 
-/// Identifies a value in a value segment, or a value in pieces. The key is that of the entry.
+/// Identifies a value in a value segment, or a long value. The key is that of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueReference {
     /// The segment: the id of the run as which it was first written.
@@ -33,20 +33,25 @@ pub struct ValueReference {
 }
 
 impl ValueReference {
-    /// A reference to the value in pieces with this number.
-    pub fn to_pieces(number: u64, length: u32) -> Self {
+    /// A reference to the long value with this number, which is stored in pieces.
+    pub fn to_long_value(number: u64, length: u32) -> Self {
         debug_assert!(number < PIECES_BIT, "numbers of values in pieces are below the bit");
         Self { segment: RunId(PIECES_BIT | number), number: 0, length }
     }
 
-    /// Number of the value in pieces that it refers to, if any.
-    pub fn pieces(&self) -> Option<u64> {
+    /// Number of the long value that it refers to; `None` if the value is in a segment.
+    pub fn long_value(&self) -> Option<u64> {
         (self.segment.0 & PIECES_BIT != 0).then_some(self.segment.0 & !PIECES_BIT)
     }
 
-    /// Whether the entry refers to a value in pieces.
-    pub fn is_to_pieces(kind: Kind, value: &[u8]) -> bool {
-        Self::of(kind, value).is_ok_and(|reference| reference.is_some_and(|found| found.pieces().is_some()))
+    /// Whether the value is in a value segment.
+    pub fn is_in_segment(&self) -> bool {
+        self.segment.0 & PIECES_BIT == 0
+    }
+
+    /// Whether the entry refers to a long value, which is in no segment.
+    pub fn is_to_long_value(kind: Kind, value: &[u8]) -> bool {
+        Self::of(kind, value).is_ok_and(|reference| reference.is_some_and(|found| !found.is_in_segment()))
     }
 
     /// Appends the encoded reference.

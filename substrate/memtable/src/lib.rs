@@ -25,7 +25,6 @@ mod arena;
 mod cursor;
 mod fences;
 mod group;
-mod hint;
 mod index;
 mod leaf;
 mod memtable;
@@ -35,6 +34,5 @@ mod top_lock;
 mod windows;
 
 pub use cursor::{MemtableCursor, MemtableScan};
-pub use hint::MemtableHint;
 pub use leaf::InsertOutcome;
-pub use memtable::{Memtable, Versions};
+pub use memtable::{Memtable, MemtableHint, Versions};

@@ -15,7 +15,7 @@ use testudo_base::{
     sync::Arc,
 };
 
-use crate::slot::TAG_BITS;
+use crate::index::TAG_BITS;
 
 /// Number of epochs in which [`Division::ghost_bytes`] bytes are evicted.
 const RECENT_EPOCHS: u16 = 16;

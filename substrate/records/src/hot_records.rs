@@ -10,11 +10,11 @@ use testudo_base::{KeyspaceId, prefetch::prefetch};
 
 use crate::{
     hot_record::HotRecord,
+    index::Location,
     keyspace_records::KeyspaceRecords,
     record_cache::RecordCache,
     segment::{FIRST_PLACE, Part},
     shard::{Layout, Shard},
-    slot::Location,
 };
 
 /// Number of records whose index buckets are prefetched: they are scattered.

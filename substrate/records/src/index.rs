@@ -1,10 +1,16 @@
-//! The index of a shard: buckets of eight slots, one cache line each.
+//! The index of a shard: buckets of eight slots, one cache line each. A slot has the position and the usage
+//! of a record in 64 bits:
+//!
+//! ```text
+//! 63 ‥ 37 tag │ 36 35 priority │ 34 ‥ 15 segment │ 14 ‥ 0 place in the segment, in words
+//! ```
 //!
 //! A key maps to one bucket; if the bucket is full, its least valuable record is evicted. So there are no
 //! chains, and a lookup costs one cache line.
 //!
 //! **Invariants**
 //! - Slots are changed under the lock of the shard, except for priorities, which readers raise.
+//! - No record is at place 0 of its segment, so that 0 is the empty slot.
 //! - The memory of the index is charged to the pool.
 
 use testudo_base::{
@@ -20,7 +26,68 @@ use testudo_base::{
     },
 };
 
-use crate::slot::{Location, Slot, TAG_BITS};
+const PLACE_BITS: u32 = 15;
+const SEGMENT_BITS: u32 = 20;
+const PRIORITY_SHIFT: u32 = PLACE_BITS + SEGMENT_BITS;
+const TAG_SHIFT: u32 = PRIORITY_SHIFT + 2;
+const LOCATION_MASK: u64 = (1 << PRIORITY_SHIFT) - 1;
+
+/// Number of bits of a tag.
+pub(crate) const TAG_BITS: u32 = 64 - TAG_SHIFT;
+/// Maximum number of segments of a shard.
+pub(crate) const SEGMENTS_MAX: u32 = 1 << SEGMENT_BITS;
+/// Maximum words of a segment.
+pub(crate) const SEGMENT_WORDS_MAX: usize = 1 << PLACE_BITS;
+/// Maximum number of uses counted.
+pub(crate) const PRIORITY_MAX: u8 = 3;
+
+/// Position of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) segment: u32,
+    pub(crate) place: usize,
+}
+
+/// The content of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    pub(crate) fn new(tag: u32, priority: u8, at: Location) -> Self {
+        debug_assert!(at.place > 0 && at.place < SEGMENT_WORDS_MAX, "place 0 is the empty slot");
+        debug_assert!(at.segment < SEGMENTS_MAX, "ids of segments are bounded");
+        debug_assert!(priority <= PRIORITY_MAX && tag >> TAG_BITS == 0, "priority and tag fit");
+        let location = u64::from(at.segment) << PLACE_BITS | u64_of(at.place);
+        Self(u64::from(tag) << TAG_SHIFT | u64::from(priority) << PRIORITY_SHIFT | location)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn tag(self) -> u32 {
+        low32(self.0 >> TAG_SHIFT)
+    }
+
+    pub(crate) fn priority(self) -> u8 {
+        u8::try_from(self.0 >> PRIORITY_SHIFT & 3).expect("two bits")
+    }
+
+    pub(crate) fn location(self) -> Location {
+        let location = self.0 & LOCATION_MASK;
+        Location {
+            segment: low32(location >> PLACE_BITS),
+            place: usize_of(location & ((1 << PLACE_BITS) - 1)),
+        }
+    }
+
+    /// Returns the slot with one more use; `None` if the count is saturated.
+    pub(crate) fn raised(self) -> Option<Self> {
+        (self.priority() < PRIORITY_MAX).then(|| Self(self.0 + (1 << PRIORITY_SHIFT)))
+    }
+}
 
 /// Number of slots in a bucket.
 pub(crate) const WAYS: usize = scaled(8, 2);
@@ -132,3 +199,6 @@ impl Drop for Index {
 pub(crate) fn tag_of(hash: u64) -> u32 {
     low32(hash >> (64 - TAG_BITS))
 }
+
+#[cfg(test)]
+mod tests;

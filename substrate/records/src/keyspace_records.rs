@@ -30,11 +30,10 @@ use testudo_base::{
 use crate::{
     ghosts::Evicted,
     hot_record::{HotRecord, RestoredRecord},
-    index::tag_of,
+    index::{PRIORITY_MAX, tag_of},
     record_cache::{RecordCache, hash_in},
     segment::{Part, Record},
     shard::{Found, Shard, Standing},
-    slot::PRIORITY_MAX,
 };
 
 /// Number of updates looked up together, so that their cache misses overlap.

@@ -9,7 +9,7 @@
 //! get, fill, advance ─▶ keyspace_records   which entries are valid for which state of the tree
 //!                        └─▶ record_cache  shards, statistics, giving up memory
 //!                             └─▶ shard    the logs of one shard, which records stay or are evicted
-//!                                  ├─▶ index ─▶ slot     where a record is
+//!                                  ├─▶ index            where a record is
 //!                                  └─▶ segment           its bytes
 //! ```
 //!
@@ -29,7 +29,6 @@ mod keyspace_records;
 mod record_cache;
 mod segment;
 mod shard;
-mod slot;
 
 pub use hot_record::{HotRecord, RestoredRecord};
 pub use keyspace_records::KeyspaceRecords;

@@ -186,7 +186,7 @@ pub(crate) fn hash_in(keyspace: u32, hash: u64) -> u64 {
     hash ^ u64::from(keyspace).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-const _: () = assert!(CHUNK_BYTES / 8 <= crate::slot::SEGMENT_WORDS_MAX && u64_of(CHUNK_BYTES) > 0);
+const _: () = assert!(CHUNK_BYTES / 8 <= crate::index::SEGMENT_WORDS_MAX && u64_of(CHUNK_BYTES) > 0);
 
 #[cfg(test)]
 mod tests;

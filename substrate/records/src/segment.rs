@@ -26,7 +26,7 @@ use testudo_base::{
     sync::{Arc, Mutex, step},
 };
 
-use crate::slot::{SEGMENT_WORDS_MAX, SEGMENTS_MAX};
+use crate::index::{SEGMENT_WORDS_MAX, SEGMENTS_MAX};
 
 const HEADER_WORDS: usize = 2;
 const WORD: usize = 8;
@@ -247,8 +247,8 @@ impl Drop for Segment {
 fn put(words: &[Word], bytes: &[u8]) {
     debug_assert!(bytes.len() <= words.len() * WORD, "there is room");
     let (whole, rest) = bytes.as_chunks::<WORD>();
-    for (word, piece) in words.iter().zip(whole) {
-        word.store(u64::from_ne_bytes(*piece), Relaxed);
+    for (word, part) in words.iter().zip(whole) {
+        word.store(u64::from_ne_bytes(*part), Relaxed);
     }
     if !rest.is_empty() {
         words[whole.len()].store(padded(rest), Relaxed);
@@ -258,7 +258,7 @@ fn put(words: &[Word], bytes: &[u8]) {
 #[inline]
 fn equals(words: &[Word], bytes: &[u8]) -> bool {
     let (whole, rest) = bytes.as_chunks::<WORD>();
-    let is_equal = |(word, piece): (&Word, &[u8; WORD])| word.load(Relaxed) == u64::from_ne_bytes(*piece);
+    let is_equal = |(word, part): (&Word, &[u8; WORD])| word.load(Relaxed) == u64::from_ne_bytes(*part);
     words.iter().zip(whole).all(is_equal)
         && (rest.is_empty() || words[whole.len()].load(Relaxed) == padded(rest))
 }

@@ -34,9 +34,8 @@ use self::queue::{Queue, Queued};
 use crate::{
     RestoredRecord,
     ghosts::{Evicted, Ghosts},
-    index::{Bucket, Index},
+    index::{Bucket, Index, Location, SEGMENTS_MAX, Slot},
     segment::{FIRST_PLACE, HEADER_BYTES, Home, Part, ROUNDED_BYTES, Record, Segment},
-    slot::{Location, SEGMENTS_MAX, Slot},
 };
 
 /// Number of buckets of a new or empty shard.

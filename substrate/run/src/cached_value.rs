@@ -27,8 +27,8 @@ impl Run {
         key: &[u8],
     ) -> Result<Option<Lookup>> {
         let generation = self.address(PageKind::Data, pages.page)?.generation;
-        let pieces = self.pieces(pages)?;
-        let Some(mut cached) = self.data().cached_pages(&pieces, generation) else { return Ok(None) };
+        let spans = self.block_spans(pages)?;
+        let Some(mut cached) = self.data().cached_pages(&spans, generation) else { return Ok(None) };
         let bytes_max = usize_of(u64::from(pages.pages)) * PAGE_SIZE;
         Ok(look_up(|| cached.next().flatten(), (spread, bytes_max), key))
     }

@@ -79,11 +79,11 @@ impl Run {
         if let Some(found) = self.search_cached(pages, Spread::Continued, key)? {
             return Ok(found);
         }
-        let pieces = self.pieces(pages)?;
+        let spans = self.block_spans(pages)?;
         let first = self.address(PageKind::Data, position.page)?;
         let numbers: Vec<u32> = (position.page..=last.page).collect();
         let may_be_kept = self.data().keeps_long(numbers.len() * PAGE_SIZE);
-        let long = self.data().read_long(&pieces, first.generation, may_be_kept)?;
+        let long = self.data().read_long(&spans, first.generation, may_be_kept)?;
         for at in long.unverified_pages() {
             let bytes = &long.bytes()[at * PAGE_SIZE..][..PAGE_SIZE];
             self.data().verify(bytes, &self.address(PageKind::Data, numbers[at])?)?;
@@ -93,7 +93,7 @@ impl Run {
             && long.has_unverified_pages()
             && self.data().keeps_long(key.len() + value.len())
         {
-            self.data().keep_long(&pieces, &first, &long);
+            self.data().keep_long(&spans, &first, &long);
         }
         Ok(found)
     }

@@ -2,7 +2,7 @@
 //!
 //! It walks the index and copies one data block at a time, so that it never pins a page of the cache. Queries
 //! start with single pages through the cache, or with as many as a scan is predicted to need. A cursor that
-//! has read a few adjacent blocks is a long scan, and reads increasingly large pieces from then on, bypassing
+//! has read a few adjacent blocks is a long scan, and reads increasingly large chunks from then on, bypassing
 //! the cache. Compactions start in that mode.
 //!
 //! Seeks are in `cursor/seek.rs`, reads in `cursor/block_reader.rs` and `cursor/window.rs`.
@@ -40,9 +40,9 @@ use crate::{
 /// Read-ahead policy for consecutive data blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAhead {
-    /// Single pages through the cache until a few adjacent ones were read; then increasingly large pieces.
+    /// Single pages through the cache until a few adjacent ones were read; then increasingly large chunks.
     Adaptive,
-    /// Pieces of this many pages from the start, bypassing the cache.
+    /// Chunks of this many pages from the start, bypassing the cache.
     Pages(u32),
 }
 
@@ -234,7 +234,7 @@ impl Cursor for RunCursor {
 }
 
 impl ReadAhead {
-    /// For compactions: pieces of this many bytes.
+    /// For compactions: chunks of this many bytes.
     pub fn bytes(bytes: usize) -> Self {
         Self::Pages(u32_of(bytes.div_ceil(PAGE_SIZE).max(1)))
     }

@@ -36,7 +36,7 @@ pub struct KnownKey<'a> {
 struct Wanted {
     position: BlockPosition,
     address: PageAddress,
-    pieces: Vec<ExtentSpan>,
+    spans: Vec<ExtentSpan>,
     keys: Vec<usize>,
     /// Whether it is put into the page cache. Pages of long values would only evict others there.
     is_kept: bool,
@@ -126,8 +126,8 @@ impl Batch<'_> {
                 match cached {
                     Some(found) => self.found[at] = found,
                     None => {
-                        let pieces = run.pieces(position)?;
-                        wanted.push(Wanted { position, address, pieces, keys: vec![at], is_kept });
+                        let spans = run.block_spans(position)?;
+                        wanted.push(Wanted { position, address, spans, keys: vec![at], is_kept });
                     }
                 }
             }
@@ -141,8 +141,8 @@ impl Batch<'_> {
         if self.data.has_page(address.page) {
             return Ok(None);
         }
-        let pieces = run.pieces(next)?;
-        Ok(Some(Wanted { position: next, address, pieces, keys: Vec::new(), is_kept }))
+        let spans = run.block_spans(next)?;
+        Ok(Some(Wanted { position: next, address, spans, keys: Vec::new(), is_kept }))
     }
 
     /// Looks up a key in its block.
@@ -178,8 +178,8 @@ impl Batch<'_> {
             } else if let Some(page) = self.data.cached_page(&address) {
                 part.take(run, &page)?;
             } else {
-                let (position, pieces) = (part.position, run.pieces(part.position)?);
-                wanted.push(Wanted { position, address, pieces, keys: vec![number], is_kept: true });
+                let (position, spans) = (part.position, run.block_spans(part.position)?);
+                wanted.push(Wanted { position, address, spans, keys: vec![number], is_kept: true });
             }
         }
         let wanted = each_once(wanted);
@@ -252,13 +252,13 @@ fn read_into(data: &DataFile, wanted: &[Wanted], buffer: &mut [u8]) -> Result<u6
     // First page of each read in the file, and its range in the buffer.
     let mut reads: Vec<(u64, Range<usize>)> = Vec::new();
     let mut end = 0;
-    for piece in wanted.iter().flat_map(|block| &block.pieces) {
-        let bytes = usize_of(piece.bytes());
+    for span in wanted.iter().flat_map(|block| &block.spans) {
+        let bytes = usize_of(span.bytes());
         match reads.last_mut() {
-            Some((page, range)) if *page + u64_of(range.len() / PAGE_SIZE) == piece.first_page => {
+            Some((page, range)) if *page + u64_of(range.len() / PAGE_SIZE) == span.first_page => {
                 range.end += bytes;
             }
-            _ => reads.push((piece.first_page, end..end + bytes)),
+            _ => reads.push((span.first_page, end..end + bytes)),
         }
         end += bytes;
     }

@@ -28,8 +28,8 @@ impl Run {
         while !rest.is_empty() {
             let (physical, room) = locate(self.spans(), place).ok_or_else(|| outside(page))?;
             let length = rest.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
-            let (piece, after) = rest.split_at_mut(length);
-            self.data().read_stream(physical, piece)?;
+            let (chunk, after) = rest.split_at_mut(length);
+            self.data().read_stream(physical, chunk)?;
             place += u32_of(length / PAGE_SIZE);
             rest = after;
         }
@@ -63,18 +63,19 @@ impl Run {
         let footer = self.footer()?;
         for position in footer.index.positions() {
             let address = self.structure_address(Structure::Index, position.page)?;
-            self.data().read_block(&self.pieces(position)?, &address)?;
+            self.data().read_block(&self.block_spans(position)?, &address)?;
         }
         for page in footer.filter_page..footer.filter_page + footer.filter_pages {
             let address = self.structure_address(Structure::Filter, page)?;
-            let block = self.data().read_block(&self.pieces(BlockPosition { page, pages: 1 })?, &address)?;
+            let block =
+                self.data().read_block(&self.block_spans(BlockPosition { page, pages: 1 })?, &address)?;
             let filter = self.structure_in(Structure::Filter, payload_of(&block))?;
             testudo_filter::check(filter).map_err(|damage| self.damaged(page, damage))?;
         }
         let position =
             BlockPosition { page: self.reference().footer_page, pages: self.reference().footer_pages };
         let address = self.address(PageKind::Footer, position.page)?;
-        self.data().read_block(&self.pieces(position)?, &address)?;
+        self.data().read_block(&self.block_spans(position)?, &address)?;
         Ok(())
     }
 

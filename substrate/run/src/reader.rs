@@ -277,16 +277,16 @@ impl Run {
     /// Reads a block of several pages, which the cache keeps by their use.
     #[cold]
     fn long_block(&self, position: BlockPosition, address: &PageAddress) -> Result<AlignedBuffer> {
-        let pieces = self.pieces(position)?;
+        let spans = self.block_spans(position)?;
         // Short blocks are cached as records.
         let is_kept = |bytes| address.kind != PageKind::Data || self.data.keeps_long(bytes);
         let may_be_kept = is_kept(usize_of(u64::from(position.pages) * PAGE_BYTES));
-        let long = self.data.read_long(&pieces, address.generation, may_be_kept)?;
+        let long = self.data.read_long(&spans, address.generation, may_be_kept)?;
         if long.has_unverified_pages() {
             let verified = self.data.verify(long.bytes(), address);
             let may_be_shown = verified.is_ok() || planted!("long-block-kept-unverified");
             if may_be_shown && is_kept(payload_of(long.bytes()).len()) {
-                self.data.keep_long(&pieces, address, &long);
+                self.data.keep_long(&spans, address, &long);
             }
             verified?;
         }
@@ -308,19 +308,19 @@ impl Run {
     }
 
     /// Returns the physical spans of a block of several pages.
-    pub(crate) fn pieces(&self, position: BlockPosition) -> Result<Vec<ExtentSpan>> {
+    pub(crate) fn block_spans(&self, position: BlockPosition) -> Result<Vec<ExtentSpan>> {
         let (mut page, mut left) = (position.page, position.pages);
-        let mut pieces = Vec::new();
+        let mut spans = Vec::new();
         while left > 0 {
             let (first_page, room) = self
                 .locate(page)
                 .ok_or_else(|| self.damaged(position.page, Damage("a block is outside its run")))?;
             let page_count = room.min(left);
-            pieces.push(ExtentSpan { first_page, page_count });
+            spans.push(ExtentSpan { first_page, page_count });
             page += page_count;
             left -= page_count;
         }
-        Ok(pieces)
+        Ok(spans)
     }
 
     fn footer_position(&self) -> BlockPosition {

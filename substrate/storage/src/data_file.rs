@@ -80,7 +80,7 @@ pub struct IoStats {
 }
 
 /// Pages per allocation (256 KiB) on a device that is nearly full.
-const SPACE_PIECE_PAGES: u64 = 64;
+const SPACE_CHUNK_PAGES: u64 = 64;
 
 #[derive(Debug, Default)]
 struct IoCounters {
@@ -259,14 +259,14 @@ impl DataFile {
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
     }
 
-    /// Reads a block of several pages, bypassing the cache; `pieces` are its pages in order.
-    pub fn read_block(&self, pieces: &[ExtentSpan], address: &PageAddress) -> Result<AlignedBuffer> {
-        let bytes = pieces.iter().map(|piece| usize_of(piece.bytes())).sum();
+    /// Reads a block of several pages, bypassing the cache; `spans` are its pages in order.
+    pub fn read_block(&self, spans: &[ExtentSpan], address: &PageAddress) -> Result<AlignedBuffer> {
+        let bytes = spans.iter().map(|span| usize_of(span.bytes())).sum();
         let mut buffer = AlignedBuffer::unfilled(bytes);
         let mut at = 0;
-        for piece in pieces {
-            let length = usize_of(piece.bytes());
-            self.read_counted(piece.first_page, &mut buffer[at..at + length])?;
+        for span in spans {
+            let length = usize_of(span.bytes());
+            self.read_counted(span.first_page, &mut buffer[at..at + length])?;
             at += length;
         }
         self.check(&buffer, address)?;
@@ -446,7 +446,7 @@ impl DataFile {
         self.growth.store(growth_bytes, Relaxed);
     }
 
-    /// Lowers the reserve to `rest_bytes` and allows pieces of any size, until the next
+    /// Lowers the reserve to `rest_bytes` and allows spans of any size, until the next
     /// [`DataFile::set_bounds`].
     pub fn lower_kept_bytes(&self, rest_bytes: u64) {
         self.extents.lower_kept_pages(rest_bytes.div_ceil(PAGE_BYTES));
@@ -470,7 +470,7 @@ impl DataFile {
             if missing == 0 {
                 return Ok(true);
             }
-            match self.grow(missing.min(SPACE_PIECE_PAGES)) {
+            match self.grow(missing.min(SPACE_CHUNK_PAGES)) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(false),
                 outcome => outcome?,
             }
@@ -481,7 +481,7 @@ impl DataFile {
     pub fn find_holes(&self) -> Result<()> {
         let _growing = self.growing.lock();
         let mut outcome = Ok(());
-        for (start, pages) in self.extents.suspect(SPACE_PIECE_PAGES) {
+        for (start, pages) in self.extents.suspect(SPACE_CHUNK_PAGES) {
             let taken = self.file.allocate(start * PAGE_BYTES, pages * PAGE_BYTES);
             self.extents.end_hole((start, pages), taken.is_ok());
             let error = taken.map_err(|error| Error::io(DATA_FILE, error));

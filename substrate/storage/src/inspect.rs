@@ -45,9 +45,9 @@ pub fn inspect_superblock(env: &dyn Env, directory: &Path) -> Result<[SlotConten
     }))
 }
 
-/// A piece of a manifest file.
+/// A section of a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ManifestPiece {
+pub enum ManifestSection {
     /// A valid record.
     Record {
         /// Offset in the file.
@@ -71,7 +71,7 @@ pub enum ManifestPiece {
 }
 
 /// Walks the bytes of manifest `number` of a store. Trailing zeros are not reported.
-pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut dyn FnMut(ManifestPiece)) {
+pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut dyn FnMut(ManifestSection)) {
     let seed = RecordSeed::new(store, number);
     let end = bytes.len() - bytes.iter().rev().take_while(|&&byte| byte == 0).count();
     let (mut at, mut damage): (usize, Option<(usize, &'static str)>) = (0, None);
@@ -79,9 +79,18 @@ pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut d
         let why = match decode_record(&bytes[at..], seed) {
             Decoded::Record { edit, edit_number, bytes } => {
                 if let Some((offset, why)) = damage.take() {
-                    visit(ManifestPiece::Damage { offset: u64_of(offset), bytes: u64_of(at - offset), why });
+                    visit(ManifestSection::Damage {
+                        offset: u64_of(offset),
+                        bytes: u64_of(at - offset),
+                        why,
+                    });
                 }
-                visit(ManifestPiece::Record { offset: u64_of(at), bytes: u64_of(bytes), edit_number, edit });
+                visit(ManifestSection::Record {
+                    offset: u64_of(at),
+                    bytes: u64_of(bytes),
+                    edit_number,
+                    edit,
+                });
                 at = (at + bytes).next_multiple_of(PAGE_SIZE);
                 continue;
             }
@@ -93,7 +102,7 @@ pub fn inspect_manifest(bytes: &[u8], store: StoreId, number: u64, visit: &mut d
     }
     if let Some((offset, why)) = damage {
         let bytes = u64_of(bytes.len().min(at) - offset);
-        visit(ManifestPiece::Damage { offset: u64_of(offset), bytes, why });
+        visit(ManifestSection::Damage { offset: u64_of(offset), bytes, why });
     }
 }
 

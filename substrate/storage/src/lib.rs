@@ -28,7 +28,7 @@ pub use data_file::page_write::PageWrite;
 pub use data_file::restore_pages::{Restored, WantedPage};
 pub use data_file::stream_read::{StreamLease, StreamRead};
 pub use data_file::{DataFile, IoStats, PageAddress};
-pub use inspect::{ManifestPiece, SlotContents, inspect_manifest, inspect_superblock, read_file};
+pub use inspect::{ManifestSection, SlotContents, inspect_manifest, inspect_superblock, read_file};
 pub use manifest::manifest_format::{Change, Edit};
 pub use manifest::state::{KeyspaceRecord, ManifestState};
 pub use manifest::superblock::{FORMAT_VERSION, Superblock, SuperblockFile, survey_superblock};

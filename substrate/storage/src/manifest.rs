@@ -36,7 +36,7 @@ use testudo_env::{Env, File, OpenMode, OpenOptions, read_sparse};
 use crate::{
     SUPERBLOCK_FILE, Superblock, SuperblockFile, Watermark,
     manifest::{
-        manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record_in_pieces},
+        manifest_format::{Change, Decoded, RecordSeed, decode_record, encode_record_in_chunks},
         state::ManifestState,
         survey::list_manifests,
         watermark::{COUNT_MAX, WatermarkFile, read_watermark},
@@ -280,8 +280,8 @@ impl Manifest {
         if log.last_edit >= COUNT_MAX {
             return Err(Error::corruption(name(), log.end, "edit numbers are exhausted"));
         }
-        let write_at = |offset, piece: &[u8]| log.file.write_at(log.end + offset, piece);
-        let written = encode_record_in_pieces(edit.iter(), log.last_edit + 1, log.seed, write_at);
+        let write_at = |offset, chunk: &[u8]| log.file.write_at(log.end + offset, chunk);
+        let written = encode_record_in_chunks(edit.iter(), log.last_edit + 1, log.seed, write_at);
         let bytes = written.map_err(|e| Error::io(name(), e))?;
         if !planted!("manifest-edit-unsynced") {
             log.file.sync().map_err(|e| Error::io(name(), e))?;
@@ -503,8 +503,8 @@ fn write_snapshot(
     };
     let file = file.map_err(|e| Error::io(&name, e))?;
     let seed = RecordSeed::new(store, number);
-    let write_at = |offset, piece: &[u8]| file.write_at(offset, piece);
-    let end = encode_record_in_pieces(state.changes(), edit, seed, write_at);
+    let write_at = |offset, chunk: &[u8]| file.write_at(offset, chunk);
+    let end = encode_record_in_chunks(state.changes(), edit, seed, write_at);
     let end = end.map_err(|e| Error::io(&name, e))?;
     file.sync().map_err(|e| Error::io(&name, e))?;
     env.sync_dir(directory).map_err(|e| Error::io(&name, e))?;

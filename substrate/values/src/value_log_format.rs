@@ -50,7 +50,7 @@ impl ValueLogRecord {
         for _ in 0..count {
             let span = ExtentSpan { first_page: reader.u64()?, page_count: reader.u32()? };
             if span.page_count == 0 {
-                return Err(Damage("a value log has a piece without pages"));
+                return Err(Damage("a value log has an extent without pages"));
             }
             spans.push(span);
         }

@@ -29,9 +29,9 @@ pub enum HeaderContents {
     Damaged(String),
 }
 
-/// A piece of a segment behind the header.
+/// A section of a segment behind the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SegmentPiece<'a> {
+pub enum SegmentSection<'a> {
     /// A record with a valid header.
     Record {
         /// Offset of the record.
@@ -60,7 +60,7 @@ pub fn inspect_segment(
     env: &dyn Env,
     dir: &Path,
     number: u64,
-    visit: &mut dyn FnMut(SegmentPiece<'_>),
+    visit: &mut dyn FnMut(SegmentSection<'_>),
 ) -> Result<HeaderContents> {
     let (segment, header) = open(env, dir, number)?;
     if let HeaderContents::Header(header) = &header {
@@ -108,7 +108,7 @@ struct Walk<'w> {
     salt: u64,
     /// Start of the bytes that form no record.
     damage: Option<u64>,
-    visit: &'w mut dyn FnMut(SegmentPiece<'_>),
+    visit: &'w mut dyn FnMut(SegmentSection<'_>),
 }
 
 /// Bytes inspected per read.
@@ -174,13 +174,13 @@ impl Walk<'_> {
         let buffer = read(self.file, start, u64_of(skipped + bytes).next_multiple_of(PAGE_BYTES))?;
         let payload = &buffer[skipped..skipped + bytes];
         let is_valid = checksum64(payload, self.salt) == header.payload_checksum || bytes == 0;
-        (self.visit)(SegmentPiece::Record { offset, header, payload: is_valid.then_some(payload) });
+        (self.visit)(SegmentSection::Record { offset, header, payload: is_valid.then_some(payload) });
         Ok(())
     }
 
     fn end_damage(&mut self, end: u64) {
         if let Some(offset) = self.damage.take() {
-            (self.visit)(SegmentPiece::Damage { offset, bytes: end - offset });
+            (self.visit)(SegmentSection::Damage { offset, bytes: end - offset });
         }
     }
 }

@@ -30,7 +30,7 @@ mod wal;
 
 pub use append::reservation::Reservation;
 pub use append::tail::USUAL_BUFFERS;
-pub use inspect::{HeaderContents, SegmentPiece, inspect_segment, inspect_segment_header};
+pub use inspect::{HeaderContents, SegmentSection, inspect_segment, inspect_segment_header};
 pub use recovery::drain::{DrainedTail, Restore, drain_tail, read_tail, remove_tail_files};
 pub use recovery::evidence::{DurabilityListener, LogEvidence, NoListener};
 pub use recovery::replay::{Record, ReplayEnd, TornTail, Verdict, replay};

@@ -27,8 +27,8 @@ pub(crate) const OPERATOR: &str = "append";
 pub(crate) const DIRECTORY: &str = "/db";
 /// The memory budget of every store.
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
-/// Size of the pieces at which changes are aimed.
-const PIECE_BYTES: usize = 16;
+/// Size of the chunks at which changes are aimed.
+const CHUNK_BYTES: usize = 16;
 
 /// A file of a store.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ pub(crate) struct StoredFile {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
     pub(crate) sites: Vec<Site>,
-    /// Starts of the pieces that are not all zeros.
-    pub(crate) pieces: Vec<usize>,
+    /// Starts of the chunks that are not all zeros.
+    pub(crate) chunks: Vec<usize>,
 }
 
 /// A store at rest.
@@ -157,9 +157,9 @@ fn at_rest(machine: &Arc<MemEnv>, is_closed: bool) -> BaseStore {
         let bytes = machine.file_bytes(&path).unwrap_or_default();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let sites = sites_of(&name, &bytes, id);
-        let is_used = |at: &usize| bytes[*at..].iter().take(PIECE_BYTES).any(|&byte| byte != 0);
-        let pieces = (0..bytes.len()).step_by(PIECE_BYTES).filter(is_used).collect();
-        StoredFile { path, name, bytes, sites, pieces }
+        let is_used = |at: &usize| bytes[*at..].iter().take(CHUNK_BYTES).any(|&byte| byte != 0);
+        let chunks = (0..bytes.len()).step_by(CHUNK_BYTES).filter(is_used).collect();
+        StoredFile { path, name, bytes, sites, chunks }
     };
     let files = machine.all_files().into_iter().filter(|path| !path.ends_with("reserve")).map(file).collect();
     let mut store = BaseStore { id, files, content: Content::default(), is_closed };
@@ -190,7 +190,7 @@ impl BaseStore {
     pub(crate) fn seal(&self, files: &mut [StoredFile]) {
         for file in files {
             for site in file.sites.clone() {
-                // A piece that cannot be sealed stays damaged.
+                // A chunk that cannot be sealed stays damaged.
                 let _ = seal(&file.name, &mut file.bytes, site, self.id);
             }
         }

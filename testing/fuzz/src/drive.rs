@@ -95,10 +95,10 @@ pub fn run_once(target: &Target, input: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes pieces of the input as long as it still fails.
+/// Removes chunks of the input as long as it still fails.
 fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
-    let (mut piece, mut runs) = (input.len() / 2, 0);
-    while piece > 0 {
+    let (mut chunk, mut runs) = (input.len() / 2, 0);
+    while chunk > 0 {
         let mut at = 0;
         while at < input.len() {
             runs += 1;
@@ -106,10 +106,10 @@ fn shrink(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
                 return input;
             }
             let mut smaller = input.clone();
-            smaller.drain(at..(at + piece).min(input.len()));
-            if run_once(target, &smaller).is_err() { input = smaller } else { at += piece }
+            smaller.drain(at..(at + chunk).min(input.len()));
+            if run_once(target, &smaller).is_err() { input = smaller } else { at += chunk }
         }
-        piece /= 2;
+        chunk /= 2;
     }
     input
 }

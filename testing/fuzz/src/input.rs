@@ -1,7 +1,7 @@
-//! Reads numbers and pieces from an input, so that any bytes are valid.
+//! Reads numbers and chunks from an input, so that any bytes are valid.
 //!
 //! **Invariants**
-//! - Never fails: after the end it returns zeros and empty pieces.
+//! - Never fails: after the end it returns zeros and empty chunks.
 
 use testudo_base::num::{u64_of, usize_of};
 
@@ -46,8 +46,8 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Returns a piece prefixed by its length (32 bits).
-    pub(crate) fn piece(&mut self) -> &'a [u8] {
+    /// Returns a chunk prefixed by its length (32 bits).
+    pub(crate) fn chunk(&mut self) -> &'a [u8] {
         let length = usize_of(u64::from(self.u32()));
         self.take(length)
     }

@@ -15,7 +15,7 @@ const CHANGES_MAX: usize = 64;
 /// Makes the changes that `input` describes, in those of `files` that `may_change` admits.
 pub(crate) fn apply(files: &mut [StoredFile], input: &mut Input<'_>, may_change: impl Fn(&str) -> bool) {
     let chosen: Vec<usize> = (0..files.len())
-        .filter(|&file| may_change(&files[file].name) && !files[file].pieces.is_empty())
+        .filter(|&file| may_change(&files[file].name) && !files[file].chunks.is_empty())
         .collect();
     for _ in 0..CHANGES_MAX {
         if input.is_empty() || chosen.is_empty() {
@@ -29,13 +29,13 @@ pub(crate) fn apply(files: &mut [StoredFile], input: &mut Input<'_>, may_change:
 /// Place of the next change: the first bytes of a page, or any data in use.
 fn place(file: &StoredFile, input: &mut Input<'_>) -> usize {
     let mode = input.u8();
-    let piece = if mode & 0x40 == 0 {
-        file.pieces[input.below(file.pieces.len())]
+    let chunk = if mode & 0x40 == 0 {
+        file.chunks[input.below(file.chunks.len())]
     } else {
-        let heads: Vec<usize> = file.pieces.iter().copied().filter(|&at| is_page_head(at)).collect();
-        heads.get(input.below(heads.len())).copied().unwrap_or(file.pieces[0])
+        let heads: Vec<usize> = file.chunks.iter().copied().filter(|&at| is_page_head(at)).collect();
+        heads.get(input.below(heads.len())).copied().unwrap_or(file.chunks[0])
     };
-    piece + usize::from(mode & 0x0f)
+    chunk + usize::from(mode & 0x0f)
 }
 
 fn change(file: &mut StoredFile, input: &mut Input<'_>) {

@@ -104,12 +104,12 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug(
         "range-moved-twice",
-        "a piece moved to another tree family also stays in the old tree, and the border does not move",
+        "a portion moved to another tree family also stays in the old tree, and the border does not move",
         &["model", "trees/migrating/src/migrating/tests.rs"],
     ),
     bug(
         "border-edit-without-data",
-        "the edit that moves the border does not add the piece to the other tree",
+        "the edit that moves the border does not add the portion to the other tree",
         &["crash", "testudo/tests/store/moving.rs"],
     ),
     bug("part-left-out", "checks and copies miss one run", &["model"]),
@@ -336,7 +336,7 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("drops-of-job-lost", "values that a job drops stay live", &["trees/separated/src/tree/tests.rs"]),
     bug(
-        "drops-of-piece-lost",
+        "drops-of-portion-lost",
         "values dropped while their keyspace moves stay live",
         &["testudo/tests/store/moving.rs"],
     ),

@@ -290,7 +290,7 @@ fn half_moved(from: Tree, to: Tree, turns: bool) -> (Arc<MemEnv>, Db, Keyspace) 
     db.flush().unwrap();
     if turns {
         keyspace.set_tree(from).unwrap();
-        (0..3).for_each(|_| assert!(db.step().unwrap(), "a piece moves back"));
+        (0..3).for_each(|_| assert!(db.step().unwrap(), "a portion moves back"));
     }
     fill(&keyspace, 2);
     (KEYS / 2..KEYS).for_each(|n| keyspace.remove(key(n)).unwrap());
@@ -444,7 +444,7 @@ fn separated_values_stay_separated_while_their_keyspace_moves() {
             assert!(keyspace.stats().values.segments > 0, "{what}");
             keyspace.set_tree(other).unwrap();
             for (round, thousandths) in [(4, 100), (5, 300)] {
-                // Everything except the values may move in one piece.
+                // Everything except the values may move in one portion.
                 on_its_way += u32::from(move_up_to(&db, &keyspace, thousandths));
                 check_lengths(&db, &keyspace, &rounds, &what);
                 write_lengths(&keyspace, (0..COUNT).step_by(4), round, &mut rounds);

@@ -107,7 +107,7 @@ pub(crate) fn operation_document(entry: &Entry<'_>) -> Map<String, Value> {
     if let Ok((reference, _)) = ValueReference::split(entry.value)
         && matches!(entry.kind, Kind::Reference | Kind::UnmergedReference | Kind::Referred)
     {
-        match reference.pieces() {
+        match reference.long_value() {
             Some(value) => document.insert("pieces".to_owned(), json!(value)),
             None => {
                 document.insert("segment".to_owned(), json!(reference.segment.0));
@@ -146,7 +146,7 @@ fn reference_line(key: &str, entry: &Entry<'_>) -> String {
         return format!("refer {key}: damaged reference {}", shown(entry.value));
     };
     let ValueReference { segment, number, length } = reference;
-    let what = match reference.pieces() {
+    let what = match reference.long_value() {
         Some(value) => format!("value {value} in pieces, {length} bytes"),
         None => format!("value {number} of segment {segment}, {length} bytes"),
     };

@@ -106,7 +106,7 @@ impl StoreArguments {
         Failure::store(&self.dir, error).with_reason(&format!("{hint} (key '{}')", escape(key)))
     }
 
-    /// Failed read of a value in pieces.
+    /// Failed read of a long value.
     pub(crate) fn read_failure(&self, error: io::Error) -> Failure {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(error) => self.failure(error),

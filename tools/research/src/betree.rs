@@ -163,15 +163,15 @@ impl SimulatedTree {
         let empty = SimNode { pivots: Vec::new(), tiers: Vec::new(), ..self.root.copy_of_head() };
         let mut root = std::mem::replace(&mut self.root, empty);
         change(self, &mut root);
-        let mut pieces = self.split(root);
-        while pieces.len() > 1 {
-            let height = pieces[0].height + 1;
-            let pivots = pieces.into_iter().map(SimPivot::of_node).collect();
+        let mut fragments = self.split(root);
+        while fragments.len() > 1 {
+            let height = fragments[0].height + 1;
+            let pivots = fragments.into_iter().map(SimPivot::of_node).collect();
             let (id, overwrites) = (self.fresh_id(), Overwrites::UNKNOWN);
-            pieces =
+            fragments =
                 self.split(SimNode { id, height, pivots, tiers: Vec::new(), overwrites, is_changed: true });
         }
-        self.root = pieces.remove(0);
+        self.root = fragments.remove(0);
     }
 
     fn fresh_id(&mut self) -> ObjectId {
@@ -268,13 +268,13 @@ impl SimulatedTree {
     fn divide(&mut self, node: &mut SimNode, pivot: usize) {
         let count = match &node.pivots[pivot].child {
             SimChild::Leaf(bytes) => bytes.div_ceil(self.options.leaf_bytes).max(1),
-            SimChild::Node(child) => u64_of(self.options.node_pieces(child.pivots.len())),
+            SimChild::Node(child) => u64_of(self.options.node_fragments(child.pivots.len())),
         };
         if count == 1 {
             return;
         }
         let SimPivot { width, child } = node.pivots.remove(pivot);
-        let pieces: Vec<SimPivot> = match child {
+        let fragments: Vec<SimPivot> = match child {
             SimChild::Leaf(bytes) => {
                 let width = width / count as f64;
                 (0..count).map(|_| SimPivot { width, child: SimChild::Leaf(bytes / count) }).collect()
@@ -283,19 +283,19 @@ impl SimulatedTree {
         };
         for tier in &mut node.tiers {
             let bytes = tier.bytes.remove(pivot);
-            let shares = pieces.iter().map(|piece| part_of(bytes, piece.width / width));
+            let shares = fragments.iter().map(|fragment| part_of(bytes, fragment.width / width));
             tier.bytes.splice(pivot..pivot, shares);
         }
-        node.pivots.splice(pivot..pivot, pieces);
+        node.pivots.splice(pivot..pivot, fragments);
     }
 
     /// Splits a node that has too many children.
     fn split(&mut self, mut node: SimNode) -> Vec<SimNode> {
         let count = node.pivots.len();
-        let pieces = self.options.node_pieces(count);
-        let mut out = Vec::with_capacity(pieces);
-        for piece in (1..pieces).rev() {
-            let from = count * piece / pieces;
+        let fragments = self.options.node_fragments(count);
+        let mut out = Vec::with_capacity(fragments);
+        for fragment in (1..fragments).rev() {
+            let from = count * fragment / fragments;
             let pivots = node.pivots.split_off(from);
             let cut = |tier: &mut SimTier| {
                 let (new_share, is_new) = (tier.new_share, false);

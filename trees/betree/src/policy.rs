@@ -318,7 +318,7 @@ impl BeTreeOptions {
     }
 
     /// Number of nodes into which this many pivots are split.
-    pub fn node_pieces(&self, pivots: usize) -> usize {
+    pub fn node_fragments(&self, pivots: usize) -> usize {
         debug_assert!(pivots > 0, "a node has children");
         debug_assert!(self.max_pivots > 1, "a node has room for two children");
         let pieces = if pivots <= self.max_pivots {

@@ -16,7 +16,7 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
@@ -395,7 +395,7 @@ impl Inspect for BeTree {
         lines.extend(self.retained.as_ref().map(|buffer| OutlineLine {
             depth: 1,
             what: "retained",
-            count: buffer.pieces(),
+            count: buffer.sections(),
             bytes: buffer.stored_bytes(),
             entries: 0,
         }));
@@ -457,8 +457,8 @@ impl Movable for BeTree {
         Box::new(PartCursor::with_sink(parts, &self.data, &ScanLimits::default(), sink))
     }
 
-    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
-        let plan = migrate::plan_with_piece(&self.root, piece)?;
+    fn with_portion(&self, work: &Work, portion: &Portion) -> Result<TreeEdit> {
+        let plan = migrate::plan_with_portion(&self.root, portion)?;
         let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
         assembly.keeps_scan_charges = true;
         let root = assembly.build_root(plan)?;

@@ -40,7 +40,7 @@ use testudo_storage::Change;
 pub use compact::Compact;
 pub use inspect::{Inspect, Moving, OutlineLine, TreeStats};
 pub use job::{Job, Prepared, RangeJob};
-pub use movable::{Heading, Movable, Piece};
+pub use movable::{Heading, Movable, Portion};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};
 pub use read::Read;

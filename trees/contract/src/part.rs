@@ -10,7 +10,7 @@ use std::sync::Arc;
 use testudo_base::ExtentSpan;
 use testudo_run::{KeyBounds, Run, RunRef};
 
-/// A piece of a tree's data in the data file.
+/// A chunk of a tree's data in the data file.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// A sorted run: entries, or the values that entries refer to.

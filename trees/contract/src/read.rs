@@ -14,7 +14,7 @@ use testudo_values::SegmentSet;
 pub trait Read {
     /// Looks up `key`; `hash` is its [`testudo_base::checksum::hash_key`]. A tombstone may be reported as
     /// such or as `Absent`. Operands are returned with all older entries they apply to, not merged. A
-    /// separated value is read; for a value in pieces, only the reference is returned.
+    /// separated value is read; for a long value, only the reference is returned.
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup>;
     /// Whether all entries of `key` in the tree, operands and their base included, may exceed `bytes`. Reads
     /// no pages; may return false positives.

@@ -1,13 +1,13 @@
 //! The sources of the levels for the keys of one run of the bottom, the part that a scan reads at a time.
 //!
-//! If a compaction buffer has everything of a sequence for a part, and in memory, its pieces are read instead
-//! of the sequence (`scan/buffered_pieces.rs`).
+//! If a compaction buffer has everything of a sequence for a part, and in memory, its sections are read
+//! instead of the sequence (`scan/buffered_sections.rs`).
 //!
 //! **Invariants**
 //! - Parts are consecutive, from fence to fence of the bottom, with one more part before its first run.
 
-pub(crate) mod buffered_pieces;
 pub(crate) mod buffered_scan;
+pub(crate) mod buffered_sections;
 pub(crate) mod scan_charges;
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use testudo_sequence::{
 
 use crate::{
     levels::{Levels, component::Component},
-    scan::{buffered_pieces::BufferedPieces, scan_charges::ScanCharges},
+    scan::{buffered_sections::BufferedSections, scan_charges::ScanCharges},
 };
 
 /// The runs of the bottom, each with the data above it.
@@ -28,7 +28,7 @@ pub(crate) struct LevelParts {
     levels: Arc<Levels>,
     charges: Arc<ScanCharges>,
     /// Compaction buffers that may be read instead of sequences.
-    buffered: Option<Arc<BufferedPieces>>,
+    buffered: Option<Arc<BufferedSections>>,
 }
 
 impl LevelParts {
@@ -40,24 +40,24 @@ impl LevelParts {
     pub(crate) fn with_buffers(
         levels: &Arc<Levels>,
         charges: &Arc<ScanCharges>,
-        buffered: &Arc<BufferedPieces>,
+        buffered: &Arc<BufferedSections>,
     ) -> Self {
         Self { buffered: Some(Arc::clone(buffered)), ..Self::new(levels, charges) }
     }
 
-    /// Opens the pieces of a compaction buffer instead of its sequence, if they suffice; returns whether they
-    /// do.
-    fn open_pieces(
+    /// Opens the sections of a compaction buffer instead of its sequence, if they suffice; returns whether
+    /// they do.
+    fn open_sections(
         &self,
         component: &Component,
         part: &Bounds,
         entrance: Entrance<'_>,
         (cursors, waiting_bytes): (&mut Vec<SequenceCursor>, &mut Vec<u64>),
     ) -> bool {
-        let pieces = self.buffered.as_ref().and_then(|buffered| buffered.choose(component, part, entrance));
-        let Some(pieces) = pieces else { return false };
-        for (run, bounds) in pieces {
-            cursors.push(SequenceCursor::piece(&run, &bounds));
+        let sections = self.buffered.as_ref().and_then(|buffered| buffered.choose(component, part, entrance));
+        let Some(sections) = sections else { return false };
+        for (run, bounds) in sections {
+            cursors.push(SequenceCursor::section(&run, &bounds));
             waiting_bytes.push(self.part_bytes(component, 1));
         }
         true
@@ -97,7 +97,7 @@ impl ScanParts for LevelParts {
                 continue;
             }
             above += 1;
-            if !self.open_pieces(component, &bounds, entrance, (&mut cursors, &mut waiting_bytes)) {
+            if !self.open_sections(component, &bounds, entrance, (&mut cursors, &mut waiting_bytes)) {
                 waiting_bytes.push(self.part_bytes(component, u64_of(runs.len())));
                 cursors.push(SequenceCursor::new(runs, range.low.clone(), range.high.clone()));
             }
@@ -106,7 +106,7 @@ impl ScanParts for LevelParts {
             charges.charge(above);
         }
         if let Some(leaf) = leaf
-            && !self.open_pieces(&levels.bottom, &bounds, entrance, (&mut cursors, &mut waiting_bytes))
+            && !self.open_sections(&levels.bottom, &bounds, entrance, (&mut cursors, &mut waiting_bytes))
         {
             cursors.push(SequenceCursor::leaf(&leaf.fenced));
             waiting_bytes.push(leaf.bytes);

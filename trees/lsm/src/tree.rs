@@ -15,7 +15,7 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
@@ -345,7 +345,7 @@ impl Inspect for LsmTree {
             lines.push(OutlineLine {
                 depth: 1,
                 what: "retained",
-                count: buffer.pieces(),
+                count: buffer.sections(),
                 bytes: buffer.stored_bytes(),
                 entries: 0,
             });
@@ -408,8 +408,8 @@ impl Movable for LsmTree {
         Box::new(PartCursor::with_sink(parts, &self.data, &ScanLimits::default(), sink))
     }
 
-    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
-        Ok(self.edit(migrate::with_piece(&self.levels, piece)?, work))
+    fn with_portion(&self, work: &Work, portion: &Portion) -> Result<TreeEdit> {
+        Ok(self.edit(migrate::with_portion(&self.levels, portion)?, work))
     }
 
     fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {

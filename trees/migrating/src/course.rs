@@ -27,7 +27,7 @@ pub struct Course {
     pub(crate) border: Vec<u8>,
     pub(crate) heading: Heading,
     /// Only its own keys count in the destination tree. After a turn it may still have garbage beyond the
-    /// border, which is removed before any piece is added.
+    /// border, which is removed before any portion is added.
     pub(crate) is_cut: bool,
     /// Slot of the source tree's objects.
     pub(crate) from: Slot,
@@ -88,7 +88,7 @@ impl Course {
 
     /// Returns the keys between the border and `next`, the border's next position; all remaining ones if
     /// there is none.
-    pub(crate) fn piece_up_to(&self, next: Option<&[u8]>) -> KeyBounds {
+    pub(crate) fn portion_up_to(&self, next: Option<&[u8]>) -> KeyBounds {
         let rest = self.keys_of(Side::From);
         debug_assert!(next.is_none_or(|next| rest.contains(next)), "a piece is among the keys that are left");
         let next = next.map(<[u8]>::to_vec);

@@ -1,16 +1,16 @@
 //! The jobs of a migration, in two halves (decision 0044).
 //!
-//! A piece is read from the source tree, and written as runs of the bottom of the destination. A flush into
-//! the source invalidates it; it is then moved while no flush runs. So pieces are small.
+//! A portion is read from the source tree, and written as runs of the bottom of the destination. A flush into
+//! the source invalidates it; it is then moved while no flush runs. So portions are small.
 //!
 //! **Invariants**
-//! - A piece is installed only if the source is still the tree that it was read from.
-//! - After a turn, no piece is installed before garbage beyond the border was cut off.
+//! - A portion is installed only if the source is still the tree that it was read from.
+//! - After a turn, no portion is installed before garbage beyond the border was cut off.
 
 use std::sync::Arc;
 
 use testudo_base::{Result, Seqno, num::u64_of, planted};
-use testudo_contract::{Job, Movable, Opaque, Part, Piece, Prepared, RangeJob, Tree, TreeEdit, Work};
+use testudo_contract::{Job, Movable, Opaque, Part, Portion, Prepared, RangeJob, Tree, TreeEdit, Work};
 use testudo_run::{BoundedCursor, KeyBounds};
 use testudo_sequence::{Bounds, write_bottom};
 
@@ -20,15 +20,16 @@ use crate::{
     migrating::Last,
 };
 
-/// Full runs per piece: enough to keep the overhead small, few enough to finish in some tens of milliseconds.
-const RUNS_OF_A_PIECE: u64 = 2;
+/// Full runs per portion: enough to keep the overhead small, few enough to finish in some tens of
+/// milliseconds.
+const RUNS_OF_A_PORTION: u64 = 2;
 
 /// Action of a job.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Cuts the destination tree at the border.
     Cut,
-    /// Moves the next piece.
+    /// Moves the next portion.
     Move,
     /// A job of one of the trees.
     Own(Side, Job),
@@ -37,7 +38,7 @@ pub(crate) enum Action {
 /// Output of a job, with the state it was prepared for.
 enum Done {
     Cut { to: Arc<dyn Tree>, edit: TreeEdit },
-    Moved { from: Arc<dyn Tree>, course: Course, piece: Option<Piece>, next: Option<Vec<u8>> },
+    Moved { from: Arc<dyn Tree>, course: Course, portion: Option<Portion>, next: Option<Vec<u8>> },
     Own { side: Side, course: Course, prepared: Prepared },
 }
 
@@ -51,11 +52,12 @@ fn newest_seqno(tree: &Arc<dyn Tree>) -> Seqno {
 }
 
 impl Migrating {
-    /// Picks the next job: pieces alternate with jobs of the trees. A tree that flushes wait for comes first.
+    /// Picks the next job: portions alternate with jobs of the trees. A tree that flushes wait for comes
+    /// first.
     pub(crate) fn pick(&self) -> Job {
         if !self.course.is_cut {
             let what = "cut a tree after a turn";
-            return Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Cut) };
+            return Job { what, debt_bytes: self.portion_bytes(), target: Opaque::new(Action::Cut) };
         }
         let is_behind = |side: Side| self.tree_of(side).behind_bytes() > 0;
         let behind = [Side::To, Side::From].into_iter().find(|side| is_behind(*side));
@@ -69,7 +71,7 @@ impl Migrating {
             Some((side, job)) => Job { target: Opaque::new(Action::Own(side, job.clone())), ..job },
             None => {
                 let what = "move keys to another tree";
-                Job { what, debt_bytes: self.piece_bytes(), target: Opaque::new(Action::Move) }
+                Job { what, debt_bytes: self.portion_bytes(), target: Opaque::new(Action::Move) }
             }
         }
     }
@@ -104,9 +106,9 @@ impl Migrating {
         job.map(|job| (side, job))
     }
 
-    fn piece_bytes(&self) -> u64 {
+    fn portion_bytes(&self) -> u64 {
         SIDES.map(|side| movable(self.tree_of(side)).run_bytes()).into_iter().max().unwrap_or(0)
-            * RUNS_OF_A_PIECE
+            * RUNS_OF_A_PORTION
     }
 
     pub(crate) fn prepare_job(&self, work: &Work, job: &Job) -> Result<Prepared> {
@@ -117,7 +119,7 @@ impl Migrating {
                 let edit = movable(&self.to).cut_to(&work.within(&keys), &keys)?;
                 Done::Cut { to: Arc::clone(&self.to), edit }
             }
-            Action::Move => self.prepare_piece(work)?,
+            Action::Move => self.prepare_portion(work)?,
             Action::Own(side, job) => {
                 let keys = self.course.keys_of(*side);
                 let prepared = self.tree_of(*side).prepare(&work.within(&keys), job)?;
@@ -127,26 +129,29 @@ impl Migrating {
         Ok(Prepared::new(job.what, done))
     }
 
-    /// Writes the next piece.
-    fn prepare_piece(&self, work: &Work) -> Result<Done> {
+    /// Writes the next portion.
+    fn prepare_portion(&self, work: &Work) -> Result<Done> {
         let (from, course) = (Arc::clone(&self.from), self.course.clone());
         let rest = course.keys_of(Side::From);
         if rest.is_empty() {
-            return Ok(Done::Moved { from, course, piece: None, next: None });
+            return Ok(Done::Moved { from, course, portion: None, next: None });
         }
-        // Values that move back to their keys make a piece larger than its input.
+        // Values that move back to their keys make a portion larger than its input.
         let parts =
             work.values.as_ref().map_or(1, |values| values.parts_with_values(from.stats().stored_bytes));
-        let next = movable(&from).next_border(&rest, course.heading, self.piece_bytes() / parts)?;
-        let bounds = course.piece_up_to(next.as_deref());
-        debug_assert!(!bounds.is_empty(), "a piece has keys");
+        let next = movable(&from).next_border(&rest, course.heading, self.portion_bytes() / parts)?;
+        let bounds = course.portion_up_to(next.as_deref());
+        debug_assert!(!bounds.is_empty(), "a portion has keys");
         let bytes = from.bytes_between(bounds.low.as_deref(), bounds.high.as_deref())?;
         work.progress.expect(bytes);
         let (run_bytes, written_bytes) = (movable(&self.to).run_bytes(), bytes.saturating_mul(parts));
         let target = written_bytes.div_ceil(written_bytes.div_ceil(run_bytes).max(1)).clamp(1, run_bytes);
         let newest = newest_seqno(&from).max(newest_seqno(&self.to));
-        let all =
-            if planted!("drops-of-piece-lost") { from.cursor() } else { movable(&from).merging_cursor(work) };
+        let all = if planted!("drops-of-portion-lost") {
+            from.cursor()
+        } else {
+            movable(&from).merging_cursor(work)
+        };
         let mut cursor = BoundedCursor::new(all, bounds.clone());
         let stats = from.stats();
         let entry_bytes = (stats.leaf_bytes + stats.buffered_bytes) / stats.entries.max(1);
@@ -157,7 +162,7 @@ impl Migrating {
             "the runs of a piece begin where it does"
         );
         let runs = written.into_iter().map(|fenced| (fenced.low.to_vec(), fenced.run)).collect();
-        Ok(Done::Moved { from, course, piece: Some(Piece { bounds, runs }), next })
+        Ok(Done::Moved { from, course, portion: Some(Portion { bounds, runs }), next })
     }
 
     pub(crate) fn install_job(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
@@ -171,10 +176,10 @@ impl Migrating {
                 let tree = Arc::new(Self { to: edit.tree, course, ..self.clone() });
                 Ok(Some(TreeEdit { tree, changes }))
             }
-            Some(Done::Moved { from, course, piece, next })
+            Some(Done::Moved { from, course, portion, next })
                 if Arc::ptr_eq(&from, &self.from) && course == self.course =>
             {
-                self.with_moved(work, piece, next).map(Some)
+                self.with_moved(work, portion, next).map(Some)
             }
             Some(Done::Own { side, course, prepared }) if self.keeps_place(&course) => {
                 let keys = self.course.keys_of(side);
@@ -195,14 +200,17 @@ impl Migrating {
         (before.border.as_slice(), before.heading) == (self.course.border.as_slice(), self.course.heading)
     }
 
-    /// Returns the state after a piece up to `next` has moved; the destination tree if it was the last.
-    fn with_moved(&self, work: &Work, piece: Option<Piece>, next: Option<Vec<u8>>) -> Result<TreeEdit> {
+    /// Returns the state after a portion up to `next` has moved; the destination tree if it was the last.
+    fn with_moved(&self, work: &Work, portion: Option<Portion>, next: Option<Vec<u8>>) -> Result<TreeEdit> {
         let mut changes = Vec::new();
         let mut to = Arc::clone(&self.to);
-        if let Some(piece) = &piece {
-            debug_assert!(u64_of(piece.runs.len()) > 0, "a piece is covered by runs");
-            debug_assert!(self.course.is_cut, "garbage beyond the border is cut off before a piece is added");
-            let edit = movable(&to).with_piece(work, piece)?;
+        if let Some(portion) = &portion {
+            debug_assert!(u64_of(portion.runs.len()) > 0, "a portion is covered by runs");
+            debug_assert!(
+                self.course.is_cut,
+                "garbage beyond the border is cut off before a portion is added"
+            );
+            let edit = movable(&to).with_portion(work, portion)?;
             to = edit.tree;
             if !planted!("border-edit-without-data") {
                 changes.extend(edit.changes);

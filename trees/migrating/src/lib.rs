@@ -1,11 +1,11 @@
 //! Online migration of a keyspace from one family of trees to another (decision 0042).
 //!
 //! Its tree is a third one, [`Migrating`], which is independent of families. Keys on one side of a border are
-//! in the source tree, those on the other in the destination. A job moves the next piece: it writes the piece
-//! as runs of the bottom. One edit adds these to the destination, removes their keys from the source, and
-//! moves the border.
+//! in the source tree, those on the other in the destination. A job moves the next portion: it writes the
+//! portion as runs of the bottom. One edit adds these to the destination, removes their keys from the source,
+//! and moves the border.
 //!
-//! `pick → write the piece → install: with_piece + without_outside + border`
+//! `pick → write the portion → install: with_portion + without_outside + border`
 //!
 //! **Invariants**
 //! - Every key is in one of the two trees: leftovers of it in the other are never read or merged.

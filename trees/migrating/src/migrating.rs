@@ -30,7 +30,7 @@ pub(crate) enum Last {
     OfFrom,
     /// A job of the destination tree.
     OfTo,
-    /// A piece was moved.
+    /// A portion was moved.
     Move,
 }
 

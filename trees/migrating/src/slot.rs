@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Cursor, ObjectId, Result, RunId, codec::Damage};
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Piece, Prepared, RangeJob, Read, Reclaim,
+    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
@@ -241,8 +241,8 @@ impl Movable for Slotted {
         self.movable().merging_cursor(work)
     }
 
-    fn with_piece(&self, work: &Work, piece: &Piece) -> Result<TreeEdit> {
-        Ok(self.edit(self.movable().with_piece(work, piece)?))
+    fn with_portion(&self, work: &Work, portion: &Portion) -> Result<TreeEdit> {
+        Ok(self.edit(self.movable().with_portion(work, portion)?))
     }
 
     fn without_outside(&self, work: &Work, keep: &KeyBounds) -> Result<TreeEdit> {

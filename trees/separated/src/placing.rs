@@ -150,7 +150,7 @@ impl SeparatedValues for Values {
         Ok(reference.filter(|reference| {
             let segment = self.segments.get(reference.segment);
             // Values of transient segments move back by themselves.
-            reference.pieces().is_none() && segment.is_some_and(|segment| !segment.is_transient())
+            reference.is_in_segment() && segment.is_some_and(|segment| !segment.is_transient())
         }))
     }
 
@@ -288,7 +288,7 @@ impl Placer {
         let value_bytes = match (entry.kind, watched.large_values) {
             (Kind::Value, LargeValues::WithKeys) => entry.value.len(),
             (Kind::Reference, LargeValues::Outside) => match ValueReference::of(entry.kind, entry.value) {
-                Ok(Some(reference)) if reference.pieces().is_none() => usize_of(u64::from(reference.length)),
+                Ok(Some(reference)) if reference.is_in_segment() => usize_of(u64::from(reference.length)),
                 _ => return,
             },
             _ => return,

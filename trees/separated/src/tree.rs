@@ -188,7 +188,7 @@ impl SeparatedTree {
             }
             let Some(entry) = entry else { return Ok(()) };
             if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)?
-                && reference.pieces().is_none()
+                && reference.is_in_segment()
             {
                 bytes += u64::from(reference.length);
                 found.push((entry.key.to_vec(), reference));
@@ -233,7 +233,7 @@ impl Read for SeparatedTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
         match self.tree.get(key, hash, access)? {
             Lookup::Found(kind @ (Kind::Reference | Kind::UnmergedReference), value, _)
-                if !ValueReference::is_to_pieces(kind, &value) =>
+                if !ValueReference::is_to_long_value(kind, &value) =>
             {
                 let entry = Entry { key, kind, value: &value };
                 // The query's progress in the tree is kept: it is repeated if a page is missing.

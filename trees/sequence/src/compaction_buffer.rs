@@ -5,26 +5,26 @@
 //! a second reference to their extents. Queries keep using their cached pages until those are no longer hot.
 //! The buffer itself writes no data and reads none.
 //!
-//! It is a list of layers, newest first, each with pieces of disjoint runs. A lookup searches the pieces that
-//! cover the key from newest to oldest. The first one that has the key answers, but only with a value or a
-//! tombstone: operands were folded by the merge, and references may point to values that have moved. A
-//! dropped piece leaves a *barrier* if older ones are below it. The search **stops** there, because the
-//! newest entry may have been in the dropped piece.
+//! It is a list of layers, newest first, each with sections of disjoint runs. A lookup searches the sections
+//! that cover the key from newest to oldest. The first one that has the key answers, but only with a value or
+//! a tombstone: operands were folded by the merge, and references may point to values that have moved. A
+//! dropped section leaves a *barrier* if older ones are below it. The search **stops** there, because the
+//! newest entry may have been in the dropped section.
 //!
-//! Range queries need complete data. A *base* is a piece that, with everything above it, has everything that
-//! the sequence has of its keys: the contents of the sequence when the newer data arrived, possibly nothing.
-//! If every key of a range reaches a base before a barrier, the pieces can be read instead of the sequence
-//! ([`CompactionBuffer::all_within`]).
+//! Range queries need complete data. A *base* is a section that, with everything above it, has everything
+//! that the sequence has of its keys: the contents of the sequence when the newer data arrived, possibly
+//! nothing. If every key of a range reaches a base before a barrier, the sections can be read instead of the
+//! sequence ([`CompactionBuffer::all_within`]).
 //!
-//! **Correctness.** The *law*: among the pieces that cover a key, down to the first barrier, the first one
+//! **Correctness.** The *law*: among the sections that cover a key, down to the first barrier, the first one
 //! with an entry of the key has the entry of the sequence, if that is a value or a tombstone. A merge into
-//! the sequence preserves it. All incoming data is put above the existing layers, newest first, as pieces or
-//! barriers. For keys without an incoming entry, the sequence is unchanged. Updates from a write buffer are
-//! in no run. A piece with the hashes of their keys takes their place; the search stops there for those keys
-//! and continues for others. The runs that the merge replaces hold the state before it; they go between the
-//! incoming data and the older layers. Dropping the oldest layers, or replacing a piece with a barrier, only
-//! makes the list less complete. The same holds for bases. The replaced runs were all of the range, and
-//! everything newer is above them, as pieces or barriers. Nothing below a base is ever needed.
+//! the sequence preserves it. All incoming data is put above the existing layers, newest first, as sections
+//! or barriers. For keys without an incoming entry, the sequence is unchanged. Updates from a write buffer
+//! are in no run. A section with the hashes of their keys takes their place; the search stops there for those
+//! keys and continues for others. The runs that the merge replaces hold the state before it; they go between
+//! the incoming data and the older layers. Dropping the oldest layers, or replacing a section with a barrier,
+//! only makes the list less complete. The same holds for bases. The replaced runs were all of the range, and
+//! everything newer is above them, as sections or barriers. Nothing below a base is ever needed.
 //!
 //! **Invariants**
 //! - The law, and its counterpart for bases. Any other change of a sequence drops its buffer.
@@ -44,14 +44,14 @@ use testudo_storage::{DataFile, PageAddress};
 
 use crate::{Bounds, Fence, RunSlice, layer_cursor};
 
-/// Minimum percentage of a piece's data pages in the page cache for it to be in use (LSbM §6.1).
+/// Minimum percentage of a section's data pages in the page cache for it to be in use (LSbM §6.1).
 const RESIDENT_PERCENT: u64 = 80;
 /// Maximum number of layers; more would make queries slow.
 const LAYERS_MAX: usize = 24;
 
-/// A piece of a run for a range of keys, or a placeholder for one.
+/// A section of a run for a range of keys, or a placeholder for one.
 #[derive(Clone, Debug)]
-pub struct BufferPiece {
+pub struct BufferSection {
     /// Least key of the range.
     pub low: Fence,
     /// Exclusive upper bound of the range.
@@ -70,8 +70,8 @@ pub fn short_hash(hash: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Disjoint pieces in key order.
-pub type BufferLayer = Vec<BufferPiece>;
+/// Disjoint sections in key order.
+pub type BufferLayer = Vec<BufferSection>;
 
 /// A compaction buffer.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub struct CompactionBuffer {
     pub layers: Vec<BufferLayer>,
 }
 
-impl BufferPiece {
+impl BufferSection {
     /// Returns a placeholder for data that was dropped, or not retained.
     pub fn barrier(low: Fence, high: Option<Fence>) -> Self {
         Self { low, high, run: None, is_base: false, from_memory: None }
@@ -133,7 +133,7 @@ impl BufferPiece {
 
     /// Whether `next` directly continues it, with the same run.
     fn goes_on_in(&self, next: &Self) -> bool {
-        let id = |piece: &Self| piece.run.as_ref().map(|run| run.reference().id);
+        let id = |section: &Self| section.run.as_ref().map(|run| run.reference().id);
         let is_same = id(self) == id(next) && self.is_base == next.is_base;
         is_same
             && self.high.as_ref() == Some(&next.low)
@@ -163,17 +163,17 @@ impl BufferPiece {
     }
 }
 
-impl BufferPiece {
+impl BufferSection {
     /// Whether queries pass its filter on the way to a run of `older`, or scans need it together with a base
     /// there.
     fn is_on_the_way_to(&self, older: &[BufferLayer]) -> bool {
         let bounds = self.bounds();
-        let below = |is_wanted: fn(&BufferPiece) -> bool| {
+        let below = |is_wanted: fn(&BufferSection) -> bool| {
             older.iter().any(|layer| meeting(layer, &bounds).any(is_wanted))
         };
         let has_filter = |run: &Arc<Run>| run.has_filter_in_memory().unwrap_or(false);
-        below(|piece| piece.run.is_some() && piece.is_base)
-            || (below(|piece| piece.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
+        below(|section| section.run.is_some() && section.is_base)
+            || (below(|section| section.run.is_some()) && self.run.as_ref().is_some_and(has_filter))
     }
 }
 
@@ -188,12 +188,12 @@ pub struct Retained {
 
 /// A part of a run, read instead of the sequence.
 #[derive(Debug)]
-pub struct ScanPiece<'a> {
+pub struct ScanSection<'a> {
     /// The run.
     pub run: &'a Arc<Run>,
     /// Keys to read from it.
     pub bounds: Bounds,
-    /// With newer pieces, has everything of these keys.
+    /// With newer sections, has everything of these keys.
     pub is_base: bool,
 }
 
@@ -243,46 +243,46 @@ pub fn load_sparing_damaged(
     data.load_pages(&needed)
 }
 
-/// Returns the piece of a layer that covers `key`.
-fn find_in<'a>(layer: &'a [BufferPiece], key: &[u8]) -> Option<&'a BufferPiece> {
-    let behind = layer.partition_point(|piece| piece.low.is_at_most(key));
-    layer.get(behind.checked_sub(1)?).filter(|piece| piece.covers(key))
+/// Returns the section of a layer that covers `key`.
+fn find_in<'a>(layer: &'a [BufferSection], key: &[u8]) -> Option<&'a BufferSection> {
+    let behind = layer.partition_point(|section| section.low.is_at_most(key));
+    layer.get(behind.checked_sub(1)?).filter(|section| section.covers(key))
 }
 
-/// Returns the pieces of a layer that overlap `bounds`.
+/// Returns the sections of a layer that overlap `bounds`.
 fn meeting<'a, 'b>(
-    layer: &'a [BufferPiece],
+    layer: &'a [BufferSection],
     bounds: &'b Bounds,
-) -> impl Iterator<Item = &'a BufferPiece> + use<'a, 'b> {
-    let from = layer.partition_point(|piece| match (&piece.high, &bounds.low) {
+) -> impl Iterator<Item = &'a BufferSection> + use<'a, 'b> {
+    let from = layer.partition_point(|section| match (&section.high, &bounds.low) {
         (Some(high), Some(low)) => high <= low,
         _ => false,
     });
-    layer[from..].iter().take_while(|piece| piece.meets(bounds))
+    layer[from..].iter().take_while(|section| section.meets(bounds))
 }
 
-/// Joins adjacent pieces of the same run.
+/// Joins adjacent sections of the same run.
 fn joined(layer: BufferLayer) -> BufferLayer {
-    let mut pieces: BufferLayer = Vec::with_capacity(layer.len());
-    for piece in layer {
-        match pieces.last_mut() {
-            Some(last) if last.goes_on_in(&piece) => last.high = piece.high,
-            _ => pieces.push(piece),
+    let mut sections: BufferLayer = Vec::with_capacity(layer.len());
+    for section in layer {
+        match sections.last_mut() {
+            Some(last) if last.goes_on_in(&section) => last.high = section.high,
+            _ => sections.push(section),
         }
     }
-    pieces
+    sections
 }
 
-/// Whether the pieces of a layer are disjoint and in key order.
-fn are_disjoint(layer: &[BufferPiece]) -> bool {
+/// Whether the sections of a layer are disjoint and in key order.
+fn are_disjoint(layer: &[BufferSection]) -> bool {
     layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low))
 }
 
-/// Puts the layers of `new` above those of `old`, both newest first. All pieces of `new` are inside `range`;
+/// Puts the layers of `new` above those of `old`, both newest first. All sections of `new` are inside `range`;
 /// each goes into the lowest possible layer.
 pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Vec<BufferLayer> {
-    let is_inside = |piece: &BufferPiece| piece.bounds().intersection(range) == piece.bounds();
-    debug_assert!(new.iter().flatten().all(is_inside), "all new pieces are inside the range");
+    let is_inside = |section: &BufferSection| section.bounds().intersection(range) == section.bounds();
+    debug_assert!(new.iter().flatten().all(is_inside), "all new sections are inside the range");
     let mut layers = old.to_vec();
     let is_free = |layer: &&BufferLayer| meeting(layer, range).next().is_none();
     let mut free = layers.iter().take_while(is_free).count();
@@ -291,44 +291,44 @@ pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Ve
         free = new.len();
     }
     let first = free - new.len();
-    for (layer, pieces) in layers[first..].iter_mut().zip(new) {
-        let Some(low) = pieces.first().map(|piece| &piece.low) else { continue };
-        let at = layer.partition_point(|piece| piece.low < *low);
-        layer.splice(at..at, pieces);
-        debug_assert!(are_disjoint(layer), "pieces of a layer are disjoint and in key order");
+    for (layer, sections) in layers[first..].iter_mut().zip(new) {
+        let Some(low) = sections.first().map(|section| &section.low) else { continue };
+        let at = layer.partition_point(|section| section.low < *low);
+        layer.splice(at..at, sections);
+        debug_assert!(are_disjoint(layer), "sections of a layer are disjoint and in key order");
     }
     layers
 }
 
-/// Removes pieces that can never answer: those completely below one barrier or base, empty bases with no run
-/// above or below, and barriers with nothing below them.
+/// Removes sections that can never answer: those completely below one barrier or base, empty bases with no
+/// run above or below, and barriers with nothing below them.
 ///
-/// A placeholder is removed only if no run is below. Such a run may extend beyond the piece that covered the
-/// deletions of its entries, and the search must end before it.
+/// A placeholder is removed only if no run is below. Such a run may extend beyond the section that covered
+/// the deletions of its entries, and the search must end before it.
 fn tidied(layers: Vec<BufferLayer>) -> Vec<BufferLayer> {
-    let is_hidden = |above: &[BufferLayer], piece: &BufferPiece| {
-        let hides = |piece: &&BufferPiece| piece.is_barrier() || piece.is_base;
+    let is_hidden = |above: &[BufferLayer], section: &BufferSection| {
+        let hides = |section: &&BufferSection| section.is_barrier() || section.is_base;
         above.iter().any(|layer| {
-            let end = find_in(layer, &piece.low.bytes()).filter(hides);
-            end.is_some_and(|end| end.surrounds(piece))
+            let end = find_in(layer, &section.low.bytes()).filter(hides);
+            end.is_some_and(|end| end.surrounds(section))
         })
     };
     let mut tidied: Vec<BufferLayer> = Vec::with_capacity(layers.len());
     for layer in layers {
         let mut layer = joined(layer);
-        layer.retain(|piece| !is_hidden(&tidied, piece));
+        layer.retain(|section| !is_hidden(&tidied, section));
         tidied.push(layer);
     }
     for at in (0..tidied.len()).rev() {
         let (rest, below) = tidied.split_at_mut(at + 1);
         let Some((layer, above)) = rest.split_last_mut() else { continue };
-        layer.retain(|piece| {
-            let bounds = piece.bounds();
-            let any = |layers: &[BufferLayer], is_such: fn(&BufferPiece) -> bool| {
+        layer.retain(|section| {
+            let bounds = section.bounds();
+            let any = |layers: &[BufferLayer], is_such: fn(&BufferSection) -> bool| {
                 layers.iter().any(|layer| meeting(layer, &bounds).any(is_such))
             };
-            let has_run = |other: &BufferPiece| other.run.is_some();
-            match (&piece.run, piece.is_base) {
+            let has_run = |other: &BufferSection| other.run.is_some();
+            match (&section.run, section.is_base) {
                 (Some(_), _) => true,
                 (None, true) => any(above, has_run) || any(below, has_run),
                 // A base below is complete only with the data missing here.
@@ -345,7 +345,7 @@ impl CompactionBuffer {
     /// Creates the buffer of these layers; `None` if they have no run.
     pub fn of_layers(layers: Vec<BufferLayer>, next_object: &mut u64) -> Option<Arc<Self>> {
         let layers = tidied(layers);
-        if layers.iter().flatten().all(|piece| piece.run.is_none()) {
+        if layers.iter().flatten().all(|section| section.run.is_none()) {
             return None;
         }
         let id = ObjectId(*next_object);
@@ -369,18 +369,18 @@ impl CompactionBuffer {
         hash: u64,
         ask: impl Fn(&Run, bool) -> std::result::Result<Option<Lookup>, E>,
     ) -> std::result::Result<Option<Lookup>, E> {
-        for piece in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
-            let Some(run) = &piece.run else {
-                if planted!("barrier-skipped") || !piece.stops(hash) {
+        for section in self.layers.iter().filter_map(|layer| find_in(layer, key)) {
+            let Some(run) = &section.run else {
+                if planted!("barrier-skipped") || !section.stops(hash) {
                     continue;
                 }
                 return Ok(None);
             };
-            let Some(found) = ask(run, piece.is_base)? else { return Ok(None) };
+            let Some(found) = ask(run, section.is_base)? else { return Ok(None) };
             match found {
-                // With everything above it a base is complete. Older pieces may extend beyond it, without the
-                // deletions of their entries.
-                Lookup::Absent if piece.is_base && !planted!("search-passes-base") => return Ok(None),
+                // With everything above it a base is complete. Older sections may extend beyond it, without
+                // the deletions of their entries.
+                Lookup::Absent if section.is_base && !planted!("search-passes-base") => return Ok(None),
                 Lookup::Absent => {}
                 Lookup::Waiting | Lookup::Found(Kind::Value | Kind::Tombstone, ..) => return Ok(Some(found)),
                 Lookup::Found(Kind::Operands, ..) if planted!("operands-out-of-buffer") => {
@@ -392,15 +392,15 @@ impl CompactionBuffer {
         Ok(None)
     }
 
-    /// Reads all pieces; fails unless each value and tombstone that a search may find in them equals the
+    /// Reads all sections; fails unless each value and tombstone that a search may find in them equals the
     /// result of `own`, the lookup in the sequence. If that finds nothing, a tombstone is correct; if it is
     /// `None`, the buffer is never used for the key.
     ///
     /// Errors: `Corruption` if the law does not hold, and those of reading.
     pub fn check_law(&self, own: impl Fn(&[u8], u64) -> Result<Option<Lookup>>) -> Result<()> {
-        for piece in self.layers.iter().flatten() {
+        for section in self.layers.iter().flatten() {
             let Some(slice) =
-                piece.run.as_ref().and_then(|run| RunSlice::whole_run(run).clipped(&piece.bounds()))
+                section.run.as_ref().and_then(|run| RunSlice::whole_run(run).clipped(&section.bounds()))
             else {
                 continue;
             };
@@ -431,7 +431,7 @@ impl CompactionBuffer {
 
     /// Returns runs that together have everything of the sequence inside `bounds`, newest first, each with
     /// its range of keys; `None` if completeness is unknown. REQUIRES: the sequence covers the bounds.
-    pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<ScanPiece<'_>>> {
+    pub fn all_within(&self, bounds: &Bounds) -> Option<Vec<ScanSection<'_>>> {
         let (mut found, mut open) = (Vec::new(), vec![bounds.clone()]);
         for layer in &self.layers {
             let mut rest = Vec::new();
@@ -448,27 +448,27 @@ impl CompactionBuffer {
 
     /// Returns the parts of `range` in which a layer has no base. `None` if there is a barrier.
     fn below_bases<'a>(
-        layer: &'a [BufferPiece],
+        layer: &'a [BufferSection],
         range: Bounds,
-        found: &mut Vec<ScanPiece<'a>>,
+        found: &mut Vec<ScanSection<'a>>,
     ) -> Option<Vec<Bounds>> {
         let mut open = Vec::new();
         let mut rest = Some(range.clone());
-        for piece in meeting(layer, &range) {
-            if piece.is_damaged() || (piece.is_stop() && !planted!("scan-passes-barrier")) {
+        for section in meeting(layer, &range) {
+            if section.is_damaged() || (section.is_stop() && !planted!("scan-passes-barrier")) {
                 return None;
             }
-            let inside = piece.bounds().intersection(&range);
-            if piece.is_base {
+            let inside = section.bounds().intersection(&range);
+            if section.is_base {
                 let Bounds { low, high } = rest.take()?;
                 let before = Bounds { low, high: inside.low.clone() };
                 open.extend(Some(before).filter(|before| before.high.is_some() && !before.is_empty()));
                 rest = inside.high.clone().map(|low| Bounds { low: Some(low), high });
             }
-            found.extend(piece.run.as_ref().map(|run| ScanPiece {
+            found.extend(section.run.as_ref().map(|run| ScanSection {
                 run,
                 bounds: inside,
-                is_base: piece.is_base,
+                is_base: section.is_base,
             }));
         }
         open.extend(rest.filter(|rest| !rest.is_empty()));
@@ -477,7 +477,7 @@ impl CompactionBuffer {
 
     /// Returns its runs, each once.
     pub fn runs(&self) -> BTreeMap<RunId, &Arc<Run>> {
-        let runs = self.layers.iter().flatten().filter_map(|piece| piece.run.as_ref());
+        let runs = self.layers.iter().flatten().filter_map(|section| section.run.as_ref());
         runs.map(|run| (run.reference().id, run)).collect()
     }
 
@@ -486,37 +486,38 @@ impl CompactionBuffer {
         self.runs().values().map(|run| run.reference().stored_bytes()).sum()
     }
 
-    /// Approximate bytes of its pieces.
+    /// Approximate bytes of its sections.
     pub fn retained(&self) -> Retained {
         let mut retained = Retained::default();
-        for piece in self.layers.iter().flatten() {
-            *(if piece.is_base { &mut retained.bases } else { &mut retained.came }) += piece.stored_bytes();
+        for section in self.layers.iter().flatten() {
+            *(if section.is_base { &mut retained.bases } else { &mut retained.came }) +=
+                section.stored_bytes();
         }
         retained
     }
 
-    /// Number of pieces, barriers included.
-    pub fn pieces(&self) -> u64 {
+    /// Number of sections, barriers included.
+    pub fn sections(&self) -> u64 {
         self.layers.iter().map(|layer| u64_of(layer.len())).sum()
     }
 
     /// Whether some of its runs are known to be damaged.
     pub fn has_damage(&self) -> bool {
-        self.layers.iter().flatten().any(BufferPiece::is_damaged)
+        self.layers.iter().flatten().any(BufferSection::is_damaged)
     }
 
-    /// Drops damaged pieces and pieces not in use: those not in memory, unless queries pass them on the way
-    /// to older ones in memory. That is through filters in memory, or to a base, which is useless to scans
-    /// without them. Far fewer pages are read of them than of the sequence.
+    /// Drops damaged sections and sections not in use: those not in memory, unless queries pass them on the
+    /// way to older ones in memory. That is through filters in memory, or to a base, which is useless to
+    /// scans without them. Far fewer pages are read of them than of the sequence.
     pub fn trimmed(self: &Arc<Self>, next_object: &mut u64) -> Option<Arc<Self>> {
         let mut older: Vec<BufferLayer> = Vec::with_capacity(self.layers.len());
         let mut is_same = self.layers.len() <= LAYERS_MAX;
         for layer in self.layers.iter().take(LAYERS_MAX).rev() {
             let mut trimmed = layer.clone();
-            for piece in &mut trimmed {
-                let is_used = || piece.is_resident() || piece.is_on_the_way_to(&older);
-                if piece.run.is_some() && (piece.is_damaged() || !is_used()) {
-                    *piece = BufferPiece::barrier(piece.low.clone(), piece.high.clone());
+            for section in &mut trimmed {
+                let is_used = || section.is_resident() || section.is_on_the_way_to(&older);
+                if section.run.is_some() && (section.is_damaged() || !is_used()) {
+                    *section = BufferSection::barrier(section.low.clone(), section.high.clone());
                     is_same = false;
                 }
             }
@@ -541,11 +542,11 @@ impl CompactionBuffer {
 
     /// Returns what remains after the sequence has dropped all keys before `border`.
     pub fn from(self: &Arc<Self>, border: &Fence, next_object: &mut u64) -> Option<Arc<Self>> {
-        let is_behind = |piece: &BufferPiece| piece.high.as_ref().is_none_or(|high| border < high);
+        let is_behind = |section: &BufferSection| section.high.as_ref().is_none_or(|high| border < high);
         if self.layers.iter().flatten().all(is_behind) {
             return Some(Arc::clone(self));
         }
-        let rest = |layer: &BufferLayer| layer.iter().filter(|piece| is_behind(piece)).cloned().collect();
+        let rest = |layer: &BufferLayer| layer.iter().filter(|section| is_behind(section)).cloned().collect();
         Self::of_layers(self.layers.iter().map(rest).collect(), next_object)
     }
 }

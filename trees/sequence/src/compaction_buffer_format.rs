@@ -2,13 +2,13 @@
 //!
 //! Encoded (little-endian; a `fence` shares a prefix with the fence before it, see `fence_format.rs`): u8
 //! format: 1, 2 if there are bases, or 3 if there are placeholders of keys from memory · count u32 of runs,
-//! each a run reference · count u32 of layers, newest first, each: count u32 of pieces in key order, each:
+//! each a run reference · count u32 of layers, newest first, each: count u32 of sections in key order, each:
 //! fence · u8: 1 if it has a run + 2 if it has a high end + 4 if it is a base + 8 if its keys came from
 //! memory, which excludes 1 and 4 · number u32 of the run, if any · high end, if any, a fence after its own
 //! · for keys from memory: count u32 and short hashes u32, ascending.
 //!
 //! **Invariants**
-//! - The pieces of a decoded layer are disjoint and in key order.
+//! - The sections of a decoded layer are disjoint and in key order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use testudo_storage::DataFile;
 
 use crate::{
     Fence,
-    compaction_buffer::{BufferPiece, CompactionBuffer},
+    compaction_buffer::{BufferSection, CompactionBuffer},
     fence_format::{FenceWriter, decode_fence},
 };
 
@@ -33,10 +33,10 @@ const FORMAT_WITH_BASES: u8 = 2;
 /// With placeholders of keys from memory, and with or without bases.
 const FORMAT_WITH_HASHES: u8 = 3;
 
-const PIECE_HAS_RUN: u8 = 1;
-const PIECE_HAS_HIGH: u8 = 2;
-const PIECE_IS_BASE: u8 = 4;
-const PIECE_FROM_MEMORY: u8 = 8;
+const SECTION_HAS_RUN: u8 = 1;
+const SECTION_HAS_HIGH: u8 = 2;
+const SECTION_IS_BASE: u8 = 4;
+const SECTION_FROM_MEMORY: u8 = 8;
 
 /// A compaction buffer as it is stored.
 #[derive(Debug)]
@@ -44,21 +44,21 @@ pub struct StoredBuffer {
     /// Its runs, each once.
     pub runs: Vec<RunRef>,
     /// Newest first.
-    pub layers: Vec<Vec<StoredPiece>>,
+    pub layers: Vec<Vec<StoredSection>>,
 }
 
-/// A piece of a compaction buffer.
+/// A section of a compaction buffer.
 #[derive(Debug)]
-pub struct StoredPiece {
-    /// See [`BufferPiece::low`].
+pub struct StoredSection {
+    /// See [`BufferSection::low`].
     pub low: Fence,
-    /// See [`BufferPiece::high`].
+    /// See [`BufferSection::high`].
     pub high: Option<Fence>,
     /// Index into the buffer's runs.
     pub run: Option<usize>,
-    /// See [`BufferPiece::is_base`].
+    /// See [`BufferSection::is_base`].
     pub is_base: bool,
-    /// See [`BufferPiece::from_memory`].
+    /// See [`BufferSection::from_memory`].
     pub from_memory: Option<Arc<[u32]>>,
 }
 
@@ -82,20 +82,20 @@ impl StoredBuffer {
             opened.insert(run.reference().id, Arc::clone(&run));
             runs.push(run);
         }
-        let piece = |StoredPiece { low, high, run, is_base, from_memory }| {
+        let section = |StoredSection { low, high, run, is_base, from_memory }| {
             let run = run.map(|at| Arc::clone(&runs[at]));
-            BufferPiece { low, high, run, is_base, from_memory }
+            BufferSection { low, high, run, is_base, from_memory }
         };
-        let layers = self.layers.into_iter().map(|layer| layer.into_iter().map(piece).collect()).collect();
+        let layers = self.layers.into_iter().map(|layer| layer.into_iter().map(section).collect()).collect();
         Ok(Arc::new(CompactionBuffer { id, layers }))
     }
 }
 
 /// Encodes a buffer.
 pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
-    let has_any = |is_such: fn(&BufferPiece) -> bool| buffer.layers.iter().flatten().any(is_such);
+    let has_any = |is_such: fn(&BufferSection) -> bool| buffer.layers.iter().flatten().any(is_such);
     let mut out =
-        vec![match (has_any(|piece| piece.from_memory.is_some()), has_any(|piece| piece.is_base)) {
+        vec![match (has_any(|section| section.from_memory.is_some()), has_any(|section| section.is_base)) {
             (true, _) => FORMAT_WITH_HASHES,
             (false, true) => FORMAT_WITH_BASES,
             (false, false) => FORMAT,
@@ -106,15 +106,16 @@ pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
     let numbers: BTreeMap<RunId, usize> = runs.into_keys().enumerate().map(|(at, id)| (id, at)).collect();
     codec::put_u32(&mut out, u32_of(buffer.layers.len()));
     for layer in &buffer.layers {
-        let stored = |piece: &&BufferPiece| piece.run.is_some() || piece.is_base || !planted!("barrier-lost");
-        let pieces: Vec<&BufferPiece> = layer.iter().filter(stored).collect();
-        codec::put_u32(&mut out, u32_of(pieces.len()));
+        let stored =
+            |section: &&BufferSection| section.run.is_some() || section.is_base || !planted!("barrier-lost");
+        let sections: Vec<&BufferSection> = layer.iter().filter(stored).collect();
+        codec::put_u32(&mut out, u32_of(sections.len()));
         let mut fences = FenceWriter::default();
-        for BufferPiece { low, high, run, is_base, from_memory } in pieces {
+        for BufferSection { low, high, run, is_base, from_memory } in sections {
             fences.put(&mut out, low);
             let has = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
-            let ends = has(run.is_some(), PIECE_HAS_RUN) | has(high.is_some(), PIECE_HAS_HIGH);
-            let kind = has(*is_base, PIECE_IS_BASE) | has(from_memory.is_some(), PIECE_FROM_MEMORY);
+            let ends = has(run.is_some(), SECTION_HAS_RUN) | has(high.is_some(), SECTION_HAS_HIGH);
+            let kind = has(*is_base, SECTION_IS_BASE) | has(from_memory.is_some(), SECTION_FROM_MEMORY);
             codec::put_u8(&mut out, ends | kind);
             if let Some(run) = run {
                 codec::put_u32(&mut out, u32_of(numbers[&run.reference().id]));
@@ -137,9 +138,9 @@ pub fn encode_buffer(buffer: &CompactionBuffer) -> Vec<u8> {
 pub fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
     let mut reader = Reader::new(bytes);
     let flags_max = match reader.u8()? {
-        FORMAT => PIECE_HAS_RUN + PIECE_HAS_HIGH,
-        FORMAT_WITH_BASES => PIECE_HAS_RUN + PIECE_HAS_HIGH + PIECE_IS_BASE,
-        FORMAT_WITH_HASHES => PIECE_HAS_RUN + PIECE_HAS_HIGH + PIECE_IS_BASE + PIECE_FROM_MEMORY,
+        FORMAT => SECTION_HAS_RUN + SECTION_HAS_HIGH,
+        FORMAT_WITH_BASES => SECTION_HAS_RUN + SECTION_HAS_HIGH + SECTION_IS_BASE,
+        FORMAT_WITH_HASHES => SECTION_HAS_RUN + SECTION_HAS_HIGH + SECTION_IS_BASE + SECTION_FROM_MEMORY,
         _ => return Err(Damage("unknown format of a compaction buffer")),
     };
     let count = count_of(&mut reader, 32)?;
@@ -151,37 +152,38 @@ pub fn decode_buffer(bytes: &[u8]) -> Result<StoredBuffer, Damage> {
     Ok(StoredBuffer { runs, layers })
 }
 
-fn decode_layer(reader: &mut Reader<'_>, runs: usize, flags_max: u8) -> Result<Vec<StoredPiece>, Damage> {
+fn decode_layer(reader: &mut Reader<'_>, runs: usize, flags_max: u8) -> Result<Vec<StoredSection>, Damage> {
     let count = count_of(reader, 2)?;
-    let mut pieces: Vec<StoredPiece> = Vec::new();
+    let mut sections: Vec<StoredSection> = Vec::new();
     let mut before = Fence::default();
     for _ in 0..count {
         let low = decode_fence(reader, &before)?;
         before.clone_from(&low);
         let flags = reader.u8()?;
-        let is_placeless = flags & PIECE_FROM_MEMORY > 0 && flags & (PIECE_HAS_RUN | PIECE_IS_BASE) > 0;
+        let is_placeless = flags & SECTION_FROM_MEMORY > 0 && flags & (SECTION_HAS_RUN | SECTION_IS_BASE) > 0;
         if flags > flags_max || is_placeless {
-            return Err(Damage("unknown piece of a compaction buffer"));
+            return Err(Damage("unknown section of a compaction buffer"));
         }
         let mut run = None;
-        if flags & PIECE_HAS_RUN > 0 {
+        if flags & SECTION_HAS_RUN > 0 {
             let number = usize_of(u64::from(reader.u32()?));
             run = Some(number).filter(|number| *number < runs);
             run.ok_or(Damage("a compaction buffer has no such run"))?;
         }
-        let high = if flags & PIECE_HAS_HIGH > 0 { Some(decode_fence(reader, &low)?) } else { None };
-        let from_memory = match flags & PIECE_FROM_MEMORY {
+        let high = if flags & SECTION_HAS_HIGH > 0 { Some(decode_fence(reader, &low)?) } else { None };
+        let from_memory = match flags & SECTION_FROM_MEMORY {
             0 => None,
             _ => Some(decode_hashes(reader)?),
         };
-        let follows = |last: &StoredPiece| last.high.as_ref().is_some_and(|high| *high <= low);
-        if pieces.last().is_some_and(|last| !follows(last)) || high.as_ref().is_some_and(|high| *high <= low)
+        let follows = |last: &StoredSection| last.high.as_ref().is_some_and(|high| *high <= low);
+        if sections.last().is_some_and(|last| !follows(last))
+            || high.as_ref().is_some_and(|high| *high <= low)
         {
-            return Err(Damage("the pieces of a compaction buffer overlap"));
+            return Err(Damage("the sections of a compaction buffer overlap"));
         }
-        pieces.push(StoredPiece { low, high, run, is_base: flags & PIECE_IS_BASE > 0, from_memory });
+        sections.push(StoredSection { low, high, run, is_base: flags & SECTION_IS_BASE > 0, from_memory });
     }
-    Ok(pieces)
+    Ok(sections)
 }
 
 fn decode_hashes(reader: &mut Reader<'_>) -> Result<Arc<[u32]>, Damage> {

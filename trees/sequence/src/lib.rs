@@ -31,10 +31,10 @@ mod tree_share;
 pub use bottom_runs::write_bottom;
 pub use chained_cursor::{ChainCursor, Parts};
 pub use compaction_buffer::{
-    BufferLayer, BufferPiece, CompactionBuffer, Retained, ScanPiece, load_sparing_damaged, note_damage,
+    BufferLayer, BufferSection, CompactionBuffer, Retained, ScanSection, load_sparing_damaged, note_damage,
     short_hash, stacked,
 };
-pub use compaction_buffer_format::{StoredBuffer, StoredPiece, decode_buffer, encode_buffer};
+pub use compaction_buffer_format::{StoredBuffer, StoredSection, decode_buffer, encode_buffer};
 pub use fence::{Bounds, Fence, share_starts};
 pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};

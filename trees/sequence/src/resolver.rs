@@ -53,15 +53,15 @@ impl<'w> Resolver<'w> {
         Ok(resolved)
     }
 
-    /// Reads the value that operands refer to, if there is an operator to merge them. Never reads values in
-    /// pieces.
+    /// Reads the value that operands refer to, if there is an operator to merge them. Never reads long
+    /// values, which are in no segment.
     fn read_value_of(&self, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
         let Some(values) = self.work.values.as_ref().filter(|_| self.work.full_merge.has_operator()) else {
             return Ok(None);
         };
         let damaged = |Damage(why)| Error::new(ErrorKind::Corruption, format!("an unmerged entry: {why}"));
         let (reference, _) = ValueReference::split(entry.value).map_err(damaged)?;
-        if reference.pieces().is_some() {
+        if !reference.is_in_segment() {
             return Ok(None);
         }
         let value = values.read(entry.key, &reference)?;

@@ -23,7 +23,7 @@ pub struct SequenceCursor {
     high: Option<Arc<[u8]>>,
     is_leaf: bool,
     /// Other sources cover the rest of the part: seeks may be for keys outside.
-    is_piece: bool,
+    is_section: bool,
     /// Expected reads of a scan from this source.
     forecast: Option<ScanForecast>,
     at: usize,
@@ -48,7 +48,7 @@ impl SequenceCursor {
             low,
             high,
             is_leaf: false,
-            is_piece: false,
+            is_section: false,
             forecast: None,
             at: 0,
             cursor: None,
@@ -64,10 +64,10 @@ impl SequenceCursor {
     }
 
     /// Creates a cursor over the entries of a run inside `bounds`; other sources cover the rest of the part.
-    pub fn piece(run: &Arc<Run>, bounds: &Bounds) -> Self {
+    pub fn section(run: &Arc<Run>, bounds: &Bounds) -> Self {
         let low = bounds.low.clone().unwrap_or_default();
         let (runs, keys) = (vec![FencedRun { low, run: Arc::clone(run) }], bounds.to_keys());
-        Self { is_piece: true, ..Self::new(runs, keys.low.map(Arc::from), keys.high.map(Arc::from)) }
+        Self { is_section: true, ..Self::new(runs, keys.low.map(Arc::from), keys.high.map(Arc::from)) }
     }
 
     /// Takes over the open run of the previous cursor in scan order, if this cursor has that run.
@@ -146,7 +146,7 @@ impl SequenceCursor {
             _ => false,
         };
         let at = match target {
-            target if self.is_piece && is_outside(target) => None,
+            target if self.is_section && is_outside(target) => None,
             Target::First => Some(0),
             Target::Last => Some(self.runs.len() - 1),
             Target::From(key) => self.run_from(key),

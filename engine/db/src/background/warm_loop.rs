@@ -20,7 +20,7 @@ const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(200);
 /// The interval grows by one part in this many at each check.
 const LOOK_GROWTH_PARTS: u32 = 2;
-/// Maximum pause after a piece of work.
+/// Maximum pause after a step of work.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Interval between saves of the hot set.
 const NOTE_INTERVAL: Duration = Duration::from_secs(180);

@@ -12,17 +12,17 @@ use std::fmt;
 use testudo_base::{Error, ErrorKind, PAGE_BYTES, Result, num::u64_of, sync::Arc};
 use testudo_run::{PageWalk, Run};
 use testudo_storage::{
-    DATA_FILE, ManifestPiece, SUPERBLOCK_FILE, SlotContents, inspect_manifest, inspect_superblock,
+    DATA_FILE, ManifestSection, SUPERBLOCK_FILE, SlotContents, inspect_manifest, inspect_superblock,
     manifest_file_name, read_file,
 };
 use testudo_store::{Store, commits::batch_format};
-use testudo_wal::{HeaderContents, RecordKind, SegmentInfo, SegmentPiece, segment_file_name};
+use testudo_wal::{HeaderContents, RecordKind, SegmentInfo, SegmentSection, segment_file_name};
 
 /// Maximum repeated reads of the superblock. A slot may be written while it is read, so only damage in every
 /// read counts.
 const SLOT_READS: usize = 3;
 
-/// A piece of damage, or an entry that cannot be read.
+/// Damage, or an entry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
@@ -196,15 +196,15 @@ fn check_manifest(store: &Store, findings: &mut Vec<Finding>) -> Result<u64> {
             findings.push(Finding { file: name.clone(), offset, bytes, keyspace: None, what });
         };
         let (mut next_edit, mut end) = (None, 0);
-        inspect_manifest(&bytes, store.id, before.number, &mut |piece| match piece {
-            ManifestPiece::Record { offset, bytes, edit_number, .. } => {
+        inspect_manifest(&bytes, store.id, before.number, &mut |part| match part {
+            ManifestSection::Record { offset, bytes, edit_number, .. } => {
                 if let Some(next) = next_edit.filter(|next| *next != edit_number) {
                     found(offset, bytes, format!("edit {next} is missing"));
                 }
                 next_edit = Some(edit_number.saturating_add(1));
                 end = (offset + bytes).next_multiple_of(PAGE_BYTES);
             }
-            ManifestPiece::Damage { offset, bytes, why } => found(offset, bytes, why.to_owned()),
+            ManifestSection::Damage { offset, bytes, why } => found(offset, bytes, why.to_owned()),
         });
         if end < before.file_bytes {
             found(end, before.file_bytes - end, "the file ends before edits that were durable".to_owned());
@@ -222,10 +222,10 @@ fn check_segment(store: &Store, segment: &SegmentInfo, findings: &mut Vec<Findin
     };
     let mut next = segment.first_seqno.0;
     let mut strange = None;
-    let header = testudo_wal::inspect_segment(&*store.env, &store.directory, segment.number, &mut |piece| {
-        let (offset, header, payload) = match piece {
-            SegmentPiece::Record { offset, header, payload } => (offset, header, payload),
-            SegmentPiece::Damage { offset, bytes } => {
+    let header = testudo_wal::inspect_segment(&*store.env, &store.directory, segment.number, &mut |part| {
+        let (offset, header, payload) = match part {
+            SegmentSection::Record { offset, header, payload } => (offset, header, payload),
+            SegmentSection::Damage { offset, bytes } => {
                 strange.get_or_insert((offset, bytes));
                 return;
             }

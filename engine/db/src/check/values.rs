@@ -54,7 +54,7 @@ fn note_references(
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
             if let Some(reference) = ValueReference::of(entry.kind, entry.value).map_err(damaged)?
-                && reference.pieces().is_none()
+                && reference.is_in_segment()
             {
                 let segment = segments.get(reference.segment);
                 let count = segment.map_or(0, |segment| segment.dead().count());

@@ -12,7 +12,7 @@ use testudo_run::Run;
 use testudo_storage::{DATA_FILE, manifest_file_name};
 use testudo_store::{
     long_work::{Meter, Observed, Observer, WorkDone},
-    values::pieces::PIECES_KEYSPACE,
+    values::long_values::LONG_VALUES_KEYSPACE,
 };
 
 use crate::{
@@ -123,7 +123,7 @@ pub(crate) fn verify(db: &Db, level: VerifyLevel, observer: &mut Observer<'_>) -
         let stats = tree.stats();
         report.bytes += stats.stored_bytes;
         // Users do not know the internal keyspace of pieces, so it is not counted.
-        if &*keyspace.name != PIECES_KEYSPACE {
+        if &*keyspace.name != LONG_VALUES_KEYSPACE {
             report.keyspaces += 1;
             report.entries += stats.entries;
             report.buffered_entries += Keyspace::new(db, Arc::clone(&keyspace)).stats().memtables.entries;
@@ -160,7 +160,7 @@ fn check_contents(
     check_files(db.store(), &mut findings)?;
     let total: u64 = runs.values().map(|(run, _)| run.reference().stored_bytes()).sum();
     let mut meter = Meter::new(observer, total);
-    let mut refer_to_pieces = 0;
+    let mut refer_to_long_values = 0;
     for (run, keyspace) in runs.into_values() {
         let found_before = findings.len();
         let mut read_bytes = 0;
@@ -170,7 +170,7 @@ fn check_contents(
         })?;
         if findings.len() == found_before {
             match run.check_filters().and_then(|()| run.check_entries()) {
-                Ok(entries) => refer_to_pieces += entries,
+                Ok(entries) => refer_to_long_values += entries,
                 Err(error) => findings.push(Finding::of_error(error, DATA_FILE, Some(&keyspace))?),
             }
         }
@@ -189,8 +189,10 @@ fn check_contents(
     for keyspace in db.store().keyspaces().iter().filter(|keyspace| keyspace.full_merge.has_operator()) {
         check_merges(&Keyspace::new(db, Arc::clone(keyspace)), &mut findings, &mut meter)?;
     }
-    if db.store().pieces.keyspace().is_some() || refer_to_pieces > 0 {
-        for keyspace in db.store().keyspaces().into_iter().filter(|found| &*found.name != PIECES_KEYSPACE) {
+    if db.store().long_values.keyspace().is_some() || refer_to_long_values > 0 {
+        for keyspace in
+            db.store().keyspaces().into_iter().filter(|found| &*found.name != LONG_VALUES_KEYSPACE)
+        {
             check_pieces(&Keyspace::new(db, keyspace), &mut findings, &mut meter)?;
         }
     }
@@ -204,7 +206,7 @@ fn check_pieces(keyspace: &Keyspace, findings: &mut Vec<Finding>, meter: &mut Me
         if number.is_multiple_of(ENTRIES_BETWEEN_CHECKS) {
             meter.advance(0)?;
         }
-        let read = entry.pieces().map(|reader| read_pieces(reader, meter));
+        let read = entry.long_value().map(|reader| read_pieces(reader, meter));
         let Some(Err(error)) = read else { continue };
         broken += 1;
         let mut finding = Finding::of_error(error, DATA_FILE, Some(keyspace.name()))?;

@@ -34,11 +34,11 @@ pub struct Entry {
 enum Value {
     Here(Told),
     Separated(Arc<SeparatedValue>),
-    InPieces(Arc<ValueInPieces>),
+    Long(Arc<LongValue>),
 }
 
-/// A value that was written in pieces.
-struct ValueInPieces {
+/// A long value, which is read on demand.
+struct LongValue {
     pinned: Arc<Pinned>,
     reference: ValueReference,
     told: OnceLock<Told>,
@@ -64,11 +64,11 @@ impl Entry {
         Self { key, value: Value::Separated(Arc::new(value)) }
     }
 
-    /// An entry whose value was written in pieces.
-    pub(crate) fn with_pieces(key: Slice, pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
+    /// An entry with a long value.
+    pub(crate) fn with_long_value(key: Slice, pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
         let pinned = Arc::clone(pinned);
-        let value = ValueInPieces { pinned, reference, told: OnceLock::new() };
-        Self { key, value: Value::InPieces(Arc::new(value)) }
+        let value = LongValue { pinned, reference, told: OnceLock::new() };
+        Self { key, value: Value::Long(Arc::new(value)) }
     }
 
     /// Heap memory of the entry in bytes, without values that have not been read.
@@ -94,7 +94,7 @@ impl Entry {
     /// iterator.
     ///
     /// For a separated value also `Corruption` with file and offset, `Io` and `Closed`; the next call
-    /// reads it again. `Invalid` for a value that was written in pieces and is longer than a quarter of the
+    /// reads it again. `Invalid` for a value from an `insert_reader` that is longer than a quarter of the
     /// memory budget: [`Entry::reader`] reads it.
     pub fn value(&self) -> Result<Slice> {
         match self.known()? {
@@ -114,7 +114,7 @@ impl Entry {
                     return Ok(length);
                 }
             }
-            Value::InPieces(pieces) => return Ok(u64::from(pieces.reference.length)),
+            Value::Long(value) => return Ok(u64::from(value.reference.length)),
             Value::Here(_) => {}
         }
         match self.known()? {
@@ -124,20 +124,20 @@ impl Entry {
     }
 
     /// Returns a reader of the value. A value that was written by
-    /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read in pieces, in little memory.
+    /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read on demand, in little memory.
     ///
     /// Errors: as [`Entry::value`], except for its limit on the length.
     pub fn reader(&self) -> Result<ValueReader> {
         match &self.value {
-            Value::InPieces(pieces) => Ok(ValueReader::in_pieces(&pieces.pinned, pieces.reference)),
+            Value::Long(value) => Ok(ValueReader::of_long(&value.pinned, value.reference)),
             Value::Here(_) | Value::Separated(_) => self.value().map(ValueReader::of_whole),
         }
     }
 
-    /// Returns a reader of the value if it was written in pieces, or the error if it cannot be read.
-    pub(crate) fn pieces(&self) -> Option<Result<ValueReader>> {
+    /// Returns a reader of a long value, or the error if it cannot be read.
+    pub(crate) fn long_value(&self) -> Option<Result<ValueReader>> {
         match &self.value {
-            Value::InPieces(_) => Some(self.reader()),
+            Value::Long(_) => Some(self.reader()),
             Value::Here(Err(unmerged)) if !matches!(unmerged.kind, Kind::Operands | Kind::Unmerged) => {
                 Some(Err(unmerged.why.clone()))
             }
@@ -152,7 +152,7 @@ impl Entry {
         match self.value {
             Value::Here(value) => Ok((self.key, value.map_err(|unmerged| unmerged.why)?)),
             Value::Separated(separated) => Ok((self.key, SeparatedValue::into_value(separated)?)),
-            Value::InPieces(_) => {
+            Value::Long(_) => {
                 let value = self.value()?;
                 Ok((self.key, value))
             }
@@ -175,7 +175,7 @@ impl Entry {
         match &self.value {
             Value::Here(value) => Ok(value),
             Value::Separated(separated) => separated.get(),
-            Value::InPieces(pieces) => pieces.get(),
+            Value::Long(value) => value.get(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Entry {
     }
 }
 
-impl ValueInPieces {
+impl LongValue {
     /// Returns the whole value.
     fn get(&self) -> Result<&Told> {
         if let Some(told) = self.told.get() {
@@ -207,8 +207,8 @@ impl PartialEq for Entry {
         {
             return true;
         }
-        if let (Value::InPieces(pieces), Value::InPieces(of_other)) = (&self.value, &other.value)
-            && pieces.reference == of_other.reference
+        if let (Value::Long(long), Value::Long(of_other)) = (&self.value, &other.value)
+            && long.reference == of_other.reference
         {
             return self.key == other.key;
         }
@@ -224,7 +224,7 @@ impl std::fmt::Debug for Entry {
         let known = match &self.value {
             Value::Here(value) => Some(value),
             Value::Separated(separated) => separated.get_if_read(),
-            Value::InPieces(pieces) => pieces.told.get(),
+            Value::Long(value) => value.told.get(),
         };
         match known {
             Some(Ok(value)) => write!(f, "{:?} = {value:?}", self.key),

@@ -4,11 +4,7 @@ mod compact_range;
 
 use std::{io::Read, mem, sync::Arc};
 
-use testudo_base::{
-    Error, Kind, Result, Seqno,
-    num::{u64_of, usize_of},
-    operands_format::encode_operand,
-};
+use testudo_base::{Error, Kind, Result, Seqno, operands_format::encode_operand};
 use testudo_contract::OutlineLine;
 use testudo_flush::govern::keyspace_settings::{set_placement, set_tree};
 use testudo_options::{KeyspaceOptions, Tree, TreePreset};
@@ -16,17 +12,18 @@ use testudo_run::KeyBounds;
 use testudo_store::{
     commits::batch_format::Operation,
     keyspace::KeyspaceCore,
+    memory::shares::Share,
     read::{
-        look_up::{self, Found, ManyFound},
+        look_up::{self, Existence, Found, Value},
         slice::Slice,
     },
-    values::{pieces::PIECES_KEYSPACE, pieces_format::PIECE_BYTES},
+    values::long_values::LONG_VALUES_KEYSPACE,
 };
 use testudo_values::Placement;
 use testudo_write::{
     commit::commit_one,
+    long_values::{ReadValue, insert_from},
     read_modify_write::modify,
-    write_pieces::{ReadValue, check_ended, check_pieces, insert_pieces, read_exactly},
 };
 
 use crate::{
@@ -34,18 +31,17 @@ use crate::{
     db::{pinned::Pinned, read_view::read_methods, value_reader::ValueReader},
 };
 
-impl Db {
-    /// Returns the keyspace of values in pieces; creates it for the first such value.
-    fn keyspace_of_pieces(&self) -> Result<Arc<KeyspaceCore>> {
-        if let Some(core) = self.store().pieces.keyspace() {
-            return Ok(Arc::clone(core));
-        }
-        let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
-        let made = self.keyspaces_as_described(&[PIECES_KEYSPACE], &options)?.pop();
-        let core = Arc::clone(&made.expect("as many keyspaces as names").core);
-        self.store().pieces.adopt(&core);
-        Ok(core)
+/// Returns the keyspace of long values; creates it for the first one.
+fn long_values_keyspace(db: &Db) -> Result<Arc<KeyspaceCore>> {
+    let store = db.store();
+    if let Some(core) = store.long_values.keyspace() {
+        return Ok(Arc::clone(core));
     }
+    let options = KeyspaceOptions::default().tree(Tree::leveled()).placement(Placement::separate());
+    let made = db.keyspaces_as_described(&[LONG_VALUES_KEYSPACE], &options)?.pop();
+    let core = Arc::clone(&made.expect("as many keyspaces as names").core);
+    store.long_values.adopt(&core);
+    Ok(core)
 }
 
 /// A keyspace: an ordered map from byte strings to byte strings, with its own tree. Clones are cheap and
@@ -159,6 +155,22 @@ impl Keyspace {
         set_placement(self.db.store(), &self.core, placement)
     }
 
+    /// Returns the keyspace's own limit on write buffers as a share of the budget, if one was set.
+    pub fn write_share(&self) -> Option<f64> {
+        self.core.write_share.get().map(Share::as_f64)
+    }
+
+    /// Limits the write buffers of this keyspace to a share of the whole budget, or removes the limit
+    /// (`None`, the default). The limit applies within the store's share for write buffers; beyond it the
+    /// keyspace's memtable is flushed on its own. Not persisted when the store is closed.
+    ///
+    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
+    pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
+        self.db.store().health.check_process()?;
+        self.core.write_share.set(share.map(Share::of).transpose()?);
+        Ok(())
+    }
+
     fn operation<'a>(&self, kind: Kind, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
         Operation { keyspace: self.core.id, kind, key, value }
     }
@@ -220,17 +232,9 @@ impl Keyspace {
     ///
     /// [`Entry::reader`]: crate::Entry::reader
     pub fn insert_reader(&self, key: impl AsRef<[u8]>, length: u64, mut reader: impl Read) -> Result<()> {
-        let (key, store) = (key.as_ref(), self.db.store());
-        let short = check_pieces(store, &self.core, key, length)?;
-        if length <= u64_of(PIECE_BYTES) {
-            let mut value = vec![0; usize_of(length)];
-            read_exactly(&mut reader, &mut value, 0, length)?;
-            check_ended(&mut reader, length)?;
-            return self.insert(key, value);
-        }
-        let pieces = self.db.keyspace_of_pieces()?;
-        let value = ReadValue { length: short, reader: &mut reader };
-        insert_pieces(store, &pieces, &self.core, key, value)
+        let value = ReadValue { length, reader: &mut reader };
+        let pieces = || long_values_keyspace(&self.db);
+        insert_from(self.db.store(), &self.core, key.as_ref(), value, pieces)
     }
 
     /// Deletes `key`, whether or not it has a value, and even if that value cannot be read. Acknowledged with
@@ -407,10 +411,10 @@ impl Keyspace {
 
 impl ReadView for Keyspace {
     fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        let find = || look_up::get(&**self.core.view.load(), key, Seqno(u64::MAX));
+        let find = || look_up::find::<Value>(&**self.core.view.load(), key, Seqno(u64::MAX));
         match self.db.store().read_of(&self.core.name, find)? {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(_) => Pinned::now(&self.db.open, &self.core)?.get(key),
+            Found::Long(_) => Pinned::now(&self.db.open, &self.core)?.get(key),
         }
     }
 
@@ -419,17 +423,18 @@ impl ReadView for Keyspace {
     }
 
     fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        let find = || look_up::contains(&**self.core.view.load(), key, Seqno(u64::MAX));
+        let find = || look_up::find::<Existence>(&**self.core.view.load(), key, Seqno(u64::MAX));
         self.db.store().read_of(&self.core.name, find)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {
         let find = || look_up::multi_get(&**self.core.view.load(), keys, Seqno(u64::MAX));
-        let ManyFound { mut answers, in_pieces } = self.db.store().read_of(&self.core.name, find)?;
-        for index in in_pieces {
-            answers[index] = self.get(keys[index])?;
-        }
-        Ok(answers)
+        let found = self.db.store().read_of(&self.core.name, find)?;
+        let whole = |(found, key): (Found, &&[u8])| match found {
+            Found::Whole(value) => Ok(value),
+            Found::Long(_) => ReadView::get(self, key),
+        };
+        found.into_iter().zip(keys).map(whole).collect()
     }
 
     fn range(&self, range: KeyBounds) -> Result<Iter> {

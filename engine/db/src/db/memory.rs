@@ -20,7 +20,7 @@ use testudo_store::{
     },
 };
 
-use crate::{Db, Keyspace};
+use crate::Db;
 
 /// The memory budget of an open store, from [`Db::memory`]. Changes are not persisted: they end when the
 /// store is closed.
@@ -93,23 +93,5 @@ impl Memory {
     /// Returns `true` if the store chooses the share: initially, and after [`Memory::auto`].
     pub fn is_auto(&self) -> bool {
         self.store.memory.is_auto()
-    }
-}
-
-impl Keyspace {
-    /// Returns the keyspace's own limit on write buffers as a share of the budget, if one was set.
-    pub fn write_share(&self) -> Option<f64> {
-        self.core.write_share.get().map(Share::as_f64)
-    }
-
-    /// Limits the write buffers of this keyspace to a share of the whole budget, or removes the limit
-    /// (`None`, the default). The limit applies within the store's share for write buffers; beyond it the
-    /// keyspace's memtable is flushed on its own. Not persisted when the store is closed.
-    ///
-    /// Errors: `Invalid` outside `0.0..=0.9`; `Closed` in a forked child.
-    pub fn set_write_share(&self, share: Option<f64>) -> Result<()> {
-        self.db.store().health.check_process()?;
-        self.core.write_share.set(share.map(Share::of).transpose()?);
-        Ok(())
     }
 }

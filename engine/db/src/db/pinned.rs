@@ -16,8 +16,8 @@ use testudo_store::{
     gaps::Gaps,
     keyspace::KeyspaceCore,
     read::{
-        look_up::{self, Found, ManyFound},
-        read_pieces::{read_piece, read_whole},
+        long_value::read_whole,
+        look_up::{self, Found, Value},
         slice::Slice,
     },
     snapshots::held_view::HeldView,
@@ -45,8 +45,8 @@ impl Drop for Registered {
 pub(crate) struct Pinned {
     // Dropped before the registration that protects it.
     pub(crate) view: Arc<HeldView>,
-    /// The keyspace of values in pieces, if there is one.
-    pub(crate) pieces: Option<Arc<HeldView>>,
+    /// The keyspace of long values, if there is one.
+    pub(crate) long_values: Option<Arc<HeldView>>,
     pub(crate) seqno: Seqno,
     /// Name of the keyspace.
     pub(crate) keyspace: Arc<str>,
@@ -59,7 +59,7 @@ pub(crate) struct Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if self.store().is_forked() {
-            mem::forget((Arc::clone(&self.view), self.pieces.clone()));
+            mem::forget((Arc::clone(&self.view), self.long_values.clone()));
         }
     }
 }
@@ -74,13 +74,13 @@ impl Pinned {
         let commit = store.commits.lock();
         let seqno = store.last_seqno();
         store.snapshots.register(seqno);
-        let (view, pieces) = (core.view.load().held(), store.pieces.held_view());
+        let (view, long_values) = (core.view.load().held(), store.long_values.held_view());
         drop(commit);
         let registered = Registered { open: Arc::clone(open), seqno };
-        store.commits.in_flight.wait_for(seqno);
+        store.commits.wait_for(seqno);
         let (name, gaps) = (Arc::clone(&core.name), core.gaps(&store.gap_bytes));
         let (core, registered) = (Arc::downgrade(core), Arc::new(registered));
-        Ok(Arc::new(Self { view, pieces, seqno, keyspace: name, gaps, core, registered }))
+        Ok(Arc::new(Self { view, long_values, seqno, keyspace: name, gaps, core, registered }))
     }
 
     /// The store of the keyspace.
@@ -96,36 +96,34 @@ impl Pinned {
     /// Looks up `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Found> {
         let later = u64::from(planted!("snapshot-sees-later-commit"));
-        look_up::get(&*self.view, key, Seqno(self.seqno.0 + later))
+        look_up::find::<Value>(&*self.view, key, Seqno(self.seqno.0 + later))
     }
 
     /// Returns the value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
-        self.read(|| match self.find(key)? {
+        self.read(|| self.whole(self.find(key)?))
+    }
+
+    /// Reads the value that a look-up has found, if it is a long one.
+    fn whole(&self, found: Found) -> Result<Option<Slice>> {
+        match found {
             Found::Whole(value) => Ok(value),
-            Found::InPieces(reference) => self.read_whole(&reference).map(Some),
-        })
+            Found::Long(reference) => self.read_whole(&reference).map(Some),
+        }
     }
 
     /// Returns the whole value that a reference points to.
     pub(crate) fn read_whole(&self, reference: &ValueReference) -> Result<Slice> {
         let limit = self.store().memory.max_value_bytes();
-        read_whole(self.pieces.as_deref(), self.seqno, reference, limit)
-    }
-
-    /// Returns one piece of the value that a reference points to.
-    pub(crate) fn read_piece(&self, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
-        self.read(|| read_piece(self.pieces.as_deref(), self.seqno, reference, piece))
+        read_whole(self.long_values.as_deref(), self.seqno, reference, limit)
     }
 
     /// Returns the values of `keys`.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let found = self.read(|| look_up::multi_get(&*self.view, keys, self.seqno))?;
-        let ManyFound { mut answers, in_pieces } = found;
-        for index in in_pieces {
-            answers[index] = self.get(keys[index].as_ref())?;
-        }
-        Ok(answers)
+        self.read(|| {
+            let found = look_up::multi_get(&*self.view, keys, self.seqno)?;
+            found.into_iter().map(|found| self.whole(found)).collect()
+        })
     }
 
     /// The handle that keeps the store open.

@@ -54,12 +54,12 @@ pub trait ReadView {
     ///
     /// Errors: `Corruption` with file, offset and keyspace; `Io`; `Closed`. If the key has operands: any
     /// error of their merge operator, `Unsupported` if it is not registered, and `Invalid` if it panics or
-    /// produces a value beyond 4 GiB. `Invalid` also for a value that was written in pieces and is longer
+    /// produces a value beyond 4 GiB. `Invalid` also for a value from an `insert_reader` that is longer
     /// than a quarter of the memory budget: [`ReadView::get_reader`] reads it. Never a wrong answer.
     fn get(&self, key: &[u8]) -> Result<Option<Slice>>;
 
     /// Returns a reader of the value of `key`, or `None` if there is none. A value that was written by
-    /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read in pieces, in little memory; any
+    /// [`Keyspace::insert_reader`](crate::Keyspace::insert_reader) is read on demand, in little memory; any
     /// other value is read at once.
     ///
     /// Errors: as [`ReadView::get`].

@@ -21,7 +21,7 @@ use testudo_base::{
 use testudo_run::Direction;
 use testudo_store::{
     read::{
-        look_up::{operands_over_pieces, reference_in_pieces, stray_reference},
+        look_up::{self, Shown, classify, long_value, operands_over},
         scan_sources::Sources,
         slice::Slice,
     },
@@ -118,15 +118,15 @@ enum Taken {
 /// Copies an entry that is neither a tombstone nor a reference to a value segment. Operands become the value
 /// they merge to, if they merge.
 fn owned(entry: &testudo_base::Entry<'_>, pinned: &Arc<Pinned>) -> Entry {
-    let value = match entry.kind {
-        Kind::Operands | Kind::Unmerged => pinned.view.full_merge.merge(entry),
-        Kind::Value | Kind::Tombstone => Ok(entry.value.to_vec()),
-        Kind::Reference => match reference_in_pieces(entry.value) {
-            Ok(reference) => return Entry::with_pieces(entry.key.to_vec().into(), pinned, reference),
+    let value = match classify::<look_up::Value>(entry.kind, entry.value) {
+        Ok(Shown::Operands) => pinned.view.full_merge.merge(entry),
+        Ok(Shown::Value(_) | Shown::Nothing) => Ok(entry.value.to_vec()),
+        Ok(Shown::Reference(reference)) => match long_value(reference) {
+            Ok(reference) => return Entry::with_long_value(entry.key.to_vec().into(), pinned, reference),
             Err(why) => Err(why),
         },
-        Kind::UnmergedReference => Err(operands_over_pieces(entry.value)),
-        Kind::Referred => Err(stray_reference()),
+        Ok(Shown::OperandsOver(reference)) => Err(operands_over(&reference)),
+        Err(why) => Err(why),
     };
     let unmerged = |why| Unmerged::new(entry.kind, entry.value.to_vec(), why);
     Entry::new(entry.key.to_vec().into(), value.map(Slice::from).map_err(unmerged))

@@ -65,7 +65,7 @@ pub(crate) type Told = std::result::Result<Slice, Box<Unmerged>>;
 /// Returns `true` if an entry has a reference to a value segment in place of a value.
 pub(crate) fn refers(entry: &Entry<'_>) -> bool {
     matches!(entry.kind, Kind::Reference | Kind::UnmergedReference)
-        && !ValueReference::is_to_pieces(entry.kind, entry.value)
+        && !ValueReference::is_to_long_value(entry.kind, entry.value)
 }
 
 /// State shared by the values of one scan.

@@ -16,7 +16,7 @@ use testudo_base::{Error, Result, planted};
 use testudo_run::KeyBounds;
 use testudo_store::{
     read::{
-        look_up::{self},
+        look_up::{self, Existence},
         slice::Slice,
     },
     snapshots::held_views::Views,
@@ -62,7 +62,7 @@ impl Snapshot {
             store.snapshots.register(seqno);
         }
         let registered = Arc::new(Registered { open: Arc::clone(&db.open), seqno });
-        store.commits.in_flight.wait_for(seqno);
+        store.commits.wait_for(seqno);
         Ok(Self { views, registered })
     }
 
@@ -87,10 +87,10 @@ impl Snapshot {
         let view = views.get(keyspace.core.id).filter(|_| is_ours).ok_or_else(|| {
             Error::invalid(format!("the snapshot has no keyspace {:?}", keyspace.core.name))
         })?;
-        let pieces = self.registered.open.store.pieces.keyspace();
+        let long_values = self.registered.open.store.long_values.keyspace();
         let pinned = Pinned {
             view: Arc::clone(view),
-            pieces: pieces.and_then(|keyspace| views.get(keyspace.id)).cloned(),
+            long_values: long_values.and_then(|keyspace| views.get(keyspace.id)).cloned(),
             seqno: self.registered.seqno,
             keyspace: Arc::clone(&keyspace.core.name),
             gaps: keyspace.core.gaps(&keyspace.db.store().gap_bytes),
@@ -161,7 +161,7 @@ impl ReadView for SnapshotKeyspace {
     }
 
     fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        self.0.read(|| look_up::contains(&*self.0.view, key, self.0.seqno))
+        self.0.read(|| look_up::find::<Existence>(&*self.0.view, key, self.0.seqno))
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Slice>>> {

@@ -14,13 +14,13 @@ use testudo_base::{
     num::{u64_of, usize_of},
 };
 use testudo_store::{
-    read::{look_up::Found, slice::Slice},
+    read::{long_value, look_up::Found, slice::Slice},
     values::pieces_format::{PIECE_BYTES, piece_at},
 };
 
 use crate::db::pinned::Pinned;
 
-/// A seekable reader of one value. A value in pieces is read on demand. The reader keeps the store open and
+/// A seekable reader of one value. A long value is read on demand. The reader keeps the store open and
 /// the value readable until it is dropped.
 ///
 /// Errors of the store are wrapped in [`io::Error`].
@@ -45,7 +45,7 @@ impl ValueReader {
         Self { length: u64_of(value.len()), source: Source::Whole(value), position: 0 }
     }
 
-    pub(crate) fn in_pieces(pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
+    pub(crate) fn of_long(pinned: &Arc<Pinned>, reference: ValueReference) -> Self {
         let source = Source::Pieces { pinned: Arc::clone(pinned), reference, piece: None };
         Self { source, length: u64::from(reference.length), position: 0 }
     }
@@ -54,7 +54,7 @@ impl ValueReader {
     pub(crate) fn of_key(pinned: &Arc<Pinned>, key: &[u8]) -> Result<Option<Self>> {
         Ok(match pinned.read(|| pinned.find(key))? {
             Found::Whole(value) => value.map(Self::of_whole),
-            Found::InPieces(reference) => Some(Self::in_pieces(pinned, reference)),
+            Found::Long(reference) => Some(Self::of_long(pinned, reference)),
         })
     }
 
@@ -84,12 +84,18 @@ impl ValueReader {
                 let start = usize_of(self.position % u64_of(PIECE_BYTES));
                 if piece.as_ref().is_none_or(|(number, _)| *number != wanted) {
                     *piece = None;
-                    *piece = Some((wanted, pinned.read_piece(reference, wanted)?));
+                    *piece = Some((wanted, read_piece(pinned, reference, wanted)?));
                 }
                 Ok(piece.as_ref().map_or(&[][..], |(_, bytes)| bytes.get(start..).unwrap_or_default()))
             }
         }
     }
+}
+
+/// Reads a piece of the long value that a reference points to.
+fn read_piece(pinned: &Pinned, reference: &ValueReference, piece: u32) -> Result<Vec<u8>> {
+    let view = pinned.long_values.as_deref();
+    pinned.read(|| long_value::read_piece(view, pinned.seqno, reference, piece))
 }
 
 impl std::fmt::Debug for ValueReader {

@@ -14,7 +14,7 @@
 //!
 //! **Invariants**
 //! - A status that is torn, by a crash or a write in progress, does not decode.
-//! - It is written in pieces, with the first bytes last, because there may be thousands of keyspaces.
+//! - It is written in chunks, with the first bytes last, because there may be thousands of keyspaces.
 //! - Statistics have their published names (`stats/metric.rs`). A flag is 0 or 1, a state its number.
 //! - Unknown statistics are skipped; missing ones are 0.
 
@@ -32,7 +32,7 @@ use crate::{DbStats, KeyspaceStats, db::stats::StatGroup};
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 const HEADER_BYTES: usize = "testudo-status 0000000000 0000000000000000\n".len();
 /// Approximate bytes per write.
-const PIECE_BYTES: usize = 32 << 10;
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// Statistics that a writing process publishes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,11 +46,11 @@ pub(super) struct Status {
     pub(super) keyspaces: Vec<(KeyspaceId, KeyspaceStats)>,
 }
 
-/// Writes a status; `write` receives pieces with their offsets.
+/// Writes a status; `write` receives chunks with their offsets.
 pub(super) struct StatusWriter<W> {
     write: W,
     /// Text that is not written yet.
-    piece: String,
+    chunk: String,
     /// Bytes of text written so far.
     written: usize,
     checksum: StreamChecksum,
@@ -60,8 +60,8 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
     /// Starts with the part that is not about a keyspace; ignores the keyspaces of `status`.
     pub(super) fn begin(status: &Status, write: W) -> Self {
         let Status { store, process, time, stats, keyspaces: _ } = status;
-        let piece = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
-        let mut writer = Self { write, piece, written: 0, checksum: StreamChecksum::new(0) };
+        let chunk = format!("store {:032x}\nprocess {process}\ntime_ms {}\n", store.0, time.as_millis());
+        let mut writer = Self { write, chunk, written: 0, checksum: StreamChecksum::new(0) };
         stats.each_code(|name, code| writer.line(name, code));
         writer
     }
@@ -70,30 +70,30 @@ impl<W: FnMut(u64, &[u8])> StatusWriter<W> {
     pub(super) fn add(&mut self, keyspace: KeyspaceId, stats: &KeyspaceStats) {
         self.line("keyspace", u64::from(keyspace.0));
         stats.each_code(|name, code| self.line(name, code));
-        if self.piece.len() >= PIECE_BYTES {
-            self.checksum.update(self.piece.as_bytes());
-            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
-            self.written += self.piece.len();
-            self.piece.clear();
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.checksum.update(self.chunk.as_bytes());
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.chunk.as_bytes());
+            self.written += self.chunk.len();
+            self.chunk.clear();
         }
     }
 
     /// Writes the rest, then the header that makes all of it valid; returns the checksum of the text.
     pub(super) fn end(mut self) -> u64 {
-        self.checksum.update(self.piece.as_bytes());
-        let (checksum, bytes) = (self.checksum.value(), self.written + self.piece.len());
+        self.checksum.update(self.chunk.as_bytes());
+        let (checksum, bytes) = (self.checksum.value(), self.written + self.chunk.len());
         let header = format!("testudo-status {bytes:010} {checksum:016x}\n");
         if self.written == 0 {
-            (self.write)(0, (header + &self.piece).as_bytes());
+            (self.write)(0, (header + &self.chunk).as_bytes());
         } else {
-            (self.write)(u64_of(HEADER_BYTES + self.written), self.piece.as_bytes());
+            (self.write)(u64_of(HEADER_BYTES + self.written), self.chunk.as_bytes());
             (self.write)(0, header.as_bytes());
         }
         checksum
     }
 
     fn line(&mut self, name: &str, stat: u64) {
-        self.piece.push_str(&format!("{name} {stat}\n"));
+        self.chunk.push_str(&format!("{name} {stat}\n"));
     }
 }
 
@@ -101,10 +101,10 @@ impl Status {
     #[cfg(test)]
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = StatusWriter::begin(self, |offset, piece: &[u8]| {
+        let mut writer = StatusWriter::begin(self, |offset, chunk: &[u8]| {
             let start = usize_of(offset);
-            bytes.resize(bytes.len().max(start + piece.len()), 0);
-            bytes[start..start + piece.len()].copy_from_slice(piece);
+            bytes.resize(bytes.len().max(start + chunk.len()), 0);
+            bytes[start..start + chunk.len()].copy_from_slice(chunk);
         });
         self.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats));
         writer.end();

@@ -5,12 +5,15 @@ use std::{io::Read, path::Path};
 use testudo_base::{Kind, Seqno, num::u64_of, sync::Arc};
 use testudo_env::{CrashPolicy, MemEnv};
 use testudo_options::{Durability, KeyspaceOptions, Tree};
-use testudo_store::{commits::batch_format::Operation, read::look_up, values::pieces_format::piece_key};
+use testudo_store::{
+    commits::batch_format::Operation,
+    read::look_up::{self, Reference},
+    values::pieces_format::piece_key,
+};
 use testudo_values::Placement;
 use testudo_write::{
     commit::commit_one,
-    sweep_pieces::{sweep_pieces, try_sweep_pieces},
-    write_pieces::commit_piece,
+    long_values::{self, commit_piece},
 };
 
 use crate::{Db, Keyspace, VerifyLevel};
@@ -37,7 +40,7 @@ fn present(keyspace: &Keyspace) -> Option<u8> {
 
 /// Number of heads and of pieces.
 fn entries(db: &Db) -> (usize, usize) {
-    let Some(core) = db.store().pieces.keyspace() else { return (0, 0) };
+    let Some(core) = db.store().long_values.keyspace() else { return (0, 0) };
     let keyspace = Keyspace::new(db, Arc::clone(core));
     let count = |prefix: &str| keyspace.prefix(prefix).unwrap().count();
     (count("h"), count("p"))
@@ -106,7 +109,7 @@ fn failed_value_is_removed_and_sweep_spares_value_in_progress() {
     // A sweep while a value is half written.
     let (mut given, db_of_reader) = (0, db.clone());
     let sweeping = SweepingReader(|into: &mut [u8]| {
-        assert!(!sweep_pieces(db_of_reader.store()).unwrap());
+        assert!(!long_values::sweep(db_of_reader.store()).unwrap());
         db_of_reader.flush().unwrap();
         let count = into.len().min(usize::try_from(LENGTH - given).unwrap());
         into[..count].fill(b'c');
@@ -117,7 +120,7 @@ fn failed_value_is_removed_and_sweep_spares_value_in_progress() {
     assert_eq!(entries(&db), (2, 8));
     assert_eq!(present(&keyspace), Some(b'a'));
     keyspace.remove("other").unwrap();
-    assert!(sweep_pieces(db.store()).unwrap());
+    assert!(long_values::sweep(db.store()).unwrap());
     assert_eq!(entries(&db), (1, 4));
 }
 
@@ -156,11 +159,11 @@ fn sweep_becomes_overdue_after_many_values_in_a_busy_store() {
     for _ in 0..70 {
         insert(&keyspace, b'a').unwrap();
         keyspace.remove("key").unwrap();
-        were_overdue += u64::from(db.store().pieces.is_sweep_overdue());
+        were_overdue += u64::from(db.store().long_values.is_sweep_overdue());
     }
     assert!((1..70).contains(&were_overdue), "{were_overdue}");
-    assert!(sweep_pieces(db.store()).unwrap());
-    assert!(!db.store().pieces.is_sweep_overdue());
+    assert!(long_values::sweep(db.store()).unwrap());
+    assert!(!db.store().long_values.is_sweep_overdue());
     assert_eq!(entries(&db), (0, 0));
 }
 
@@ -173,8 +176,10 @@ fn value_numbers_are_never_reused() {
         let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
         for _ in 0..3 {
             insert(&keyspace, round).unwrap();
-            let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
-            numbers.push(found.pieces().unwrap());
+            let found = look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX))
+                .unwrap()
+                .unwrap();
+            numbers.push(found.long_value().unwrap());
         }
         if round % 2 == 0 {
             db.compact().unwrap();
@@ -194,7 +199,8 @@ fn sweep_keeps_pieces_that_older_versions_refer_to() {
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     let older = db.keyspace("k.older", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'a').unwrap();
-    let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
+    let found =
+        look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX)).unwrap().unwrap();
     let mut reference = Vec::new();
     found.encode(&mut reference);
     let keyspace_id = older.core.id;
@@ -205,7 +211,7 @@ fn sweep_keeps_pieces_that_older_versions_refer_to() {
     db.compact().unwrap();
     assert_eq!((present(&keyspace), present(&older)), (Some(b'b'), Some(b'a')));
     older.remove("key").unwrap();
-    db.store().pieces.expect_sweep();
+    db.store().long_values.expect_sweep();
     db.compact().unwrap();
     assert_eq!((present(&keyspace), entries(&db).0), (Some(b'b'), 1));
 }
@@ -217,7 +223,7 @@ fn pieces_without_a_head_never_join_another_value() {
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'a').unwrap();
-    let pieces = Arc::clone(db.store().pieces.keyspace().unwrap());
+    let pieces = Arc::clone(db.store().long_values.keyspace().unwrap());
     let stray = 1_000_000;
     commit_piece(db.store(), &pieces, &piece_key(stray, 0), &[7; 100]).unwrap();
     drop(keyspace);
@@ -225,8 +231,9 @@ fn pieces_without_a_head_never_join_another_value() {
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'b').unwrap();
-    let found = look_up::find_pieces(&**keyspace.core.view.load(), b"key").unwrap().unwrap();
-    assert!(found.pieces().unwrap() > stray, "{found:?}");
+    let found =
+        look_up::find::<Reference>(&**keyspace.core.view.load(), b"key", Seqno(u64::MAX)).unwrap().unwrap();
+    assert!(found.long_value().unwrap() > stray, "{found:?}");
     assert_eq!(present(&keyspace), Some(b'b'));
 }
 
@@ -256,11 +263,11 @@ fn sweep_inside_an_update_is_refused_without_waiting() {
     let db = open(&machine, Durability::Buffered);
     let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     insert(&keyspace, b'a').unwrap();
-    db.store().pieces.expect_sweep();
+    db.store().long_values.expect_sweep();
     keyspace
         .update("key", |_| {
-            assert!(!try_sweep_pieces(db.store()));
-            assert_eq!(sweep_pieces(db.store()).unwrap_err().kind(), testudo_base::ErrorKind::Invalid);
+            assert!(!long_values::try_sweep(db.store()));
+            assert_eq!(long_values::sweep(db.store()).unwrap_err().kind(), testudo_base::ErrorKind::Invalid);
             Some(b"short".to_vec())
         })
         .unwrap();

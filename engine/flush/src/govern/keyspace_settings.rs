@@ -78,7 +78,7 @@ pub fn set_placement(store: &Store, core: &KeyspaceCore, placement: Placement) -
 }
 
 /// Changes where a keyspace with adaptive thresholds stores large values. Separated values move inline as the
-/// keyspace is rewritten piece by piece.
+/// keyspace is rewritten portion by portion.
 pub fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeValues) -> Result<()> {
     set_options(store, core, |present, objects| {
         let next = present.with_large_values(large_values);

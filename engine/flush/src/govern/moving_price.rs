@@ -7,7 +7,7 @@ use testudo_values::LargeValues;
 const LEAST_PRICE: u64 = 1 << 20;
 
 /// Values longer than this on average stay separated: scans read pages for them either way, and they would
-/// make a piece of the tree too large.
+/// make a part of the tree too large.
 const LONG_BYTES: u64 = 4 << 10;
 
 /// Moving reads and writes the keyspace.

@@ -62,7 +62,7 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     }
     let records = advance_records(store, &flushed)?;
     let retired = publish_flushed(store, flushed, records);
-    store.pieces.expect_sweep();
+    store.long_values.expect_sweep();
     store.background.job_wakeup.wake();
     store.snapshots.holdings.record_flushed(retired.into_iter());
     store.counters.flushes.fetch_add(1, Relaxed);

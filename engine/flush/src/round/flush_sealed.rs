@@ -199,7 +199,7 @@ fn flush_waiting(store: &Store, waiting: Vec<Waiting>, parts: &[Part], placement
     let mut clock = StageClock::start(&*store.env, &store.counters.stages);
     let newest = waiting.iter().map(|(_, buffer)| buffer.sealed_at()).max().unwrap_or_default();
     if !planted!("sealed-buffer-not-awaited") {
-        store.commits.in_flight.wait_for(newest);
+        store.commits.wait_for(newest);
     }
     // During recovery there is no log yet. The writes it replays were synced before, or this round flushes
     // them (values found in value logs).

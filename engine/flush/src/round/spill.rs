@@ -75,7 +75,7 @@ fn spill(store: &Store, pinned: &PinnedBuffer, readers: &[Seqno]) -> Result<()> 
 /// REQUIRES: `flush_lock` is held; the keyspace is not in the catalogue, so that no commit chooses them.
 pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
     debug_assert!(store.is_flush_locked() && keyspace.is_dropped(), "no commit writes to them");
-    store.commits.in_flight.wait_for(store.last_seqno());
+    store.commits.wait_for(store.last_seqno());
     let view = keyspace.view.load();
     let held = || view.buffers().filter(|buffer| buffer.is_held());
     held().for_each(|buffer| buffer.table.freeze());

@@ -1,4 +1,4 @@
-//! Restores the caches from the file `hot-set`, piece by piece.
+//! Restores the caches from the file `hot-set`, step by step.
 //!
 //! **Invariants**
 //! - At most one block and one batch of pages are in memory.
@@ -77,7 +77,7 @@ fn keyspaces_in(
     current.map(|keyspace| (keyspace.id, keyspace.view.load().records.clone())).collect()
 }
 
-/// Restores one piece; `false` if nothing is left, or nothing has been looked up yet.
+/// Restores one step; `false` if nothing is left, or nothing has been looked up yet.
 pub fn restore_some(store: &Store) -> bool {
     if !store.warm.state().is_under_way() || look_ups(store) == 0 {
         return false;

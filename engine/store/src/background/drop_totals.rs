@@ -5,7 +5,7 @@ use testudo_base::{
     sync::{Mutex, OnceLock},
 };
 
-/// Entries dropped by one piece of work, or in total.
+/// Entries dropped by one step of work, or in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// In write buffers that were flushed since.

@@ -1,8 +1,8 @@
 //! When a keyspace is idle, and when postponed work may run: pure arithmetic over time.
 //!
 //! Each keyspace is idle or not, independent of writes to others. While the whole store is idle, postponed
-//! work runs piece after piece. While other keyspaces are written, each piece is followed by a pause several
-//! times as long as the piece. A flush that becomes due meanwhile waits for the piece, which costs writers
+//! work runs step after step. While other keyspaces are written, each step is followed by a pause several
+//! times as long as the step. A flush that becomes due meanwhile waits for the step, which costs writers
 //! nothing as long as flushes end that much before the next one begins.
 //!
 //! A keyspace that is idle for longer is at rest: its write buffer is flushed too, however small, because
@@ -11,7 +11,7 @@
 //! **Invariants**
 //! - A keyspace that is written occasionally is flushed for rest at most once per longest pause.
 //! - While other keyspaces are written, work takes at most one part in `PAUSES` + 1 of the time, unless a
-//!   single piece takes longer than `LONGEST_PIECE`.
+//!   single step takes longer than `LONGEST_STEP`.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ pub const REST_AFTER: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A keyspace that is flushed regularly is not idle before this many times the interval between flushes.
 const PAUSES_MISSED: u64 = 2;
-/// Expected time between two flushes, as a multiple of the duration of a piece, for a piece to begin.
-const PIECES_BETWEEN: u128 = 2;
-/// Length of the pause after a piece of work, as a multiple of the piece.
+/// Expected time between two flushes, as a multiple of the duration of a step, for a step to begin.
+const STEPS_BETWEEN: u128 = 2;
+/// Length of the pause after a step of work, as a multiple of the step.
 const PAUSES: u32 = 15;
-/// Upper bound of the duration of a piece: a longer one was delayed, and does not predict the next.
-const LONGEST_PIECE: Duration = Duration::from_secs(1);
+/// Upper bound of the duration of a step: a longer one was delayed, and does not predict the next.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 /// Time since the last write to a keyspace, or to any. In nanoseconds: a store may have thousands.
 #[derive(Debug)]
@@ -91,33 +91,33 @@ impl Idle {
 /// Limits the rate of postponed work while other keyspaces are written.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    /// End of the last piece.
+    /// End of the last step.
     ended: Duration,
-    /// Duration of the last piece.
+    /// Duration of the last step.
     took: Duration,
 }
 
 impl Throttle {
-    /// Records a piece of work.
+    /// Records a step of work.
     pub fn note(&mut self, began: Duration, ended: Duration) {
-        (self.ended, self.took) = (ended, ended.saturating_sub(began).min(LONGEST_PIECE));
+        (self.ended, self.took) = (ended, ended.saturating_sub(began).min(LONGEST_STEP));
     }
 
     /// Records that work found no space on the device.
     pub fn record_stall(&mut self, now: Duration) {
-        (self.ended, self.took) = (now, LONGEST_PIECE);
+        (self.ended, self.took) = (now, LONGEST_STEP);
     }
 
-    /// Whether a piece of work may begin. `since_flush`: time since the last flush of the store, an estimate
-    /// of the time left between two flushes. It must be twice the duration of a piece; the requirement falls
-    /// the longer no piece was done, so that all are done eventually.
+    /// Whether a step of work may begin. `since_flush`: time since the last flush of the store, an estimate
+    /// of the time left between two flushes. It must be twice the duration of a step; the requirement falls
+    /// the longer no step was done, so that all are done eventually.
     pub fn allows(&self, now: Duration, since_flush: Duration) -> bool {
-        debug_assert!(self.took <= LONGEST_PIECE, "longer pieces predict nothing");
+        debug_assert!(self.took <= LONGEST_STEP, "longer steps predict nothing");
         let since = now.saturating_sub(self.ended);
         let pause = self.took * PAUSES;
         since >= pause
             && since.as_nanos() * since_flush.as_nanos()
-                >= pause.as_nanos() * PIECES_BETWEEN * self.took.as_nanos()
+                >= pause.as_nanos() * STEPS_BETWEEN * self.took.as_nanos()
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Operation<'a> {
 /// The reference to the operation's value, if the value is in a value log.
 pub fn logged_value(operation: &Operation<'_>) -> Option<ValueReference> {
     let reference = ValueReference::of(operation.kind, operation.value).ok().flatten();
-    reference.filter(|reference| reference.pieces().is_none())
+    reference.filter(|reference| reference.is_in_segment())
 }
 
 /// Length of the operation's encoding.
@@ -95,8 +95,7 @@ pub fn decode<E: From<Damage>>(
         };
         check_value(kind, value)?;
         let reference = ValueReference::of(kind, value)?;
-        if kind == Kind::UnmergedReference && reference.is_some_and(|reference| reference.pieces().is_none())
-        {
+        if kind == Kind::UnmergedReference && reference.is_some_and(|reference| reference.is_in_segment()) {
             return Err(Damage("operands on a value in a value log").into());
         }
         act(index, Operation { keyspace: KeyspaceId(keyspace), kind, key, value })?;

@@ -27,7 +27,7 @@ const OBJECT_COPIES: u64 = 3;
 /// Bytes that flushes need per keyspace beyond the first few: its part of an edit, and fragmentation of the
 /// allocator's heaps.
 const FLUSH_BYTES: u64 = 2 << 10;
-/// Where values are separated, a merge writes three sequences of runs instead of one, and reads a piece of
+/// Where values are separated, a merge writes three sequences of runs instead of one, and reads a chunk of
 /// each transient segment; a scan holds the values it has read ahead. Measured with two threads …
 pub const SEPARATION_BYTES: u64 = 4 << 20;
 /// … but at most this fraction of the budget …

@@ -4,7 +4,7 @@
 //! - Sources are probed newest first. The first that has the key decides, except for operands, which are
 //!   merged with the result of the older sources.
 //! - Cached records represent the tree of the view, and nothing else.
-//! - A value in pieces is not read here: [`Found::InPieces`] has its reference (`read_pieces.rs`).
+//! - A long value is not read here: [`Found::Long`] has its reference (`long_value.rs`).
 
 use std::cell::{Cell, RefCell};
 
@@ -27,8 +27,8 @@ const MAX_ROUNDS: usize = 64;
 pub enum Found {
     /// A value, or none.
     Whole(Option<Slice>),
-    /// A value in pieces, with its reference.
-    InPieces(ValueReference),
+    /// A long value, with its reference.
+    Long(ValueReference),
 }
 
 /// A readable view: a published one or a held one.
@@ -102,65 +102,141 @@ impl Readable for HeldView {
     }
 }
 
-/// The value in the cached records, if they have the key.
-fn get_cached(view: &impl Readable, key: &[u8], hash: u64) -> Option<Slice> {
-    view.records().get(key, hash).map(Slice::from)
+/// The part of a key's state that a look-up wants.
+pub trait Wanted {
+    type Answer;
+    /// Operands are merged; otherwise they are shown as they are.
+    const MERGES: bool = false;
+    /// Cached records are read and filled.
+    const USES_RECORDS: bool = false;
+    /// Values of write buffers are copied; otherwise they are shown without their bytes.
+    const COPIES_VALUES: bool = false;
+    /// References are decoded; otherwise they are shown like operands.
+    const DECODES_REFERENCES: bool = true;
+    /// Operands in write buffers are passed over: the entry below them is wanted.
+    const PASSES_OPERANDS: bool = false;
+
+    fn answer(shown: Shown<Vec<u8>>) -> Result<Self::Answer>;
 }
 
-/// A key and its hash.
-#[derive(Clone, Copy)]
-struct HashedKey<'k> {
-    key: &'k [u8],
-    hash: u64,
-}
+/// The value.
+pub struct Value;
 
-/// An entry that a tree has returned.
-struct TreeEntry {
-    kind: Kind,
-    value: Vec<u8>,
-    /// Other records of its page that were requested.
-    neighbours: Neighbours,
-}
+/// Whether there is a value, readable or not.
+pub struct Existence;
 
-/// Converts an entry of the tree to a result, and fills the cached records with it.
-fn found(
-    view: &impl Readable,
-    HashedKey { key, hash }: HashedKey<'_>,
-    TreeEntry { kind, value, neighbours }: TreeEntry,
-) -> Result<Found> {
-    let value = match kind {
-        Kind::Tombstone => return Ok(Found::Whole(None)),
-        Kind::Value => {
-            view.full_merge().record_value(key, value.len());
-            value
+/// The reference to the long value of the newest entry, also under operands; caches nothing.
+pub struct Reference;
+
+/// The value if no operands and no reference stand for it; caches nothing.
+pub struct Plain;
+
+impl Wanted for Value {
+    type Answer = Found;
+    const MERGES: bool = true;
+    const USES_RECORDS: bool = true;
+    const COPIES_VALUES: bool = true;
+
+    #[inline]
+    fn answer(shown: Shown<Vec<u8>>) -> Result<Found> {
+        match shown {
+            Shown::Nothing => Ok(Found::Whole(None)),
+            Shown::Value(value) => Ok(Found::Whole(Some(Slice::from(value)))),
+            Shown::Reference(reference) => long_value(reference).map(Found::Long),
+            Shown::OperandsOver(reference) => Err(operands_over(&reference)),
+            Shown::Operands => unreachable!("operands were merged"),
         }
-        Kind::Operands | Kind::Unmerged => view.full_merge().merge(&Entry { key, kind, value: &value })?,
-        Kind::Reference => return reference_in_pieces(&value).map(Found::InPieces),
-        Kind::UnmergedReference => return Err(operands_over_pieces(&value)),
-        Kind::Referred => return Err(stray_reference()),
-    };
-    view.records().fill(key, hash, &value, neighbours.0);
-    Ok(Found::Whole(Some(Slice::from(value))))
+    }
 }
 
-/// Decodes the reference to a value in pieces.
+impl Wanted for Existence {
+    type Answer = bool;
+    const USES_RECORDS: bool = true;
+    const DECODES_REFERENCES: bool = false;
+
+    #[inline]
+    fn answer(shown: Shown<Vec<u8>>) -> Result<bool> {
+        Ok(!matches!(shown, Shown::Nothing))
+    }
+}
+
+impl Wanted for Reference {
+    type Answer = Option<ValueReference>;
+    const PASSES_OPERANDS: bool = true;
+
+    fn answer(shown: Shown<Vec<u8>>) -> Result<Option<ValueReference>> {
+        Ok(match shown {
+            Shown::Reference(reference) | Shown::OperandsOver(reference) => Some(reference),
+            Shown::Nothing | Shown::Value(_) | Shown::Operands => None,
+        }
+        .filter(|reference| !reference.is_in_segment()))
+    }
+}
+
+impl Wanted for Plain {
+    type Answer = Option<Vec<u8>>;
+    const COPIES_VALUES: bool = true;
+
+    fn answer(shown: Shown<Vec<u8>>) -> Result<Option<Vec<u8>>> {
+        Ok(if let Shown::Value(value) = shown { Some(value) } else { None })
+    }
+}
+
+/// An entry as readers see it. `B`: the bytes of a value, borrowed or owned.
+pub enum Shown<B> {
+    /// The key has no value.
+    Nothing,
+    Value(B),
+    /// Operands, with or without the value they change.
+    Operands,
+    Reference(ValueReference),
+    /// Operands together with the reference to the value they change.
+    OperandsOver(ValueReference),
+}
+
+/// Classifies an entry of a write buffer or a tree; a tree has already resolved references to its value
+/// segments.
 ///
-/// Errors: `Corruption` if it is not such a reference.
-pub fn reference_in_pieces(bytes: &[u8]) -> Result<ValueReference> {
-    let reference = ValueReference::of(Kind::Reference, bytes).map_err(damaged_entry)?;
-    reference.filter(|reference| reference.pieces().is_some()).ok_or_else(stray_reference)
+/// Errors: `Corruption` if a reference cannot be decoded, or where a tree has no references.
+#[inline]
+pub fn classify<W: Wanted>(kind: Kind, bytes: &[u8]) -> Result<Shown<&[u8]>> {
+    Ok(match kind {
+        Kind::Value => Shown::Value(bytes),
+        Kind::Tombstone => Shown::Nothing,
+        Kind::Operands | Kind::Unmerged => Shown::Operands,
+        Kind::Reference | Kind::UnmergedReference | Kind::Referred if !W::DECODES_REFERENCES => {
+            Shown::Operands
+        }
+        Kind::Reference | Kind::UnmergedReference | Kind::Referred => show_reference(kind, bytes)?,
+    })
 }
 
-/// The error for an entry with operands and a reference.
 #[cold]
-pub fn operands_over_pieces(bytes: &[u8]) -> Error {
-    match ValueReference::split(bytes) {
-        Ok((reference, _)) if reference.pieces().is_some() => Error::invalid(format!(
+fn show_reference(kind: Kind, bytes: &[u8]) -> Result<Shown<&[u8]>> {
+    match ValueReference::of(kind, bytes).map_err(damaged_entry)? {
+        Some(reference) if kind == Kind::UnmergedReference => Ok(Shown::OperandsOver(reference)),
+        Some(reference) => Ok(Shown::Reference(reference)),
+        None => Err(stray_reference()),
+    }
+}
+
+/// Checks that a reference is to a long value.
+///
+/// Errors: `Corruption`.
+pub fn long_value(reference: ValueReference) -> Result<ValueReference> {
+    if reference.is_in_segment() { Err(stray_reference()) } else { Ok(reference) }
+}
+
+/// The error for operands on a reference.
+#[cold]
+pub fn operands_over(reference: &ValueReference) -> Error {
+    match reference.long_value() {
+        Some(_) => Error::invalid(format!(
             "operands on a value of {} bytes that was written in pieces cannot be merged: write the key \
              again",
             reference.length
         )),
-        _ => stray_reference(),
+        None => stray_reference(),
     }
 }
 
@@ -177,178 +253,147 @@ pub fn damaged_entry(Damage(why): Damage) -> Error {
     Error::new(ErrorKind::Corruption, format!("an entry of a tree: {why}"))
 }
 
+/// Looks `key` up in `view`, as of `at`.
+#[inline]
+pub fn find<W: Wanted>(view: &impl Readable, key: &[u8], at: Seqno) -> Result<W::Answer> {
+    match find_in_buffers::<W>(view, key, at)? {
+        Buffered::Known(shown) => W::answer(shown),
+        Buffered::Unknown => W::answer(find_below::<W>(view, key)?),
+        Buffered::Operands(operands) => {
+            W::answer(merge_over(view, key, find_below::<W>(view, key)?, &operands)?)
+        }
+    }
+}
+
 /// Result of a lookup in the write buffers.
 enum Buffered {
     Unknown,
-    Known(Option<Slice>),
-    InPieces(ValueReference),
-    /// A list of operands on top of the tree's entry.
+    Known(Shown<Vec<u8>>),
+    /// A list of operands on top of the tree's entry, to be merged with it.
     Operands(Vec<u8>),
 }
 
 /// Looks `key` up in the write buffers.
-fn get_buffered(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
-    let answer = view.find_buffered(key, at, |kind, value| {
-        Some(match kind {
-            Kind::Value => Buffered::Known(Some(Slice::from(value.to_vec()))),
-            Kind::Tombstone => Buffered::Known(None),
-            Kind::Reference => match reference_in_pieces(value) {
-                Ok(reference) => Buffered::InPieces(reference),
-                Err(_) => Buffered::Operands(Vec::new()),
-            },
-            // No other kind is written to a buffer.
-            _ => Buffered::Operands(Vec::new()),
-        })
+#[inline]
+fn find_in_buffers<W: Wanted>(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
+    let newest = view.find_buffered(key, at, |kind, bytes| {
+        if W::PASSES_OPERANDS && kind == Kind::Operands {
+            return None;
+        }
+        Some(classify::<W>(kind, bytes).map(|shown| match shown {
+            Shown::Value(value) if W::COPIES_VALUES => Shown::Value(value.to_vec()),
+            Shown::Value(_) => Shown::Value(Vec::new()),
+            Shown::Operands => Shown::Operands,
+            Shown::Nothing => Shown::Nothing,
+            Shown::Reference(reference) => Shown::Reference(reference),
+            Shown::OperandsOver(reference) => Shown::OperandsOver(reference),
+        }))
     })?;
-    match answer {
+    match newest {
         None => Ok(Buffered::Unknown),
-        Some(Buffered::Operands(_)) => get_operands(view, key, at),
-        Some(answer) => {
-            view.records().record_buffered();
-            Ok(answer)
+        Some(Ok(Shown::Operands)) if W::MERGES => collect_operands::<W>(view, key, at),
+        Some(shown) => {
+            if W::USES_RECORDS {
+                view.records().record_buffered();
+            }
+            shown.map(Buffered::Known)
         }
     }
 }
 
-/// Same for a key whose newest buffered entry has operands.
+/// Same for a key whose newest buffered entry has operands: collects them down to another kind of entry, and
+/// merges them if there is one.
 #[cold]
-fn get_operands(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
+fn collect_operands<W: Wanted>(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Buffered> {
     let mut newer = Vec::new();
-    let base = view.find_buffered(key, at, |kind, value| match kind {
+    let base = view.find_buffered(key, at, |kind, bytes| match kind {
         Kind::Operands => {
-            newer.push(value.to_vec());
+            newer.push(bytes.to_vec());
             None
         }
-        kind => Some((kind, value.to_vec())),
+        kind => Some((kind, bytes.to_vec())),
     })?;
-    let mut stack = Vec::new();
-    let mut base_kind = Kind::Operands;
-    match base {
-        None => {}
-        // The key was overwritten in the meantime.
-        Some((Kind::Value, value)) if newer.is_empty() => {
-            return Ok(Buffered::Known(Some(Slice::from(value))));
-        }
-        Some((Kind::Tombstone, _)) if newer.is_empty() => return Ok(Buffered::Known(None)),
-        Some((Kind::Reference, value)) if newer.is_empty() => {
-            return reference_in_pieces(&value).map(Buffered::InPieces);
-        }
-        Some((kind, value)) => {
-            base_kind = begin_stack(kind, &value, &mut stack);
-            if matches!(kind, Kind::Reference | Kind::UnmergedReference) {
-                return Err(operands_over_pieces(&stack));
-            }
-        }
+    let (mut kind, mut stack) = (Kind::Operands, Vec::new());
+    if let Some((base_kind, bytes)) = base {
+        // Without operands, the key was overwritten in the meantime.
+        let is_whole = newer.is_empty();
+        kind = match classify::<W>(base_kind, &bytes)? {
+            Shown::Nothing if is_whole => return Ok(Buffered::Known(Shown::Nothing)),
+            Shown::Value(_) if is_whole => return Ok(Buffered::Known(Shown::Value(bytes))),
+            Shown::Reference(value) if is_whole => return Ok(Buffered::Known(Shown::Reference(value))),
+            Shown::Reference(value) | Shown::OperandsOver(value) => return Err(operands_over(&value)),
+            Shown::Nothing | Shown::Value(_) | Shown::Operands => begin_stack(base_kind, &bytes, &mut stack),
+        };
     }
     newer.iter().rev().for_each(|operands| stack.extend_from_slice(operands));
-    if base_kind == Kind::Operands {
+    if kind == Kind::Operands {
         return Ok(Buffered::Operands(stack));
     }
     view.records().record_buffered();
-    let value = view.full_merge().merge(&Entry { key, kind: base_kind, value: &stack })?;
-    Ok(Buffered::Known(Some(Slice::from(value))))
+    let value = view.full_merge().merge(&Entry { key, kind, value: &stack })?;
+    Ok(Buffered::Known(Shown::Value(value)))
 }
 
-/// Merges `operands` over the value below them.
+/// Merges `operands` over the entry below them.
 fn merge_over(
     view: &impl Readable,
     key: &[u8],
-    below: Option<&Slice>,
+    below: Shown<Vec<u8>>,
     operands: &[u8],
-) -> Result<Option<Slice>> {
+) -> Result<Shown<Vec<u8>>> {
     debug_assert!(!operands.is_empty(), "there are operands");
-    let mut stack = Vec::with_capacity(below.map_or(0, |value| value.len()) + operands.len() + 5);
-    let kind = match below {
-        Some(value) => begin_stack(Kind::Value, value, &mut stack),
-        None => begin_stack(Kind::Tombstone, &[], &mut stack),
-    };
-    debug_assert!(kind != Kind::Tombstone, "operands on nothing are a list of operands");
-    stack.extend_from_slice(operands);
-    Ok(Some(Slice::from(view.full_merge().merge(&Entry { key, kind, value: &stack })?)))
-}
-
-/// Looks `key` up in `view`, as of `at`.
-pub fn get(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Found> {
-    match get_buffered(view, key, at)? {
-        Buffered::Known(answer) => Ok(Found::Whole(answer)),
-        Buffered::InPieces(reference) => Ok(Found::InPieces(reference)),
-        Buffered::Unknown => get_below(view, key),
-        Buffered::Operands(operands) => match get_below(view, key)? {
-            Found::Whole(below) => merge_over(view, key, below.as_ref(), &operands).map(Found::Whole),
-            Found::InPieces(reference) => Err(upon(&reference)),
-        },
-    }
-}
-
-#[cold]
-fn upon(reference: &ValueReference) -> Error {
-    let mut bytes = Vec::new();
-    reference.encode(&mut bytes);
-    operands_over_pieces(&bytes)
-}
-
-/// The reference to a value in pieces in the newest entry of `key`, if any. Caches nothing.
-pub fn find_pieces(view: &impl Readable, key: &[u8]) -> Result<Option<ValueReference>> {
-    let of = |kind, value: &[u8]| -> Result<Option<ValueReference>> {
-        let reference = ValueReference::of(kind, value).map_err(damaged_entry)?;
-        Ok(reference.filter(|reference| reference.pieces().is_some()))
-    };
-    let buffered = view.find_buffered(key, Seqno(u64::MAX), |kind, value| {
-        (kind != Kind::Operands).then(|| of(kind, value))
-    })?;
-    if let Some(found) = buffered {
-        return found;
-    }
-    match view.tree().get(key, hash_key(key), Access::Blocking)? {
-        Lookup::Found(kind, value, _) => of(kind, &value),
-        Lookup::Absent | Lookup::Waiting => Ok(None),
-    }
-}
-
-/// A value that is not a reference and has no operands, as of `at`. Caches nothing.
-pub fn get_plain(view: &impl Readable, key: &[u8], at: Seqno) -> Result<Option<Vec<u8>>> {
-    let plain = |(kind, value)| (kind == Kind::Value).then_some(value);
-    if let Some(found) = view.find_buffered(key, at, |kind, value| Some((kind, value.to_vec())))? {
-        return Ok(plain(found));
-    }
-    match view.tree().get(key, hash_key(key), Access::Blocking)? {
-        Lookup::Found(kind, value, _) => Ok(plain((kind, value))),
-        Lookup::Absent | Lookup::Waiting => Ok(None),
-    }
-}
-
-/// Whether `key` has a value in `view`, as of `at`.
-pub fn contains(view: &impl Readable, key: &[u8], at: Seqno) -> Result<bool> {
-    if let Some(kind) = view.find_buffered(key, at, |kind, _| Some(kind))? {
-        view.records().record_buffered();
-        return Ok(kind != Kind::Tombstone);
-    }
-    let hash = hash_key(key);
-    if get_cached(view, key, hash).is_some() {
-        return Ok(true);
-    }
-    match view.tree().get(key, hash, Access::Blocking)? {
-        Lookup::Found(Kind::Value, value, neighbours) => {
-            found(view, HashedKey { key, hash }, TreeEntry { kind: Kind::Value, value, neighbours })
-                .map(|_| true)
+    let (kind, value) = match below {
+        Shown::Value(value) => (Kind::Value, value),
+        Shown::Nothing => (Kind::Tombstone, Vec::new()),
+        Shown::Reference(reference) | Shown::OperandsOver(reference) => {
+            return Err(operands_over(&reference));
         }
-        Lookup::Found(kind, ..) => Ok(kind != Kind::Tombstone),
-        Lookup::Absent | Lookup::Waiting => Ok(false),
-    }
+        Shown::Operands => unreachable!("operands of the tree were merged"),
+    };
+    let mut stack = Vec::with_capacity(value.len() + operands.len() + 5);
+    let kind = begin_stack(kind, &value, &mut stack);
+    stack.extend_from_slice(operands);
+    view.full_merge().merge(&Entry { key, kind, value: &stack }).map(Shown::Value)
 }
 
 /// Looks `key` up below the write buffers.
-fn get_below(view: &impl Readable, key: &[u8]) -> Result<Found> {
+#[inline]
+fn find_below<W: Wanted>(view: &impl Readable, key: &[u8]) -> Result<Shown<Vec<u8>>> {
     let hash = hash_key(key);
-    if let Some(value) = get_cached(view, key, hash) {
-        return Ok(Found::Whole(Some(value)));
+    if W::USES_RECORDS
+        && let Some(value) = view.records().get(key, hash)
+    {
+        return Ok(Shown::Value(value));
     }
     match view.tree().get(key, hash, Access::Blocking)? {
         Lookup::Found(kind, value, neighbours) => {
-            found(view, HashedKey { key, hash }, TreeEntry { kind, value, neighbours })
+            show_of_tree::<W>(view, (key, hash), (kind, value, neighbours))
         }
-        Lookup::Absent | Lookup::Waiting => Ok(Found::Whole(None)),
+        Lookup::Absent | Lookup::Waiting => Ok(Shown::Nothing),
     }
+}
+
+/// Shows an entry of the tree, with operands merged if wanted, and fills the cached records with its value.
+#[inline]
+fn show_of_tree<W: Wanted>(
+    view: &impl Readable,
+    (key, hash): (&[u8], u64),
+    (kind, bytes, neighbours): (Kind, Vec<u8>, Neighbours),
+) -> Result<Shown<Vec<u8>>> {
+    let value = match classify::<W>(kind, &bytes)? {
+        Shown::Value(_) if W::USES_RECORDS => {
+            view.full_merge().record_value(key, bytes.len());
+            bytes
+        }
+        Shown::Value(_) => return Ok(Shown::Value(bytes)),
+        Shown::Operands if W::MERGES => view.full_merge().merge(&Entry { key, kind, value: &bytes })?,
+        Shown::Operands => return Ok(Shown::Operands),
+        Shown::Nothing => return Ok(Shown::Nothing),
+        Shown::Reference(value) => return Ok(Shown::Reference(value)),
+        Shown::OperandsOver(value) => return Ok(Shown::OperandsOver(value)),
+    };
+    view.records().fill(key, hash, &value, neighbours.0);
+    Ok(Shown::Value(value))
 }
 
 /// A key found neither in write buffers nor in cached records.
@@ -363,65 +408,47 @@ struct Open {
 struct MultiGet<'v, V, K> {
     view: &'v V,
     keys: &'v [K],
-    /// Answers found so far.
-    answers: Vec<Option<Slice>>,
+    /// States of the keys found so far.
+    shown: Vec<Shown<Vec<u8>>>,
     /// Keys still to be looked up in the tree.
     open: Vec<Open>,
     /// Operands on top of the tree's entry, with the index of their key.
     unmerged: Vec<(usize, Vec<u8>)>,
-    /// Indices of keys whose values are in pieces.
-    in_pieces: Vec<usize>,
 }
 
-/// Result of [`multi_get`].
-pub struct ManyFound {
-    /// The value of each key.
-    pub answers: Vec<Option<Slice>>,
-    /// Indices of keys that have a value in pieces, and no answer.
-    pub in_pieces: Vec<usize>,
-}
-
-/// The values of `keys` in `view`, as of `at`.
-pub fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -> Result<ManyFound> {
-    let answers = Vec::with_capacity(keys.len());
-    let (open, unmerged, in_pieces) = (Vec::new(), Vec::new(), Vec::new());
-    let mut queries = MultiGet { view, keys, answers, open, unmerged, in_pieces };
+/// The values of `keys` in `view`, as of `at`, in the order of `keys`.
+pub fn multi_get<V: Readable, K: AsRef<[u8]>>(view: &V, keys: &[K], at: Seqno) -> Result<Vec<Found>> {
+    let shown = Vec::with_capacity(keys.len());
+    let mut queries = MultiGet { view, keys, shown, open: Vec::new(), unmerged: Vec::new() };
     queries.ask_memory(at)?;
     queries.ask_tree()?;
     queries.merge()?;
-    debug_assert_eq!(queries.answers.len(), keys.len(), "an answer for each key");
+    debug_assert_eq!(queries.shown.len(), keys.len(), "a state for each key");
     debug_assert!(queries.open.is_empty(), "no key stays open");
-    debug_assert!(
-        queries.in_pieces.iter().all(|index| queries.answers[*index].is_none()),
-        "a value in pieces is not read here"
-    );
-    Ok(ManyFound { answers: queries.answers, in_pieces: queries.in_pieces })
+    queries.shown.into_iter().map(Value::answer).collect()
 }
 
 impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
     /// Probes the write buffers, as of `at`, and the cached records.
     fn ask_memory(&mut self, at: Seqno) -> Result<()> {
-        debug_assert!(self.answers.is_empty(), "memory is probed once, and first");
+        debug_assert!(self.shown.is_empty(), "memory is probed once, and first");
         for (index, key) in self.keys.iter().map(AsRef::as_ref).enumerate() {
-            match get_buffered(self.view, key, at)? {
-                Buffered::Known(answer) => {
-                    self.answers.push(answer);
-                    continue;
-                }
-                Buffered::InPieces(_) => {
-                    self.answers.push(None);
-                    self.in_pieces.push(index);
+            match find_in_buffers::<Value>(self.view, key, at)? {
+                Buffered::Known(shown) => {
+                    self.shown.push(shown);
                     continue;
                 }
                 Buffered::Unknown => {}
                 Buffered::Operands(operands) => self.unmerged.push((index, operands)),
             }
             let hash = hash_key(key);
-            let answer = get_cached(self.view, key, hash);
-            if answer.is_none() {
-                self.open.push(Open { index, hash, progress: Cell::default() });
-            }
-            self.answers.push(answer);
+            self.shown.push(match self.view.records().get(key, hash) {
+                Some(value) => Shown::Value(value),
+                None => {
+                    self.open.push(Open { index, hash, progress: Cell::default() });
+                    Shown::Nothing
+                }
+            });
         }
         Ok(())
     }
@@ -452,15 +479,9 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
             let key = self.keys[*index].as_ref();
             let access = missing.map_or(Access::Blocking, |missing| Access::Collecting(missing, progress));
             match self.view.tree().get(key, *hash, access)? {
-                Lookup::Found(kind, value, neighbours) => {
-                    match found(
-                        self.view,
-                        HashedKey { key, hash: *hash },
-                        TreeEntry { kind, value, neighbours },
-                    )? {
-                        Found::Whole(answer) => self.answers[*index] = answer,
-                        Found::InPieces(_) => self.in_pieces.push(*index),
-                    }
+                Lookup::Found(kind, bytes, neighbours) => {
+                    let entry = (kind, bytes, neighbours);
+                    self.shown[*index] = show_of_tree::<Value>(self.view, (key, *hash), entry)?;
                 }
                 Lookup::Absent => {}
                 Lookup::Waiting => {
@@ -475,16 +496,12 @@ impl<V: Readable, K: AsRef<[u8]>> MultiGet<'_, V, K> {
         Ok(())
     }
 
-    /// Merges operands of the write buffers over the answers below them.
+    /// Merges operands of the write buffers over the entries below them.
     fn merge(&mut self) -> Result<()> {
         debug_assert!(self.unmerged.is_sorted_by_key(|(index, _)| *index), "in the order of the keys");
         for (index, operands) in std::mem::take(&mut self.unmerged) {
-            if self.in_pieces.contains(&index) {
-                // A lookup of this key alone reports why it has no value.
-                continue;
-            }
-            let below = self.answers[index].as_ref();
-            self.answers[index] = merge_over(self.view, self.keys[index].as_ref(), below, &operands)?;
+            let below = std::mem::replace(&mut self.shown[index], Shown::Nothing);
+            self.shown[index] = merge_over(self.view, self.keys[index].as_ref(), below, &operands)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Admission of commits while the device is full.
 //!
 //! The reserve guarantees that everything already promised can be written: log buffers, manifest edits, the
-//! close. From the first piece that it releases until it is whole again, only removals are accepted. Once
+//! close. From the first portion that it releases until it is whole again, only removals are accepted. Once
 //! half of it is used, removals are refused here too. Before one fails, `engine/flush/src/space/reclaim.rs`
 //! reclaims space for it, so it is refused only if nothing more can be reclaimed. Refused writers, and the
 //! background while idle, check whether the device has space again.
@@ -28,8 +28,8 @@ use testudo_env::{Env, Execution, Reserve};
 
 use crate::memory::shares::MemoryShares;
 
-/// Pieces of the reserve that removals must leave for earlier promises.
-const PIECES_KEPT: u32 = Reserve::PIECES / 2;
+/// Portions of the reserve that removals must leave for earlier promises.
+const PORTIONS_KEPT: u32 = Reserve::PORTIONS / 2;
 /// Minimum size of the reserve, and its fraction of the stored bytes.
 pub const RESERVE_BYTES_MIN: u64 = 256 << 10;
 const RESERVE_PARTS: u64 = 16;
@@ -37,7 +37,7 @@ const RESERVE_PARTS: u64 = 16;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 const _: () = assert!(
-    PIECES_KEPT > 0 && PIECES_KEPT < Reserve::PIECES,
+    PORTIONS_KEPT > 0 && PORTIONS_KEPT < Reserve::PORTIONS,
     "removals and earlier promises have a part each"
 );
 
@@ -105,7 +105,7 @@ impl SpaceGuard {
         self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.plain_env())
     }
 
-    /// The environment for writes that may use only the first piece of the reserve, which detects a full
+    /// The environment for writes that may use only the first portion of the reserve, which detects a full
     /// device.
     pub fn bulk_env(&self, env: &Arc<dyn Env>) -> Arc<dyn Env> {
         self.reserve.as_ref().map_or_else(|| Arc::clone(env), |reserve| reserve.bulk_env())
@@ -116,7 +116,7 @@ impl SpaceGuard {
         self.reserve.as_ref().map_or(0, |reserve| reserve.bytes())
     }
 
-    /// Bytes reserved when no piece is missing.
+    /// Bytes reserved when no portion is missing.
     pub fn whole_reserve_bytes(&self) -> u64 {
         self.reserve.as_ref().map_or(0, |reserve| reserve.whole_bytes())
     }
@@ -167,7 +167,7 @@ impl SpaceGuard {
     fn check_short(&self, env: &dyn Env, intent: Intent) -> Result<()> {
         debug_assert!(self.reserve.is_some(), "only a reserve can be short");
         let Some(reserve) = &self.reserve else { return Ok(()) };
-        if intent == Intent::Remove && reserve.pieces() >= PIECES_KEPT {
+        if intent == Intent::Remove && reserve.portions() >= PORTIONS_KEPT {
             return Ok(());
         }
         if self.checks.is_due(env) && self.refill()? {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::pieces::KEYSPACE_NAME_BYTES_MAX;
+use super::long_values::KEYSPACE_NAME_BYTES_MAX;
 
 /// Suffix after the name of the other keyspace.
 const SUFFIX: &str = ".older";

@@ -50,8 +50,8 @@ impl Site<'_> {
                     return Ok(());
                 };
                 let bytes = testudo_base::num::usize_of(u64::from(room) * PAGE_BYTES).min(rest.len());
-                let (piece, after) = rest.split_at_mut(bytes);
-                read_leniently(&**data, physical, piece);
+                let (chunk, after) = rest.split_at_mut(bytes);
+                read_leniently(&**data, physical, chunk);
                 page += testudo_base::num::u32_of(bytes / testudo_base::PAGE_SIZE);
                 rest = after;
             }

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - Operands are merged if the target has the operator, and written unmerged otherwise.
-//! - An entry that refers to a value in pieces is written with the head of that value, and without operands.
+//! - An entry that refers to a long value is written with the head of that value, and without operands.
 //! - A key with only an older version left gets it in a separate keyspace, unless the caller wants it in its
 //!   own.
 
@@ -14,7 +14,7 @@ use testudo_db::{
 use testudo_options::KeyspaceOptions;
 use testudo_store::{
     long_work::Meter,
-    values::{pieces::PIECES_KEYSPACE, pieces_format::value_of_head},
+    values::{long_values::LONG_VALUES_KEYSPACE, pieces_format::value_of_head},
 };
 
 use crate::salvage::{
@@ -24,7 +24,7 @@ use crate::salvage::{
     report::{KeyspaceSalvage, LostRange},
     sweep::{Answer, SourceFile, Sweep},
     target::Target,
-    values::{SalvagedValues, pieces_without_operands, reference_to_pieces},
+    values::{SalvagedValues, long_value_without_operands, reference_to_long_value},
 };
 
 /// Target size in bytes of a commit.
@@ -42,8 +42,9 @@ pub(crate) enum Older {
 pub(crate) struct KeyspaceWriter<'t> {
     target: &'t Target,
     into: Keyspace,
-    /// Whether it holds pieces of values: their heads are written with the entries that refer to them.
-    is_of_pieces: bool,
+    /// Whether it is the keyspace of long values: their heads are written with the entries that refer to
+    /// them.
+    is_of_long_values: bool,
     log: LogReach,
     older: Older,
     batch: Batch,
@@ -61,8 +62,8 @@ impl<'t> KeyspaceWriter<'t> {
         report: KeyspaceSalvage,
     ) -> Self {
         let batch = batch_of_another_store(&target.db);
-        let is_of_pieces = into.name() == PIECES_KEYSPACE;
-        Self { target, into, is_of_pieces, log, older, batch, batch_bytes: 0, report }
+        let is_of_long_values = into.name() == LONG_VALUES_KEYSPACE;
+        Self { target, into, is_of_long_values, log, older, batch, batch_bytes: 0, report }
     }
 
     /// Writes all content of runs and log; the log's operations are in the keyspace `operations`.
@@ -106,7 +107,7 @@ impl<'t> KeyspaceWriter<'t> {
         of_log: Vec<Logged>,
         values: &SalvagedValues,
     ) -> Result<Option<LostRange>> {
-        if self.is_of_pieces && value_of_head(key).is_some() {
+        if self.is_of_long_values && value_of_head(key).is_some() {
             return Ok(None);
         }
         let (verdict, lost) = decide(answer, of_log, self.log);
@@ -116,7 +117,7 @@ impl<'t> KeyspaceWriter<'t> {
 
     fn write_verdict(&mut self, key: &[u8], verdict: Verdict, values: &SalvagedValues) -> Result<()> {
         let Verdict { mut kind, mut value, mut is_older, is_uncertain } = verdict;
-        if let Some(base) = pieces_without_operands(kind, &value) {
+        if let Some(base) = long_value_without_operands(kind, &value) {
             ((kind, value), is_older) = (base, true);
         }
         if let Some(settled) =
@@ -130,7 +131,7 @@ impl<'t> KeyspaceWriter<'t> {
         }
         self.report.older_records += u64::from(is_older);
         let beside = if is_older { self.keyspace_beside()? } else { None };
-        let reference = reference_to_pieces(kind, &value);
+        let reference = reference_to_long_value(kind, &value);
         if beside.is_none() {
             let value_bytes = reference.map_or(u64_of(value.len()), |found| u64::from(found.length));
             self.report.records += 1;
@@ -139,7 +140,7 @@ impl<'t> KeyspaceWriter<'t> {
         }
         let into = beside.as_ref().unwrap_or(&self.into);
         if let Some(reference) = reference {
-            values.pieces.push_head(&mut self.batch, into.name(), key, &reference);
+            values.long.push_head(&mut self.batch, into.name(), key, &reference);
         }
         push(&mut self.batch, into, kind, key, &value);
         self.batch_bytes += key.len() + value.len();

@@ -3,8 +3,8 @@
 //!
 //! **Invariants**
 //! - Operations are processed in seqno order, so the last one written for a key is the newest.
-//! - A value in a value log, or in pieces, stays a reference: it is read only once its operation is known to
-//!   count.
+//! - A value in a value log, or a long value, stays a reference: it is read only once its operation is known
+//!   to count.
 //! - Scratch keyspaces are dropped before the target is finished.
 
 use std::collections::BTreeMap;
@@ -62,8 +62,8 @@ impl Logged {
     pub(crate) fn read_value(&mut self, key: &[u8], values: &SalvagedValues) -> Result<()> {
         let reference = ValueReference::of(self.kind, &self.value).ok().flatten();
         let Some(reference) = reference else { return Ok(()) };
-        if reference.pieces().is_some() {
-            self.lost = values.lost_pieces(key, &reference)?;
+        if !reference.is_in_segment() {
+            self.lost = values.lost_long_value(key, &reference)?;
             return Ok(());
         }
         match values.logged.read(&reference)? {

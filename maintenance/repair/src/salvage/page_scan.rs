@@ -25,7 +25,7 @@ use testudo_store::long_work::Meter;
 use testudo_values::is_under_its_number;
 
 /// Pages per read.
-const PIECE_PAGES: usize = 256;
+const CHUNK_PAGES: usize = 256;
 
 /// Consecutive pages of one run; data blocks in key order.
 #[derive(Clone, Debug)]
@@ -261,7 +261,7 @@ struct Pages<'f> {
 
 impl<'f> Pages<'f> {
     fn new(data: &'f dyn File, data_bytes: u64) -> Self {
-        let window = AlignedBuffer::zeroed(PIECE_PAGES * PAGE_SIZE);
+        let window = AlignedBuffer::zeroed(CHUNK_PAGES * PAGE_SIZE);
         Self {
             data,
             page_count: data_bytes / PAGE_BYTES,
@@ -297,7 +297,7 @@ impl<'f> Pages<'f> {
     fn fill(&mut self) {
         self.window_first = self.next_page;
         debug_assert!(self.next_page < self.page_count, "there is a page to read");
-        self.window_pages = u64_of(PIECE_PAGES).min(self.page_count - self.next_page);
+        self.window_pages = u64_of(CHUNK_PAGES).min(self.page_count - self.next_page);
         let bytes = usize_of(self.window_pages * PAGE_BYTES);
         // Unreadable pages become zeros, which no run owns.
         read_leniently(self.data, self.window_first, &mut self.window[..bytes]);

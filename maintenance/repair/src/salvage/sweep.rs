@@ -274,9 +274,9 @@ impl<'p> Sweep<'p> {
             return Ok(());
         };
         let wanted = ValueReference::of(*kind, bytes).ok().flatten();
-        if let Some(reference) = wanted.filter(|reference| reference.pieces().is_some()) {
-            // Its pieces are entries of another keyspace.
-            answer.lost = self.values.lost_pieces(key, &reference)?;
+        if let Some(reference) = wanted.filter(|reference| !reference.is_in_segment()) {
+            // It is stored in another keyspace.
+            answer.lost = self.values.lost_long_value(key, &reference)?;
             if answer.lost.is_some() {
                 (answer.entry, answer.gap) = (None, answer.gap.max(answer.age));
             }

@@ -1,6 +1,6 @@
 //! Writes the recovered content of each keyspace into the target, and assembles the report.
 //!
-//! `keyspace_writer.rs` writes a keyspace; `decide.rs` decides each key's version. Values in pieces are
+//! `keyspace_writer.rs` writes a keyspace; `decide.rs` decides each key's version. Long values are
 //! written before user keyspaces.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use testudo_db::{
 use testudo_options::KeyspaceOptions;
 use testudo_store::{
     long_work::Meter,
-    values::{names_beside::name_beside, pieces::PIECES_KEYSPACE},
+    values::{long_values::LONG_VALUES_KEYSPACE, names_beside::name_beside},
 };
 
 use crate::salvage::{
@@ -23,7 +23,7 @@ use crate::salvage::{
     keyspace_writer::{KeyspaceWriter, Older, keyspace_like},
     log::SortedLog,
     logged_values::LoggedValues,
-    pieces::SalvagedPieces,
+    long_values::SalvagedLongValues,
     plan::{KeyspacePlan, Plan},
     report::{KeyspaceSalvage, NameSource, SalvageReport},
     sweep::SourceFile,
@@ -50,7 +50,7 @@ pub(crate) fn write_all(
     let Recovered { evidence, mut plan, log, values: logged } = recovered;
     let SortedLog { scratch, whole_after, report: log } = log;
     // A sweep would remove values whose keys are not written yet.
-    let _no_sweep = store_of(&target.db).pieces.begin_sweep();
+    let _no_sweep = store_of(&target.db).long_values.begin_sweep();
     let mut report = SalvageReport {
         store: format!("{:032x}", evidence.store.0),
         method: plan.method,
@@ -60,19 +60,19 @@ pub(crate) fn write_all(
     };
     let source = SourceFile { data: evidence.data, store: evidence.store };
     let taken = names_of(&plan.keyspaces);
-    let pieces = plan.keyspaces.iter().find(|(_, keyspace)| keyspace.name == PIECES_KEYSPACE);
-    let pieces = pieces.map(|(id, _)| *id).and_then(|id| plan.keyspaces.remove_entry(&id));
+    let long = plan.keyspaces.iter().find(|(_, keyspace)| keyspace.name == LONG_VALUES_KEYSPACE);
+    let long = long.map(|(id, _)| *id).and_then(|id| plan.keyspaces.remove_entry(&id));
     let mut site = Site { options, target, source, whole_after, operations_of: scratch, taken, meter };
-    let mut values = SalvagedValues { logged, pieces: SalvagedPieces::default() };
-    let of_pieces = pieces.map(|pieces| site.write(pieces, &values)).transpose()?;
-    let keyspace = store_of(&target.db).pieces.keyspace().map(|core| keyspace_of(&target.db, core));
-    let lost = of_pieces.map(|report| report.lost_ranges).unwrap_or_default();
-    values.pieces = SalvagedPieces::new(keyspace, lost, &log);
+    let mut values = SalvagedValues { logged, long: SalvagedLongValues::default() };
+    let of_long = long.map(|keyspace| site.write(keyspace, &values)).transpose()?;
+    let keyspace = store_of(&target.db).long_values.keyspace().map(|core| keyspace_of(&target.db, core));
+    let lost = of_long.map(|report| report.lost_ranges).unwrap_or_default();
+    values.long = SalvagedLongValues::new(keyspace, lost, &log);
     for keyspace in plan.keyspaces {
         report.keyspaces.push(site.write(keyspace, &values)?);
     }
     values.logged.drop_scratch(target)?;
-    values.pieces.remove_dead(target)?;
+    values.long.remove_dead(target)?;
     target.db.flush()?;
     Ok(SalvageReport { log, ..report })
 }
@@ -98,10 +98,10 @@ impl Site<'_, '_, '_> {
     ) -> Result<KeyspaceSalvage> {
         let settings = settings_of(&keyspace, self.options);
         let into = keyspace_like(self.target, &keyspace.name, &settings)?;
-        store_of(&self.target.db).pieces.adopt(core_of(&into));
+        store_of(&self.target.db).long_values.adopt(core_of(&into));
         let reach = LogReach { flushed: keyspace.flushed, whole_after: self.whole_after };
-        // A piece has only one version.
-        let older = if self.options.older_versions || keyspace.name == PIECES_KEYSPACE {
+        // Entries of this keyspace have only one version.
+        let older = if self.options.older_versions || keyspace.name == LONG_VALUES_KEYSPACE {
             Older::Among
         } else {
             let name = name_beside(&keyspace.name, id.0, &self.taken);

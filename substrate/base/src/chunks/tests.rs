@@ -148,14 +148,15 @@ fn records_get_their_share_despite_contending_pages() {
 }
 
 #[test]
-fn small_pieces_count_at_their_maximum() {
+fn small_fragments_count_at_their_maximum() {
     let pool = ChunkPool::new(4 * CHUNK);
     pool.charge(2 * CHUNK);
     pool.discharge(2 * CHUNK);
     assert_eq!((pool.used_bytes(), pool.total_bytes()), (0, 2 * CHUNK));
     let chunks = [pool.take_spare(CHUNK_BYTES), pool.take_spare(CHUNK_BYTES)];
     assert!(chunks.iter().all(Option::is_some) && pool.take_spare(CHUNK_BYTES).is_none());
-    let small = pool.take_spare(CHUNK_BYTES / 16).expect("small pieces reuse memory left from small pieces");
+    let small =
+        pool.take_spare(CHUNK_BYTES / 16).expect("small fragments reuse memory left from small fragments");
     pool.give_back([small]);
     let large = pool.take(3 * CHUNK_BYTES);
     pool.give_back([large]);

@@ -1,4 +1,4 @@
-//! References to values that a piece of work drops.
+//! References to values that a step of work drops.
 //!
 //! A merge may drop as many references as it reads, so they are kept as bit sets of value numbers. A list
 //! would take 24 bytes per reference: as much as the tree itself, if its values are separated.

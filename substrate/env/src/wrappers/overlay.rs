@@ -44,7 +44,7 @@ enum Source {
 
 impl Layout {
     /// Returns the source of the byte at `at`, and where the next source begins, `end` at the latest.
-    fn piece(&self, at: u64, end: u64) -> (Source, u64) {
+    fn chunk(&self, at: u64, end: u64) -> (Source, u64) {
         if let Some((_, &until)) = self.changed.range(..=at).next_back()
             && at < until
         {
@@ -56,7 +56,7 @@ impl Layout {
 
     /// Returns the source of the whole range, if there is only one.
     fn single_source(&self, at: u64, end: u64) -> Option<Source> {
-        let (source, until) = self.piece(at, end);
+        let (source, until) = self.chunk(at, end);
         (until == end && end <= self.length).then_some(source)
     }
 
@@ -125,7 +125,7 @@ impl File for OverlayFile {
         }
         let mut at = offset;
         while at < end {
-            let (source, until) = layout.piece(at, end);
+            let (source, until) = layout.chunk(at, end);
             let part = &mut buffer[usize_of(at - offset)..usize_of(until - offset)];
             match source {
                 Source::Base => self.base.read_at(at, part)?,

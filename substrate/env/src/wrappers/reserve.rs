@@ -1,7 +1,7 @@
 //! Space on the device that is reserved for the case that the device is full.
 //!
-//! [`Reserve`] owns a separate file whose space is divided into a few equal pieces. Files opened through
-//! [`Reserve::env`] keep working when the device is full: the reserve gives up a piece and the call is
+//! [`Reserve`] owns a separate file whose space is divided into a few equal portions. Files opened through
+//! [`Reserve::env`] keep working when the device is full: the reserve gives up a portion and the call is
 //! retried. So data that the store has already promised can still be written, and its owner, which checks
 //! [`Reserve::is_short`], stops accepting more.
 //!
@@ -9,12 +9,12 @@
 //! (`patience.rs`).
 //!
 //! **Invariants**
-//! - Only calls that have done nothing are retried: for lack of space after a piece was actually given up,
+//! - Only calls that have done nothing are retried: for lack of space after a portion was actually given up,
 //!   for lack of another resource after a pause. Syncs are never retried.
 //! - The reserve's data is meaningless, but its space is durable: it still exists after a crash.
-//! - Pieces are given up one by one and restored all at once.
-//! - The length of the file encodes the number of pieces and their size. Pieces are multiples of four pages,
-//!   and each piece given up takes a page of the others with it.
+//! - Portions are given up one by one and restored all at once.
+//! - The length of the file encodes the number of portions and their size. Portions are multiples of four
+//!   pages, and each portion given up takes a page of the others with it.
 //! - Only a whole reserve changes its size, unless most of it is handed over permanently; one that cannot
 //!   grow stays whole and unchanged.
 
@@ -45,41 +45,41 @@ pub struct Reserve {
     env: Arc<dyn Env>,
     path: PathBuf,
     /// Written under the lock.
-    piece_bytes: AtomicU64,
-    /// Number of pieces held. Written under the lock.
-    pieces: AtomicU32,
+    portion_bytes: AtomicU64,
+    /// Number of portions held. Written under the lock.
+    portions: AtomicU32,
     /// The open file, once it exists.
     file: Mutex<Option<Arc<dyn File>>>,
 }
 
-/// Pieces are multiples of this.
-const PIECE_STEP: u64 = Reserve::PIECES as u64 * testudo_base::PAGE_BYTES;
+/// Portions are multiples of this.
+const PORTION_STEP: u64 = Reserve::PORTIONS as u64 * testudo_base::PAGE_BYTES;
 
 /// A reserve shrinks only to this fraction of its size or less, because growing it again may fail.
 const SHRINK_PARTS: u64 = 4;
 
-/// Returns the bytes of each piece of a reserve of about `bytes`.
-fn piece_of(bytes: u64) -> u64 {
-    (bytes / u64::from(Reserve::PIECES)).max(1).next_multiple_of(PIECE_STEP)
+/// Returns the bytes of each portion of a reserve of about `bytes`.
+fn portion_of(bytes: u64) -> u64 {
+    (bytes / u64::from(Reserve::PORTIONS)).max(1).next_multiple_of(PORTION_STEP)
 }
 
-/// Returns the length of the file that holds `pieces`, each of `piece_bytes`.
-fn length_of(pieces: u32, piece_bytes: u64) -> u64 {
-    let missing = u64::from(Reserve::PIECES - pieces);
-    if pieces == 0 { 0 } else { u64::from(pieces) * piece_bytes - missing * testudo_base::PAGE_BYTES }
+/// Returns the length of the file that holds `portions`, each of `portion_bytes`.
+fn length_of(portions: u32, portion_bytes: u64) -> u64 {
+    let missing = u64::from(Reserve::PORTIONS - portions);
+    if portions == 0 { 0 } else { u64::from(portions) * portion_bytes - missing * testudo_base::PAGE_BYTES }
 }
 
-/// Returns the pieces in a file of `length`, and their size; the inverse of [`length_of`]. `least_bytes` is
-/// the size of a reserve without pieces. A file truncated anywhere else counts as the pieces it holds.
-fn pieces_of(length: u64, least_bytes: u64) -> (u32, u64) {
+/// Returns the portions in a file of `length`, and their size; the inverse of [`length_of`]. `least_bytes` is
+/// the size of a reserve without portions. A file truncated anywhere else counts as the portions it holds.
+fn portions_of(length: u64, least_bytes: u64) -> (u32, u64) {
     let length = length / testudo_base::PAGE_BYTES * testudo_base::PAGE_BYTES;
-    let missing = (length.next_multiple_of(PIECE_STEP) - length) / testudo_base::PAGE_BYTES;
+    let missing = (length.next_multiple_of(PORTION_STEP) - length) / testudo_base::PAGE_BYTES;
     let missing = u32::try_from(missing).unwrap_or(0);
-    let pieces = Reserve::PIECES - missing;
-    let piece_bytes =
-        (length + u64::from(missing) * testudo_base::PAGE_BYTES) / u64::from(pieces) / PIECE_STEP
-            * PIECE_STEP;
-    if piece_bytes == 0 { (0, piece_of(least_bytes)) } else { (pieces, piece_bytes) }
+    let portions = Reserve::PORTIONS - missing;
+    let portion_bytes =
+        (length + u64::from(missing) * testudo_base::PAGE_BYTES) / u64::from(portions) / PORTION_STEP
+            * PORTION_STEP;
+    if portion_bytes == 0 { (0, portion_of(least_bytes)) } else { (portions, portion_bytes) }
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -87,10 +87,10 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl Reserve {
-    /// Number of pieces of a whole reserve.
-    pub const PIECES: u32 = 4;
+    /// Number of portions of a whole reserve.
+    pub const PORTIONS: u32 = 4;
 
-    /// Opens the reserve in the file `path`, with the pieces left by an earlier process, or an empty one of
+    /// Opens the reserve in the file `path`, with the portions left by an earlier process, or an empty one of
     /// about `bytes`. Writes nothing.
     pub fn open(env: Arc<dyn Env>, path: PathBuf, bytes: u64) -> io::Result<Arc<Self>> {
         let file = match env.open(&path, OpenOptions { mode: OpenMode::Write, direct: false }) {
@@ -99,25 +99,25 @@ impl Reserve {
             Err(error) => return Err(error),
         };
         let held_bytes = file.as_ref().map_or(Ok(0), |file| file.len())?;
-        let (pieces, piece_bytes) = pieces_of(held_bytes, bytes);
+        let (portions, portion_bytes) = portions_of(held_bytes, bytes);
         let file = Mutex::new(file);
-        Ok(Arc::new(Self { env, path, piece_bytes: piece_bytes.into(), pieces: pieces.into(), file }))
+        Ok(Arc::new(Self { env, path, portion_bytes: portion_bytes.into(), portions: portions.into(), file }))
     }
 
     /// Changes the size to about `bytes`: a whole reserve grows to it if the device has space, and shrinks if
     /// it is at least four times as large.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
-        let wanted = piece_of(bytes);
-        let is_wanted = |piece_bytes: u64| wanted > piece_bytes || wanted <= piece_bytes / SHRINK_PARTS;
-        if self.is_short() || !is_wanted(self.piece_bytes()) {
+        let wanted = portion_of(bytes);
+        let is_wanted = |portion_bytes: u64| wanted > portion_bytes || wanted <= portion_bytes / SHRINK_PARTS;
+        if self.is_short() || !is_wanted(self.portion_bytes()) {
             return Ok(());
         }
         let file = self.file.lock();
-        let present = self.piece_bytes();
+        let present = self.portion_bytes();
         let Some(file) = file.as_ref().filter(|_| !self.is_short() && is_wanted(present)) else {
             return Ok(());
         };
-        let (from, to) = (length_of(Self::PIECES, present), length_of(Self::PIECES, wanted));
+        let (from, to) = (length_of(Self::PORTIONS, present), length_of(Self::PORTIONS, wanted));
         let outcome = (|| {
             if to < from {
                 return file.set_len(to);
@@ -130,7 +130,7 @@ impl Reserve {
             file.sync()
         })();
         match outcome {
-            Ok(()) => self.piece_bytes.store(wanted, Release),
+            Ok(()) => self.portion_bytes.store(wanted, Release),
             // Releases any part that was allocated.
             Err(error) if is_full(&error) || is_transient(&error) => file.set_len(from)?,
             Err(error) => return Err(error),
@@ -143,35 +143,35 @@ impl Reserve {
     pub fn hand_over(&self, bytes: u64) -> io::Result<()> {
         let file = self.file.lock();
         let Some(file) = file.as_ref() else { return Ok(()) };
-        let piece_bytes = piece_of(bytes);
-        let rest = length_of(Self::PIECES, piece_bytes);
+        let portion_bytes = portion_of(bytes);
+        let rest = length_of(Self::PORTIONS, portion_bytes);
         if file.len()? >= rest {
             file.set_len(rest)?;
-            self.piece_bytes.store(piece_bytes, Release);
-            self.pieces.store(Self::PIECES, Release);
+            self.portion_bytes.store(portion_bytes, Release);
+            self.portions.store(Self::PORTIONS, Release);
         }
         Ok(())
     }
 
-    fn piece_bytes(&self) -> u64 {
-        self.piece_bytes.load(Acquire)
+    fn portion_bytes(&self) -> u64 {
+        self.portion_bytes.load(Acquire)
     }
 
     /// Bytes of a whole reserve.
     pub fn whole_bytes(&self) -> u64 {
-        u64::from(Self::PIECES) * self.piece_bytes()
+        u64::from(Self::PORTIONS) * self.portion_bytes()
     }
 
     /// Returns the environment whose files may use the reserve. Reservations of space ([`File::allocate`])
-    /// leave [`Reserve::PIECES`] − 1 pieces to writes.
+    /// leave [`Reserve::PORTIONS`] − 1 portions to writes.
     pub fn env(self: &Arc<Self>) -> Arc<dyn Env> {
         self.env_that_keeps(0)
     }
 
-    /// Returns the environment whose files always leave [`Reserve::PIECES`] − 1 pieces to others: for work
-    /// that can be retried. The piece that they take signals to the owner that the device is full.
+    /// Returns the environment whose files always leave [`Reserve::PORTIONS`] − 1 portions to others: for
+    /// work that can be retried. The portion that they take signals to the owner that the device is full.
     pub fn bulk_env(self: &Arc<Self>) -> Arc<dyn Env> {
-        self.env_that_keeps(Self::PIECES - 1)
+        self.env_that_keeps(Self::PORTIONS - 1)
     }
 
     fn env_that_keeps(self: &Arc<Self>, keep: u32) -> Arc<dyn Env> {
@@ -183,35 +183,35 @@ impl Reserve {
         Arc::clone(&self.env)
     }
 
-    /// Number of pieces held.
-    pub fn pieces(&self) -> u32 {
-        self.pieces.load(Acquire)
+    /// Number of portions held.
+    pub fn portions(&self) -> u32 {
+        self.portions.load(Acquire)
     }
 
     /// Bytes currently reserved.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.pieces()) * self.piece_bytes()
+        u64::from(self.portions()) * self.portion_bytes()
     }
 
     /// Free bytes on the device needed to restore the whole reserve.
     pub fn missing_bytes(&self) -> u64 {
-        let missing = Self::PIECES - self.pieces();
-        if missing == 0 { 0 } else { u64::from(missing + 1) * self.piece_bytes() }
+        let missing = Self::PORTIONS - self.portions();
+        if missing == 0 { 0 } else { u64::from(missing + 1) * self.portion_bytes() }
     }
 
-    /// Whether pieces are missing: the device was full and, as far as known, still is.
+    /// Whether portions are missing: the device was full and, as far as known, still is.
     #[inline]
     pub fn is_short(&self) -> bool {
-        self.pieces() < Self::PIECES
+        self.portions() < Self::PORTIONS
     }
 
-    /// Restores the missing pieces; `false` if the device has no space for them yet.
+    /// Restores the missing portions; `false` if the device has no space for them yet.
     pub fn refill(&self) -> io::Result<bool> {
         let mut file = self.file.lock();
-        let held = self.pieces();
-        debug_assert!(held <= Self::PIECES, "no more pieces than a whole reserve has");
+        let held = self.portions();
+        debug_assert!(held <= Self::PORTIONS, "no more portions than a whole reserve has");
         let whole = self.whole_bytes();
-        let missing = whole - length_of(held, self.piece_bytes());
+        let missing = whole - length_of(held, self.portion_bytes());
         let outcome = (|| {
             let file = match &mut *file {
                 Some(file) => file,
@@ -229,7 +229,7 @@ impl Reserve {
             }
             if missing > 0 {
                 // Some free space must remain in addition to it, or the next write takes it away again.
-                if self.env.free_bytes(&self.path)? < missing + self.piece_bytes() {
+                if self.env.free_bytes(&self.path)? < missing + self.portion_bytes() {
                     return Ok(false);
                 }
                 file.allocate(whole - missing, missing)?;
@@ -239,7 +239,7 @@ impl Reserve {
         })();
         match outcome {
             Ok(true) => {
-                self.pieces.store(Self::PIECES, Release);
+                self.portions.store(Self::PORTIONS, Release);
                 Ok(true)
             }
             Err(error) if !is_full(&error) && !is_transient(&error) => Err(error),
@@ -247,28 +247,28 @@ impl Reserve {
         }
     }
 
-    /// Gives up a piece unless only `keep` are left; returns whether it did.
-    fn give_up_piece(&self, keep: u32) -> bool {
+    /// Gives up a portion unless only `keep` are left; returns whether it did.
+    fn give_up_portion(&self, keep: u32) -> bool {
         let file = self.file.lock();
-        let held = self.pieces();
+        let held = self.portions();
         let Some(file) = file.as_ref().filter(|_| held > keep) else { return false };
-        let is_given = file.set_len(length_of(held - 1, self.piece_bytes())).is_ok();
-        // A piece that could not be given up is not retried: it would fail again.
-        self.pieces.store(held - 1, Release);
+        let is_given = file.set_len(length_of(held - 1, self.portion_bytes())).is_ok();
+        // A portion that could not be given up is not retried: it would fail again.
+        self.portions.store(held - 1, Release);
         is_given
     }
 
     /// Makes `call` and retries it within the limits of `Patience`, without using the reserve.
     fn patiently<T>(&self, call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.with_reserve(Self::PIECES, call)
+        self.with_reserve(Self::PORTIONS, call)
     }
 
-    /// Makes `call`, and retries it after giving up a piece while it fails for lack of space.
+    /// Makes `call`, and retries it after giving up a portion while it fails for lack of space.
     fn with_reserve<T>(&self, keep: u32, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut patience = Patience::default();
         loop {
             match call() {
-                Err(error) if is_full(&error) && self.give_up_piece(keep) => {}
+                Err(error) if is_full(&error) && self.give_up_portion(keep) => {}
                 Err(error) if patience.waits_for(&error, &*self.env) => {}
                 outcome => return outcome,
             }
@@ -280,7 +280,7 @@ impl Reserve {
 struct ReservingEnv {
     inner: Arc<dyn Env>,
     reserve: Arc<Reserve>,
-    /// Number of pieces left to others.
+    /// Number of portions left to others.
     keep: u32,
 }
 
@@ -345,7 +345,7 @@ impl Env for ReservingEnv {
 struct ReservingFile {
     inner: Arc<dyn File>,
     reserve: Arc<Reserve>,
-    /// Number of pieces left to others.
+    /// Number of portions left to others.
     keep: u32,
 }
 
@@ -365,7 +365,7 @@ impl File for ReservingFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.reserve.with_reserve(Reserve::PIECES - 1, || self.inner.allocate(offset, length))
+        self.reserve.with_reserve(Reserve::PORTIONS - 1, || self.inner.allocate(offset, length))
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -381,7 +381,7 @@ struct ReservingWrite {
     pending: Box<dyn PendingWrite>,
     file: Arc<dyn File>,
     reserve: Arc<Reserve>,
-    /// Number of pieces left to others.
+    /// Number of portions left to others.
     keep: u32,
     offset: u64,
     length: usize,

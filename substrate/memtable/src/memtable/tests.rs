@@ -12,7 +12,7 @@ use std::{
 
 use testudo_base::{Cursor, Entry, Kind, MAX_KEY_BYTES, Seqno, checksum::hash_key, chunks::ChunkPool};
 
-use super::Memtable;
+use super::{Memtable, MemtableHint};
 use crate::InsertOutcome;
 
 const LATEST: Seqno = Seqno(u64::MAX);
@@ -385,4 +385,25 @@ fn for_each_key_visits_all_versions_in_key_order() {
         visits < 5
     });
     assert_eq!(visits, 5, "a visit that returns false is the last one");
+}
+
+#[test]
+fn hint_covers_small_memtables_and_a_single_leaf() {
+    let memtable = Memtable::new(ChunkPool::new(1 << 30));
+    let hint = MemtableHint::default();
+    hint.note(&memtable);
+    hint.prefetch();
+    assert!(hint.memtable.address().is_null(), "nothing has been written yet");
+    let mut insert = |number: u32| {
+        memtable.insert(Seqno(u64::from(number) + 1), Kind::Value, &number.to_be_bytes(), b"value", None);
+        hint.note(&memtable);
+        hint.prefetch();
+        [&hint.memtable, &hint.table, &hint.leaf].map(|part| !part.address().is_null())
+    };
+    assert_eq!(insert(0), [true, true, true]);
+    let known: Vec<_> = (1..100_000).map(&mut insert).collect();
+    let is_sorted = known.is_sorted_by_key(|known| known.map(|known| !known));
+    assert!(is_sorted, "a memtable never shrinks");
+    assert!(known.contains(&[true, true, false]), "several leaves");
+    assert_eq!(known.last(), Some(&[false, false, false]), "a large one");
 }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{segment::FIRST_PLACE, slot::Location};
+use crate::{index::Location, segment::FIRST_PLACE};
 
 /// A segment, and the end of its last record.
 #[derive(Clone, Copy, Debug)]

@@ -191,6 +191,6 @@ fn grown_index_releases_the_memory_of_smaller_ones() {
     let chunks = u64_of(segments) * (256 << 10);
     let ghosts = pool.limit_bytes() / 64;
     let others = pool.total_bytes() - chunks - index_bytes() - ghosts;
-    // Indexes that were allocated in small pieces.
+    // Indexes that were allocated in small fragments.
     assert!(others < index_bytes() / 3, "{others} bytes apart from segments and index");
 }

@@ -20,26 +20,26 @@ pub struct Missing {
     address: PageAddress,
     /// Total number of pages to read; the others are likely to be needed.
     pages: u32,
-    /// Pieces of the data file to read, as first page and count; empty if they are contiguous from the needed
+    /// Chunks of the data file to read, as first page and count; empty if they are contiguous from the needed
     /// page on.
-    pieces: Vec<(u64, u32)>,
+    chunks: Vec<(u64, u32)>,
 }
 
 impl Missing {
     /// A page and the pages after it, `pages` in total.
     pub(crate) fn beside(address: PageAddress, pages: u32) -> Self {
-        Self { address, pages, pieces: Vec::new() }
+        Self { address, pages, chunks: Vec::new() }
     }
 
-    /// A page that is in these pieces.
-    pub(crate) fn in_pieces(address: PageAddress, pieces: Vec<(u64, u32)>) -> Self {
-        let pages = pieces.iter().map(|(_, pages)| pages).sum();
-        Self { address, pages, pieces }
+    /// A page that is in these chunks.
+    pub(crate) fn in_chunks(address: PageAddress, chunks: Vec<(u64, u32)>) -> Self {
+        let pages = chunks.iter().map(|(_, pages)| pages).sum();
+        Self { address, pages, chunks }
     }
 
-    fn pieces(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let beside = self.pieces.is_empty().then_some((self.address.page, self.pages));
-        beside.into_iter().chain(self.pieces.iter().copied())
+    fn chunks(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let beside = self.chunks.is_empty().then_some((self.address.page, self.pages));
+        beside.into_iter().chain(self.chunks.iter().copied())
     }
 
     fn bytes(&self) -> usize {
@@ -103,16 +103,16 @@ fn read_round<P: BatchedSeek>(
     }
     let mut rest: &mut [u8] = buffer;
     let mut reads = Vec::with_capacity(missing.len());
-    for (page, pages) in missing.iter().flat_map(|(_, wanted)| wanted.pieces()) {
-        let (piece, behind) = rest.split_at_mut(usize_of(u64::from(pages)) * PAGE_SIZE);
-        reads.push((page, piece));
+    for (page, pages) in missing.iter().flat_map(|(_, wanted)| wanted.chunks()) {
+        let (chunk, behind) = rest.split_at_mut(usize_of(u64::from(pages)) * PAGE_SIZE);
+        reads.push((page, chunk));
         rest = behind;
     }
     let mut results = data.read_many(&mut reads).into_iter();
     let mut rest: &mut [u8] = buffer;
     for (at, (number, wanted)) in missing.iter().enumerate() {
-        // Consume one result per piece, even after a failure.
-        let result = wanted.pieces().filter_map(|_| results.next()).fold(Ok(()), Result::and);
+        // Consume one result per chunk, even after a failure.
+        let result = wanted.chunks().filter_map(|_| results.next()).fold(Ok(()), Result::and);
         let (bytes, behind) = rest.split_at_mut(wanted.bytes());
         rest = behind;
         let source = &mut sources[*number];

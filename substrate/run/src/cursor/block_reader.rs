@@ -1,7 +1,7 @@
 //! Reads of data blocks for a cursor.
 //!
-//! Single pages are read through the cache, those of a long scan in increasingly large pieces that bypass it.
-//! While a piece is used, the next one is read ahead if the scan is known, or long enough to be likely, to
+//! Single pages are read through the cache, those of a long scan in increasingly large chunks that bypass it.
+//! While a chunk is used, the next one is read ahead if the scan is known, or long enough to be likely, to
 //! reach it.
 //!
 //! **Invariants**
@@ -18,7 +18,7 @@ use testudo_storage::{PageKind, StreamLease, payload_of};
 
 use super::{
     ReadAhead,
-    scan_forecast::{FIRST_PIECE_PAGES, LAST_PIECE_PAGES, LEAST_PIECE_PAGES, ScanForecast, piece_after},
+    scan_forecast::{FIRST_CHUNK_PAGES, LAST_CHUNK_PAGES, LEAST_CHUNK_PAGES, ScanForecast, chunk_after},
     window::{Ahead, Stretch, Window, page_bytes},
 };
 use crate::{
@@ -31,10 +31,10 @@ use crate::{
 
 /// Number of consecutive pages that make a scan a long one.
 const LONG_SCAN_PAGES: u32 = 6;
-/// A scan that has passed this many pages starts reading the next piece in the second half of the current
+/// A scan that has passed this many pages starts reading the next chunk in the second half of the current
 /// one.
 const LATE_AHEAD_PAGES: u32 = 128;
-/// A scan that has passed this many pages starts reading the next piece at the start of the current one.
+/// A scan that has passed this many pages starts reading the next chunk at the start of the current one.
 const SURE_AHEAD_PAGES: u32 = 512;
 
 /// The current data block of a cursor: a copy, so that no page of the cache is pinned.
@@ -250,14 +250,14 @@ impl BlockReader {
     }
 
     /// Number of pages to read at once.
-    pub(crate) fn piece_pages(&self) -> u32 {
+    pub(crate) fn chunk_pages(&self) -> u32 {
         if let ReadAhead::Pages(pages) = self.read_ahead {
             return pages;
         }
         match self.pages_left() {
-            Some(left) => left.min(LAST_PIECE_PAGES),
+            Some(left) => left.min(LAST_CHUNK_PAGES),
             None if self.pages_alike() == 0 => self.first_pages,
-            None => piece_after(self.pages_alike()),
+            None => chunk_after(self.pages_alike()),
         }
     }
 
@@ -308,7 +308,7 @@ impl BlockReader {
                 ahead.arrive(run)?
             }
             None => {
-                let pages = self.piece_pages().min(self.pages_from(run, position.page)?).max(1);
+                let pages = self.chunk_pages().min(self.pages_from(run, position.page)?).max(1);
                 read_window(run, position, pages, earlier.or_else(|| self.spare.take()))?
             }
         });
@@ -351,11 +351,11 @@ impl BlockReader {
         let held = next_page - position.page;
         let wanted = match self.pages_left() {
             // A few pages are better read once they are certainly needed.
-            Some(left) if self.read_ahead == ReadAhead::Adaptive && left < held + LEAST_PIECE_PAGES => 0,
+            Some(left) if self.read_ahead == ReadAhead::Adaptive && left < held + LEAST_CHUNK_PAGES => 0,
             Some(left) if self.read_ahead == ReadAhead::Adaptive => left - held,
-            _ => self.piece_pages(),
+            _ => self.chunk_pages(),
         };
-        let pages = wanted.min(LAST_PIECE_PAGES).min(self.pages_from(run, next_page)?);
+        let pages = wanted.min(LAST_CHUNK_PAGES).min(self.pages_from(run, next_page)?);
         self.start_ahead(run, next_page, pages);
         Ok(())
     }
@@ -370,7 +370,7 @@ impl BlockReader {
     /// Starts reading the first pages for a scan that will arrive here, if it is long enough.
     pub(crate) fn prepare(&mut self, run: &Run) {
         if self.passed_pages >= SURE_AHEAD_PAGES {
-            self.start_ahead(run, 0, FIRST_PIECE_PAGES);
+            self.start_ahead(run, 0, FIRST_CHUNK_PAGES);
         }
     }
 
@@ -385,7 +385,7 @@ impl BlockReader {
     /// from the first entry on; `None` if it is too large.
     pub(crate) fn read_small_run(&self, run: &Run, index: BlockPosition) -> Result<Option<Window>> {
         let pages = index.page + index.pages;
-        if !self.is_long() || pages > self.piece_pages() || self.ahead.is_some() {
+        if !self.is_long() || pages > self.chunk_pages() || self.ahead.is_some() {
             return Ok(None);
         }
         let Some(lease) = run.data().lease_stream(u64_of(page_bytes(pages))) else { return Ok(None) };
@@ -404,11 +404,11 @@ impl BlockReader {
 fn read_window(
     run: &Run,
     position: BlockPosition,
-    piece_pages: u32,
+    chunk_pages: u32,
     buffer: Option<AlignedBuffer>,
 ) -> Result<Window> {
     let left = run.reference().data_pages - position.page;
-    let pages = piece_pages.min(left).max(position.pages);
+    let pages = chunk_pages.min(left).max(position.pages);
     let (mut stretch, lease) = lease_stretch(run, position.page, pages, position.pages);
     if stretch.divides(position) {
         stretch = Stretch::block(position);
@@ -422,10 +422,10 @@ pub(crate) fn lease_stretch(run: &Run, first: u32, pages: u32, least: u32) -> (S
     loop {
         let stretch = Stretch::of(run, first, pages);
         let lease = run.data().lease_stream(u64_of(page_bytes(stretch.total())));
-        if lease.is_some() || pages <= FIRST_PIECE_PAGES.max(least) {
+        if lease.is_some() || pages <= FIRST_CHUNK_PAGES.max(least) {
             return (stretch, lease);
         }
-        pages = (pages / 2).max(FIRST_PIECE_PAGES).max(least);
+        pages = (pages / 2).max(FIRST_CHUNK_PAGES).max(least);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Predicted length of a scan, and of its share in a run: controls read-ahead.
 //!
-//! A scan with a known number of entries reads them in few large pieces, and nothing beyond them. The share
+//! A scan with a known number of entries reads them in few large chunks, and nothing beyond them. The share
 //! of a run is an estimate at first, from the bytes of all runs in that range, and later what the run has
 //! provided so far.
 //!
 //! **Invariants**
 //! - Advisory only: a wrong forecast costs reads, never an entry.
-//! - Without a forecast, pieces grow with the length of the scan so far, so that wasted reads stay a fraction
+//! - Without a forecast, chunks grow with the length of the scan so far, so that wasted reads stay a fraction
 //!   of it.
 
 use testudo_base::{
@@ -51,12 +51,12 @@ pub struct ScanForecast {
 
 /// Number of pages after which a run's measured share replaces the estimate.
 const MEASURED_PAGES: u32 = 4;
-/// Maximum pages of a piece: 256 KiB.
-pub(crate) const LAST_PIECE_PAGES: u32 = 64;
-/// Pages of a piece that needs no lease: 64 KiB.
-pub(crate) const FIRST_PIECE_PAGES: u32 = 16;
-/// Minimum pages of a piece after the first few pages of a scan.
-pub(crate) const LEAST_PIECE_PAGES: u32 = 8;
+/// Maximum pages of a chunk: 256 KiB.
+pub(crate) const LAST_CHUNK_PAGES: u32 = 64;
+/// Pages of a chunk that needs no lease: 64 KiB.
+pub(crate) const FIRST_CHUNK_PAGES: u32 = 16;
+/// Minimum pages of a chunk after the first few pages of a scan.
+pub(crate) const LEAST_CHUNK_PAGES: u32 = 8;
 
 impl ScanProgress {
     /// Creates the progress of a scan that has not started.
@@ -150,12 +150,12 @@ const PASSED_PARTS: u32 = 3;
 
 /// Number of pages to read at once, given only the length of the scan so far: a third of that after the first
 /// few pages. This limits wasted reads, and the number of reads grows only logarithmically with the length.
-pub(crate) fn piece_after(passed_pages: u32) -> u32 {
+pub(crate) fn chunk_after(passed_pages: u32) -> u32 {
     match passed_pages {
         0 => 1,
         1 => 2,
         2 | 3 => 4,
-        passed => (passed / PASSED_PARTS).clamp(LEAST_PIECE_PAGES, LAST_PIECE_PAGES),
+        passed => (passed / PASSED_PARTS).clamp(LEAST_CHUNK_PAGES, LAST_CHUNK_PAGES),
     }
 }
 

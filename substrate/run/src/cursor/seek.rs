@@ -21,7 +21,7 @@ use crate::{
     cursor::{
         block_reader::lease_stretch,
         index_position::IndexPlace,
-        scan_forecast::FIRST_PIECE_PAGES,
+        scan_forecast::FIRST_CHUNK_PAGES,
         window::{PagePlan, Stretch, Window},
     },
     format::{
@@ -247,7 +247,7 @@ impl RunCursor {
         let left = self.reader.pages_from(&self.run, from)?.max(1);
         let is_beside = self.run.reference().replaced.is_none();
         let pages = if is_beside { ahead.min(left).min(room) } else { ahead.min(left) };
-        let stretch = if pages > FIRST_PIECE_PAGES {
+        let stretch = if pages > FIRST_CHUNK_PAGES {
             let (stretch, lease) = lease_stretch(&self.run, page, pages, 1);
             self.seek.lease = lease;
             stretch
@@ -255,7 +255,7 @@ impl RunCursor {
             Stretch::of(&self.run, page, pages)
         };
         if let Some(plan) = stretch.plan.filter(|plan| plan.total() > 1) {
-            let missing = Missing::in_pieces(address, plan.pieces().to_vec());
+            let missing = Missing::in_chunks(address, plan.chunks().to_vec());
             self.seek.plan = Some(plan);
             return Ok(missing);
         }
@@ -267,9 +267,9 @@ impl RunCursor {
     fn pages_at_once(&self) -> u32 {
         match self.seek.phase {
             Phase::Loading(_, Sought::Last | Sought::Before) => 1,
-            Phase::Loading(..) => self.reader.piece_pages().max(1 + self.index.place.pages_behind),
-            Phase::Completing(_) => self.reader.piece_pages().max(self.block.pages_missing()),
-            _ => self.reader.piece_pages(),
+            Phase::Loading(..) => self.reader.chunk_pages().max(1 + self.index.place.pages_behind),
+            Phase::Completing(_) => self.reader.chunk_pages().max(self.block.pages_missing()),
+            _ => self.reader.chunk_pages(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Pages of a run that were or are being read together, and their positions in the buffer.
 //!
-//! Data pages are usually contiguous in the data file, so that a window is one piece of it. In a run with
+//! Data pages are usually contiguous in the data file, so that a window is one chunk of it. In a run with
 //! replaced pages (decision 0049) some are elsewhere, and some have overflow pages: a [`PagePlan`] lists the
 //! reads for a stretch of such a run, which are issued in one batch.
 //!
@@ -23,8 +23,8 @@ const GAP_PAGES: u64 = 2;
 /// Reads for a stretch of a run that has replaced pages in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PagePlan {
-    /// Pieces of the data file: first page and count.
-    pieces: Vec<(u64, u32)>,
+    /// Chunks of the data file: first page and count.
+    chunks: Vec<(u64, u32)>,
     /// Wanted pages, ascending, each with its index among all pages read.
     pages: Vec<(u32, u32)>,
 }
@@ -51,38 +51,38 @@ impl PagePlan {
         let place = |page: u32| locate(run.spans(), reference.place_of(page).at).map(|(at, _)| (at, page));
         let mut places: Vec<(u64, u32)> = wanted.into_iter().map(place).collect::<Option<_>>()?;
         places.sort_unstable();
-        let (mut pieces, mut pages) = (Vec::<(u64, u32)>::new(), Vec::with_capacity(places.len()));
-        // Number of pages of all pieces but the last.
+        let (mut chunks, mut pages) = (Vec::<(u64, u32)>::new(), Vec::with_capacity(places.len()));
+        // Number of pages of all chunks but the last.
         let mut before = 0;
         for (at, page) in places {
-            match pieces.last_mut() {
+            match chunks.last_mut() {
                 Some((start, length)) if at - (*start + u64::from(*length)) <= GAP_PAGES => {
                     *length = low32(at - *start) + 1;
                 }
                 last => {
                     before += last.map_or(0, |(_, length)| *length);
-                    pieces.push((at, 1));
+                    chunks.push((at, 1));
                 }
             }
-            let (start, _) = pieces[pieces.len() - 1];
+            let (start, _) = chunks[chunks.len() - 1];
             pages.push((page, before + low32(at - start)));
         }
         pages.sort_unstable();
         debug_assert!(
-            pieces.is_sorted_by(|a, b| a.0 + u64::from(a.1) <= b.0),
-            "the pieces are disjoint, in device order"
+            chunks.is_sorted_by(|a, b| a.0 + u64::from(a.1) <= b.0),
+            "the chunks are disjoint, in device order"
         );
-        Some(Self { pieces, pages })
+        Some(Self { chunks, pages })
     }
 
-    /// Pieces of the data file: first page and count.
-    pub(crate) fn pieces(&self) -> &[(u64, u32)] {
-        &self.pieces
+    /// Chunks of the data file: first page and count.
+    pub(crate) fn chunks(&self) -> &[(u64, u32)] {
+        &self.chunks
     }
 
     /// Total number of pages to read.
     pub(crate) fn total(&self) -> u32 {
-        self.pieces.iter().map(|(_, length)| length).sum()
+        self.chunks.iter().map(|(_, length)| length).sum()
     }
 
     /// Index of a page among all pages read.
@@ -98,14 +98,14 @@ impl PagePlan {
         (1..position.pages).all(is_there).then_some(first)
     }
 
-    /// Reads all pieces and waits.
+    /// Reads all chunks and waits.
     fn read(&self, run: &Run, bytes: &mut AlignedBuffer) -> Result<()> {
         bytes.resize_unfilled(page_bytes(self.total()));
         let mut rest: &mut [u8] = bytes;
-        let mut reads = Vec::with_capacity(self.pieces.len());
-        for (at, length) in &self.pieces {
-            let (piece, behind) = rest.split_at_mut(page_bytes(*length));
-            reads.push((*at, piece));
+        let mut reads = Vec::with_capacity(self.chunks.len());
+        for (at, length) in &self.chunks {
+            let (chunk, behind) = rest.split_at_mut(page_bytes(*length));
+            reads.push((*at, chunk));
             rest = behind;
         }
         debug_assert!(rest.is_empty(), "the pieces fill the buffer");
@@ -289,10 +289,10 @@ impl Ahead {
             data.start_stream(at, buffer)
         };
         if let Some(plan) = PagePlan::of(run, first_page, pages) {
-            // Several pieces are copied into one more buffer.
-            let copies = if plan.pieces.len() > 1 { 2 } else { 1 };
+            // Several chunks are copied into one more buffer.
+            let copies = if plan.chunks.len() > 1 { 2 } else { 1 };
             let lease = data.lease_stream(u64_of(page_bytes(plan.total())) * copies)?;
-            let reads = plan.pieces.iter().map(|(at, length)| start(*at, *length)).collect();
+            let reads = plan.chunks.iter().map(|(at, length)| start(*at, *length)).collect();
             return Some(Self { first_page, pages, reads, plan: Some(plan), lease });
         }
         let (at, room) = locate(run.spans(), first_page)?;
@@ -323,13 +323,13 @@ impl Ahead {
         let bytes = match self.reads.pop() {
             Some(read) if self.reads.is_empty() => read.wait()?,
             last => {
-                let pieces = self.reads.into_iter().chain(last).map(StreamRead::wait);
-                let pieces: Vec<AlignedBuffer> = pieces.collect::<Result<_>>()?;
-                let mut bytes = AlignedBuffer::unfilled(pieces.iter().map(|piece| piece.len()).sum());
+                let chunks = self.reads.into_iter().chain(last).map(StreamRead::wait);
+                let chunks: Vec<AlignedBuffer> = chunks.collect::<Result<_>>()?;
+                let mut bytes = AlignedBuffer::unfilled(chunks.iter().map(|chunk| chunk.len()).sum());
                 let mut rest: &mut [u8] = &mut bytes;
-                for piece in &pieces {
-                    let (part, behind) = rest.split_at_mut(piece.len());
-                    part.copy_from_slice(piece);
+                for chunk in &chunks {
+                    let (part, behind) = rest.split_at_mut(chunk.len());
+                    part.copy_from_slice(chunk);
                     rest = behind;
                 }
                 bytes

@@ -63,14 +63,14 @@ impl Run {
 
     /// Reads all entries and checks that keys increase, that first and last key and counts match the
     /// reference, that the filter excludes none, and that index and blocks lead to each. Returns how many
-    /// refer to values in pieces.
+    /// refer to long values, which are in no segment.
     pub fn check_entries(self: &Arc<Self>) -> Result<u64> {
         let reference = self.reference();
         let broken =
             |what: &str| Err(Error::new(ErrorKind::Corruption, format!("data: run {} {what}", reference.id)));
         let mut cursor = RunCursor::new(Arc::clone(self), ReadAhead::bytes(256 << 10));
         let (mut entries, mut previous): (u64, Option<Vec<u8>>) = (0, None);
-        let mut refer_to_pieces = 0;
+        let mut refer_to_long_values = 0;
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
             if previous.as_deref().is_some_and(|previous| previous >= entry.key) {
@@ -90,7 +90,7 @@ impl Run {
             previous.clear();
             previous.extend_from_slice(entry.key);
             entries += 1;
-            refer_to_pieces += u64::from(ValueReference::is_to_pieces(entry.kind, entry.value));
+            refer_to_long_values += u64::from(ValueReference::is_to_long_value(entry.kind, entry.value));
             cursor.next()?;
         }
         self.check_forks()?;
@@ -100,7 +100,7 @@ impl Run {
         if !previous.is_some_and(|last| reference.keys.can_end_with(&last)) {
             return broken("does not end with its stated last key");
         }
-        Ok(refer_to_pieces)
+        Ok(refer_to_long_values)
     }
 }
 

@@ -286,8 +286,8 @@ pub(crate) fn read_run_leniently(
             return;
         };
         let length = rest.len().min(usize_of(u64::from(room)).saturating_mul(PAGE_SIZE));
-        let (piece, after) = rest.split_at_mut(length);
-        for (index, why) in read_leniently(file, physical, piece) {
+        let (chunk, after) = rest.split_at_mut(length);
+        for (index, why) in read_leniently(file, physical, chunk) {
             unreadable.push((page + index, why));
         }
         page += u32_of(length / PAGE_SIZE);

@@ -53,24 +53,24 @@ impl DataFile {
     /// Reads the pages and sorts them by page number; returns one result per page.
     fn read_loads(&self, loads: &mut [Load<'_>]) -> Vec<io::Result<()>> {
         loads.sort_by_key(|(address, _)| address.page);
-        let pieces = pieces_of(loads);
-        let beside: usize = pieces.iter().filter(|piece| piece.len() > 1).map(Range::len).sum();
+        let chunks = chunks_of(loads);
+        let beside: usize = chunks.iter().filter(|chunk| chunk.len() > 1).map(Range::len).sum();
         let mut buffer = AlignedBuffer::unfilled(beside * PAGE_SIZE);
-        let mut requests = Vec::with_capacity(pieces.len());
+        let mut requests = Vec::with_capacity(chunks.len());
         let (mut left, mut room): (&mut [Load<'_>], &mut [u8]) = (loads, &mut buffer);
-        for piece in &pieces {
-            let (these, others) = left.split_at_mut(piece.len());
+        for chunk in &chunks {
+            let (these, others) = left.split_at_mut(chunk.len());
             left = others;
             let offset = these[0].0.page * PAGE_BYTES;
             if let [(_, loading)] = these {
                 requests.push(ReadRequest::new(offset, loading.bytes()));
             } else {
-                let (target, behind) = room.split_at_mut(piece.len() * PAGE_SIZE);
+                let (target, behind) = room.split_at_mut(chunk.len() * PAGE_SIZE);
                 room = behind;
                 requests.push(ReadRequest::new(offset, target));
             }
         }
-        debug_assert_eq!(requests.len(), pieces.len(), "a request per piece");
+        debug_assert_eq!(requests.len(), chunks.len(), "a request per chunk");
         self.file.read_batch(&mut requests);
         let results: Vec<io::Result<()>> = requests.into_iter().map(|request| request.result).collect();
         self.io.read_rounds.fetch_add(1, Relaxed);
@@ -78,12 +78,12 @@ impl DataFile {
         self.io.page_read_bytes.fetch_add(u64_of(loads.len()) * PAGE_BYTES, Relaxed);
         let mut pages = buffer.chunks_exact(PAGE_SIZE);
         let mut outcomes = Vec::with_capacity(loads.len());
-        for (piece, result) in pieces.into_iter().zip(results) {
-            if piece.len() == 1 {
+        for (chunk, result) in chunks.into_iter().zip(results) {
+            if chunk.len() == 1 {
                 outcomes.push(result);
                 continue;
             }
-            for (address, loading) in &mut loads[piece] {
+            for (address, loading) in &mut loads[chunk] {
                 let read = pages.next().unwrap_or_default();
                 outcomes.push(if result.is_ok() {
                     loading.bytes().copy_from_slice(read);
@@ -98,16 +98,16 @@ impl DataFile {
 }
 
 /// Groups the pages that are read together. REQUIRES: sorted by page number.
-fn pieces_of(loads: &[Load<'_>]) -> Vec<Range<usize>> {
+fn chunks_of(loads: &[Load<'_>]) -> Vec<Range<usize>> {
     debug_assert!(loads.is_sorted_by_key(|(address, _)| address.page), "sorted by page number");
-    let mut pieces: Vec<Range<usize>> = Vec::with_capacity(loads.len());
+    let mut chunks: Vec<Range<usize>> = Vec::with_capacity(loads.len());
     for (at, (address, _)) in loads.iter().enumerate() {
-        match pieces.last_mut() {
-            Some(piece) if piece.len() < PAGES_BESIDE_MAX && loads[at - 1].0.page + 1 == address.page => {
-                piece.end = at + 1;
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < PAGES_BESIDE_MAX && loads[at - 1].0.page + 1 == address.page => {
+                chunk.end = at + 1;
             }
-            _ => pieces.push(at..at + 1),
+            _ => chunks.push(at..at + 1),
         }
     }
-    pieces
+    chunks
 }

@@ -64,16 +64,16 @@ impl DataFile {
         u64_of(bytes) > self.record_bytes_max.load(Relaxed)
     }
 
-    /// Returns the pages of these pieces, which are consecutive in a run of `generation`. Pages that are not
+    /// Returns the pages of these spans, which are consecutive in a run of `generation`. Pages that are not
     /// cached are read in one batch; all are if `may_be_kept` is `false`.
     ///
     /// Errors: `Io`.
-    pub fn read_long(&self, pieces: &[ExtentSpan], generation: RunId, may_be_kept: bool) -> Result<LongRead> {
-        let pages: usize = pieces.iter().map(|piece| usize_of(u64::from(piece.page_count))).sum();
+    pub fn read_long(&self, spans: &[ExtentSpan], generation: RunId, may_be_kept: bool) -> Result<LongRead> {
+        let pages: usize = spans.iter().map(|span| usize_of(u64::from(span.page_count))).sum();
         let mut bytes = AlignedBuffer::unfilled(pages * PAGE_SIZE);
         let mut read: Vec<Range<usize>> = Vec::new();
         if may_be_kept {
-            for (at, (page, target)) in pages_of(pieces).zip(bytes.chunks_exact_mut(PAGE_SIZE)).enumerate() {
+            for (at, (page, target)) in pages_of(spans).zip(bytes.chunks_exact_mut(PAGE_SIZE)).enumerate() {
                 match self.cache.get(page, generation) {
                     Some(found) => target.copy_from_slice(&found),
                     None => add_missing(&mut read, at),
@@ -82,7 +82,7 @@ impl DataFile {
         } else {
             read.push(0..pages);
         }
-        self.read_missing(pieces, &mut bytes, &read)?;
+        self.read_missing(spans, &mut bytes, &read)?;
         Ok(LongRead { bytes, read })
     }
 
@@ -90,28 +90,28 @@ impl DataFile {
     /// it yields `None`.
     pub fn cached_pages<'a>(
         &'a self,
-        pieces: &'a [ExtentSpan],
+        spans: &'a [ExtentSpan],
         generation: RunId,
     ) -> Option<impl Iterator<Item = Option<PageRef<'a>>> + 'a> {
-        let has_all = pages_of(pieces).all(|page| self.cache.has(page));
-        has_all.then(|| pages_of(pieces).map(move |page| self.cache.get(page, generation)))
+        let has_all = pages_of(spans).all(|page| self.cache.has(page));
+        has_all.then(|| pages_of(spans).map(move |page| self.cache.get(page, generation)))
     }
 
-    /// Reads the missing pages of `pieces` in one batch.
-    fn read_missing(&self, pieces: &[ExtentSpan], bytes: &mut [u8], missing: &[Range<usize>]) -> Result<()> {
+    /// Reads the missing pages of `spans` in one batch.
+    fn read_missing(&self, spans: &[ExtentSpan], bytes: &mut [u8], missing: &[Range<usize>]) -> Result<()> {
         debug_assert!(missing.is_sorted_by(|a, b| a.end <= b.start), "ranges ascend");
         let mut reads = Vec::with_capacity(missing.len());
         let (mut rest, mut begin, mut missing) = (bytes, 0, missing.iter().cloned().peekable());
-        for piece in pieces {
-            let end = begin + usize_of(u64::from(piece.page_count));
-            let (mut of_piece, behind) = rest.split_at_mut((end - begin) * PAGE_SIZE);
+        for span in spans {
+            let end = begin + usize_of(u64::from(span.page_count));
+            let (mut of_span, behind) = rest.split_at_mut((end - begin) * PAGE_SIZE);
             let mut at = begin;
             while let Some(range) = missing.peek().cloned().filter(|range| range.start < end) {
                 let (from, to) = (range.start.max(at), range.end.min(end));
-                let (_, target) = std::mem::take(&mut of_piece).split_at_mut((from - at) * PAGE_SIZE);
+                let (_, target) = std::mem::take(&mut of_span).split_at_mut((from - at) * PAGE_SIZE);
                 let (target, left) = target.split_at_mut((to - from) * PAGE_SIZE);
-                reads.push((piece.first_page + u64_of(from - begin), target));
-                (of_piece, at) = (left, to);
+                reads.push((span.first_page + u64_of(from - begin), target));
+                (of_span, at) = (left, to);
                 if range.end > end {
                     break;
                 }
@@ -126,12 +126,12 @@ impl DataFile {
     }
 
     /// Caches the pages of `long` that were read. REQUIRES: they were verified, and the extents are held.
-    pub fn keep_long(&self, pieces: &[ExtentSpan], address: &PageAddress, long: &LongRead) {
+    pub fn keep_long(&self, spans: &[ExtentSpan], address: &PageAddress, long: &LongRead) {
         if !self.cache.has_room_for(long.bytes.len() / PAGE_SIZE) {
             return;
         }
         let mut read = long.unverified_pages().peekable();
-        for (at, (page, bytes)) in pages_of(pieces).zip(long.bytes.chunks_exact(PAGE_SIZE)).enumerate() {
+        for (at, (page, bytes)) in pages_of(spans).zip(long.bytes.chunks_exact(PAGE_SIZE)).enumerate() {
             if read.next_if_eq(&at).is_some() {
                 drop(self.cache.insert(page, address.generation, bytes, priority(address.kind)));
             }
@@ -139,8 +139,8 @@ impl DataFile {
     }
 }
 
-fn pages_of(pieces: &[ExtentSpan]) -> impl Iterator<Item = u64> + '_ {
-    pieces.iter().flat_map(|piece| piece.first_page..piece.end_page())
+fn pages_of(spans: &[ExtentSpan]) -> impl Iterator<Item = u64> + '_ {
+    spans.iter().flat_map(|span| span.first_page..span.end_page())
 }
 
 /// Adds a page to the ranges to read.

@@ -58,22 +58,22 @@ impl DataFile {
     pub fn restore_pages(&self, wanted: &[WantedPage]) -> Result<Restored> {
         debug_assert!(wanted.is_sorted_by_key(|wanted| wanted.hot.page), "pages must be sorted by number");
         let missing: Vec<_> = wanted.iter().filter(|wanted| !self.cache.has(wanted.hot.page)).collect();
-        let pieces: Vec<_> = missing.chunk_by(|a, b| are_read_together(a.hot.page, b.hot.page)).collect();
+        let chunks: Vec<_> = missing.chunk_by(|a, b| are_read_together(a.hot.page, b.hot.page)).collect();
         let mut buffers: Vec<_> =
-            pieces.iter().map(|piece| AlignedBuffer::unfilled(bytes_of(piece))).collect();
-        let mut requests: Vec<ReadRequest<'_>> = pieces
+            chunks.iter().map(|chunk| AlignedBuffer::unfilled(bytes_of(chunk))).collect();
+        let mut requests: Vec<ReadRequest<'_>> = chunks
             .iter()
             .zip(&mut buffers)
-            .map(|(piece, buffer)| ReadRequest::new(piece[0].hot.page * PAGE_BYTES, buffer))
+            .map(|(chunk, buffer)| ReadRequest::new(chunk[0].hot.page * PAGE_BYTES, buffer))
             .collect();
         self.file.read_batch(&mut requests);
         let results: Vec<_> = requests.into_iter().map(|request| request.result).collect();
         let (mut restored, mut blocks) = (Restored::default(), Vec::new());
-        for ((piece, buffer), result) in pieces.iter().zip(&buffers).zip(results) {
+        for ((chunk, buffer), result) in chunks.iter().zip(&buffers).zip(results) {
             result.map_err(|error| Error::io(DATA_FILE, error))?;
             restored.read_bytes += u64_of(buffer.len());
             if !restored.is_full {
-                blocks.extend(self.put_back(piece, buffer, &mut restored));
+                blocks.extend(self.put_back(chunk, buffer, &mut restored));
             }
         }
         for (address, keeping, pages) in &blocks {
@@ -81,7 +81,7 @@ impl DataFile {
                 self.put_block_back(address, (*keeping, *pages), &mut restored)?;
             }
         }
-        self.count_stream_reads(u64_of(pieces.len() + blocks.len()), restored.read_bytes);
+        self.count_stream_reads(u64_of(chunks.len() + blocks.len()), restored.read_bytes);
         Ok(restored)
     }
 
@@ -116,13 +116,13 @@ impl DataFile {
     /// block's keeping and its number of pages according to the header.
     fn put_back(
         &self,
-        piece: &[&WantedPage],
+        chunk: &[&WantedPage],
         buffer: &[u8],
         restored: &mut Restored,
     ) -> Vec<(PageAddress, Keeping, usize)> {
         let mut blocks = Vec::new();
-        for WantedPage { hot, keyspace, incarnation } in piece.iter().copied() {
-            let start = usize_of((hot.page - piece[0].hot.page) * PAGE_BYTES);
+        for WantedPage { hot, keyspace, incarnation } in chunk.iter().copied() {
+            let start = usize_of((hot.page - chunk[0].hot.page) * PAGE_BYTES);
             let bytes = &buffer[start..start + PAGE_SIZE];
             let Some(header) = PageHeader::read(bytes) else { continue };
             let Some(kind) = header.kind else { continue };
@@ -165,7 +165,7 @@ fn are_read_together(page: u64, next: u64) -> bool {
 }
 
 /// Bytes from the start of the first page to the end of the last one.
-fn bytes_of(piece: &[&WantedPage]) -> usize {
-    let pages = piece[piece.len() - 1].hot.page - piece[0].hot.page + 1;
+fn bytes_of(chunk: &[&WantedPage]) -> usize {
+    let pages = chunk[chunk.len() - 1].hot.page - chunk[0].hot.page + 1;
     usize_of(pages * PAGE_BYTES)
 }

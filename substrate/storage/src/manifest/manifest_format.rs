@@ -34,8 +34,8 @@ use testudo_base::{
 
 /// Length of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
-/// A longer record is written in pieces of about this size, to bound memory.
-const PIECE_BYTES: usize = 48 << 10;
+/// A longer record is written in chunks of about this size, to bound memory.
+const CHUNK_BYTES: usize = 48 << 10;
 /// Maximum length of a record.
 pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
@@ -113,37 +113,37 @@ pub(crate) fn encode_record(edit: &[Change], edit_number: u64, seed: RecordSeed)
     out
 }
 
-/// Encodes one zero-padded record with at most about [`PIECE_BYTES`] in memory: `write_at` gets each piece
+/// Encodes one zero-padded record with at most about [`CHUNK_BYTES`] in memory: `write_at` gets each chunk
 /// with its offset. The header is written last, so that a partly written record is invalid. Returns the
 /// padded length.
-pub(crate) fn encode_record_in_pieces<E>(
+pub(crate) fn encode_record_in_chunks<E>(
     changes: impl Iterator<Item = impl Borrow<Change>>,
     edit_number: u64,
     seed: RecordSeed,
     mut write_at: impl FnMut(u64, &[u8]) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut payload_checksum = StreamChecksum::new(seed.0 ^ edit_number);
-    let (mut piece, mut written) = (vec![0u8; RECORD_HEADER_BYTES], 0);
+    let (mut chunk, mut written) = (vec![0u8; RECORD_HEADER_BYTES], 0);
     let header_bytes_at = |written: u64| if written == 0 { RECORD_HEADER_BYTES } else { 0 };
     for change in changes {
-        encode_change(&mut piece, change.borrow());
-        if piece.len() >= PIECE_BYTES {
-            payload_checksum.update(&piece[header_bytes_at(written)..]);
-            write_at(written, &piece)?;
-            written += u64_of(piece.len());
-            piece.clear();
+        encode_change(&mut chunk, change.borrow());
+        if chunk.len() >= CHUNK_BYTES {
+            payload_checksum.update(&chunk[header_bytes_at(written)..]);
+            write_at(written, &chunk)?;
+            written += u64_of(chunk.len());
+            chunk.clear();
         }
     }
-    payload_checksum.update(&piece[header_bytes_at(written)..]);
-    let end = written + u64_of(piece.len());
+    payload_checksum.update(&chunk[header_bytes_at(written)..]);
+    let end = written + u64_of(chunk.len());
     let length = u32_of(usize_of(end) - RECORD_HEADER_BYTES);
     let header = encode_header(length, edit_number, payload_checksum.value(), seed);
     let filled = end.next_multiple_of(u64_of(PAGE_SIZE));
-    piece.resize(usize_of(filled - written), 0);
+    chunk.resize(usize_of(filled - written), 0);
     if written == 0 {
-        piece[..RECORD_HEADER_BYTES].copy_from_slice(&header);
+        chunk[..RECORD_HEADER_BYTES].copy_from_slice(&header);
     }
-    write_at(written, &piece)?;
+    write_at(written, &chunk)?;
     if written > 0 {
         write_at(0, &header)?;
     }

@@ -55,8 +55,8 @@ const VALUE_SEGMENTS: u64 = 2;
 /// Pages of runs may have been replaced; references to the runs name their slots (decision 0049). Set
 /// likewise.
 const REPLACED_PAGES: u64 = 4;
-/// Entries may refer to values in pieces, also in the log (decision 0050). Set likewise.
-const PIECES: u64 = 8;
+/// Entries may refer to long values, also in the log (decision 0050). Set likewise.
+const LONG_VALUES: u64 = 8;
 /// Values may continue in the next page of a run (decision 0051). Set likewise.
 const CONTINUED_VALUES: u64 = 16;
 /// The log may refer to values in value logs, and segments hold values by number (decision 0052). Set
@@ -70,7 +70,7 @@ const LOGGED_TRANSIENT_VALUES: u64 = 128;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_SEGMENTS
     | REPLACED_PAGES
-    | PIECES
+    | LONG_VALUES
     | CONTINUED_VALUES
     | VALUE_LOGS
     | ENCLOSING_FOOTERS

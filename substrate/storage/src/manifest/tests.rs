@@ -139,19 +139,19 @@ fn an_edit_whose_sync_failed_during_opening_is_not_trusted() {
 }
 
 #[test]
-fn a_record_encoded_in_pieces_equals_one_encoded_in_memory() {
+fn a_record_encoded_in_chunks_equals_one_encoded_in_memory() {
     let seed = RecordSeed::new(STORE, 3);
     for (count, bytes) in [(0, 0), (3, 10), (40, 100_000), (600, 1_000), (2, 3 << 20), (1, (48 << 10) - 17)] {
         let edit: Vec<Change> = (0..count).map(|object| put(object, &vec![7; bytes])).collect();
         let (mut file, mut longest) = (Vec::new(), 0);
-        let write_at = |offset, piece: &[u8]| {
+        let write_at = |offset, chunk: &[u8]| {
             let from = usize_of(offset);
-            file.resize(file.len().max(from + piece.len()), 0);
-            file[from..from + piece.len()].copy_from_slice(piece);
-            longest = longest.max(piece.len());
+            file.resize(file.len().max(from + chunk.len()), 0);
+            file[from..from + chunk.len()].copy_from_slice(chunk);
+            longest = longest.max(chunk.len());
             Ok::<(), ()>(())
         };
-        let end = encode_record_in_pieces(edit.iter().cloned(), 5, seed, write_at).unwrap();
+        let end = encode_record_in_chunks(edit.iter().cloned(), 5, seed, write_at).unwrap();
         assert_eq!(end, u64_of(file.len()));
         let mut at_once = encode_record(&edit, 5, seed);
         at_once.resize(at_once.len().next_multiple_of(PAGE_SIZE), 0);
@@ -171,7 +171,7 @@ fn an_edit_that_fails_transiently_changes_nothing_and_can_be_retried() {
     let first = [Change::CreateKeyspace(KEYSPACE, "k".into(), vec![1])];
     let manifest = Manifest::create(env.clone(), &directory, STORE, &first).unwrap();
     for round in 0..30u64 {
-        // An edit of several pieces; each of its system calls fails once.
+        // An edit of several chunks; each of its system calls fails once.
         let edit = [put(round % 3, &vec![u8::try_from(round).unwrap(); 90_000])];
         let before = manifest.with_state(Clone::clone);
         let classes = [IoClass::Write, IoClass::Create, IoClass::List, IoClass::Open];

@@ -16,7 +16,7 @@ use testudo_base::{
 };
 
 use crate::space::{
-    free_space::{FreeSpace, Pieces},
+    free_space::{FreeSpace, Spans},
     free_space_target::FreeSpaceTarget,
     place_users::{PlaceSet, PlaceUsers},
 };
@@ -83,7 +83,7 @@ struct Table {
     free: FreeSpace,
     /// Reserved free pages, which are not allocated.
     kept_pages: u64,
-    /// Whether pages are allocated in pieces of any size.
+    /// Whether pages are allocated in spans of any size.
     takes_fragments: bool,
     /// Pages allocated in the current round of work.
     taken: u64,
@@ -167,7 +167,7 @@ impl Extents {
         })
     }
 
-    /// Allocates `page_count` pages in as few pieces as possible; `None` if the file must grow first.
+    /// Allocates `page_count` pages in as few spans as possible; `None` if the file must grow first.
     pub fn take(self: &Arc<Self>, page_count: u32) -> Option<Vec<Arc<Extent>>> {
         let mut table = self.table.lock();
         let takes_fragments = table.takes_fragments;
@@ -209,7 +209,7 @@ impl Extents {
         (table.kept_pages, table.takes_fragments) = (pages, false);
     }
 
-    /// Reserves the last `pages` free pages, and allocates the others in pieces of any size.
+    /// Reserves the last `pages` free pages, and allocates the others in spans of any size.
     pub(crate) fn lower_kept_pages(&self, pages: u64) {
         let mut table = self.table.lock();
         (table.kept_pages, table.takes_fragments) = (pages, true);
@@ -237,7 +237,7 @@ impl Extents {
         self.table.lock().free.free_pages()
     }
 
-    /// Removes all free pages, in pieces of at most `pages`. The caller allocates device space for each and
+    /// Removes all free pages, in spans of at most `pages`. The caller allocates device space for each and
     /// passes it to [`Extents::end_hole`].
     pub(crate) fn suspect(&self, pages: u64) -> Vec<(u64, u64)> {
         self.table.lock().free.suspect(pages)
@@ -380,19 +380,19 @@ impl Extents {
         table.free.release(span.first_page, u64::from(span.page_count));
     }
 
-    /// Releases free pages until `kept_pages` are left: the end of the file, and `pieces`. `act` gets the new
-    /// end and the pieces and releases them to the file system, last first. It runs under the lock, so that
-    /// no thread allocates them meanwhile; pieces that it leaves in the list are free again.
+    /// Releases free pages until `kept_pages` are left: the end of the file, and `spans`. `act` gets the new
+    /// end and the spans and releases them to the file system, last first. It runs under the lock, so that
+    /// no thread allocates them meanwhile; spans that it leaves in the list are free again.
     pub(crate) fn give_up<R>(
         &self,
         kept_pages: u64,
-        pieces: Pieces,
+        spans: Spans,
         act: impl FnOnce(u64, &mut Vec<(u64, u64)>) -> R,
     ) -> R {
         let mut table = self.table.lock();
-        let mut pieces = table.free.give_up(kept_pages, pieces);
-        let outcome = act(table.free.end_page(), &mut pieces);
-        pieces.into_iter().for_each(|piece| table.free.restore(piece));
+        let mut spans = table.free.give_up(kept_pages, spans);
+        let outcome = act(table.free.end_page(), &mut spans);
+        spans.into_iter().for_each(|span| table.free.restore(span));
         outcome
     }
 

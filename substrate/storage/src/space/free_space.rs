@@ -13,35 +13,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use testudo_base::{ExtentSpan, num::low32};
 
-/// Minimum size of a piece of a large request, in pages (64 KiB).
-const MIN_PIECE_PAGES: u64 = 16;
-/// Maximum pieces of a request.
-const MAX_PIECES: usize = 32;
-/// Maximum pieces where space is short: work that reclaims space must be able to use fragments, down to
+/// Minimum size of a span of a large request, in pages (64 KiB).
+const MIN_SPAN_PAGES: u64 = 16;
+/// Maximum spans of a request.
+const MAX_SPANS: usize = 32;
+/// Maximum spans where space is short: work that reclaims space must be able to use fragments, down to
 /// single pages.
 const MAX_FRAGMENTS: usize = 1024;
-/// Maximum pages released in one piece (16 MiB).
-const PIECE_PAGES_MAX: u64 = 4096;
+/// Maximum pages released in one span (16 MiB).
+const SPAN_PAGES_MAX: u64 = 4096;
 
 /// Selects which free ranges are released.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pieces {
-    /// Minimum pages per piece, at least 1.
+pub(crate) struct Spans {
+    /// Minimum pages per span, at least 1.
     pub(crate) least_pages: u64,
-    /// Maximum number of pieces.
+    /// Maximum number of spans.
     pub(crate) most: usize,
 }
 
-impl Pieces {
+impl Spans {
     /// Smaller ranges (256 KiB) are not worth a hole, unless space is short.
     const LEAST_PAGES: u64 = 64;
 
-    /// At most `most` pieces, each large enough to be worth a hole.
+    /// At most `most` spans, each large enough to be worth a hole.
     pub(crate) fn large(most: usize) -> Self {
         Self { least_pages: Self::LEAST_PAGES, most }
     }
 
-    /// All pieces, down to single pages.
+    /// All spans, down to single pages.
     pub(crate) const ALL: Self = Self { least_pages: 1, most: usize::MAX };
 }
 
@@ -78,17 +78,17 @@ impl FreeSpace {
         self.free_pages
     }
 
-    /// Removes all ranges, which may have no device space, in pieces of at most `pages`. The caller allocates
+    /// Removes all ranges, which may have no device space, in spans of at most `pages`. The caller allocates
     /// device space for each and releases it, or puts it back as a hole.
     pub(crate) fn suspect(&mut self, pages: u64) -> Vec<(u64, u64)> {
         let ranges: Vec<(u64, u64)> = self.by_start.iter().map(|(&start, &length)| (start, length)).collect();
-        let mut pieces = Vec::new();
+        let mut spans = Vec::new();
         for (start, length) in ranges {
             self.remove(start, length);
             let starts = (start..start + length).step_by(testudo_base::num::usize_of(pages));
-            pieces.extend(starts.map(|at| (at, pages.min(start + length - at))));
+            spans.extend(starts.map(|at| (at, pages.min(start + length - at))));
         }
-        pieces
+        spans
     }
 
     pub(crate) fn end_page(&self) -> u64 {
@@ -102,7 +102,7 @@ impl FreeSpace {
         self.release(start, pages);
     }
 
-    /// Allocates `pages` pages, in one piece if possible, else in few large pieces; `None` if the file must
+    /// Allocates `pages` pages, in one span if possible, else in few large spans; `None` if the file must
     /// grow.
     pub(crate) fn take(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
         debug_assert!(pages > 0, "an extent needs at least one page");
@@ -114,23 +114,23 @@ impl FreeSpace {
             }
             return Some(vec![ExtentSpan { first_page: start, page_count: pages }]);
         }
-        self.take_pieces(wanted, MIN_PIECE_PAGES, MAX_PIECES)
+        self.take_spans(wanted, MIN_SPAN_PAGES, MAX_SPANS)
     }
 
-    /// Like [`FreeSpace::take`], but falls back to many small pieces.
+    /// Like [`FreeSpace::take`], but falls back to many small spans.
     pub(crate) fn take_fragments(&mut self, pages: u32) -> Option<Vec<ExtentSpan>> {
-        self.take(pages).or_else(|| self.take_pieces(pages.into(), 1, MAX_FRAGMENTS))
+        self.take(pages).or_else(|| self.take_spans(pages.into(), 1, MAX_FRAGMENTS))
     }
 
-    fn take_pieces(&mut self, wanted: u64, least: u64, most: usize) -> Option<Vec<ExtentSpan>> {
-        let mut pieces = Vec::new();
+    fn take_spans(&mut self, wanted: u64, least: u64, most: usize) -> Option<Vec<ExtentSpan>> {
+        let mut ranges = Vec::new();
         let mut left = wanted;
         for &(length, start) in self.by_length.iter().rev().take(most) {
             if length < least {
                 break;
             }
             let taken = length.min(left);
-            pieces.push((start, length, taken));
+            ranges.push((start, length, taken));
             left -= taken;
             if left == 0 {
                 break;
@@ -139,8 +139,8 @@ impl FreeSpace {
         if left > 0 {
             return None;
         }
-        let mut spans = Vec::with_capacity(pieces.len());
-        for (start, length, taken) in pieces {
+        let mut spans = Vec::with_capacity(ranges.len());
+        for (start, length, taken) in ranges {
             self.remove(start, length);
             if length > taken {
                 self.add(start + taken, length - taken);
@@ -148,10 +148,10 @@ impl FreeSpace {
             spans.push(ExtentSpan { first_page: start, page_count: low32(taken) });
         }
         spans.sort_unstable();
-        debug_assert!(spans.len() <= most, "too many pieces");
+        debug_assert!(spans.len() <= most, "too many spans");
         debug_assert!(
             spans.iter().map(|span| u64::from(span.page_count)).sum::<u64>() == wanted,
-            "the pieces must add up to the request"
+            "the spans must add up to the request"
         );
         Some(spans)
     }
@@ -183,18 +183,18 @@ impl FreeSpace {
         self.add(first, length);
     }
 
-    /// Releases free pages until `kept_pages` are left: the tail of the file, then `pieces` of the largest
+    /// Releases free pages until `kept_pages` are left: the tail of the file, then `spans` of the largest
     /// ranges, which become holes. Returns the holes as (first page, pages).
-    pub(crate) fn give_up(&mut self, kept_pages: u64, pieces: Pieces) -> Vec<(u64, u64)> {
-        let Pieces { least_pages, most } = pieces;
-        debug_assert!((1..=PIECE_PAGES_MAX).contains(&least_pages), "a piece must have pages");
+    pub(crate) fn give_up(&mut self, kept_pages: u64, spans: Spans) -> Vec<(u64, u64)> {
+        let Spans { least_pages, most } = spans;
+        debug_assert!((1..=SPAN_PAGES_MAX).contains(&least_pages), "a span must have pages");
         self.cut_tail(kept_pages);
         let mut given_up = Vec::new();
         while self.free_pages > kept_pages && given_up.len() < most {
             let largest = self.by_length.last().filter(|(length, _)| *length >= least_pages);
             let Some(&(length, start)) = largest else { break };
             let surplus = self.free_pages - kept_pages;
-            let taken = surplus.clamp(least_pages, PIECE_PAGES_MAX).min(length);
+            let taken = surplus.clamp(least_pages, SPAN_PAGES_MAX).min(length);
             self.remove(start, length);
             if length > taken {
                 self.add(start, length - taken);

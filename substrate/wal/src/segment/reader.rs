@@ -153,7 +153,7 @@ impl SegmentReader {
                 }
                 at += 8;
             }
-            // A header across the end of this piece is found at the start of the next one.
+            // A header across the end of this chunk is found at the start of the next one.
             let overlap = if u64_of(bytes.len()) < left { RECORD_HEADER_BYTES - 8 } else { 0 };
             offset += u64_of(bytes.len() - overlap);
         }

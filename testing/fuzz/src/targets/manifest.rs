@@ -23,7 +23,7 @@ pub fn run(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        file.extend(manifest_record(input.piece(), edit_number, STORE, 1));
+        file.extend(manifest_record(input.chunk(), edit_number, STORE, 1));
     }
     let machine = MemEnv::new(1);
     let env = || Arc::clone(&machine) as Arc<dyn Env>;

@@ -30,7 +30,7 @@ pub fn run(bytes: &[u8]) {
     let mut edit = Vec::new();
     while !input.is_empty() && edit.len() < OBJECTS_MAX {
         let (keyspace, object) = (KeyspaceId(input.u16().into()), ObjectId(input.u16().into()));
-        edit.push(Change::PutObject(keyspace, object, input.piece().to_vec()));
+        edit.push(Change::PutObject(keyspace, object, input.chunk().to_vec()));
     }
     let outcome = manifest.commit(&edit);
     drop(manifest);

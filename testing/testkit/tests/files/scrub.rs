@@ -133,12 +133,12 @@ fn resuming_covers_everything_once() {
         }
         let whole = scrub(&store);
         assert!(!whole.findings.is_empty() && whole.position.is_none());
-        let (mut position, mut bytes, mut pieces) = (None, 0, Vec::new());
+        let (mut position, mut bytes, mut parts) = (None, 0, Vec::new());
         loop {
             let options = ScrubOptions::default().resume_from(position);
             let report = store.db.scrub(options.observer(|_| ControlFlow::Break(()))).unwrap();
             bytes += report.bytes;
-            pieces.extend(report.findings);
+            parts.extend(report.findings);
             match report.position {
                 Some(next) => {
                     assert_ne!(position, Some(next), "{name}: no progress");
@@ -152,7 +152,7 @@ fn resuming_covers_everything_once() {
         let damaged =
             |findings: &[testudo::Finding]| findings.iter().map(|finding| finding.bytes).sum::<u64>();
         assert_eq!(bytes, whole.bytes, "{name}: every byte once");
-        assert_eq!(damaged(&pieces), damaged(&whole.findings), "{name}");
+        assert_eq!(damaged(&parts), damaged(&whole.findings), "{name}");
     }
     assert!("1.2".parse::<ScrubPosition>().is_err() && "a.b.c".parse::<ScrubPosition>().is_err());
 }

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - A line excludes its ending and is otherwise unchanged. [`Newline`] selects the accepted endings; without
 //!   it, CRLF is an error and never becomes part of a record by accident.
-//! - A line longer than [`WHOLE_LINE_BYTES`] is read in pieces; memory does not grow with its length.
+//! - A line longer than [`WHOLE_LINE_BYTES`] is read in chunks; memory does not grow with its length.
 
 use std::{
     fs,
@@ -162,42 +162,42 @@ pub(crate) struct LongLine<'r> {
 }
 
 impl LongLine<'_> {
-    /// Reads the next piece into `piece`; returns `false` at the end of the line.
-    pub(crate) fn next_piece(&mut self, piece: &mut Vec<u8>) -> Result<bool, String> {
-        piece.clear();
+    /// Reads the next chunk into `chunk`; returns `false` at the end of the line.
+    pub(crate) fn next_chunk(&mut self, chunk: &mut Vec<u8>) -> Result<bool, String> {
+        chunk.clear();
         let reader = &mut *self.reader;
         if self.at < reader.line.len() {
             // The last byte may be the first byte of the line ending.
             let keeps = usize::from(reader.line.last() == Some(&b'\r'));
-            piece.extend_from_slice(&reader.line[self.at..reader.line.len() - keeps]);
+            chunk.extend_from_slice(&reader.line[self.at..reader.line.len() - keeps]);
             reader.line.drain(..reader.line.len() - keeps);
             self.at = reader.line.len();
-            if !piece.is_empty() {
+            if !chunk.is_empty() {
                 return Ok(true);
             }
         }
         if self.ended {
             return Ok(false);
         }
-        // The byte kept from the previous piece.
-        piece.append(&mut reader.line);
+        // The byte kept from the previous chunk.
+        chunk.append(&mut reader.line);
         self.at = 0;
         let buffered = reader.source.fill_buf().map_err(|error| error.to_string())?;
         let line_feed = buffered.iter().position(|&byte| byte == b'\n');
         self.ended = line_feed.is_some() || buffered.is_empty();
-        piece.extend_from_slice(&buffered[..line_feed.unwrap_or(buffered.len())]);
+        chunk.extend_from_slice(&buffered[..line_feed.unwrap_or(buffered.len())]);
         let taken = line_feed.map_or(buffered.len(), |at| at + 1);
         reader.source.consume(taken);
         reader.position += u64_of(taken);
         if self.ended {
-            let without = usize::from(takes_carriage_return(piece, reader.newline)?);
-            piece.truncate(piece.len() - without);
-        } else if piece.last() == Some(&b'\r') {
-            piece.pop();
+            let without = usize::from(takes_carriage_return(chunk, reader.newline)?);
+            chunk.truncate(chunk.len() - without);
+        } else if chunk.last() == Some(&b'\r') {
+            chunk.pop();
             reader.line.push(b'\r');
             self.at = 1;
         }
-        Ok(!piece.is_empty() || !self.ended)
+        Ok(!chunk.is_empty() || !self.ended)
     }
 }
 

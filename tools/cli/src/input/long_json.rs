@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Rejects the objects that [`super::json_record::JsonRecord::parse`] rejects, and parses all others to the
 //!   same record.
-//! - Memory holds one key and one piece of the value.
+//! - Memory holds one key and one chunk of the value.
 
 use std::collections::BTreeSet;
 
@@ -44,9 +44,9 @@ enum Form {
 pub(crate) struct LongJson<'c, 'l> {
     context: &'c Context,
     line: LongLine<'l>,
-    piece: Vec<u8>,
+    chunk: Vec<u8>,
     at: usize,
-    /// Bytes of the line before the piece.
+    /// Bytes of the line before the chunk.
     before: u64,
 }
 
@@ -55,7 +55,7 @@ type Pushed = Result<(), String>;
 impl<'c, 'l> LongJson<'c, 'l> {
     /// Creates a parser of the object that `line` holds.
     pub(crate) fn new(context: &'c Context, line: LongLine<'l>) -> Self {
-        Self { context, line, piece: Vec::new(), at: 0, before: 0 }
+        Self { context, line, chunk: Vec::new(), at: 0, before: 0 }
     }
 
     /// Parses key and value.
@@ -142,7 +142,7 @@ impl<'c, 'l> LongJson<'c, 'l> {
         let mut cut = Vec::new();
         loop {
             self.fill()?;
-            let rest = &self.piece[self.at..];
+            let rest = &self.chunk[self.at..];
             let plain = rest.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < b' ');
             let plain = plain.unwrap_or(rest.len());
             check_letters(&mut cut, &rest[..plain])?;
@@ -206,10 +206,10 @@ impl<'c, 'l> LongJson<'c, 'l> {
         let (mut depth, mut is_string, mut is_escaped) = (0_u64, false, false);
         loop {
             self.fill()?;
-            let (start, mut ended) = (self.at, self.at == self.piece.len());
+            let (start, mut ended) = (self.at, self.at == self.chunk.len());
             let is_end_of_line = ended;
-            while !ended && self.at < self.piece.len() {
-                let byte = self.piece[self.at];
+            while !ended && self.at < self.chunk.len() {
+                let byte = self.chunk[self.at];
                 if is_string {
                     is_string = is_escaped || byte != b'"';
                     is_escaped = byte == b'\\' && !is_escaped;
@@ -226,8 +226,8 @@ impl<'c, 'l> LongJson<'c, 'l> {
                 }
                 self.at += 1;
             }
-            push(&self.piece[start..self.at])?;
-            if ended || is_end_of_line || self.at < self.piece.len() {
+            push(&self.chunk[start..self.at])?;
+            if ended || is_end_of_line || self.at < self.chunk.len() {
                 return Ok(());
             }
         }
@@ -282,14 +282,14 @@ impl<'c, 'l> LongJson<'c, 'l> {
 
     fn peek(&mut self) -> Result<Option<u8>, String> {
         self.fill()?;
-        Ok(self.piece.get(self.at).copied())
+        Ok(self.chunk.get(self.at).copied())
     }
 
-    /// Ensures that the next byte is in the piece, unless the line is exhausted.
+    /// Ensures that the next byte is in the chunk, unless the line is exhausted.
     fn fill(&mut self) -> Pushed {
-        while self.at == self.piece.len() {
-            let passed = testudo_base::num::u64_of(self.piece.len());
-            let is_there = self.line.next_piece(&mut self.piece)?;
+        while self.at == self.chunk.len() {
+            let passed = testudo_base::num::u64_of(self.chunk.len());
+            let is_there = self.line.next_chunk(&mut self.chunk)?;
             (self.before, self.at) = (self.before + passed, 0);
             if !is_there {
                 break;

@@ -1,8 +1,8 @@
-//! Decodes the text of a long value piece by piece.
+//! Decodes the text of a long value chunk by chunk.
 //!
 //! **Invariants**
-//! - The concatenated pieces equal the output of [`Format::parse`] for the whole text.
-//! - Memory holds one piece and the few bytes of an incomplete token.
+//! - The concatenated chunks equal the output of [`Format::parse`] for the whole text.
+//! - Memory holds one chunk and the few bytes of an incomplete token.
 
 use crate::input::{
     bytes_text::{from_hex, unescape},
@@ -18,7 +18,7 @@ const NUMBER_BYTES: usize = 64;
 pub(crate) struct LongValue {
     format: Format,
     spool: Spool,
-    /// Incomplete token at the end of the last piece.
+    /// Incomplete token at the end of the last chunk.
     rest: Vec<u8>,
     /// Bytes of text decoded so far, without `rest`.
     position: u64,
@@ -30,7 +30,7 @@ impl LongValue {
         Self { format, spool, rest: Vec::new(), position: 0 }
     }
 
-    /// Decodes the next piece of the text.
+    /// Decodes the next chunk of the text.
     pub(crate) fn push(&mut self, text: &[u8]) -> Result<(), String> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(text);

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - An existing file is never overwritten, and an incomplete dump leaves no file.
-//! - A long value is written in pieces, in the same form as a short one, if the format allows that.
+//! - A long value is written in chunks, in the same form as a short one, if the format allows that.
 
 use std::{
     fs,
@@ -35,10 +35,10 @@ use crate::{
 
 const OUTPUT_BUFFER_BYTES: usize = 256 << 10;
 const RECORDS_BETWEEN_LOOKS: u64 = 1000;
-/// Longer values are written in pieces.
+/// Longer values are written in chunks.
 const WHOLE_BYTES: u64 = 1 << 20;
 /// Bytes of such a value per read.
-const PIECE_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo dump`.
 #[derive(Args, Debug)]
@@ -129,12 +129,12 @@ impl<'a> Dump<'a> {
         let mut records = 0;
         for entry in self.keyspace.iter().map_err(|error| store.failure(&error))? {
             let entry = entry.map_err(|error| store.failure(&error))?;
-            match self.form_of_pieces(&entry)? {
+            match self.form_of_chunks(&entry)? {
                 None => out.write_all(&self.line(&entry)?).map_err(&failure)?,
                 Some(form) => {
-                    for piece in self.pieces(&entry, form)? {
+                    for chunk in self.chunks(&entry, form)? {
                         check(interruption)?;
-                        out.write_all(&piece?).map_err(&failure)?;
+                        out.write_all(&chunk?).map_err(&failure)?;
                     }
                 }
             }
@@ -147,9 +147,9 @@ impl<'a> Dump<'a> {
         Ok(records)
     }
 
-    /// Format of a value that is written in pieces; `None` for other values, and for formats that need the
+    /// Format of a value that is written in chunks; `None` for other values, and for formats that need the
     /// whole value.
-    fn form_of_pieces(&self, entry: &Entry) -> Result<Option<Format>, Failure> {
+    fn form_of_chunks(&self, entry: &Entry) -> Result<Option<Format>, Failure> {
         if entry.base_with_operands().is_some() {
             return Ok(None);
         }
@@ -171,7 +171,7 @@ impl<'a> Dump<'a> {
     fn is_text(&self, entry: &Entry) -> Result<bool, Failure> {
         let store = &self.arguments.store;
         let mut reader = entry.reader().map_err(|error| store.failure(&error))?;
-        let (mut buffer, mut cut) = (vec![0; PIECE_BYTES], Vec::new());
+        let (mut buffer, mut cut) = (vec![0; CHUNK_BYTES], Vec::new());
         loop {
             let bytes = reader.read(&mut buffer).map_err(|error| store.read_failure(error))?;
             if bytes == 0 {
@@ -186,8 +186,8 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// Returns the line of an entry with a long value, in pieces.
-    fn pieces(
+    /// Returns the line of an entry with a long value, in chunks.
+    fn chunks(
         &self,
         entry: &Entry,
         form: Format,
@@ -218,7 +218,7 @@ impl<'a> Dump<'a> {
         } else {
             head.push(b'\t');
         }
-        let (mut buffer, mut bytes, mut is_ended) = (vec![0; PIECE_BYTES], Vec::new(), false);
+        let (mut buffer, mut bytes, mut is_ended) = (vec![0; CHUNK_BYTES], Vec::new(), false);
         let mut next = move || -> Result<Option<Vec<u8>>, Failure> {
             if is_ended {
                 return Ok(None);
@@ -226,7 +226,7 @@ impl<'a> Dump<'a> {
             let read = reader.read(&mut buffer).map_err(|error| store.read_failure(error))?;
             bytes.extend_from_slice(&buffer[..read]);
             is_ended = read == 0;
-            // A character split by the piece boundary is written with the next piece.
+            // A character split by the chunk boundary is written with the next chunk.
             let whole = if is_ended { bytes.len() } else { whole_letters(&bytes) };
             let mut text = Vec::new();
             form.show(&mut text, &bytes[..whole], Role::Value).map_err(Failure::new)?;

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Bytes of a value per read.
-const PIECE_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// Arguments of `testudo get`.
 #[derive(Args, Debug)]
@@ -72,7 +72,7 @@ pub(crate) fn run(context: &mut Context, arguments: &GetArguments) -> Outcome {
     Ok(Verdict::Fine)
 }
 
-/// Writes the bytes of the value to standard output, in pieces.
+/// Writes the bytes of the value to standard output, in chunks.
 fn write_raw(
     context: &mut Context,
     arguments: &GetArguments,
@@ -81,17 +81,17 @@ fn write_raw(
     let GetArguments { store, record, .. } = arguments;
     let found = keyspace.get_reader(key).map_err(|error| store.failure(&error))?;
     let mut reader = found.ok_or_else(|| store.no_key(key, &record.keyspace.name))?;
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let bytes = reader.read(&mut piece).map_err(|error| store.read_failure(error))?;
+        let bytes = reader.read(&mut chunk).map_err(|error| store.read_failure(error))?;
         if bytes == 0 {
             return Ok(Verdict::Fine);
         }
-        context.console.write(&piece[..bytes])?;
+        context.console.write(&chunk[..bytes])?;
     }
 }
 
-/// Writes the value to a file, in pieces.
+/// Writes the value to a file, in chunks.
 fn write_file(
     context: &mut Context,
     arguments: &GetArguments,

@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! - Batches are atomic and applied in file order; the stored records are always a prefix of the file.
-//! - A value longer than a quarter of the memory is written alone, in pieces. No line longer than 1 MiB is
-//!   held in memory.
+//! - A value longer than a quarter of the memory is written alone, by `insert_reader`. No line longer than
+//!   1 MiB is held in memory.
 //! - Exit code 0 means that every record is durable.
 //! - A bad line, a failed write or Ctrl-C stops the load after a whole batch; the message says which lines
 //!   are stored.
@@ -195,7 +195,7 @@ impl<'a> Loader<'a> {
     ) -> Result<(), Failure> {
         match u64_of(value.len()) <= arguments.store.max_value_bytes() {
             true => self.add(line, key, value),
-            false => self.add_in_pieces(line, key, (value, u64_of(value.len()))),
+            false => self.add_alone(line, key, (value, u64_of(value.len()))),
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a> Loader<'a> {
         let reader = value.reader();
         let mut reader = reader.map_err(|reason| self.bad_line(line, &reason))?;
         if length > arguments.store.max_value_bytes() {
-            return self.add_in_pieces(line, key, (reader, length));
+            return self.add_alone(line, key, (reader, length));
         }
         let mut value = Vec::new();
         let read = reader.read_to_end(&mut value);
@@ -219,12 +219,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Adds a value that is too long for a batch.
-    fn add_in_pieces(
-        &mut self,
-        line: u64,
-        key: &[u8],
-        (value, length): (impl Read, u64),
-    ) -> Result<(), Failure> {
+    fn add_alone(&mut self, line: u64, key: &[u8], (value, length): (impl Read, u64)) -> Result<(), Failure> {
         self.commit()?;
         let written = self.keyspace.insert_reader(key, length, value);
         written.map_err(|error| self.bad_line(line, &error.to_string()))?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testudo_base::StoreId;
 use testudo_env::Env;
 use testudo_storage::{
-    Change, ManifestPiece, SUPERBLOCK_FILE, SlotContents, inspect_manifest, inspect_superblock,
+    Change, ManifestSection, SUPERBLOCK_FILE, SlotContents, inspect_manifest, inspect_superblock,
     list_manifests, manifest_file_name, read_file,
 };
 
@@ -129,18 +129,23 @@ impl Dump<'_> {
             Err(error) => return self.damage(&name, 0, 0, &format!("cannot be read: {error}")),
         };
         let (mut outcome, mut next) = (Ok(()), None);
-        inspect_manifest(&bytes, store, number, &mut |piece| {
+        inspect_manifest(&bytes, store, number, &mut |section| {
             if outcome.is_ok() {
-                outcome = self.piece(&name, &piece, &mut next);
+                outcome = self.section(&name, &section, &mut next);
             }
         });
         outcome
     }
 
-    fn piece(&mut self, name: &str, piece: &ManifestPiece, next: &mut Option<u64>) -> Result<(), Failure> {
-        let (offset, bytes, number, edit) = match piece {
-            ManifestPiece::Damage { offset, bytes, why } => return self.damage(name, *offset, *bytes, why),
-            ManifestPiece::Record { offset, bytes, edit_number, edit } => {
+    fn section(
+        &mut self,
+        name: &str,
+        section: &ManifestSection,
+        next: &mut Option<u64>,
+    ) -> Result<(), Failure> {
+        let (offset, bytes, number, edit) = match section {
+            ManifestSection::Damage { offset, bytes, why } => return self.damage(name, *offset, *bytes, why),
+            ManifestSection::Record { offset, bytes, edit_number, edit } => {
                 (*offset, *bytes, *edit_number, edit)
             }
         };

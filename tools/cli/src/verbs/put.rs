@@ -73,7 +73,7 @@ fn answer(context: &mut Context, arguments: &PutArguments, value_bytes: u64) -> 
     Ok(Verdict::Fine)
 }
 
-/// Writes a file as the value, in pieces.
+/// Writes a file as the value, in chunks.
 fn run_with_file(context: &mut Context, arguments: &PutArguments, key: &[u8], path: &Path) -> Outcome {
     let store = &arguments.store;
     let about_file = |error: io::Error| Failure::about(path.display(), error);

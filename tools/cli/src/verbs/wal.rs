@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use testudo::inspect_commit;
 use testudo_wal::{
-    HeaderContents, RecordHeader, RecordKind, SegmentPiece, inspect_segment, inspect_segment_header,
+    HeaderContents, RecordHeader, RecordKind, SegmentSection, inspect_segment, inspect_segment_header,
     list_segments, segment_file_name,
 };
 
@@ -48,7 +48,9 @@ pub(crate) fn run(context: &mut Context, arguments: &WalArguments) -> Outcome {
             Ok(header) => dump.header(&header),
             Err(error) => dump.damage(0, 0, &format!("cannot be read: {error}")),
         }
-        if let Err(error) = inspect_segment(&*env, &arguments.dir, number, &mut |piece| dump.piece(&piece)) {
+        if let Err(error) =
+            inspect_segment(&*env, &arguments.dir, number, &mut |section| dump.section(&section))
+        {
             dump.damage(0, 0, &format!("cannot be read to its end: {error}"));
         }
     }
@@ -116,16 +118,16 @@ impl Dump<'_> {
         self.put(&json!({ "file": self.name, "offset": offset, "bytes": bytes, "damage": why }), &[line]);
     }
 
-    fn piece(&mut self, piece: &SegmentPiece<'_>) {
-        match piece {
-            SegmentPiece::Damage { offset, bytes } => {
+    fn section(&mut self, section: &SegmentSection<'_>) {
+        match section {
+            SegmentSection::Damage { offset, bytes } => {
                 self.damage(*offset, *bytes, &format!("{bytes} bytes without a readable record"));
             }
-            SegmentPiece::Record { offset, header, payload: None } => {
+            SegmentSection::Record { offset, header, payload: None } => {
                 let why = format!("seqno {}: the payload's checksum does not match", header.first_seqno.0);
                 self.damage(*offset, u64::from(header.payload_bytes), &why);
             }
-            SegmentPiece::Record { offset, header, payload: Some(payload) } => {
+            SegmentSection::Record { offset, header, payload: Some(payload) } => {
                 self.record(*offset, header, payload);
             }
         }

@@ -148,7 +148,7 @@ fn oversized_value_is_rejected_with_the_required_memory() {
 fn values_larger_than_memory_are_dumped_and_loaded() {
     let place = Place::new();
     place.run(&["put", "STORE", "a", "first", "--create"]).fine();
-    // Multi-byte characters, which piece boundaries split, and bytes that are not text.
+    // Multi-byte characters, which chunk boundaries split, and bytes that are not text.
     let text = "käse\t\"\\ ".repeat(40_000).into_bytes();
     let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at * 7 % 251).to_le_bytes()[0]).collect();
     for (key, value) in [("m text", &text), ("n bytes", &bytes)] {

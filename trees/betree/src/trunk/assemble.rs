@@ -2,7 +2,7 @@
 //! the root grows or shrinks.
 //!
 //! **Invariants**
-//! - A changed node keeps its object id if one node replaces it; additional pieces get fresh ids.
+//! - A changed node keeps its object id if one node replaces it; additional fragments get fresh ids.
 //! - Two pivots are joined only if every tier has either nothing or everything for both.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -62,17 +62,17 @@ impl Assembly {
     /// Builds the next root from the plan of the old one.
     pub(crate) fn build_root(&mut self, plan: PlanNode) -> Result<Arc<Node>> {
         debug_assert!(plan.base.high.is_none() && plan.base.pivots[0].low.is_empty(), "the plan of a root");
-        let mut pieces = self.build(plan)?;
-        while pieces.len() > 1 {
+        let mut fragments = self.build(plan)?;
+        while fragments.len() > 1 {
             debug_assert!(
-                are_neighbours(&pieces),
-                "the pieces of a node cover its keys without gap or overlap"
+                are_neighbours(&fragments),
+                "the fragments of a node cover its keys without gap or overlap"
             );
-            let height = pieces[0].height + 1;
-            let high = pieces.last().and_then(|piece| piece.high.clone());
-            let pivots = pieces.into_iter().map(child_pivot).collect();
+            let height = fragments[0].height + 1;
+            let high = fragments.last().and_then(|fragment| fragment.high.clone());
+            let pivots = fragments.into_iter().map(child_pivot).collect();
             let id = self.fresh_id();
-            pieces = self.split(Node {
+            fragments = self.split(Node {
                 id,
                 height,
                 pivots,
@@ -82,7 +82,7 @@ impl Assembly {
                 overwrites: Overwrites::UNKNOWN,
             })?;
         }
-        let mut root = pieces.remove(0);
+        let mut root = fragments.remove(0);
         while let ([Pivot { child: Child::Node(child), .. }], []) = (&root.pivots[..], &root.tiers[..]) {
             let child = Arc::clone(child);
             self.forget(&root);
@@ -145,9 +145,10 @@ impl Assembly {
             match child {
                 PlanChild::Untouched(child) => pivots.push(NewPivot { pivot: Pivot { low, child }, old }),
                 PlanChild::Node(plan) => {
-                    let pieces = self.build(*plan)?;
-                    pivots
-                        .extend(pieces.into_iter().map(|piece| NewPivot { pivot: child_pivot(piece), old }));
+                    let fragments = self.build(*plan)?;
+                    pivots.extend(
+                        fragments.into_iter().map(|fragment| NewPivot { pivot: child_pivot(fragment), old }),
+                    );
                 }
                 PlanChild::Output { output, cut } => {
                     let Output { mut runs, arrivals: of_leaf, came } =
@@ -240,15 +241,15 @@ impl Assembly {
         node
     }
 
-    /// Splits a node that has too many children, and registers the pieces.
+    /// Splits a node that has too many children, and registers the fragments.
     fn split(&mut self, mut node: Node) -> Result<Vec<Arc<Node>>> {
         let count = node.pivots.len();
-        let pieces = self.options.node_pieces(count);
-        debug_assert!((1..=count).contains(&pieces), "no piece of a node is empty");
-        let mut out = Vec::with_capacity(pieces);
-        for piece in 0..pieces {
-            let (from, to) = (count * piece / pieces, count * (piece + 1) / pieces);
-            let id = if piece == 0 { node.id } else { self.fresh_id() };
+        let fragments = self.options.node_fragments(count);
+        debug_assert!((1..=count).contains(&fragments), "no fragment of a node is empty");
+        let mut out = Vec::with_capacity(fragments);
+        for fragment in 0..fragments {
+            let (from, to) = (count * fragment / fragments, count * (fragment + 1) / fragments);
+            let id = if fragment == 0 { node.id } else { self.fresh_id() };
             let high = node.pivots.get(to).map(|next| next.low.clone()).or_else(|| node.high.clone());
             let pivots = node.pivots[from..to].to_vec();
             let mut tiers = Vec::with_capacity(node.tiers.len());
@@ -263,7 +264,7 @@ impl Assembly {
             tiers.shrink_to_fit();
             // A split node loses its charges.
             let charges = std::mem::take(&mut node.scan_charges);
-            let scan_charges = if pieces == 1 { charges } else { ScanCharges::default() };
+            let scan_charges = if fragments == 1 { charges } else { ScanCharges::default() };
             let (height, overwrites) = (node.height, node.overwrites);
             let part = Node { id, height, pivots, high, tiers, scan_charges, overwrites };
             let part = Arc::new(part.with_shared_starts());

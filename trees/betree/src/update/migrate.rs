@@ -1,17 +1,17 @@
-//! Operations for a keyspace that migrates to or from another tree: the ends of pieces, inserting a piece
+//! Operations for a keyspace that migrates to or from another tree: the ends of portions, inserting a portion
 //! among the leaves, and restricting a trunk to a range (decision 0042).
 //!
 //! A trunk is cut exactly: at every height a pivot begins where the range ends, so that shares remain
-//! correct. Leaves cannot be cut. So outgoing pieces end at leaf boundaries.
+//! correct. Leaves cannot be cut. So outgoing portions end at leaf boundaries.
 //!
 //! **Invariants**
 //! - No run is read or written here.
-//! - The key range in which a piece is inserted belongs to one leaf, which has no key in it.
+//! - The key range in which a portion is inserted belongs to one leaf, which has no key in it.
 
 use std::sync::Arc;
 
 use testudo_base::{Error, ErrorKind, Result, num::u64_of};
-use testudo_contract::{Heading, Piece};
+use testudo_contract::{Heading, Portion};
 use testudo_run::{KeyBounds, Run};
 use testudo_sequence::{Bounds, Fence, Overwrites, is_outside};
 
@@ -24,13 +24,13 @@ use crate::{
     update::plan::{PlanChild, PlanNode},
 };
 
-/// Returns the end of a piece of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
+/// Returns the end of a portion of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
 pub(crate) fn next_border(root: &Node, rest: &KeyBounds, heading: Heading, bytes: u64) -> Option<Vec<u8>> {
     let mut search = Search { rest: Bounds::from(rest), heading, wanted: bytes, found: 0 };
     search.visit(root, 0).map(|border| border.to_vec())
 }
 
-/// A search for the end of a piece, leaf by leaf.
+/// A search for the end of a portion, leaf by leaf.
 struct Search {
     rest: Bounds,
     heading: Heading,
@@ -61,7 +61,7 @@ impl Search {
         })
     }
 
-    /// Passes a leaf that begins at `low`; returns `low` if the piece ends there.
+    /// Passes a leaf that begins at `low`; returns `low` if the portion ends there.
     fn pass(&mut self, low: &Fence, bytes: u64) -> Option<Fence> {
         let before = self.found;
         self.found += bytes;
@@ -73,21 +73,21 @@ impl Search {
     }
 }
 
-/// Returns the plan of `node` and its descendants with a piece among the leaves.
-pub(crate) fn plan_with_piece(node: &Arc<Node>, piece: &Piece) -> Result<PlanNode> {
+/// Returns the plan of `node` and its descendants with a portion among the leaves.
+pub(crate) fn plan_with_portion(node: &Arc<Node>, portion: &Portion) -> Result<PlanNode> {
     let mut plan = PlanNode::new(node);
-    let low = piece.bounds.low.as_deref().unwrap_or_default();
+    let low = portion.bounds.low.as_deref().unwrap_or_default();
     let pivot = node.pivot_of(low);
     plan.children[pivot] = match &node.pivots[pivot].child {
-        Child::Node(child) => PlanChild::Node(Box::new(plan_with_piece(child, piece)?)),
-        Child::Leaf(run) => PlanChild::Cut(leaves_around(run.as_ref(), &node.bounds_of(pivot), piece)?),
+        Child::Node(child) => PlanChild::Node(Box::new(plan_with_portion(child, portion)?)),
+        Child::Leaf(run) => PlanChild::Cut(leaves_around(run.as_ref(), &node.bounds_of(pivot), portion)?),
     };
     Ok(plan)
 }
 
-/// Returns the leaves that replace the one with `run`: before the piece, the piece, and after it.
-fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, piece: &Piece) -> Result<Vec<Pivot>> {
-    let inside = Bounds::from(&piece.bounds);
+/// Returns the leaves that replace the one with `run`: before the portion, the portion, and after it.
+fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, portion: &Portion) -> Result<Vec<Pivot>> {
+    let inside = Bounds::from(&portion.bounds);
     if inside.intersection(leaf) != inside {
         return Err(contradiction("leaves begin in a range still to be filled"));
     }
@@ -95,18 +95,18 @@ fn leaves_around(run: Option<&Arc<Run>>, leaf: &Bounds, piece: &Piece) -> Result
         let Some(run) = run else { return Ok(None) };
         Ok((!is_outside(run, bounds, false)?).then(|| Arc::clone(run)))
     };
-    let mut leaves = Vec::with_capacity(piece.runs.len() + 2);
+    let mut leaves = Vec::with_capacity(portion.runs.len() + 2);
     let mut kept = run.is_none();
     if inside.low != leaf.low {
         let before = within(&Bounds { low: None, high: inside.low.clone() })?;
         kept |= before.is_some();
         leaves.push(Pivot { low: leaf.low.clone().unwrap_or_default(), child: Child::Leaf(before) });
     }
-    let of_piece = |(fence, run): &(Vec<u8>, Arc<Run>)| Pivot {
+    let of_portion = |(fence, run): &(Vec<u8>, Arc<Run>)| Pivot {
         low: fence.as_slice().into(),
         child: Child::Leaf(Some(Arc::clone(run))),
     };
-    leaves.extend(piece.runs.iter().map(of_piece));
+    leaves.extend(portion.runs.iter().map(of_portion));
     if let Some(high) = inside.high.filter(|high| Some(high) != leaf.high.as_ref()) {
         let behind = within(&Bounds { low: Some(high.clone()), high: None })?;
         kept |= behind.is_some();

@@ -2,9 +2,9 @@
 //! reading an entry.
 //!
 //! A [`PlanNode`] shadows a node of the trunk. A flow arrives as the newest tier. Pivots with enough buffered
-//! bytes are flushed, which clips pieces out of every tier. The rest of the new tier is merged with the tiers
-//! of its class or below. If there are too many tiers, small adjacent ones are merged. Flows that reach a
-//! leaf are merged with its run.
+//! bytes are flushed, which clips sections out of every tier. The rest of the new tier is merged with the
+//! tiers of its class or below. If there are too many tiers, small adjacent ones are merged. Flows that reach
+//! a leaf are merged with its run.
 //!
 //! Where the policy leaves compaction to jobs, an arriving flow is only passed on if writing it here would be
 //! wasted; the rest of it becomes a tier.

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use testudo_base::{Result, RunId, checksum::hash_key};
 use testudo_run::Run;
 use testudo_sequence::{
-    Bounds, BufferLayer, BufferPiece, CompactionBuffer, FencedRun, Layer, RunSlice, Source, layer_cursor,
+    Bounds, BufferLayer, BufferSection, CompactionBuffer, FencedRun, Layer, RunSlice, Source, layer_cursor,
     short_hash, stacked,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Came {
 }
 
 impl Came {
-    /// Returns the pieces left by `layers`, merged into the leaf at `pivot` of `base`, whose keys are
+    /// Returns the sections left by `layers`, merged into the leaf at `pivot` of `base`, whose keys are
     /// `bounds`.
     pub(crate) fn of(base: &Node, pivot: usize, bounds: &Bounds, layers: &[Layer]) -> Result<Self> {
         let held = match &base.pivots[pivot].child {
@@ -45,7 +45,7 @@ impl Came {
             && let Some((oldest, newer)) = layers.split_last()
             && is_whole(oldest, held)
         {
-            let mut base = piece_of(bounds, &RunSlice::whole_run(held), held);
+            let mut base = section_of(bounds, &RunSlice::whole_run(held), held);
             base.is_base = true;
             if base.is_resident()
                 && let Some(mut came) = buffer_layers(bounds, newer)?
@@ -58,7 +58,7 @@ impl Came {
     }
 
     fn is_bare(&self) -> bool {
-        self.layers.iter().flatten().all(|piece| piece.run.is_none())
+        self.layers.iter().flatten().all(|section| section.run.is_none())
     }
 }
 
@@ -67,48 +67,49 @@ fn is_whole(layer: &Layer, run: &Arc<Run>) -> bool {
     matches!(&layer[..], [RunSlice { source: Source::Run(whole), .. }] if Arc::ptr_eq(whole, run))
 }
 
-fn barrier(bounds: &Bounds) -> BufferPiece {
-    BufferPiece::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
+fn barrier(bounds: &Bounds) -> BufferSection {
+    BufferSection::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone())
 }
 
-/// Returns the piece of `run` in a slice, within `bounds`.
-fn piece_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> BufferPiece {
+/// Returns the section of `run` in a slice, within `bounds`.
+fn section_of(bounds: &Bounds, slice: &RunSlice, run: &Arc<Run>) -> BufferSection {
     let mut inside = bounds.intersection(&slice.bounds);
     if let Source::Fenced(FencedRun { low, .. }, next) = &slice.source {
         inside = inside.intersection(&Bounds { low: low.as_low(), high: next.clone() });
     }
     let (low, high) = (inside.low.unwrap_or_default(), inside.high);
-    BufferPiece { run: Some(Arc::clone(run)), ..BufferPiece::barrier(low, high) }
+    BufferSection { run: Some(Arc::clone(run)), ..BufferSection::barrier(low, high) }
 }
 
-/// Converts the layers to those of a buffer; `None` if their pieces overlap.
+/// Converts the layers to those of a buffer; `None` if their sections overlap.
 fn buffer_layers(bounds: &Bounds, layers: &[Layer]) -> Result<Option<Vec<BufferLayer>>> {
     let mut buffered = Vec::with_capacity(layers.len() + 1);
     for layer in layers {
-        let mut pieces = BufferLayer::with_capacity(layer.len());
+        let mut sections = BufferLayer::with_capacity(layer.len());
         for slice in layer {
             match &slice.source {
                 Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
-                    pieces.push(piece_of(bounds, slice, run));
+                    sections.push(section_of(bounds, slice, run));
                 }
-                Source::Updates(_) => pieces.push(from_memory(bounds, slice)?),
+                Source::Updates(_) => sections.push(from_memory(bounds, slice)?),
             }
         }
-        let ends_before =
-            |one: &BufferPiece, next: &BufferPiece| one.high.as_ref().is_some_and(|high| *high <= next.low);
-        let is_any = |piece: &BufferPiece| piece.high.as_ref().is_none_or(|high| piece.low < *high);
-        if !pieces.is_sorted_by(ends_before) || !pieces.iter().all(is_any) {
+        let ends_before = |one: &BufferSection, next: &BufferSection| {
+            one.high.as_ref().is_some_and(|high| *high <= next.low)
+        };
+        let is_any = |section: &BufferSection| section.high.as_ref().is_none_or(|high| section.low < *high);
+        if !sections.is_sorted_by(ends_before) || !sections.iter().all(is_any) {
             return Ok(None);
         }
-        debug_assert!(pieces.iter().all(|piece| !piece.is_base), "only the old leaf is a base");
-        buffered.push(pieces);
+        debug_assert!(sections.iter().all(|section| !section.is_base), "only the old leaf is a base");
+        buffered.push(sections);
     }
     buffered.retain(|layer| !layer.is_empty());
     Ok(Some(buffered))
 }
 
 /// Returns the placeholder for updates from memory within `bounds`.
-fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<BufferPiece> {
+fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<BufferSection> {
     let inside = bounds.intersection(&slice.bounds);
     let mut hashes = Vec::new();
     if let Some(slice) = slice.clipped(&inside) {
@@ -122,7 +123,7 @@ fn from_memory(bounds: &Bounds, slice: &RunSlice) -> Result<BufferPiece> {
     hashes.sort_unstable();
     hashes.dedup();
     debug_assert!(hashes.is_sorted_by(|a, b| a < b), "a look-up searches the hashes by halves");
-    Ok(BufferPiece::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
+    Ok(BufferSection::from_memory(inside.low.unwrap_or_default(), inside.high, hashes.into()))
 }
 
 /// Bytes on the device of each run of the nodes.

@@ -81,7 +81,7 @@ struct Destination {
     came: Option<Came>,
 }
 
-/// Properties shared by a destination and its pieces.
+/// Properties shared by a destination and its chunks.
 #[derive(Clone, Copy, Debug)]
 struct What {
     height: Height,
@@ -93,7 +93,7 @@ struct What {
 
 /// Output of one worker: a destination, or a part of one.
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     layers: Vec<Layer>,
     bytes: u64,
     /// Range of keys; for a leaf, exactly its own.
@@ -121,11 +121,11 @@ pub(crate) fn write_plan(plan: &mut PlanNode, work: &Work, options: &BeTreeOptio
     for mut destination in destinations {
         came.push(destination.came.take());
         let mut parts = Vec::new();
-        for piece in cut_destination(destination, bytes_max, &keys, options)? {
+        for chunk in cut_destination(destination, bytes_max, &keys, options)? {
             let result = Arc::new(Mutex::new(None));
             parts.push(Arc::clone(&result));
-            let (work, options, bytes) = (work.clone(), *options, piece.bytes);
-            let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+            let (work, options, bytes) = (work.clone(), *options, chunk.bytes);
+            let task = move || *result.lock() = Some(write_chunk(chunk, &work, &options));
             tasks.push((bytes, Box::new(task)));
         }
         results.push(parts);
@@ -154,18 +154,18 @@ fn joined(parts: Vec<PartResult>) -> Result<Output> {
     Ok(whole)
 }
 
-/// Returns the pieces of a destination, in a tree with `keys`, in key order.
+/// Returns the chunks of a destination, in a tree with `keys`, in key order.
 fn cut_destination(
     destination: Destination,
     bytes_max: u64,
     keys: &Bounds,
     options: &BeTreeOptions,
-) -> Result<Vec<Piece>> {
+) -> Result<Vec<Chunk>> {
     let Destination { layers, bytes, mut leaf_bounds, what, boundaries, .. } = destination;
     debug_assert!(leaf_bounds.len() <= 2, "a leaf is cut once");
     debug_assert!(are_adjacent(leaf_bounds.iter()), "the parts of a cut leaf leave no gap");
     if leaf_bounds.len() > 1 {
-        return leaf_bounds.into_iter().map(|bounds| leaf_piece(&layers, bounds, what)).collect();
+        return leaf_bounds.into_iter().map(|bounds| leaf_chunk(&layers, bounds, what)).collect();
     }
     let newest_seqno = newest_of(&layers);
     let leaf = leaf_bounds.pop();
@@ -178,18 +178,18 @@ fn cut_destination(
     };
     if parts.len() <= 1 {
         let bounds = leaf.unwrap_or_default();
-        return Ok(vec![Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
+        return Ok(vec![Chunk { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno }]);
     }
     debug_assert!(
         are_adjacent(parts.iter().map(|part| &part.bounds)),
         "parts leave no gap and do not overlap"
     );
     let leaf_bytes = leaf.map(|_| bytes);
-    let piece = |Part { bounds, bytes }: Part| {
+    let chunk = |Part { bounds, bytes }: Part| {
         let layers = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
-        Piece { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
+        Chunk { layers, bytes, bounds, what, leaf_bytes, newest_seqno }
     };
-    Ok(parts.into_iter().map(piece).collect())
+    Ok(parts.into_iter().map(chunk).collect())
 }
 
 /// Whether each range ends where the next one begins.
@@ -199,7 +199,7 @@ fn are_adjacent<'a>(ranges: impl Iterator<Item = &'a Bounds> + Clone) -> bool {
 }
 
 /// Clips the layers of a leaf to `bounds`, as a leaf with its own newest seqno.
-fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
+fn leaf_chunk(layers: &[Layer], bounds: Bounds, what: What) -> Result<Chunk> {
     let mut layers: Vec<Layer> = layers.iter().map(|layer| clip_layer(layer, &bounds)).collect();
     layers.retain(|layer| !layer.is_empty());
     let mut bytes = 0;
@@ -207,7 +207,7 @@ fn leaf_piece(layers: &[Layer], bounds: Bounds, what: What) -> Result<Piece> {
         bytes += slice.bytes_within(&Bounds::default())?;
     }
     let newest_seqno = newest_of(&layers);
-    Ok(Piece { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
+    Ok(Chunk { layers, bytes, bounds, what, leaf_bytes: None, newest_seqno })
 }
 
 fn collect(
@@ -295,7 +295,7 @@ pub(crate) fn alive_of_run(node: &Node, tier: &Tier, at: usize) -> Layer {
     active_layer(node, &MergeInput { slices, shares: tier.shares.clone() })
 }
 
-/// Returns the live slices of an input, with adjacent pieces of one source united.
+/// Returns the live slices of an input, with adjacent chunks of one source united.
 fn active_layer(node: &Node, input: &MergeInput) -> Layer {
     debug_assert_eq!(input.shares.len(), node.pivots.len(), "an input has one share per pivot");
     let mut layer: Layer = Vec::new();
@@ -324,8 +324,8 @@ fn continues(left: &RunSlice, right: &RunSlice) -> bool {
 }
 
 /// Merges the layers into runs of about equal size, none much larger than a leaf.
-fn write_piece(piece: Piece, work: &Work, options: &BeTreeOptions) -> Result<Output> {
-    let Piece { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = piece;
+fn write_chunk(chunk: Chunk, work: &Work, options: &BeTreeOptions) -> Result<Output> {
+    let Chunk { mut layers, mut bytes, bounds, what, leaf_bytes, newest_seqno } = chunk;
     let What { height, run_bytes, has_arrivals } = what;
     let is_leaf = height == Height::Bottom;
     debug_assert!(run_bytes > 0, "a run holds something");

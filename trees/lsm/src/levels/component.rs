@@ -329,14 +329,14 @@ impl Component {
 
 /// Divides runs into segments of about equal size.
 fn cut_into_segments(runs: Vec<LevelRun>, next_object: &mut u64) -> Vec<Arc<Segment>> {
-    let pieces = runs.len().div_ceil(SEGMENT_RUNS_MAX);
+    let fragments = runs.len().div_ceil(SEGMENT_RUNS_MAX);
     let count = runs.len();
     let mut runs = runs.into_iter();
-    let segment = |piece: usize| {
-        let length = count * (piece + 1) / pieces - count * piece / pieces;
+    let segment = |fragment: usize| {
+        let length = count * (fragment + 1) / fragments - count * fragment / fragments;
         let id = ObjectId(*next_object);
         *next_object += 1;
         Arc::new(Segment { id, runs: runs.by_ref().take(length).collect() })
     };
-    (0..pieces).map(segment).collect()
+    (0..fragments).map(segment).collect()
 }

@@ -3,7 +3,7 @@
 //! If most keys are repeated, the contents of a compaction buffer become obsolete: they take memory and space
 //! from data in use. Such a sequence is *frozen* (LSbM §4.1): its buffer gets nothing more, until most
 //! incoming keys are new again, or the buffer is empty. Unlike in the paper, it is frozen only once the
-//! incoming pieces are as large as the bases below. Until then obsolete entries are the smaller part, and
+//! incoming sections are as large as the bases below. Until then obsolete entries are the smaller part, and
 //! without the bases queries would have to reread everything.
 //!
 //! **Invariants**

@@ -17,14 +17,14 @@ use testudo_storage::DataFile;
 
 use crate::{
     levels::Levels,
-    scan::{LevelParts, buffered_pieces::BufferedPieces, scan_charges::ScanCharges},
+    scan::{LevelParts, buffered_sections::BufferedSections, scan_charges::ScanCharges},
 };
 
 /// A cursor over the levels and their compaction buffers.
 #[derive(Debug)]
 pub(crate) struct BufferedScan {
     cursor: PartCursor<LevelParts>,
-    pieces: Arc<BufferedPieces>,
+    sections: Arc<BufferedSections>,
     /// Key of the entry before the last step.
     key: Vec<u8>,
 }
@@ -73,15 +73,15 @@ impl BufferedScan {
         data: &Arc<DataFile>,
         limits: &ScanLimits,
     ) -> Self {
-        let pieces = Arc::default();
-        let parts = LevelParts::with_buffers(levels, charges, &pieces);
-        Self { cursor: PartCursor::new(parts, data, limits), pieces, key: Vec::new() }
+        let sections = Arc::default();
+        let parts = LevelParts::with_buffers(levels, charges, &sections);
+        Self { cursor: PartCursor::new(parts, data, limits), sections, key: Vec::new() }
     }
 
     /// Whether it reads compaction buffers at its position.
     #[cfg(test)]
-    pub(crate) fn reads_pieces(&self) -> bool {
-        self.pieces.are_in_use()
+    pub(crate) fn reads_sections(&self) -> bool {
+        self.sections.are_in_use()
     }
 
     /// Whether the current entry can be returned.
@@ -97,7 +97,7 @@ impl BufferedScan {
             self.key.extend_from_slice(entry.key);
         }
         let done = step.take(&mut self.cursor);
-        if !self.pieces.are_in_use() || (done.is_ok() && self.is_sure()) {
+        if !self.sections.are_in_use() || (done.is_ok() && self.is_sure()) {
             return done;
         }
         self.step_without(step, done.is_err())
@@ -107,12 +107,12 @@ impl BufferedScan {
     #[cold]
     fn step_without(&mut self, step: Step<'_>, has_failed: bool) -> Result<()> {
         if has_failed {
-            self.pieces.note_damaged(|run| {
+            self.sections.note_damaged(|run| {
                 let mut cursor = RunCursor::new(Arc::clone(run), ReadAhead::Adaptive);
                 step.take_from(&self.key, &mut cursor)
             });
         }
-        self.pieces.turn_off();
+        self.sections.turn_off();
         step.take_from(&self.key, &mut self.cursor)
     }
 }

@@ -1,13 +1,13 @@
-//! Moving a range of keys to the bottom: in pieces, each from all levels above at once.
+//! Moving a range of keys to the bottom: in steps, each from all levels above at once.
 //!
-//! A piece begins at the first key of the range above the bottom. Its ends are fences of runs of the bottom,
+//! A step begins at the first key of the range above the bottom. Its ends are fences of runs of the bottom,
 //! so that these are rewritten whole, unless much data outside the range would come with them. A run of an
-//! upper level that begins before the piece is cut there (`take_out.rs`); behind the piece it is clipped.
-//! The next piece begins where the last one ended, so only the first one cuts runs.
+//! upper level that begins before the step is cut there (`take_out.rs`); behind the step it is clipped.
+//! The next step begins where the last one ended, so only the first one cuts runs.
 //!
 //! **Invariants**
 //! - No entry of a key is moved down before an older one.
-//! - The next piece begins after the keys that an installed piece has completed.
+//! - The next step begins after the keys that an installed step has completed.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use testudo_base::{Result, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::KeyBounds;
 use testudo_sequence::{
-    Bounds, BufferPiece, CompactionBuffer, Fence, Layer, key_after, layer_cursor, stacked,
+    Bounds, BufferSection, CompactionBuffer, Fence, Layer, key_after, layer_cursor, stacked,
 };
 
 use crate::{
@@ -34,23 +34,23 @@ use crate::{
     },
 };
 
-/// A piece ends when about this many full runs are to be written.
-const PIECE_RUNS: u64 = 4;
-/// Maximum runs of bytes outside the range that each end of a piece may add to it.
+/// A step ends when about this many full runs are to be written.
+const STEP_RUNS: u64 = 4;
+/// Maximum runs of bytes outside the range that each end of a step may add to it.
 const OUTSIDE_RUNS: u64 = 1;
 
-/// A piece that was written.
-pub(crate) struct WrittenPiece {
+/// A step that was written.
+pub(crate) struct WrittenStep {
     bounds: Bounds,
-    /// The rewritten parts of runs above the bottom that begin before the piece.
+    /// The rewritten parts of runs above the bottom that begin before the step.
     heads: Vec<Vec<LevelRun>>,
 }
 
-/// Picks the first piece of `range` that has data above the bottom, and returns its bounds.
-pub(crate) fn pick_piece(levels: &Levels, options: &LsmOptions, range: &KeyBounds) -> Result<Option<Bounds>> {
+/// Picks the first step of `range` that has data above the bottom, and returns its bounds.
+pub(crate) fn pick_step(levels: &Levels, options: &LsmOptions, range: &KeyBounds) -> Result<Option<Bounds>> {
     let range = Bounds::from(range);
     let start = first_above(levels, &range)?;
-    start.map(|start| piece_from(levels, options, &range, &start)).transpose()
+    start.map(|start| step_from(levels, options, &range, &start)).transpose()
 }
 
 /// Returns the least key of `range` above the bottom. Reads a page of each sequence that overlaps it.
@@ -79,10 +79,10 @@ pub(crate) fn above_bytes(levels: &Levels, bounds: &Bounds) -> Result<u64> {
     levels.upper().map(|component| component.bytes_within(bounds)).sum()
 }
 
-/// Returns the bounds of the piece that begins at `start`, the first key of `range` above the bottom.
-fn piece_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fence) -> Result<Bounds> {
+/// Returns the bounds of the step that begins at `start`, the first key of `range` above the bottom.
+fn step_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fence) -> Result<Bounds> {
     let outside_max = options.run_bytes * OUTSIDE_RUNS;
-    let piece_bytes = options.run_bytes * PIECE_RUNS;
+    let step_bytes = options.run_bytes * STEP_RUNS;
     let bottom = &levels.bottom;
     let next = bottom.runs_up_to(&start.bytes());
     let first = next.checked_sub(1);
@@ -95,9 +95,9 @@ fn piece_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fen
         let between = Bounds { low: begin, high: fence.clone() };
         let inside = between.intersection(range);
         let above = above_bytes(levels, &inside)?;
-        if above > piece_bytes {
+        if above > step_bytes {
             let layers: Vec<Layer> = levels.upper().map(|component| component.slices(&inside)).collect();
-            let cut = key_after(layers, piece_bytes.saturating_sub(bytes))?;
+            let cut = key_after(layers, step_bytes.saturating_sub(bytes))?;
             let cut = cut.filter(|cut| start < cut);
             if cut.is_some() {
                 return Ok(Bounds { low, high: cut });
@@ -109,7 +109,7 @@ fn piece_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fen
             let is_little = range.high.is_none() || above_bytes(levels, &outside)? <= outside_max;
             return Ok(Bounds { low, high: if is_little { fence } else { range.high.clone() } });
         }
-        if bytes >= piece_bytes {
+        if bytes >= step_bytes {
             return Ok(Bounds { low, high: fence });
         }
         (at, begin) = (Some(next), fence);
@@ -117,7 +117,7 @@ fn piece_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fen
     Ok(Bounds { low, high: range.high.clone() })
 }
 
-/// Returns the low end of a piece; `first`: the run of the bottom whose fence is at or before `start`.
+/// Returns the low end of a step; `first`: the run of the bottom whose fence is at or before `start`.
 fn low_of(
     levels: &Levels,
     first: Option<usize>,
@@ -140,13 +140,13 @@ fn low_of(
     Ok(if is_little { fence } else { least })
 }
 
-/// Plans and writes a piece. Returns its destination in the bottom, and the runs for it.
+/// Plans and writes a step. Returns its destination in the bottom, and the runs for it.
 pub(crate) fn write_range(
     levels: &Levels,
     bounds: &Bounds,
     work: &Work,
     options: &LsmOptions,
-) -> Result<(WrittenPiece, Option<(Destination, Vec<LevelRun>)>)> {
+) -> Result<(WrittenStep, Option<(Destination, Vec<LevelRun>)>)> {
     let range = rewritten_runs(&levels.bottom, bounds)?;
     let mut layers: Vec<MergeLayer> =
         levels.upper().map(|component| runs_within(component, bounds)).collect();
@@ -162,11 +162,11 @@ pub(crate) fn write_range(
     let mut written = write_all(&mut destinations, work, options)?;
     let heads = written.split_off(1);
     let written = destinations.into_iter().next().zip(written.pop());
-    Ok((WrittenPiece { bounds: bounds.clone(), heads }, written))
+    Ok((WrittenStep { bounds: bounds.clone(), heads }, written))
 }
 
-/// Returns the runs of the bottom that a piece replaces. Unlike `within`, compares long keys completely: a
-/// run that ends before the piece is no source of it.
+/// Returns the runs of the bottom that a step replaces. Unlike `within`, compares long keys completely: a
+/// run that ends before the step is no source of it.
 fn rewritten_runs(bottom: &Component, bounds: &Bounds) -> Result<Range<usize>> {
     let mut range = bottom.within(bounds);
     while let Some(low) = &bounds.low
@@ -189,8 +189,8 @@ fn newer_components(planned: &Levels, now: &Levels) -> Option<usize> {
     (are_same && planned.bottom.is_same(&now.bottom)).then_some(newer)
 }
 
-impl WrittenPiece {
-    /// Puts the piece into `levels`; `None` if its input has changed.
+impl WrittenStep {
+    /// Puts the step into `levels`; `None` if its input has changed.
     pub(crate) fn put_into(
         self,
         planned: &Levels,
@@ -222,6 +222,6 @@ fn barred(
     bounds: &Bounds,
     next_object: &mut u64,
 ) -> Option<Arc<CompactionBuffer>> {
-    let barrier = BufferPiece::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone());
+    let barrier = BufferSection::barrier(bounds.low.clone().unwrap_or_default(), bounds.high.clone());
     CompactionBuffer::of_layers(stacked(&buffer.layers, vec![vec![barrier]], bounds), next_object)
 }

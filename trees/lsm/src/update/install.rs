@@ -16,7 +16,7 @@ use crate::{
         repeats::Repeats,
     },
     update::{
-        compact_range::WrittenPiece,
+        compact_range::WrittenStep,
         destination::{Destination, Place},
     },
 };
@@ -30,7 +30,7 @@ pub(crate) struct Done {
     /// Its destination, with the runs written.
     pub(crate) written: Option<(Destination, Vec<LevelRun>)>,
     /// The piece of a range whose destination it is.
-    pub(crate) piece: Option<WrittenPiece>,
+    pub(crate) piece: Option<WrittenStep>,
     /// Scan charges that it deducts.
     pub(crate) price: u64,
 }

@@ -21,7 +21,7 @@ use crate::{
     },
     policy::IDLE_BYTES,
     update::{
-        compact_range::{above_bytes, pick_piece, write_range},
+        compact_range::{above_bytes, pick_step, write_range},
         destination::{Destination, Place},
         install::Done,
         moves::{Amount, own_layer},
@@ -74,10 +74,10 @@ pub(crate) fn pick_job(
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
         Some(Job { what, debt_bytes, target: Opaque::new(action) })
     };
-    let piece = IDLE_BYTES.max(options.run_bytes * IDLE_RUNS);
+    let step = IDLE_BYTES.max(options.run_bytes * IDLE_RUNS);
     let empty = |what: &'static str, level: usize, price: u64| {
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
-        job(what, debt, Action::Move { level, bytes: piece, written_max: u64::MAX, price })
+        job(what, debt, Action::Move { level, bytes: step, written_max: u64::MAX, price })
     };
     if levels.has_damaged_retained() {
         return job("drop damaged retained runs", 0, Action::GiveUpDamaged);
@@ -89,12 +89,12 @@ pub(crate) fn pick_job(
     if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle) {
         let written_max =
             if planted!("tombstones-moved-all-at-once") { u64::MAX } else { written_max(options) };
-        let action = Action::Move { level, bytes: piece, written_max, price: 0 };
+        let action = Action::Move { level, bytes: step, written_max, price: 0 };
         return job(FOR_TOMBSTONES, saved_bytes, action);
     }
     let next = next_to_empty(levels);
     if let Some(level) = next {
-        let price = tree.move_bytes(level, piece);
+        let price = tree.move_bytes(level, step);
         if price <= scanned_bytes {
             return empty("empty a scanned level", level, price);
         }
@@ -128,7 +128,7 @@ pub(crate) fn pick_range(
     options: &LsmOptions,
     range: &KeyBounds,
 ) -> Result<Option<RangeJob>> {
-    let Some(bounds) = pick_piece(levels, options, range)? else { return Ok(None) };
+    let Some(bounds) = pick_step(levels, options, range)? else { return Ok(None) };
     let debt_bytes = above_bytes(levels, &bounds)?;
     let done_below = bounds.high.as_ref().map(Fence::to_vec);
     let job = Job { what: "compact a range", debt_bytes, target: Opaque::new(Action::CompactRange(bounds)) };

@@ -1,10 +1,10 @@
-//! Operations for a keyspace that migrates to or from another tree: the ends of pieces, a piece in the
+//! Operations for a keyspace that migrates to or from another tree: the ends of portions, a portion in the
 //! bottom, and restricting levels to a range (decision 0042).
 //!
 //! At its lower end a sequence is cut exactly, by the fence of its first run. At its upper end runs extend
 //! over the border, and their entries there are garbage: they are never merged
 //! ([`testudo_contract::Work::keys`]). They disappear when the border has passed them, or when the tree is
-//! cut because it accepts pieces again.
+//! cut because it accepts portions again.
 //!
 //! **Invariants**
 //! - Only [`cut_to`] writes runs.
@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use testudo_base::{Error, ErrorKind, Result};
-use testudo_contract::{Heading, Piece, Work};
+use testudo_contract::{Heading, Portion, Work};
 use testudo_run::{KeyBounds, Run};
 use testudo_sequence::{Bounds, Fence, FencedRun};
 
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Returns the end of a piece of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
+/// Returns the end of a portion of about `bytes`, at one end of `rest`; `None` if it is all of `rest`.
 pub(crate) fn next_border(
     levels: &Levels,
     rest: &KeyBounds,
@@ -68,12 +68,12 @@ pub(crate) fn next_border(
     Ok(None)
 }
 
-/// Returns the levels with a piece in the bottom.
-pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
+/// Returns the levels with a portion in the bottom.
+pub(crate) fn with_portion(levels: &Levels, portion: &Portion) -> Result<Levels> {
     let mut next = levels.clone();
     next.forget_retained();
-    let bounds = Bounds::from(&piece.bounds);
-    let lows: Vec<Fence> = piece.runs.iter().map(|(low, _)| low.as_slice().into()).collect();
+    let bounds = Bounds::from(&portion.bounds);
+    let lows: Vec<Fence> = portion.runs.iter().map(|(low, _)| low.as_slice().into()).collect();
     let level_run = |(at, (_, run)): (usize, &(Vec<u8>, Arc<Run>))| LevelRun {
         fenced: FencedRun { low: lows[at].clone(), run: Arc::clone(run) },
         bytes: run.reference().user_bytes,
@@ -82,8 +82,8 @@ pub(crate) fn with_piece(levels: &Levels, piece: &Piece) -> Result<Levels> {
             high: lows.get(at + 1).or(bounds.high.as_ref()).cloned(),
         }),
     };
-    let runs = piece.runs.iter().enumerate().map(level_run).collect();
-    debug_assert!(lows.is_sorted_by(|a, b| a < b), "the runs of a piece are in key order");
+    let runs = portion.runs.iter().enumerate().map(level_run).collect();
+    debug_assert!(lows.is_sorted_by(|a, b| a < b), "the runs of a portion are in key order");
     debug_assert!(
         bounds.low.as_ref().is_none_or(|low| lows.iter().all(|run| low <= run)),
         "runs are inside it"

@@ -1,14 +1,14 @@
 //! Additions of a move to the compaction buffer of its destination (LSbM §4.1, algorithm 1), and the limit
 //! on all buffers.
 //!
-//! Incoming data is put into the buffer as pieces, cut at the fences of the replaced runs. So cold pieces are
-//! dropped one by one, although a move is much larger (LSbM §4.3: the unit of trimming is smaller than that
-//! of compaction). Beyond the paper, the replaced runs are retained as well: here queries mostly use the
+//! Incoming data is put into the buffer as sections, cut at the fences of the replaced runs. So cold sections
+//! are dropped one by one, although a move is much larger (LSbM §4.3: the unit of trimming is smaller than
+//! that of compaction). Beyond the paper, the replaced runs are retained as well: here queries mostly use the
 //! sequence that is rewritten, not the incoming data. They are the bases of the buffer; ranges where the
 //! sequence had nothing are recorded, too.
 //!
-//! A sequence with mostly repeated incoming keys is *frozen*: nothing more is put into its buffer, and pieces
-//! replaced by moves are dropped (LSbM §4.1).
+//! A sequence with mostly repeated incoming keys is *frozen*: nothing more is put into its buffer, and
+//! sections replaced by moves are dropped (LSbM §4.1).
 //!
 //! **Invariants**
 //! - All incoming data is put into the buffer, or a barrier in its place; only then is the buffer trimmed.
@@ -16,7 +16,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{Result, RunId, planted};
-use testudo_sequence::{Bounds, BufferLayer, BufferPiece, CompactionBuffer, Fence, stacked};
+use testudo_sequence::{Bounds, BufferLayer, BufferSection, CompactionBuffer, Fence, stacked};
 
 use crate::{
     LsmOptions,
@@ -46,8 +46,8 @@ fn least<'a>(one: Option<&'a Fence>, other: Option<&'a Fence>) -> Option<&'a Fen
     }
 }
 
-/// Returns the pieces of a run before `border`, cut at `fences`. `next`: the fence of the following run.
-fn pieces_of(
+/// Returns the sections of a run before `border`, cut at `fences`. `next`: the fence of the following run.
+fn sections_of(
     level_run: &LevelRun,
     next: Option<&Fence>,
     border: Option<&Fence>,
@@ -56,58 +56,58 @@ fn pieces_of(
     let end = least(next, border);
     let first = fences.partition_point(|fence| *fence <= level_run.fenced.low);
     let inside = fences[first..].iter().take_while(|fence| end.is_none_or(|end| *fence < end));
-    let mut pieces = BufferLayer::new();
+    let mut sections = BufferLayer::new();
     let mut low = level_run.fenced.low.clone();
     for high in inside.map(Some).chain([end]) {
         let run = Some(Arc::clone(level_run.run()));
-        pieces.push(BufferPiece { low, high: high.cloned(), run, is_base: false, from_memory: None });
+        sections.push(BufferSection { low, high: high.cloned(), run, is_base: false, from_memory: None });
         low = high.cloned().unwrap_or_default();
     }
     debug_assert!(
-        pieces.is_sorted_by(|a, b| a.high.as_ref() == Some(&b.low)),
-        "the pieces of a run leave no gap and do not overlap"
+        sections.is_sorted_by(|a, b| a.high.as_ref() == Some(&b.low)),
+        "the sections of a run leave no gap and do not overlap"
     );
-    pieces
+    sections
 }
 
 /// Returns the same for a replaced run, as bases: with the incoming data they are complete.
 fn bases_of(level_run: &LevelRun, next: Option<&Fence>, border: Option<&Fence>) -> BufferLayer {
-    let mut pieces = pieces_of(level_run, next, border, &[]);
-    pieces.iter_mut().for_each(|piece| piece.is_base = true);
-    pieces
+    let mut sections = sections_of(level_run, next, border, &[]);
+    sections.iter_mut().for_each(|section| section.is_base = true);
+    sections
 }
 
 /// Returns an empty base from `low` up to the first run of `own`, where it had nothing.
-fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<BufferPiece> {
+fn nothing_before(own: &Component, low: &Fence, border: Option<&Fence>) -> Option<BufferSection> {
     let high = least(own.get(0).map(|first| &first.fenced.low), border).cloned();
     let is_any = high.as_ref().is_none_or(|high| low < high);
-    is_any.then(|| BufferPiece { low: low.clone(), high, run: None, is_base: true, from_memory: None })
+    is_any.then(|| BufferSection { low: low.clone(), high, run: None, is_base: true, from_memory: None })
 }
 
-/// Returns the pieces of a sequence before `border`.
-fn pieces_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> BufferLayer {
+/// Returns the sections of a sequence before `border`.
+fn sections_before(component: &Component, border: Option<&Fence>, fences: &[Fence]) -> BufferLayer {
     let within = component.within(&Bounds { low: None, high: border.cloned() });
-    let mut pieces = BufferLayer::new();
+    let mut sections = BufferLayer::new();
     for at in within {
         let Some(level_run) = component.get(at) else { continue };
         let next = component.get(at + 1).map(|next| &next.fenced.low);
-        pieces.extend(pieces_of(level_run, next, border, fences));
+        sections.extend(sections_of(level_run, next, border, fences));
     }
-    pieces
+    sections
 }
 
-/// Returns the incoming pieces, newest first, cut at `fences`.
+/// Returns the incoming sections, newest first, cut at `fences`.
 fn incoming(levels: &Levels, destination: &Destination, fences: &[Fence]) -> Vec<BufferLayer> {
     let emptied = destination.emptied.and_then(|level| levels.levels.get(level));
     let emptying = emptied.map(|level| &level.emptying[..]).unwrap_or_default();
     let border = destination.border.as_ref();
-    let layers = emptying.iter().map(|component| pieces_before(component, border, fences));
+    let layers = emptying.iter().map(|component| sections_before(component, border, fences));
     layers.filter(|layer| !layer.is_empty()).collect()
 }
 
-/// Returns the lower bound of the first piece.
+/// Returns the lower bound of the first section.
 fn first_of(layers: &[BufferLayer]) -> Option<Fence> {
-    layers.iter().filter_map(|layer| layer.first()).map(|piece| &piece.low).min().cloned()
+    layers.iter().filter_map(|layer| layer.first()).map(|section| &section.low).min().cloned()
 }
 
 impl Arrival {
@@ -117,11 +117,11 @@ impl Arrival {
         let high = destination.border.clone();
         let range = Bounds { low: low.as_ref().and_then(Fence::as_low), high: high.clone() };
         let low = low.filter(|_| !planted!("frozen-without-barrier"));
-        let layers = low.into_iter().map(|low| vec![BufferPiece::barrier(low, high.clone())]).collect();
+        let layers = low.into_iter().map(|low| vec![BufferSection::barrier(low, high.clone())]).collect();
         Self { layers, range }
     }
 
-    /// Returns the incoming pieces of `destination`, above the runs that it replaces.
+    /// Returns the incoming sections of `destination`, above the runs that it replaces.
     fn of(levels: &Levels, destination: &Destination, retained_percent: u32) -> Self {
         let Destination { range, border, cells, .. } = destination;
         let own = levels.component_at(destination.place);
@@ -137,7 +137,7 @@ impl Arrival {
                 Cell::Merge(_) | Cell::Pages(..) => None,
             })
             .collect();
-        let arrived: u64 = layers.iter().flatten().map(BufferPiece::stored_bytes).sum();
+        let arrived: u64 = layers.iter().flatten().map(BufferSection::stored_bytes).sum();
         let used = levels.retained_only_bytes() + arrived;
         let mut room = levels.retained_bytes_max(retained_percent).saturating_sub(used);
         let mut replaced = BufferLayer::new();
@@ -153,7 +153,7 @@ impl Arrival {
             if stored_bytes <= room {
                 let before = replaced.len();
                 replaced
-                    .extend(bases_of(level_run, next, border).into_iter().filter(BufferPiece::is_resident));
+                    .extend(bases_of(level_run, next, border).into_iter().filter(BufferSection::is_resident));
                 room -= if replaced.len() > before { stored_bytes } else { 0 };
             }
         }
@@ -246,7 +246,7 @@ impl Levels {
         stored / 100 * u64::from(retained_percent)
     }
 
-    /// Drops cold pieces, and the oldest ones beyond the limit.
+    /// Drops cold sections, and the oldest ones beyond the limit.
     pub(crate) fn trim_retained(&mut self, retained_percent: u32) {
         debug_assert!(retained_percent <= 100, "a part of the tree");
         if retained_percent == 0 {

@@ -42,7 +42,7 @@ const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_
 
 /// Input of one worker.
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     layers: Vec<Layer>,
     bytes: u64,
     bounds: Bounds,
@@ -52,9 +52,9 @@ struct Piece {
     has_own: bool,
 }
 
-/// Output of a piece.
+/// Output of a chunk.
 #[derive(Debug, Default)]
-struct PieceRuns {
+struct ChunkRuns {
     runs: Vec<LevelRun>,
     inflow: Inflow,
 }
@@ -68,13 +68,13 @@ struct PagesCell {
     bytes_max: u64,
 }
 
-/// Slot for the runs of a piece.
-type PieceResult = Arc<Mutex<Option<Result<PieceRuns>>>>;
+/// Slot for the runs of a chunk.
+type ChunkResult = Arc<Mutex<Option<Result<ChunkRuns>>>>;
 
 /// Result of a cell.
 enum Written {
     Stays(LevelRun),
-    Pieces(Vec<PieceResult>),
+    Chunks(Vec<ChunkResult>),
 }
 
 /// Writes the runs of each destination, in key order, and sets its counts of incoming keys.
@@ -109,7 +109,7 @@ pub(crate) fn write_all(
                 Cell::Merge(merge) => merge,
                 Cell::Pages(level_run, merge) => {
                     let result = Arc::new(Mutex::new(None));
-                    cells.push(Written::Pieces(vec![Arc::clone(&result)]));
+                    cells.push(Written::Chunks(vec![Arc::clone(&result)]));
                     let (work, options, bytes) = (work.clone(), *options, merge.bytes);
                     let cell = PagesCell { level_run: level_run.clone(), merge: merge.clone(), bytes_max };
                     let task = move || *result.lock() = Some(write_pages(cell, &work, &options));
@@ -118,15 +118,15 @@ pub(crate) fn write_all(
                 }
             };
             merge.bounds = merge.bounds.intersection(&keys);
-            let mut pieces = Vec::new();
-            for piece in cut_merge(merge, bytes_max)? {
+            let mut chunks = Vec::new();
+            for chunk in cut_merge(merge, bytes_max)? {
                 let result = Arc::new(Mutex::new(None));
-                pieces.push(Arc::clone(&result));
-                let (work, options, bytes) = (work.clone(), *options, piece.bytes);
-                let task = move || *result.lock() = Some(write_piece(piece, &work, &options));
+                chunks.push(Arc::clone(&result));
+                let (work, options, bytes) = (work.clone(), *options, chunk.bytes);
+                let task = move || *result.lock() = Some(write_chunk(chunk, &work, &options));
                 tasks.push((bytes, Box::new(task)));
             }
-            cells.push(Written::Pieces(pieces));
+            cells.push(Written::Chunks(chunks));
         }
         results.push(cells);
     }
@@ -145,11 +145,11 @@ fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<LevelRun>> {
     for cell in cells {
         match cell {
             Written::Stays(level_run) => runs.push(level_run),
-            Written::Pieces(pieces) => {
-                for piece in pieces {
-                    let piece = piece.lock().take().unwrap_or_else(|| Err(missing()))?;
-                    inflow.add(piece.inflow);
-                    runs.extend(piece.runs);
+            Written::Chunks(chunks) => {
+                for chunk in chunks {
+                    let chunk = chunk.lock().take().unwrap_or_else(|| Err(missing()))?;
+                    inflow.add(chunk.inflow);
+                    runs.extend(chunk.runs);
                 }
             }
         }
@@ -158,7 +158,7 @@ fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<LevelRun>> {
 }
 
 /// Writes incoming entries into the pages of a run, or rewrites the run.
-fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
+fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
     let PagesCell { level_run, mut merge, bytes_max } = cell;
     let keys = Bounds::from(&work.keys);
     // The run's keys outside the tree's range would be written with its pages. A run whose cover extends
@@ -184,24 +184,24 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Pie
             work.progress.advance(merge.bytes);
             let fenced = FencedRun { low: level_run.fenced.low.clone(), run };
             let runs = vec![LevelRun { fenced, bytes, cover: level_run.cover }];
-            return Ok(PieceRuns { runs, ..PieceRuns::default() });
+            return Ok(ChunkRuns { runs, ..ChunkRuns::default() });
         }
     }
     merge.bounds = merge.bounds.intersection(&keys);
-    let mut written = PieceRuns::default();
-    for piece in cut_merge(&merge, bytes_max)? {
-        let PieceRuns { runs, inflow } = write_piece(piece, work, options)?;
+    let mut written = ChunkRuns::default();
+    for chunk in cut_merge(&merge, bytes_max)? {
+        let ChunkRuns { runs, inflow } = write_chunk(chunk, work, options)?;
         written.runs.extend(runs);
         written.inflow.add(inflow);
     }
     Ok(written)
 }
 
-/// Returns the pieces of a merge, in key order, each at most about `bytes_max`, as far as its sources permit.
-fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
+/// Returns the chunks of a merge, in key order, each at most about `bytes_max`, as far as its sources permit.
+fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Chunk>> {
     let Merge { bounds, newest_seqno, floor, .. } = merge;
     let borders = borders_of(merge, bytes_max);
-    let mut pieces = Vec::with_capacity(borders.len() + 1);
+    let mut chunks = Vec::with_capacity(borders.len() + 1);
     let mut low = bounds.low.clone();
     let ends = borders.iter().cloned().map(Some).chain([bounds.high.clone()]);
     for high in ends {
@@ -217,11 +217,11 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Piece>> {
             }
         }
         let (newest_seqno, floor) = (*newest_seqno, *floor);
-        pieces.push(Piece { layers, bytes, bounds, newest_seqno, floor, has_own });
+        chunks.push(Chunk { layers, bytes, bounds, newest_seqno, floor, has_own });
         low = high;
     }
-    debug_assert_eq!(pieces.len(), borders.len() + 1, "pieces are together the whole");
-    Ok(pieces)
+    debug_assert_eq!(chunks.len(), borders.len() + 1, "chunks are together the whole");
+    Ok(chunks)
 }
 
 /// Returns the keys at which a merge is cut, by the first keys of its sources and the bytes that begin there.
@@ -245,8 +245,8 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
 }
 
 /// Merges the layers into runs of about equal size.
-fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceRuns> {
-    let Piece { layers, bytes, bounds, newest_seqno, floor, has_own } = piece;
+fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
+    let Chunk { layers, bytes, bounds, newest_seqno, floor, has_own } = chunk;
     let layout = match floor {
         Floor::Bottom if options.updates_pages => options.bottom_layout(mean_entry_bytes(&layers)?),
         _ => RunLayout::default(),
@@ -290,7 +290,7 @@ fn write_piece(piece: Piece, work: &Work, options: &LsmOptions) -> Result<PieceR
         let cover = (height == Height::Bottom).then(|| Bounds { low: lows[at].as_low(), high });
         LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover }
     });
-    Ok(PieceRuns { runs: level_run.collect(), inflow })
+    Ok(ChunkRuns { runs: level_run.collect(), inflow })
 }
 
 /// Properties of a merge's input.

@@ -12,7 +12,7 @@ mod border;
 
 use bed::{Bed, Family, random_batch};
 
-/// Small enough that a few thousand records are many pieces.
+/// Small enough that a few thousand records are many portions.
 const SMALL: [Family; 3] = [Family::turtle(4096, 4), Family::splinter(8192, 8), Family::leveled(4096, 3, 2)];
 
 /// Updates, two-phase jobs, turns, reopening and reclaiming, in random order.
@@ -151,7 +151,7 @@ fn an_empty_tree_migrates_and_turns() {
 }
 
 #[test]
-fn an_overtaken_piece_is_not_installed() {
+fn an_overtaken_portion_is_not_installed() {
     let mut random = SplitMix::new(3);
     let mut bed = Bed::new(SMALL[0]);
     (0..6).for_each(|_| bed.apply(random_batch(&mut random, 400, 0)));

@@ -1,28 +1,28 @@
 use super::*;
 
-fn piece(low: &str, high: &str) -> BufferPiece {
+fn section(low: &str, high: &str) -> BufferSection {
     let high = (high != "-").then(|| high.as_bytes().into());
-    BufferPiece { low: low.as_bytes().into(), high, run: None, is_base: false, from_memory: None }
+    BufferSection { low: low.as_bytes().into(), high, run: None, is_base: false, from_memory: None }
 }
 
-fn layer(pieces: &[(&str, &str)]) -> BufferLayer {
-    pieces.iter().map(|(low, high)| piece(low, high)).collect()
+fn layer(sections: &[(&str, &str)]) -> BufferLayer {
+    sections.iter().map(|(low, high)| section(low, high)).collect()
 }
 
 fn shown(layers: &[BufferLayer]) -> Vec<String> {
     let end = |fence: &Fence| String::from_utf8(fence.to_vec()).unwrap();
-    let piece = |piece: &BufferPiece| {
-        format!("{}..{}", end(&piece.low), piece.high.as_ref().map_or_else(|| "-".to_owned(), end))
+    let section = |section: &BufferSection| {
+        format!("{}..{}", end(&section.low), section.high.as_ref().map_or_else(|| "-".to_owned(), end))
     };
-    layers.iter().map(|layer| layer.iter().map(piece).collect::<Vec<_>>().join(" ")).collect()
+    layers.iter().map(|layer| layer.iter().map(section).collect::<Vec<_>>().join(" ")).collect()
 }
 
 fn range(low: &str, high: &str) -> Bounds {
-    piece(low, high).bounds()
+    section(low, high).bounds()
 }
 
 #[test]
-fn new_pieces_go_into_the_lowest_possible_layer() {
+fn new_sections_go_into_the_lowest_possible_layer() {
     let old = [layer(&[("m", "p")]), layer(&[("a", "c"), ("m", "z")])];
     let above = stacked(&old, vec![layer(&[("n", "o")])], &range("n", "o"));
     assert_eq!(shown(&above), ["n..o", "m..p", "a..c m..z"]);
@@ -35,9 +35,9 @@ fn new_pieces_go_into_the_lowest_possible_layer() {
 }
 
 #[test]
-fn find_in_returns_the_piece_that_covers_the_key() {
-    let pieces = layer(&[("b", "d"), ("d", "f"), ("k", "-")]);
-    let low_of = |key: &str| find_in(&pieces, key.as_bytes()).map(|piece| piece.low.to_vec());
+fn find_in_returns_the_section_that_covers_the_key() {
+    let sections = layer(&[("b", "d"), ("d", "f"), ("k", "-")]);
+    let low_of = |key: &str| find_in(&sections, key.as_bytes()).map(|section| section.low.to_vec());
     assert_eq!(low_of("a"), None);
     assert_eq!(low_of("b"), Some(b"b".to_vec()));
     assert_eq!(low_of("d"), Some(b"d".to_vec()));
@@ -50,8 +50,8 @@ fn barriers_with_no_run_below_are_removed() {
     assert!(tidied(vec![layer(&[("a", "b"), ("b", "c")]), layer(&[("a", "z")])]).is_empty());
 }
 
-fn bases(pieces: &[(&str, &str)]) -> BufferLayer {
-    pieces.iter().map(|(low, high)| BufferPiece { is_base: true, ..piece(low, high) }).collect()
+fn bases(sections: &[(&str, &str)]) -> BufferLayer {
+    sections.iter().map(|(low, high)| BufferSection { is_base: true, ..section(low, high) }).collect()
 }
 
 #[test]

@@ -50,17 +50,17 @@ fn status_file_of_an_older_version_decodes() {
 }
 
 #[test]
-fn large_status_is_written_in_pieces_header_last() {
+fn large_status_is_written_in_chunks_header_last() {
     let mut status = status();
     let (_, stats) = status.keyspaces[0].clone();
     status.keyspaces = (0..3_000).map(|id| (KeyspaceId(id), stats.clone())).collect();
     let bytes = status.encode();
-    let mut pieces = Vec::new();
-    let mut writer = StatusWriter::begin(&status, |offset, piece: &[u8]| pieces.push((offset, piece.len())));
+    let mut chunks = Vec::new();
+    let mut writer = StatusWriter::begin(&status, |offset, chunk: &[u8]| chunks.push((offset, chunk.len())));
     status.keyspaces.iter().for_each(|(id, stats)| writer.add(*id, stats));
     writer.end();
-    assert!(pieces.len() > 10 && pieces.iter().all(|(_, length)| *length < 40_000), "{pieces:?}");
-    assert_eq!(pieces.last().map(|(offset, _)| *offset), Some(0), "the header is written last");
+    assert!(chunks.len() > 10 && chunks.iter().all(|(_, length)| *length < 40_000), "{chunks:?}");
+    assert_eq!(chunks.last().map(|(offset, _)| *offset), Some(0), "the header is written last");
     assert_eq!(Status::decode(&bytes), Some(status));
 }
 

@@ -32,18 +32,18 @@ fn idle_time_is_at_least_twice_the_flush_interval() {
 }
 
 /// Requests work each millisecond for ten minutes, concurrently with flushes every `period` that take
-/// `flush`. Returns the milliseconds that work took at `piece` each, those that flushes waited, and the
+/// `flush`. Returns the milliseconds that work took at `step` each, those that flushes waited, and the
 /// longest pause of work.
-fn beside_flushes(period: u64, flush: u64, piece: u64) -> (u64, u64, u64) {
+fn beside_flushes(period: u64, flush: u64, step: u64) -> (u64, u64, u64) {
     let (mut throttle, mut now, mut last_flush) = (Throttle::default(), 0, 0);
     let (mut worked, mut waited, mut ended, mut longest) = (0, 0, 0, 0);
     for due in (0..600_000).step_by(usize::try_from(period).unwrap()) {
         while now < due {
             if throttle.allows(ms(now), ms(now - last_flush)) {
-                throttle.note(ms(now), ms(now + piece));
+                throttle.note(ms(now), ms(now + step));
                 longest = longest.max(now - ended);
-                worked += piece;
-                now += piece;
+                worked += step;
+                now += step;
                 ended = now;
             } else {
                 now += 1;
@@ -76,7 +76,7 @@ fn work_shrinks_with_time_between_flushes_but_never_stops() {
 }
 
 #[test]
-fn delayed_piece_does_not_block_later_ones_for_long() {
+fn delayed_step_does_not_block_later_ones_for_long() {
     let mut throttle = Throttle::default();
     throttle.note(ms(0), ms(600_000));
     assert!(!throttle.allows(ms(614_999), ms(10_000)));

@@ -19,13 +19,13 @@ fn writes_use_the_reserve_until_it_is_exhausted() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     machine.space_limit(Some(machine.used_bytes()));
-    let piece = vec![1; 16 << 10];
+    let portion = vec![1; 16 << 10];
     for written in 0..4 {
-        assert_eq!(reserve.pieces(), Reserve::PIECES - u32::try_from(written).unwrap());
-        file.write_at(written * 16384, &piece).unwrap();
+        assert_eq!(reserve.portions(), Reserve::PORTIONS - u32::try_from(written).unwrap());
+        file.write_at(written * 16384, &portion).unwrap();
     }
     assert_eq!(reserve.bytes(), 0);
-    let error = file.write_at(65536, &piece).unwrap_err();
+    let error = file.write_at(65536, &portion).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
@@ -34,12 +34,12 @@ fn background_writes_use_the_reserve_too() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
-    let piece = || AlignedBuffer::zeroed(16 << 10);
+    let portion = || AlignedBuffer::zeroed(16 << 10);
     for written in 0..4 {
-        let (buffer, result) = file.start_write(written * 16384, piece(), 16 << 10).wait();
+        let (buffer, result) = file.start_write(written * 16384, portion(), 16 << 10).wait();
         assert!(result.is_ok() && buffer.len() == 16 << 10);
     }
-    let (_, result) = file.start_write(65536, piece(), 16 << 10).wait();
+    let (_, result) = file.start_write(65536, portion(), 16 << 10).wait();
     assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull);
 }
 
@@ -50,32 +50,32 @@ fn allocations_leave_most_of_the_reserve_to_writes() {
     machine.space_limit(Some(machine.used_bytes()));
     file.allocate(0, 16 << 10).unwrap();
     file.allocate(16 << 10, 16 << 10).unwrap_err();
-    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+    assert_eq!(reserve.portions(), Reserve::PORTIONS - 1);
     file.write_at(0, &[1; 4096]).unwrap();
 }
 
 #[test]
-fn bulk_writes_take_one_piece_and_no_more() {
+fn bulk_writes_take_one_portion_and_no_more() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.bulk_env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
-    let piece = vec![1; 16 << 10];
-    file.write_at(0, &piece).unwrap();
-    file.write_at(16 << 10, &piece).unwrap_err();
+    let portion = vec![1; 16 << 10];
+    file.write_at(0, &portion).unwrap();
+    file.write_at(16 << 10, &portion).unwrap_err();
     file.set_len(0).unwrap();
     file.allocate(0, 16 << 10).unwrap();
-    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+    assert_eq!(reserve.portions(), Reserve::PORTIONS - 1);
 }
 
 #[test]
-fn background_bulk_writes_take_one_piece_and_no_more() {
+fn background_bulk_writes_take_one_portion_and_no_more() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.bulk_env(), "/data");
     machine.space_limit(Some(machine.used_bytes()));
     let write = |at| file.start_write(at, AlignedBuffer::zeroed(16 << 10), 16 << 10).wait().1;
     write(0).unwrap();
     assert_eq!(write(16 << 10).unwrap_err().kind(), io::ErrorKind::StorageFull);
-    assert_eq!(reserve.pieces(), Reserve::PIECES - 1);
+    assert_eq!(reserve.portions(), Reserve::PORTIONS - 1);
 }
 
 #[test]
@@ -92,29 +92,29 @@ fn reserve_refills_once_there_is_space() {
 }
 
 #[test]
-fn reopened_reserve_has_the_remaining_pieces() {
+fn reopened_reserve_has_the_remaining_portions() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     machine.space_limit(Some(machine.used_bytes()));
     file.write_at(0, &[1; 20 << 10]).unwrap();
-    let left = reserve.pieces();
+    let left = reserve.portions();
     let found = Reserve::open(machine, "/reserve".into(), WHOLE).unwrap();
-    assert_eq!(found.pieces(), left);
-    assert!((1..Reserve::PIECES).contains(&left));
+    assert_eq!(found.portions(), left);
+    assert!((1..Reserve::PORTIONS).contains(&left));
 }
 
 #[test]
-fn file_length_encodes_pieces_and_their_size() {
-    for piece_bytes in [16 << 10, 48 << 10, 256 << 10, 4 << 20] {
-        for pieces in 1..=Reserve::PIECES {
-            assert_eq!(pieces_of(length_of(pieces, piece_bytes), 1), (pieces, piece_bytes));
+fn file_length_encodes_portions_and_their_size() {
+    for portion_bytes in [16 << 10, 48 << 10, 256 << 10, 4 << 20] {
+        for portions in 1..=Reserve::PORTIONS {
+            assert_eq!(portions_of(length_of(portions, portion_bytes), 1), (portions, portion_bytes));
         }
-        assert_eq!(pieces_of(length_of(0, piece_bytes), WHOLE), (0, WHOLE / 4));
+        assert_eq!(portions_of(length_of(0, portion_bytes), WHOLE), (0, WHOLE / 4));
     }
     // Whatever the length, no more is given up than is present.
     for length in (0..1 << 20).step_by(1000) {
-        let (pieces, piece_bytes) = pieces_of(length, WHOLE);
-        assert!(length_of(pieces, piece_bytes) <= length, "{length}");
+        let (portions, portion_bytes) = portions_of(length, WHOLE);
+        assert!(length_of(portions, portion_bytes) <= length, "{length}");
     }
 }
 
@@ -144,7 +144,7 @@ fn reserve_that_cannot_grow_stays_whole() {
 }
 
 #[test]
-fn a_reserve_with_a_piece_missing_keeps_its_size() {
+fn a_reserve_with_a_portion_missing_keeps_its_size() {
     let (machine, reserve) = machine();
     let file = new_file(&*reserve.env(), "/log");
     machine.space_limit(Some(machine.used_bytes()));

@@ -58,14 +58,14 @@ fn a_run_opened_before_is_measured_from_its_passed_pages() {
 }
 
 #[test]
-fn pieces_grow_as_a_fraction_of_the_passed_pages() {
+fn chunks_grow_as_a_fraction_of_the_passed_pages() {
     let mut passed = 4;
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     while passed < 400 {
-        let piece = piece_after(passed);
-        assert!(piece <= (passed / 3).max(8), "{piece} after {passed}");
-        pieces.push(piece);
-        passed += piece;
+        let chunk = chunk_after(passed);
+        assert!(chunk <= (passed / 3).max(8), "{chunk} after {passed}");
+        chunks.push(chunk);
+        passed += chunk;
     }
-    assert_eq!(pieces, [8, 8, 8, 9, 12, 16, 21, 28, 38, 50, 64, 64, 64, 64][..pieces.len()]);
+    assert_eq!(chunks, [8, 8, 8, 9, 12, 16, 21, 28, 38, 50, 64, 64, 64, 64][..chunks.len()]);
 }

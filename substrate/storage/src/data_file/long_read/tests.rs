@@ -31,32 +31,32 @@ fn address(page: u64) -> PageAddress {
 }
 
 /// Reads pages and caches them; returns the indexes of pages read from the device.
-fn read(data: &DataFile, pieces: &[ExtentSpan]) -> Vec<usize> {
-    let long = data.read_long(pieces, GENERATION, true).unwrap();
-    for (page, bytes) in pages_of(pieces).zip(long.bytes().chunks_exact(PAGE_SIZE)) {
+fn read(data: &DataFile, spans: &[ExtentSpan]) -> Vec<usize> {
+    let long = data.read_long(spans, GENERATION, true).unwrap();
+    for (page, bytes) in pages_of(spans).zip(long.bytes().chunks_exact(PAGE_SIZE)) {
         assert!(bytes.iter().all(|byte| u64::from(*byte) == page), "page {page}");
     }
-    data.keep_long(pieces, &address(pieces[0].first_page), &long);
+    data.keep_long(spans, &address(spans[0].first_page), &long);
     long.unverified_pages().collect()
 }
 
 #[test]
-fn cached_pages_are_not_read_again_across_piece_boundaries() {
-    let pieces = [span(8, 3), span(40, 1), span(20, 16)];
+fn cached_pages_are_not_read_again_across_span_boundaries() {
+    let spans = [span(8, 3), span(40, 1), span(20, 16)];
     let gaps: [&[(usize, usize)]; 6] =
         [&[(0, 20)], &[(0, 3)], &[(2, 5)], &[(3, 4)], &[(0, 1), (12, 13)], &[(2, 4), (10, 20)]];
     for missing in gaps {
         let missing: Vec<usize> = missing.iter().flat_map(|(from, to)| *from..*to).collect();
         let data = numbered_pages();
-        assert_eq!(read(&data, &pieces), (0..20).collect::<Vec<_>>());
-        assert_eq!(read(&data, &pieces), [0; 0], "all pages are cached");
-        let numbers: Vec<u64> = pages_of(&pieces).collect();
+        assert_eq!(read(&data, &spans), (0..20).collect::<Vec<_>>());
+        assert_eq!(read(&data, &spans), [0; 0], "all pages are cached");
+        let numbers: Vec<u64> = pages_of(&spans).collect();
         missing.iter().for_each(|at| data.forget_page(numbers[*at]));
-        assert_eq!(read(&data, &pieces), missing);
-        assert_eq!(read(&data, &pieces), [0; 0]);
-        assert!(data.cached_pages(&pieces, GENERATION).unwrap().all(|page| page.is_some()));
+        assert_eq!(read(&data, &spans), missing);
+        assert_eq!(read(&data, &spans), [0; 0]);
+        assert!(data.cached_pages(&spans, GENERATION).unwrap().all(|page| page.is_some()));
         data.forget_page(numbers[7]);
-        assert!(data.cached_pages(&pieces, GENERATION).is_none());
+        assert!(data.cached_pages(&spans, GENERATION).is_none());
     }
 }
 

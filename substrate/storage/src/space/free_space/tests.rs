@@ -11,12 +11,12 @@ fn freed_neighbors_merge_into_one_range() {
     space.release(c.first_page, 10);
     space.release(b.first_page, 10);
     assert_eq!(space.ranges(), vec![(2, 100)]);
-    assert_eq!(space.give_up(0, Pieces::large(10)), Vec::new());
+    assert_eq!(space.give_up(0, Spans::large(10)), Vec::new());
     assert_eq!((space.free_pages(), space.end_page()), (0, 2));
 }
 
 #[test]
-fn a_large_request_is_served_from_several_pieces() {
+fn a_large_request_is_served_from_several_spans() {
     let mut space = FreeSpace::from_live(
         0,
         100,
@@ -57,22 +57,22 @@ fn the_tail_of_the_file_is_released_first_then_the_largest_ranges() {
     let mut space = comb();
     space.release(500, 1);
     assert_eq!(
-        space.give_up(1980, Pieces::large(10)),
+        space.give_up(1980, Spans::large(10)),
         vec![],
         "1981 pages are free, and the surplus at the end"
     );
     assert_eq!((space.free_pages(), space.end_page()), (1980, 1999));
-    assert_eq!(space.give_up(1800, Pieces::large(10)), vec![(518, 82)]);
+    assert_eq!(space.give_up(1800, Spans::large(10)), vec![(518, 82)]);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (1800, 82, 1901));
-    assert_eq!(space.give_up(0, Pieces::large(2)).len(), 2, "at most two pieces");
-    while !space.give_up(0, Pieces::large(100)).is_empty() {}
-    assert!(space.ranges().iter().all(|(_, length)| *length < Pieces::LEAST_PAGES), "{space:?}");
+    assert_eq!(space.give_up(0, Spans::large(2)).len(), 2, "at most two spans");
+    while !space.give_up(0, Spans::large(100)).is_empty() {}
+    assert!(space.ranges().iter().all(|(_, length)| *length < Spans::LEAST_PAGES), "{space:?}");
 }
 
 #[test]
 fn holes_are_allocated_once_they_have_space_again() {
     let mut space = comb();
-    assert_eq!(space.give_up(0, Pieces::large(100)).len(), 19);
+    assert_eq!(space.give_up(0, Spans::large(100)).len(), 19);
     assert_eq!((space.free_pages(), space.hole_pages(), space.end_page()), (0, 19 * 99, 1901));
     assert_eq!(space.take(1), None);
     assert_eq!(space.take_hole(50), Some((1, 50)));
@@ -88,25 +88,25 @@ fn holes_are_allocated_once_they_have_space_again() {
 }
 
 #[test]
-fn pieces_that_were_not_released_are_free_again() {
+fn spans_that_were_not_released_are_free_again() {
     let mut space = comb();
-    let pieces = space.give_up(0, Pieces::large(100));
+    let spans = space.give_up(0, Spans::large(100));
     space.release(100, 1);
     let (free, holes) = (space.free_pages(), space.hole_pages());
-    for piece in &pieces[..3] {
-        space.restore(*piece);
+    for span in &spans[..3] {
+        space.restore(*span);
     }
-    let restored: u64 = pieces[..3].iter().map(|(_, pages)| pages).sum();
+    let restored: u64 = spans[..3].iter().map(|(_, pages)| pages).sum();
     assert_eq!((space.free_pages(), space.hole_pages()), (free + restored, holes - restored));
 }
 
 #[test]
-fn a_large_range_is_released_in_pieces_and_restored_in_part() {
+fn a_large_range_is_released_in_spans_and_restored_in_part() {
     let mut space =
         FreeSpace::from_live(0, 10_000, [ExtentSpan { first_page: 9_999, page_count: 1 }].into_iter());
-    let pieces = space.give_up(0, Pieces::large(100));
-    assert_eq!(pieces, vec![(5903, 4096), (1807, 4096), (0, 1807)]);
-    space.restore(pieces[1]);
+    let spans = space.give_up(0, Spans::large(100));
+    assert_eq!(spans, vec![(5903, 4096), (1807, 4096), (0, 1807)]);
+    space.restore(spans[1]);
     assert_eq!((space.free_pages(), space.hole_pages()), (4096, 5903));
     assert_eq!(space.take_hole(10_000), Some((5903, 4096)));
 }
@@ -114,9 +114,9 @@ fn a_large_range_is_released_in_pieces_and_restored_in_part() {
 #[test]
 fn holes_at_the_end_of_the_file_are_cut_with_it() {
     let mut space = comb();
-    space.give_up(0, Pieces::large(100));
+    space.give_up(0, Spans::large(100));
     space.release(1900, 1);
-    space.give_up(0, Pieces::large(100));
+    space.give_up(0, Spans::large(100));
     assert_eq!((space.end_page(), space.hole_pages()), (1801, 18 * 99));
 }
 
@@ -124,7 +124,7 @@ fn holes_at_the_end_of_the_file_are_cut_with_it() {
 #[should_panic(expected = "freed twice")]
 fn freeing_a_hole_panics() {
     let mut space = comb();
-    space.give_up(0, Pieces::large(100));
+    space.give_up(0, Spans::large(100));
     space.release(120, 1);
 }
 
@@ -160,10 +160,10 @@ fn a_request_uses_at_most_the_maximum_number_of_fragments() {
 fn a_full_device_gets_single_pages_released() {
     let live = (0..40).map(|at| ExtentSpan { first_page: 2 * at + 1, page_count: 1 });
     let mut space = FreeSpace::from_live(0, 80, live);
-    assert_eq!(space.give_up(0, Pieces::large(100)), vec![], "no range is worth a hole");
-    assert_eq!(space.give_up(30, Pieces::ALL).len(), 10);
+    assert_eq!(space.give_up(0, Spans::large(100)), vec![], "no range is worth a hole");
+    assert_eq!(space.give_up(30, Spans::ALL).len(), 10);
     assert_eq!((space.free_pages(), space.hole_pages()), (30, 10));
-    assert_eq!(space.give_up(0, Pieces::ALL).len(), 30);
+    assert_eq!(space.give_up(0, Spans::ALL).len(), 30);
     assert_eq!((space.free_pages(), space.hole_pages(), space.take_fragments(1)), (0, 40, None));
     assert_eq!(space.take_hole(5).map(|(_, pages)| pages), Some(1));
 }

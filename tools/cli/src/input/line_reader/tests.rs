@@ -3,7 +3,7 @@ use std::io::{BufReader, Cursor};
 use super::{Line, LineReader, Newline, WHOLE_LINE_BYTES};
 
 fn reader(text: &[u8], newline: Option<Newline>) -> LineReader {
-    // Odd buffer sizes, so that pieces end at any position.
+    // Odd buffer sizes, so that chunks end at any position.
     let source = BufReader::with_capacity(4099, Cursor::new(text.to_vec()));
     LineReader::of_source(Box::new(source), newline)
 }
@@ -15,10 +15,10 @@ fn lines(text: &[u8], newline: Option<Newline>) -> Result<Vec<Vec<u8>>, String> 
         lines.push(match line {
             Line::Whole(line) => line.to_vec(),
             Line::Long(mut line) => {
-                let (mut all, mut piece) = (Vec::new(), Vec::new());
-                while line.next_piece(&mut piece)? {
-                    assert!(piece.len() <= WHOLE_LINE_BYTES + 1);
-                    all.extend_from_slice(&piece);
+                let (mut all, mut chunk) = (Vec::new(), Vec::new());
+                while line.next_chunk(&mut chunk)? {
+                    assert!(chunk.len() <= WHOLE_LINE_BYTES + 1);
+                    all.extend_from_slice(&chunk);
                 }
                 all
             }
@@ -60,11 +60,11 @@ fn other_line_endings_and_encodings_need_an_explicit_choice() {
 }
 
 #[test]
-fn long_lines_come_in_pieces_with_the_same_endings() {
+fn long_lines_come_in_chunks_with_the_same_endings() {
     for length in
         [WHOLE_LINE_BYTES - 2, WHOLE_LINE_BYTES - 1, WHOLE_LINE_BYTES, WHOLE_LINE_BYTES + 1, 3_000_000]
     {
-        // Carriage returns at all possible ends of pieces.
+        // Carriage returns at all possible ends of chunks.
         let long: Vec<u8> =
             (0..length).map(|at| if at % 4099 < 3 || at + 3 > length { b'\r' } else { b'x' }).collect();
         let unix = [&b"first\n"[..], &long, b"\nlast"].concat();

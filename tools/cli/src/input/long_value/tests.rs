@@ -11,14 +11,14 @@ use crate::{
 
 fn decode(text: &[u8], format: Format, step: usize) -> Result<Vec<u8>, String> {
     let mut value = LongValue::new(format, Spool::new(&Context::new(false)));
-    text.chunks(step).try_for_each(|piece| value.push(piece))?;
+    text.chunks(step).try_for_each(|chunk| value.push(chunk))?;
     let mut bytes = Vec::new();
     value.end()?.reader()?.read_to_end(&mut bytes).unwrap();
     Ok(bytes)
 }
 
 #[test]
-fn piecewise_decoding_equals_whole_decoding() {
+fn chunkwise_decoding_equals_whole_decoding() {
     let texts: [(Format, &[u8]); 12] = [
         (Format::Escaped, b"a\\x00\\\\x\\xff\\n\\\\\\\\"),
         (Format::Escaped, "k\u{e4}se \\t".as_bytes()),
@@ -36,10 +36,10 @@ fn piecewise_decoding_equals_whole_decoding() {
     for (format, text) in texts {
         let whole = format.parse(text, Role::Value);
         for step in 1..=text.len() {
-            let pieces = decode(text, format, step);
-            assert_eq!(pieces.is_ok(), whole.is_ok(), "{format:?} {text:?} by {step}");
-            if let (Ok(pieces), Ok(whole)) = (pieces, &whole) {
-                assert_eq!(pieces, *whole, "{format:?} {text:?} by {step}");
+            let chunks = decode(text, format, step);
+            assert_eq!(chunks.is_ok(), whole.is_ok(), "{format:?} {text:?} by {step}");
+            if let (Ok(chunks), Ok(whole)) = (chunks, &whole) {
+                assert_eq!(chunks, *whole, "{format:?} {text:?} by {step}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Output of the tour: sections, aligned measurements, and wrong answers.
 //!
 //! **Invariants**
-//! - Every line is flushed before the next piece of work begins.
+//! - Every line is flushed before the next step of work begins.
 //! - With `--json`, one document is printed at the end: sections with their measurements as numbers.
 
 use serde_json::{Map, Value, json};

@@ -1,8 +1,8 @@
-//! Parses the record of a line that is too long for memory: the key as a whole, the value in pieces.
+//! Parses the record of a line that is too long for memory: the key as a whole, the value in chunks.
 //!
 //! **Invariants**
 //! - The result equals that of [`RecordFormat::parse`] for the whole line, including rejections.
-//! - Memory holds one key, one piece of the line, and the memory of [`Spool`].
+//! - Memory holds one key, one chunk of the line, and the memory of [`Spool`].
 
 use testudo_base::MAX_KEY_BYTES;
 
@@ -45,11 +45,11 @@ fn parse_tsv(
     mut line: LongLine<'_>,
     formats: FormatArguments,
 ) -> Result<(Vec<u8>, Spool), String> {
-    let (mut text, mut piece) = (Vec::new(), Vec::new());
+    let (mut text, mut chunk) = (Vec::new(), Vec::new());
     let mut value = LongValue::new(formats.chosen_value().unwrap_or_default(), Spool::new(context));
     let mut key = None;
-    while line.next_piece(&mut piece)? {
-        let mut rest = piece.as_slice();
+    while line.next_chunk(&mut chunk)? {
+        let mut rest = chunk.as_slice();
         if key.is_none() {
             let tab = rest.iter().position(|&byte| byte == b'\t');
             text.extend_from_slice(&rest[..tab.unwrap_or(rest.len())]);

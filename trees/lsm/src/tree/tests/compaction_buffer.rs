@@ -47,8 +47,8 @@ impl Seen {
     /// Compares the buffers' answer for each key with that of their sequences.
     fn check_law(&mut self, bed: &Bed, keys: impl Iterator<Item = Vec<u8>>) {
         for buffer in stored_buffers(bed) {
-            let pieces = buffer.layers.iter().flatten();
-            self.barriers += pieces.filter(|piece| piece.run.is_none() && !piece.is_base).count();
+            let sections = buffer.layers.iter().flatten();
+            self.barriers += sections.filter(|section| section.run.is_none() && !section.is_base).count();
             self.layers_max = self.layers_max.max(buffer.layers.len());
         }
         let levels: Levels =
@@ -93,12 +93,12 @@ impl Seen {
                 if range.is_empty() {
                     continue;
                 }
-                let Some(pieces) = buffer.all_within(&range) else { continue };
+                let Some(sections) = buffer.all_within(&range) else { continue };
                 for key in (from..from + width).map(number_key).filter(|key| range.contains(key)) {
                     let hash = hash_key(&key);
                     let get = |run: &Arc<Run>| run.get(&key, hash, Access::Blocking).unwrap();
                     let own = component.find(&key).map_or(Lookup::Absent, |fenced| get(&fenced.run));
-                    let inside = pieces.iter().filter(|share| share.bounds.contains(&key));
+                    let inside = sections.iter().filter(|share| share.bounds.contains(&key));
                     let newest = inside.map(|share| get(share.run)).find(|found| *found != Lookup::Absent);
                     self.scanned += 1;
                     match (newest.unwrap_or(Lookup::Absent), own) {
@@ -165,7 +165,7 @@ fn random_scans(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
         let start = format!("key{:05}", random.below(3_000)).into_bytes();
         let mut forward = random.percent(70);
         if forward { cursor.seek(&start) } else { cursor.seek_before(&start) }.unwrap();
-        seen.scans += u64::from(cursor.reads_pieces());
+        seen.scans += u64::from(cursor.reads_sections());
         let mut expected =
             if forward { bed.model.range(start..).next() } else { bed.model.range(..start).next_back() };
         for _ in 0..random.below(60) {
@@ -269,7 +269,7 @@ fn scans_of_operands(bed: &Bed, random: &mut SplitMix, seen: &mut Seen) {
         let limits = ScanLimits::default();
         let mut cursor = BufferedScan::new(&levels, &Arc::default(), &bed.work.data, &limits);
         cursor.seek(format!("key{:05}", random.below(1_500)).as_bytes()).unwrap();
-        seen.scans += u64::from(cursor.reads_pieces());
+        seen.scans += u64::from(cursor.reads_sections());
         for _ in 0..20 {
             let Some(entry) = cursor.entry() else { break };
             let found = bed.tree.get(entry.key, hash_key(entry.key), Access::Blocking).unwrap();

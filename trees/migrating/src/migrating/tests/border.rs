@@ -43,7 +43,7 @@ fn a_flush_across_the_border_goes_into_both_trees() {
 }
 
 #[test]
-fn each_key_has_one_side_and_pieces_are_contiguous() {
+fn each_key_has_one_side_and_portions_are_contiguous() {
     let course = Course { border: b"m".to_vec(), ..Course::beginning(crate::Slot::default()) };
     for course in [course.clone(), course.turned()] {
         for key in [&b""[..], b"a", b"lz", b"m", b"m\0", b"z"] {
@@ -53,12 +53,12 @@ fn each_key_has_one_side_and_pieces_are_contiguous() {
         }
         let [first, second] = course.in_key_order().map(|side| course.keys_of(side));
         assert_eq!((first.low, first.high, second.high), (None, second.low, None));
-        assert_eq!(course.piece_up_to(None), course.keys_of(Side::From));
+        assert_eq!(course.portion_up_to(None), course.keys_of(Side::From));
     }
-    let piece = course.piece_up_to(Some(b"p"));
-    assert_eq!((piece.low, piece.high), (Some(b"m".to_vec()), Some(b"p".to_vec())));
-    let piece = course.turned().piece_up_to(Some(b"c"));
-    assert_eq!((piece.low, piece.high), (Some(b"c".to_vec()), Some(b"m".to_vec())));
+    let portion = course.portion_up_to(Some(b"p"));
+    assert_eq!((portion.low, portion.high), (Some(b"m".to_vec()), Some(b"p".to_vec())));
+    let portion = course.turned().portion_up_to(Some(b"c"));
+    assert_eq!((portion.low, portion.high), (Some(b"c".to_vec()), Some(b"m".to_vec())));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Values in pieces: their keyspace, and the set of those being written (decision 0050).
+//! Long values, which are stored in pieces: their keyspace, and the set of those being written (decision
+//! 0050).
 //!
 //! They are entries of a keyspace of their own, hidden from users: a head that names the owner of the value,
 //! and pieces. The entry of the user's key refers to them. Unreferenced values are found by their heads.
@@ -29,7 +30,7 @@ use crate::{
 };
 
 /// Name of the keyspace; reserved for the store.
-pub const PIECES_KEYSPACE: &str = "\u{0}values in pieces";
+pub const LONG_VALUES_KEYSPACE: &str = "\u{0}values in pieces";
 /// Maximum length of a keyspace name.
 pub const KEYSPACE_NAME_BYTES_MAX: usize = 1024;
 
@@ -40,29 +41,29 @@ pub fn check_keyspace_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > KEYSPACE_NAME_BYTES_MAX {
         return Err(Error::invalid("a keyspace needs a name of 1 to 1,024 bytes"));
     }
-    if name == PIECES_KEYSPACE {
+    if name == LONG_VALUES_KEYSPACE {
         return Err(Error::invalid("this keyspace name is reserved for the store"));
     }
     Ok(())
 }
 
-/// State of all values in pieces, read from their heads.
+/// State of all long values, read from their heads.
 #[derive(Debug)]
-pub struct KnownPieces {
+pub struct KnownValues {
     /// Lower bound of the number of the next value.
     pub next: u64,
     /// Names of keyspaces that may have such values.
     pub owners: BTreeSet<String>,
 }
 
-/// The values in pieces of a store.
+/// The long values of a store.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub struct LongValues {
     keyspace: OnceLock<Arc<KeyspaceCore>>,
     /// Held while the head of a value is committed, so that numbers ascend with seqnos. Taken before stripes.
     pub beginning: Mutex<()>,
     /// No other lock is taken while it is held, except to read.
-    pub known: Mutex<Option<KnownPieces>>,
+    pub known: Mutex<Option<KnownValues>>,
     /// Numbers of the values being written.
     underway: Mutex<BTreeSet<u64>>,
     /// A sweep for unreferenced values is running.
@@ -79,7 +80,7 @@ pub struct Pieces {
 const OVERDUE: u64 = 64;
 const HEADS_FOR_EACH: u64 = 4;
 
-impl Pieces {
+impl LongValues {
     /// The keyspace of pieces; `None` in a store that never had any.
     #[inline]
     pub fn keyspace(&self) -> Option<&Arc<KeyspaceCore>> {
@@ -99,9 +100,9 @@ impl Pieces {
 
     /// Adopts `core` as the keyspace of pieces, if it has that name.
     pub fn adopt(&self, core: &Arc<KeyspaceCore>) {
-        if &*core.name == PIECES_KEYSPACE {
+        if &*core.name == LONG_VALUES_KEYSPACE {
             let adopted = self.keyspace.get_or_init(|| Arc::clone(core));
-            debug_assert!(Arc::ptr_eq(adopted, core), "a store has one keyspace of pieces");
+            debug_assert!(Arc::ptr_eq(adopted, core), "a store has one keyspace of long values");
             self.expect_sweep();
         }
     }
@@ -141,10 +142,10 @@ impl Pieces {
     }
 
     /// Marks a value as being written until the returned guard is dropped.
-    pub fn enter(&self, value: u64) -> UnderwayPieces<'_> {
+    pub fn enter(&self, value: u64) -> ValueUnderway<'_> {
         let is_new = self.underway.lock().insert(value);
         debug_assert!(is_new, "a number is assigned to one value only");
-        UnderwayPieces { pieces: self, value }
+        ValueUnderway { values: self, value }
     }
 
     pub fn is_underway(&self, value: u64) -> bool {
@@ -153,7 +154,7 @@ impl Pieces {
 }
 
 /// A running sweep.
-pub struct Sweeping<'p>(&'p Pieces);
+pub struct Sweeping<'p>(&'p LongValues);
 
 impl Drop for Sweeping<'_> {
     fn drop(&mut self) {
@@ -162,13 +163,13 @@ impl Drop for Sweeping<'_> {
 }
 
 /// A value being written.
-pub struct UnderwayPieces<'p> {
-    pieces: &'p Pieces,
+pub struct ValueUnderway<'p> {
+    values: &'p LongValues,
     pub value: u64,
 }
 
-impl Drop for UnderwayPieces<'_> {
+impl Drop for ValueUnderway<'_> {
     fn drop(&mut self) {
-        self.pieces.underway.lock().remove(&self.value);
+        self.values.underway.lock().remove(&self.value);
     }
 }

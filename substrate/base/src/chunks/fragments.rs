@@ -1,11 +1,11 @@
-//! Full-size chunks cut into pieces, for write buffers that are smaller than one.
+//! Full-size chunks cut into fragments, for write buffers that are smaller than one.
 //!
 //! Thousands of keyspaces have thousands of small write buffers. Memory from the allocator would stay in its
 //! heaps when they are flushed, where neither pages nor records can use it.
 //!
 //! **Invariants**
-//! - In a chunk that is cut, a bit of `free` is set for each free [`PIECE_BYTES`]; a chunk that is entirely
-//!   free is removed.
+//! - In a chunk that is cut, a bit of `free` is set for each free [`FRAGMENT_BYTES`]; a chunk that is
+//!   entirely free is removed.
 //! - No chunk before `first_with[n - 1]` has `n` consecutive free parts.
 
 use std::sync::atomic::AtomicU64 as Word;
@@ -17,16 +17,16 @@ use crate::{
     sync::Arc,
 };
 
-/// Sizes and offsets of pieces are multiples of this.
-pub const PIECE_BYTES: usize = CHUNK_BYTES / 64;
+/// Sizes and offsets of fragments are multiples of this.
+pub const FRAGMENT_BYTES: usize = CHUNK_BYTES / 64;
 /// From this size on, chunks are separate mappings; a process is limited to about 65,000 of them.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
-/// Maximum number of parts of a piece.
-const LONGEST: usize = WHOLE_BYTES_MIN / PIECE_BYTES;
-const WORDS: usize = PIECE_BYTES / 8;
+/// Maximum number of parts of a fragment.
+const LONGEST: usize = WHOLE_BYTES_MIN / FRAGMENT_BYTES;
+const WORDS: usize = FRAGMENT_BYTES / 8;
 
-/// A piece of a chunk.
-pub(super) struct Piece {
+/// A fragment of a chunk.
+pub(super) struct Fragment {
     of: Arc<LargeSlice<Word>>,
     /// Index of the chunk, the first part in it, and the number of parts.
     chunk: usize,
@@ -35,10 +35,10 @@ pub(super) struct Piece {
     words: usize,
 }
 
-impl Piece {
-    /// Whether a chunk of `bytes` is a piece of a larger one.
+impl Fragment {
+    /// Whether a chunk of `bytes` is a fragment of a larger one.
     pub(super) fn is_size(bytes: usize) -> bool {
-        (PIECE_BYTES..WHOLE_BYTES_MIN).contains(&bytes)
+        (FRAGMENT_BYTES..WHOLE_BYTES_MIN).contains(&bytes)
     }
 
     #[inline]
@@ -48,35 +48,35 @@ impl Piece {
 
     /// Bytes that it occupies in its chunk.
     pub(super) fn taken_bytes(&self) -> usize {
-        usize_of(u64::from(self.parts)) * PIECE_BYTES
+        usize_of(u64::from(self.parts)) * FRAGMENT_BYTES
     }
 }
 
-/// A chunk that is cut into pieces.
+/// A chunk that is cut into fragments.
 struct Cut {
     words: Arc<LargeSlice<Word>>,
     free: u64,
 }
 
-/// All chunks that are cut into pieces.
+/// All chunks that are cut into fragments.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct Fragments {
     chunks: Vec<Option<Cut>>,
     unused: Vec<usize>,
     first_with: [usize; LONGEST],
 }
 
-impl std::fmt::Debug for Pieces {
+impl std::fmt::Debug for Fragments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pieces({} chunks)", self.chunks.len() - self.unused.len())
+        write!(f, "Fragments({} chunks)", self.chunks.len() - self.unused.len())
     }
 }
 
-impl Pieces {
-    /// Takes a piece of `bytes` from the first chunk that has room.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Piece> {
-        debug_assert!(Piece::is_size(bytes), "larger chunks are not pieces");
-        let parts = bytes.div_ceil(PIECE_BYTES);
+impl Fragments {
+    /// Takes a fragment of `bytes` from the first chunk that has room.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Fragment> {
+        debug_assert!(Fragment::is_size(bytes), "larger chunks are not fragments");
+        let parts = bytes.div_ceil(FRAGMENT_BYTES);
         let from = self.first_with[parts - 1];
         let has_room = |cut: &Option<Cut>| cut.as_ref().is_some_and(|cut| rows(cut.free, parts) != 0);
         let found = self.chunks[from..].iter().position(has_room);
@@ -84,8 +84,8 @@ impl Pieces {
         self.take_of(from + found?, bytes)
     }
 
-    /// Adds another chunk to cut, and takes a piece of `bytes` from it.
-    pub(super) fn cut(&mut self, words: LargeSlice<Word>, bytes: usize) -> Piece {
+    /// Adds another chunk to cut, and takes a fragment of `bytes` from it.
+    pub(super) fn cut(&mut self, words: LargeSlice<Word>, bytes: usize) -> Fragment {
         debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "chunks of the full size are cut");
         let cut = Some(Cut { words: Arc::new(words), free: u64::MAX });
         let chunk = self.unused.pop().unwrap_or(self.chunks.len());
@@ -99,23 +99,23 @@ impl Pieces {
     }
 
     /// REQUIRES: the chunk is present and has the required number of consecutive free parts.
-    fn take_of(&mut self, chunk: usize, bytes: usize) -> Option<Piece> {
-        let parts = bytes.div_ceil(PIECE_BYTES);
+    fn take_of(&mut self, chunk: usize, bytes: usize) -> Option<Fragment> {
+        let parts = bytes.div_ceil(FRAGMENT_BYTES);
         let cut = self.chunks[chunk].as_mut()?;
         let at = rows(cut.free, parts).trailing_zeros();
         let parts = u32_of(parts);
         debug_assert!(at + parts <= u64::BITS, "the piece ends within its chunk");
         debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "the parts are free");
         cut.free &= !mask(at, parts);
-        Some(Piece { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
+        Some(Fragment { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
     }
 
-    /// Returns a piece to its chunk; returns the chunk once all of it is free.
-    pub(super) fn give_back(&mut self, piece: Piece) -> Option<LargeSlice<Word>> {
-        let Piece { of, chunk, at, parts, .. } = piece;
+    /// Returns a fragment to its chunk; returns the chunk once all of it is free.
+    pub(super) fn give_back(&mut self, fragment: Fragment) -> Option<LargeSlice<Word>> {
+        let Fragment { of, chunk, at, parts, .. } = fragment;
         drop(of);
-        let cut = self.chunks[chunk].as_mut().expect("a chunk with a piece in use is present");
-        debug_assert!(cut.free & mask(at, parts) == 0, "a piece is returned only once");
+        let cut = self.chunks[chunk].as_mut().expect("a chunk with a fragment in use is present");
+        debug_assert!(cut.free & mask(at, parts) == 0, "a fragment is returned only once");
         cut.free |= mask(at, parts);
         if cut.free != u64::MAX {
             self.has_room(chunk);

@@ -11,11 +11,11 @@ use testudo_base::{
     },
 };
 
-use super::{InFlight, SLOTS};
+use super::{CommitOrder, SLOTS};
 
 /// A reader that has waited for a seqno sees everything up to it published.
 pub fn in_flight() {
-    let in_flight = Arc::new(InFlight::default());
+    let in_flight = Arc::new(CommitOrder::default());
     let last = Arc::new(Mutex::new(0_u64));
     let published: Arc<Vec<AtomicU64>> = Arc::new((0..=2 * SLOTS).map(|_| AtomicU64::new(0)).collect());
     let commits = (0..=SLOTS).map(|_| {

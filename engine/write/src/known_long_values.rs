@@ -1,7 +1,7 @@
-//! Values in pieces that the store knows of.
+//! Long values that the store knows of.
 //!
 //! **Invariants**
-//! - The first caller reads them all; from then on writers and the sweep keep the list.
+//! - The first caller reads the list; from then on writers and the sweep keep it.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,13 @@ use testudo_run::ScanLimits;
 use testudo_store::{
     Store,
     keyspace::KeyspaceCore,
-    read::{look_up, scan_sources::sources_of_newest},
+    read::{
+        look_up::{self, Plain, Reference},
+        scan_sources::sources_of_newest,
+    },
     values::{
+        long_values::KnownValues,
         names_beside::may_be_beside,
-        pieces::KnownPieces,
         pieces_format::{PiecesHead, head_key, heads_end, is_piece_of, value_of_head, value_of_piece},
     },
 };
@@ -24,35 +27,39 @@ pub const REMOVED_TOGETHER: usize = 256;
 /// Heads read before any of them is checked.
 const HEADS_TOGETHER: usize = 64;
 
-pub fn damaged(Damage(why): Damage) -> Error {
-    Error::new(ErrorKind::Corruption, format!("the head of a value in pieces: {why}"))
+fn damaged(Damage(why): Damage) -> Error {
+    Error::new(ErrorKind::Corruption, format!("the head of a long value: {why}"))
 }
 
-/// Whether operands of `key` would be on top of a value in pieces. REQUIRES: its stripe is locked.
-pub fn is_upon_pieces(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
-    debug_assert!(store.commits.stripes.is_locked(keyspace.id, key), "the key does not change meanwhile");
-    if store.pieces.keyspace().is_none() {
+/// Whether operands of `key` would be on top of a long value. REQUIRES: its stripe is locked.
+pub fn is_long(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<bool> {
+    debug_assert!(store.commits.is_stripe_locked(keyspace.id, key), "the key does not change meanwhile");
+    if store.long_values.keyspace().is_none() {
         return Ok(false);
     }
     let may_be = |owner: &String| **owner == *keyspace.name || may_be_beside(&keyspace.name, owner);
-    if !with_known_pieces(store, |known| known.owners.iter().any(may_be))? {
+    if !with_known_values(store, |known| known.owners.iter().any(may_be))? {
         return Ok(false);
     }
-    Ok(store.read_of(&keyspace.name, || look_up::find_pieces(&**keyspace.view.load(), key))?.is_some())
+    Ok(store
+        .read_of(&keyspace.name, || {
+            look_up::find::<Reference>(&**keyspace.view.load(), key, Seqno(u64::MAX))
+        })?
+        .is_some())
 }
 
-/// Calls `act` with the state of all values in pieces, reading it on the first call.
-pub fn with_known_pieces<R>(store: &Store, act: impl FnOnce(&mut KnownPieces) -> R) -> Result<R> {
-    let mut known = store.pieces.known.lock();
+/// Calls `act` with the state of all long values, reading it on the first call.
+pub fn with_known_values<R>(store: &Store, act: impl FnOnce(&mut KnownValues) -> R) -> Result<R> {
+    let mut known = store.long_values.known.lock();
     if known.is_none() {
-        *known = Some(read_known_pieces(store)?);
+        *known = Some(read_known_values(store)?);
     }
     Ok(act(known.as_mut().expect("it was read")))
 }
 
-/// Reads all heads to initialize [`KnownPieces`].
-pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
-    let mut known = KnownPieces { next: 1, owners: BTreeSet::new() };
+/// Reads all heads to initialize [`KnownValues`].
+fn read_known_values(store: &Store) -> Result<KnownValues> {
+    let mut known = KnownValues { next: 1, owners: BTreeSet::new() };
     loop {
         let heads = read_heads(store, known.next)?;
         let Some((last, _)) = heads.last() else { break };
@@ -68,7 +75,7 @@ pub fn read_known_pieces(store: &Store) -> Result<KnownPieces> {
 
 /// Reads some heads in order of their numbers, beginning at `from`.
 pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
-    let Some(view) = store.pieces.view() else { return Ok(Vec::new()) };
+    let Some(view) = store.long_values.view() else { return Ok(Vec::new()) };
     store.read(|| {
         let limits = ScanLimits { entries: None, end: Some(Arc::from(heads_end())) };
         let mut cursor = sources_of_newest(&view, &limits);
@@ -80,7 +87,7 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
                 Kind::Value => heads.push((value, PiecesHead::decode(entry.value).map_err(damaged)?)),
                 Kind::Reference => {
                     // It may be removed concurrently.
-                    if let Some(bytes) = look_up::get_plain(&*view, entry.key, Seqno(u64::MAX))? {
+                    if let Some(bytes) = look_up::find::<Plain>(&*view, entry.key, Seqno(u64::MAX))? {
                         heads.push((value, PiecesHead::decode(&bytes).map_err(damaged)?));
                     }
                 }
@@ -97,8 +104,8 @@ pub fn read_heads(store: &Store, from: u64) -> Result<Vec<(u64, PiecesHead)>> {
 }
 
 /// The greatest number of a value with a piece.
-pub fn read_last_piece(store: &Store) -> Result<Option<u64>> {
-    let Some(view) = store.pieces.view() else { return Ok(None) };
+fn read_last_piece(store: &Store) -> Result<Option<u64>> {
+    let Some(view) = store.long_values.view() else { return Ok(None) };
     store.read(|| {
         let mut cursor = sources_of_newest(&view, &ScanLimits::default());
         cursor.seek_last()?;

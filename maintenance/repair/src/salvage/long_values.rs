@@ -27,7 +27,7 @@ const REMOVED_TOGETHER: usize = 256;
 
 /// The pieces in the target.
 #[derive(Debug, Default)]
-pub(crate) struct SalvagedPieces {
+pub(crate) struct SalvagedLongValues {
     /// `None` if there are none.
     keyspace: Option<Keyspace>,
     /// Lost ranges of their own keys.
@@ -36,7 +36,7 @@ pub(crate) struct SalvagedPieces {
     lost_of_log: Option<(String, u64)>,
 }
 
-impl SalvagedPieces {
+impl SalvagedLongValues {
     /// The pieces in `keyspace`, with the `lost` ranges; lost commits may have held pieces too.
     pub(crate) fn new(keyspace: Option<Keyspace>, lost: Vec<LostRange>, log: &LogSalvage) -> Self {
         let lost_of_log = log.lost.first().map(|lost| (lost.file.clone(), lost.offset));
@@ -46,7 +46,7 @@ impl SalvagedPieces {
     /// The first missing piece of the value that `reference` refers to; `None` if it is complete, or not a
     /// value in pieces.
     pub(crate) fn first_missing(&self, reference: &ValueReference) -> Result<Option<u32>> {
-        let Some(value) = reference.pieces() else { return Ok(None) };
+        let Some(value) = reference.long_value() else { return Ok(None) };
         let mut next = 0;
         if let Some(keyspace) = &self.keyspace {
             for entry in keyspace.range(piece_key(value, 0)..piece_key(value + 1, 0))? {
@@ -64,7 +64,7 @@ impl SalvagedPieces {
 
     /// The loss to report for `key`, whose value lacks a piece.
     pub(crate) fn lost(&self, key: &[u8], reference: &ValueReference, piece: u32) -> LostRange {
-        let piece_key = piece_key(reference.pieces().unwrap_or_default(), piece);
+        let piece_key = piece_key(reference.long_value().unwrap_or_default(), piece);
         let range = self.lost.iter().find(|range| range.contains(&piece_key));
         let (file, offset, why) = match (range, &self.lost_of_log) {
             (Some(range), _) => (range.file.clone(), range.offset, format!(": {}", range.why)),
@@ -90,7 +90,7 @@ impl SalvagedPieces {
         key: &[u8],
         reference: &ValueReference,
     ) {
-        if let (Some(pieces), Some(value)) = (&self.keyspace, reference.pieces()) {
+        if let (Some(pieces), Some(value)) = (&self.keyspace, reference.long_value()) {
             let (keyspace, key) = (keyspace.to_owned(), key.to_vec());
             let head = PiecesHead { length: reference.length, keyspace, key }.encode();
             push(batch, pieces, Kind::Value, &head_key(value), &head);

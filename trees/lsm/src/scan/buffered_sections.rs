@@ -1,14 +1,14 @@
-//! Selection of compaction buffer pieces that a scan reads instead of sequences, part by part (LSbM §5,
+//! Selection of compaction buffer sections that a scan reads instead of sequences, part by part (LSbM §5,
 //! algorithm 4).
 //!
 //! They must together have everything that the sequence has of the part. The page of the base where the scan
 //! enters it must be in memory: otherwise the sequence is read, which takes fewer pages. Pages of newer
-//! pieces may be missing, because other scans will find them there. A scan that continues over several parts
-//! is long, and reads the sequence anyway.
+//! sections may be missing, because other scans will find them there. A scan that continues over several
+//! parts is long, and reads the sequence anyway.
 //!
 //! **Invariants**
 //! - A sequence is replaced for a whole part, from its first run on, or not at all.
-//! - Once turned off, no pieces are selected any more.
+//! - Once turned off, no sections are selected any more.
 
 use std::sync::Arc;
 
@@ -20,29 +20,29 @@ use testudo_base::{
     },
 };
 use testudo_run::Run;
-use testudo_sequence::{Bounds, Entrance, ScanPiece, note_damage};
+use testudo_sequence::{Bounds, Entrance, ScanSection, note_damage};
 
 use crate::levels::component::Component;
 
-/// Maximum number of pieces: merging more costs more than reading a few pages.
-const PIECES_MAX: usize = 12;
-/// Number of missing pages at the entry of a scan from which the pieces are rejected.
+/// Maximum number of sections: merging more costs more than reading a few pages.
+const SECTIONS_MAX: usize = 12;
+/// Number of missing pages at the entry of a scan from which the sections are rejected.
 const MISSING_MAX: usize = 2;
 /// Number of consecutive parts from which a scan is long.
 const PARTS_MAX: u32 = 2;
 
 /// Selection of a scan, shared by its cursor and its parts. Only one thread at a time uses it.
 #[derive(Debug, Default)]
-pub(crate) struct BufferedPieces {
+pub(crate) struct BufferedSections {
     is_off: AtomicBool,
     /// Consecutive parts that the scan has continued into.
     parts: AtomicU32,
-    /// Whether pieces are read in the current part.
+    /// Whether sections are read in the current part.
     are_in_use: AtomicBool,
     runs: Mutex<Vec<Arc<Run>>>,
 }
 
-impl BufferedPieces {
+impl BufferedSections {
     /// Starts another part; `goes_on`: the scan comes from the adjacent one.
     pub(crate) fn enter_part(&self, goes_on: bool) {
         self.parts.store(if goes_on { self.parts.load(Relaxed) + 1 } else { 0 }, Relaxed);
@@ -52,7 +52,7 @@ impl BufferedPieces {
         }
     }
 
-    /// Returns the pieces of the buffer of `component` for the keys of a part, newest first; `None` if the
+    /// Returns the sections of the buffer of `component` for the keys of a part, newest first; `None` if the
     /// sequence itself must be read. REQUIRES: the sequence has runs there.
     pub(crate) fn choose(
         &self,
@@ -70,25 +70,25 @@ impl BufferedPieces {
         if covered.is_empty() {
             return None;
         }
-        let pieces = buffer.all_within(&covered)?;
+        let sections = buffer.all_within(&covered)?;
         debug_assert!(
-            pieces.iter().all(|piece| piece.bounds.intersection(&covered) == piece.bounds),
-            "pieces are read inside the part"
+            sections.iter().all(|section| section.bounds.intersection(&covered) == section.bounds),
+            "sections are read inside the part"
         );
-        if pieces.len() > PIECES_MAX {
+        if sections.len() > SECTIONS_MAX {
             return None;
         }
-        let missing = pieces.iter().filter(|piece| !is_there(piece, entrance));
-        let missing: Vec<&ScanPiece<'_>> = missing.take(MISSING_MAX + 1).collect();
-        if missing.len() > MISSING_MAX || missing.iter().any(|piece| piece.is_base) {
+        let missing = sections.iter().filter(|section| !is_there(section, entrance));
+        let missing: Vec<&ScanSection<'_>> = missing.take(MISSING_MAX + 1).collect();
+        if missing.len() > MISSING_MAX || missing.iter().any(|section| section.is_base) {
             return None;
         }
         self.are_in_use.store(true, Relaxed);
-        self.runs.lock().extend(pieces.iter().map(|piece| Arc::clone(piece.run)));
-        Some(pieces.into_iter().map(|piece| (Arc::clone(piece.run), piece.bounds)).collect())
+        self.runs.lock().extend(sections.iter().map(|section| Arc::clone(section.run)));
+        Some(sections.into_iter().map(|section| (Arc::clone(section.run), section.bounds)).collect())
     }
 
-    /// Whether pieces are read at the scan's position.
+    /// Whether sections are read at the scan's position.
     #[inline]
     pub(crate) fn are_in_use(&self) -> bool {
         self.are_in_use.load(Relaxed)
@@ -111,9 +111,10 @@ impl BufferedPieces {
     }
 }
 
-/// Whether the page where a scan enters a piece is in memory; pieces without the entrance key always pass.
-fn is_there(piece: &ScanPiece<'_>, entrance: Entrance<'_>) -> bool {
-    let ScanPiece { run, bounds, .. } = piece;
+/// Whether the page where a scan enters a section is in memory; sections without the entrance key always
+/// pass.
+fn is_there(section: &ScanSection<'_>, entrance: Entrance<'_>) -> bool {
+    let ScanSection { run, bounds, .. } = section;
     let (key, is_inside) = match entrance {
         Entrance::At(key) => (key, bounds.contains(key)),
         Entrance::Before(key) => {

@@ -14,7 +14,7 @@ use crate::{
     Store,
     keyspace::KeyspaceCore,
     read::{
-        look_up::{self, Found, Readable, get_plain},
+        look_up::{self, Found, Plain, Readable, Value},
         slice::Slice,
     },
     values::pieces_format::{piece_count, piece_key, piece_len},
@@ -33,7 +33,7 @@ fn too_long(reference: &ValueReference, limit: u64) -> Error {
 fn missing(reference: &ValueReference, piece: u32) -> Error {
     let message = format!(
         "data: piece {piece} of value {}, to which an entry refers, is missing",
-        reference.pieces().unwrap_or_default()
+        reference.long_value().unwrap_or_default()
     );
     Error::new(ErrorKind::Corruption, message)
 }
@@ -48,9 +48,11 @@ pub fn read_piece(
     piece: u32,
 ) -> Result<Vec<u8>> {
     debug_assert!(piece < piece_count(reference.length), "the value has this piece");
-    let (Some(view), Some(value)) = (view, reference.pieces()) else { return Err(missing(reference, piece)) };
+    let (Some(view), Some(value)) = (view, reference.long_value()) else {
+        return Err(missing(reference, piece));
+    };
     let piece_read = if planted!("first-piece-again") { 0 } else { piece };
-    let found = get_plain(view, &piece_key(value, piece_read), at)?;
+    let found = look_up::find::<Plain>(view, &piece_key(value, piece_read), at)?;
     found
         .filter(|bytes| bytes.len() == piece_len(reference.length, piece) || piece_read != piece)
         .ok_or_else(|| missing(reference, piece))
@@ -78,12 +80,14 @@ pub fn read_whole(
 
 /// Reads the present value of `key`. REQUIRES: its stripe is locked.
 pub fn get_locked(store: &Store, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Slice>> {
-    debug_assert!(store.commits.stripes.is_locked(keyspace.id, key), "the key does not change meanwhile");
-    store.read_of(&keyspace.name, || match look_up::get(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
-        Found::Whole(value) => Ok(value),
-        Found::InPieces(reference) => {
-            let limit = store.memory.max_value_bytes();
-            read_whole(store.pieces.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+    debug_assert!(store.commits.is_stripe_locked(keyspace.id, key), "the key does not change meanwhile");
+    store.read_of(&keyspace.name, || {
+        match look_up::find::<Value>(&**keyspace.view.load(), key, Seqno(u64::MAX))? {
+            Found::Whole(value) => Ok(value),
+            Found::Long(reference) => {
+                let limit = store.memory.max_value_bytes();
+                read_whole(store.long_values.view().as_deref(), Seqno(u64::MAX), &reference, limit).map(Some)
+            }
         }
     })
 }

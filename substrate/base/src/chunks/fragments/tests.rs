@@ -1,0 +1,59 @@
+//! Fragments never overlap, and whole chunks are returned.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+
+/// Pseudo-random numbers below a bound.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        usize_of(self.0 >> 33) % bound
+    }
+}
+
+#[test]
+fn fragments_never_overlap_and_whole_chunks_are_returned() {
+    let (mut fragments, mut rng) = (Fragments::default(), Numbers(7));
+    let mut taken: Vec<(Fragment, u64)> = Vec::new();
+    let (mut cut, mut whole) = (0, 0);
+    for step in 0..20_000_u64 {
+        // First mostly takes, then mostly returns.
+        if rng.below(100) < if step < 10_000 { 60 } else { 40 } {
+            let bytes = (FRAGMENT_BYTES + rng.below(WHOLE_BYTES_MIN - FRAGMENT_BYTES)) / 8 * 8;
+            let fragment = fragments.take(bytes).unwrap_or_else(|| {
+                cut += 1;
+                fragments.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), bytes)
+            });
+            assert_eq!(fragment.words().len() * 8, bytes);
+            let ends = [fragment.words().first(), fragment.words().last()];
+            ends.into_iter().flatten().for_each(|word| word.store(step, Relaxed));
+            taken.push((fragment, step));
+        } else if !taken.is_empty() {
+            let at = rng.below(taken.len());
+            let (fragment, wrote) = taken.swap_remove(at);
+            let ends = [fragment.words().first(), fragment.words().last()];
+            assert!(ends.into_iter().flatten().all(|word| word.load(Relaxed) == wrote));
+            whole += usize::from(fragments.give_back(fragment).is_some());
+        }
+    }
+    for (fragment, _) in taken.drain(..) {
+        whole += usize::from(fragments.give_back(fragment).is_some());
+    }
+    assert!(cut > 10 && whole == cut, "{whole} of {cut}");
+    assert!(fragments.chunks.iter().all(Option::is_none) && fragments.unused.len() == fragments.chunks.len());
+}
+
+#[test]
+fn free_parts_are_used_before_cutting_another_chunk() {
+    let mut fragments = Fragments::default();
+    let first = fragments.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), FRAGMENT_BYTES);
+    let rest: Vec<Fragment> = (1..64).map_while(|_| fragments.take(FRAGMENT_BYTES)).collect();
+    assert_eq!(rest.len(), 63);
+    assert!(fragments.take(FRAGMENT_BYTES).is_none());
+    assert!(fragments.give_back(first).is_none());
+    assert!(fragments.take(2 * FRAGMENT_BYTES).is_none(), "only one part is free");
+    assert!(fragments.take(FRAGMENT_BYTES).is_some());
+}
