@@ -224,6 +224,7 @@ impl Inspect for Migrating {
             tombstones: from.tombstones + to.tombstones,
             stored_bytes: from.stored_bytes + to.stored_bytes,
             retained_bytes: from.retained_bytes + to.retained_bytes,
+            retained_damaged_runs: from.retained_damaged_runs + to.retained_damaged_runs,
             frozen_levels: from.frozen_levels + to.frozen_levels,
             replaced_pages: from.replaced_pages + to.replaced_pages,
             overflow_pages: from.overflow_pages + to.overflow_pages,

@@ -185,3 +185,35 @@ fn contradictory_objects_are_refused() {
     assert!(bed.open(objects).is_err(), "an object of no tree");
     assert!(Course::divide(BTreeMap::new()).is_err(), "no border");
 }
+
+/// Retained runs of the source that were found damaged are dropped by its next edit, which may be that of a
+/// moved piece.
+#[test]
+fn damaged_retained_runs_are_counted_while_a_tree_migrates() {
+    let retaining = Family::retaining_leveled(4096, 4, 2);
+    let mut random = SplitMix::new(7);
+    let mut bed = Bed::new(retaining);
+    let spare = |bed: &Bed| {
+        let runs = bed.runs().into_iter();
+        runs.filter(|run| bed.tree.is_spare(run.reference().id)).collect::<Vec<_>>()
+    };
+    for _ in 0..100 {
+        bed.apply(random_batch(&mut random, 300, 0));
+        bed.check(&mut random);
+        if let Some(job) = bed.prepare() {
+            bed.install(job);
+        }
+        if spare(&bed).len() > 1 {
+            break;
+        }
+    }
+    bed.move_to(SMALL[0]);
+    let damaged = spare(&bed);
+    assert!(damaged.len() > 1, "the tree retains runs");
+    damaged.iter().for_each(|run| run.note_damage());
+    let half = bed.prepare().expect("a moving tree has a job");
+    assert!(bed.install(half) && bed.is_moving(), "a piece of several was moved");
+    assert_eq!(spare(&bed).len(), 0, "damaged runs are dropped");
+    let stats = bed.tree.stats();
+    assert_eq!(stats.retained_damaged_runs, u64::try_from(damaged.len()).unwrap(), "{stats:?}");
+}

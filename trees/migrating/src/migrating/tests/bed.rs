@@ -41,6 +41,12 @@ impl Family {
         Self::Lsm(LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() })
     }
 
+    /// A leveled tree with compaction buffers.
+    pub(super) const fn retaining_leveled(run_bytes: u64, growth_factor: u32, level1_flushes: u32) -> Self {
+        let options = LsmOptions { run_bytes, growth_factor, level1_flushes, ..LsmOptions::new() };
+        Self::Lsm(LsmOptions { retained_percent: 100, ..options })
+    }
+
     fn open(self, data: &Arc<DataFile>, objects: Objects) -> Result<Arc<dyn Tree>> {
         Ok(match self {
             Self::BeTree(options) => BeTree::open(options, data, KEYSPACE, objects)?,
