@@ -38,7 +38,9 @@ fn damage_to_filters_with_16_bit_remainders_is_tolerated() {
     for bit in 0..filter.len() * 8 {
         let mut damaged = filter.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        (0..2 * WIDE_KEYS).for_each(|number| drop(may_contain(&damaged, hash(number))));
+        for number in 0..2 * WIDE_KEYS {
+            may_contain(&damaged, hash(number));
+        }
         let _ = check(&damaged);
     }
     for cut in 0..filter.len() {
