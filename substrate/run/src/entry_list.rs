@@ -105,7 +105,7 @@ impl EntryList {
 
     /// Returns a cursor over the entries with these indexes.
     pub fn cursor(&self, range: Range<usize>) -> EntryListCursor<'_> {
-        debug_assert!(range.start <= range.end && range.end <= self.len(), "a range within the list");
+        debug_assert!(range.end <= self.len(), "the range must be within the list");
         EntryListCursor { list: self, range, at: None }
     }
 }
