@@ -109,7 +109,7 @@ fn batch_that_is_never_completed_fails_and_keeps_its_buffers_untouched() {
         assert_eq!((error.kind(), treatment_of(error)), (io::ErrorKind::TimedOut, Treatment::Poison));
     }
     assert_eq!(pool.rings.idle.lock().len(), 0, "the ring has requests in flight");
-    // What the kernel still reads goes to leaked memory.
+    // The kernel completes the reads later, into leaked memory.
     writer.write_all(&[1; 3 * 512]).unwrap();
     assert_eq!(bytes, [[7; 512]; 3]);
     let mut requests = [ReadRequest::new(0, &mut bytes[0])];
