@@ -64,7 +64,7 @@ impl StoredOptions {
     /// The placement with its present thresholds.
     pub fn placement_in_force(&self) -> Placement {
         match self.large_values {
-            LargeValues::Outside => self.placement(),
+            LargeValues::Separated => self.placement(),
             LargeValues::WithKeys => self.placement().without_large(),
         }
     }
@@ -98,7 +98,7 @@ impl StoredOptions {
         if placement == self.placement() {
             return self;
         }
-        Self { chosen: self.chosen.placement(placement), ..self.with_large_values(LargeValues::Outside) }
+        Self { chosen: self.chosen.placement(placement), ..self.with_large_values(LargeValues::Separated) }
     }
 
     /// The move between trees.

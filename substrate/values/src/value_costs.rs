@@ -25,7 +25,7 @@ const MERGE_BYTES: u64 = 2;
 pub enum LargeValues {
     /// In value segments.
     #[default]
-    Outside,
+    Separated,
     /// With their keys, after the thresholds have moved.
     WithKeys,
 }
@@ -61,7 +61,7 @@ impl ValueCosts {
     pub fn beginning_at(present: LargeValues, excess: u64) -> Self {
         let costs = Self::default();
         match present {
-            LargeValues::Outside => costs.separated.store(excess, Relaxed),
+            LargeValues::Separated => costs.separated.store(excess, Relaxed),
             LargeValues::WithKeys => costs.with_keys.store(excess, Relaxed),
         }
         costs
@@ -96,7 +96,7 @@ impl ValueCosts {
     pub fn excess(&self, present: LargeValues) -> u64 {
         let (separated, with_keys) = (self.separated.load(Acquire), self.with_keys.load(Acquire));
         match present {
-            LargeValues::Outside => separated.saturating_sub(with_keys),
+            LargeValues::Separated => separated.saturating_sub(with_keys),
             LargeValues::WithKeys => with_keys.saturating_sub(separated),
         }
     }
@@ -105,13 +105,13 @@ impl ValueCosts {
     pub fn settle(&self, present: LargeValues) -> u64 {
         let (separated, with_keys) = (self.separated.load(Acquire), self.with_keys.load(Acquire));
         let (paid, spared) = match present {
-            LargeValues::Outside => (separated, with_keys),
+            LargeValues::Separated => (separated, with_keys),
             LargeValues::WithKeys => (with_keys, separated),
         };
         let excess = paid.saturating_sub(spared);
         debug_assert!(excess <= paid, "the excess is a part of the paid costs");
         let settled = |side: LargeValues, seen: u64| if side == present { seen - excess } else { seen };
-        take_off(&self.separated, settled(LargeValues::Outside, separated));
+        take_off(&self.separated, settled(LargeValues::Separated, separated));
         take_off(&self.with_keys, settled(LargeValues::WithKeys, with_keys));
         excess
     }
@@ -150,21 +150,21 @@ mod tests {
     fn past_savings_are_not_credited() {
         let costs = ValueCosts::default();
         costs.note_merged(1 << 30);
-        assert_eq!(costs.settle(LargeValues::Outside), 0);
+        assert_eq!(costs.settle(LargeValues::Separated), 0);
         costs.note_reads(2);
-        assert_eq!(costs.settle(LargeValues::Outside), 2 * READ_BYTES);
+        assert_eq!(costs.settle(LargeValues::Separated), 2 * READ_BYTES);
         costs.note_reads(1);
         costs.note_merged(READ_BYTES / 2);
-        assert_eq!(costs.settle(LargeValues::Outside), 2 * READ_BYTES);
+        assert_eq!(costs.settle(LargeValues::Separated), 2 * READ_BYTES);
         assert_eq!(costs.settle(LargeValues::WithKeys), 0);
         costs.note_merged(100);
         assert_eq!(costs.settle(LargeValues::WithKeys), 200);
         assert_eq!(costs.excess(LargeValues::WithKeys), 200);
         assert_eq!(ValueCosts::beginning_at(LargeValues::WithKeys, 7).settle(LargeValues::WithKeys), 7);
-        assert_eq!(ValueCosts::beginning_at(LargeValues::Outside, 7).settle(LargeValues::Outside), 7);
+        assert_eq!(ValueCosts::beginning_at(LargeValues::Separated, 7).settle(LargeValues::Separated), 7);
         costs.note_rewritten(300);
         assert_eq!(costs.settle(LargeValues::WithKeys), 0);
-        assert_eq!(costs.settle(LargeValues::Outside), 0);
+        assert_eq!(costs.settle(LargeValues::Separated), 0);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     db.flush().unwrap();
     drop(keyspace);
     db.close().unwrap();
-    for free in some_of((8 << 20..16 << 20).step_by(1 << 19), 5, 0) {
+    for free in some_of((8 << 20..16 << 20).step_by(1 << 19), 10, 0) {
         let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, free);
         machine.space_limit(Some(machine.used_bytes() + free));
         let db = open(&machine).unwrap();
@@ -176,7 +176,7 @@ fn removals_free_space_of_separated_values() {
         Db::builder(Path::new("/db")).env(machine.clone()).memory_bytes(16 << 20).open().unwrap()
     };
     let trees = [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()];
-    for (index, tree) in trees.into_iter().enumerate() {
+    for (index, tree) in some_of(trees.into_iter().enumerate(), 2, 0) {
         let machine = MemEnv::new(5);
         let db = open(&machine);
         let placement = Placement::by_value_bytes(None, Some(588)).unwrap().with_moving_thresholds(true);
@@ -382,7 +382,7 @@ fn a_device_filled_by_others_takes_every_removal() {
     let trees = [Tree::turtle(), Tree::splinter(), Tree::leveled(), Tree::lsbm(), Tree::treeline()];
     for (index, tree) in trees.into_iter().enumerate() {
         for budget in some_of([1_u64 << 20, 8 << 20, 64 << 20], 3, index) {
-            for (free, is_reopened) in [(0, false), (0, true), (1 << 20, true)] {
+            for (free, is_reopened) in some_of([(0, false), (0, true), (1 << 20, true)], 3, index) {
                 let name = format!("{tree:?}, {budget}, {free} free, reopened: {is_reopened}");
                 let machine = MemEnv::new(5);
                 machine.space_limit(Some(128 << 20));

@@ -10,7 +10,7 @@ use testudo::{
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::MemEnv;
-use testudo_share::Share;
+use testudo_share::{Share, some_of};
 
 const KEYS: u64 = 3_000;
 
@@ -105,7 +105,7 @@ fn separated_values_are_read_like_inline_values() {
 #[test]
 fn medium_values_are_readable_at_every_level() {
     let rounds = if Share::from_environment() == Share::Whole { 8 } else { 4 };
-    for tree in trees() {
+    for tree in some_of(trees(), 3, 2) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         // Values from 108 bytes are medium, from 1,188 bytes large.
@@ -229,7 +229,7 @@ fn separated_values_are_cached_as_records() {
 
 #[test]
 fn snapshots_keep_the_values_they_show() {
-    for tree in trees() {
+    for tree in some_of(trees(), 3, 0) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         let keyspace = db.keyspace("k", separated(tree)).unwrap();
@@ -265,7 +265,7 @@ fn operands_change_separated_values() {
 
 #[test]
 fn a_changed_placement_applies_to_later_writes() {
-    for tree in trees() {
+    for tree in some_of(trees(), 3, 1) {
         let machine = MemEnv::new(1);
         let db = open(&machine);
         let options = KeyspaceOptions::default().tree(tree).placement(Placement::inline());

@@ -287,7 +287,7 @@ impl Placer {
         let Some(watched) = &self.settings.watched else { return };
         let value_bytes = match (entry.kind, watched.large_values) {
             (Kind::Value, LargeValues::WithKeys) => entry.value.len(),
-            (Kind::Reference, LargeValues::Outside) => match ValueReference::of(entry.kind, entry.value) {
+            (Kind::Reference, LargeValues::Separated) => match ValueReference::of(entry.kind, entry.value) {
                 Ok(Some(reference)) if reference.is_in_segment() => usize_of(u64::from(reference.length)),
                 _ => return,
             },

@@ -120,7 +120,7 @@ impl SeparatedScan {
             // Values of transient segments return to their keys anyway, so they cost scans nothing for long.
             let reads = reads * u64_of(segments.count_permanent(wanted)) / u64_of(wanted.len().max(1));
             match large_values {
-                LargeValues::Outside => costs.note_reads(reads),
+                LargeValues::Separated => costs.note_reads(reads),
                 LargeValues::WithKeys => costs.note_stray_reads(reads),
             }
         }

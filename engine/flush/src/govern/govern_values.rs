@@ -85,7 +85,7 @@ fn better_place(keyspace: &KeyspaceCore) -> Option<LargeValues> {
         return Some(present);
     }
     (excess >= price).then_some(match present {
-        LargeValues::Outside => LargeValues::WithKeys,
-        LargeValues::WithKeys => LargeValues::Outside,
+        LargeValues::Separated => LargeValues::WithKeys,
+        LargeValues::WithKeys => LargeValues::Separated,
     })
 }

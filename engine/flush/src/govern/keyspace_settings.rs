@@ -86,7 +86,7 @@ pub fn set_large_values(store: &Store, core: &KeyspaceCore, large_values: LargeV
             return Ok((present, None));
         }
         match large_values {
-            LargeValues::Outside => Ok((next, None)),
+            LargeValues::Separated => Ok((next, None)),
             LargeValues::WithKeys => rewritten_tree(&next, core.id, objects),
         }
     })

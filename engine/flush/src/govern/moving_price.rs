@@ -16,7 +16,7 @@ pub(crate) const PASSES_OF_MOVE: u64 = 2;
 /// Cost difference at which the values move; `None` if they do not move.
 pub fn price_of_moving(tree: &dyn Tree, present: LargeValues) -> Option<u64> {
     let price = match present {
-        LargeValues::Outside => {
+        LargeValues::Separated => {
             let permanent = tree.value_segments()?.permanent();
             if permanent.values == 0 || permanent.bytes / permanent.values > LONG_BYTES {
                 return None;

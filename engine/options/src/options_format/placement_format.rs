@@ -119,7 +119,7 @@ fn with_flags(placement: Placement, flags: u8) -> Placement {
 }
 
 fn large_values(flags: u8) -> LargeValues {
-    if flags & WITH_KEYS != 0 { LargeValues::WithKeys } else { LargeValues::Outside }
+    if flags & WITH_KEYS != 0 { LargeValues::WithKeys } else { LargeValues::Separated }
 }
 
 fn decode_lengths(settings: &[u8]) -> Result<Placed, Unreadable> {
