@@ -278,8 +278,8 @@ fn are_disjoint(layer: &[BufferSection]) -> bool {
     layer.is_sorted_by(|a, b| a.high.as_ref().is_some_and(|high| *high <= b.low))
 }
 
-/// Puts the layers of `new` above those of `old`, both newest first. All sections of `new` are inside `range`;
-/// each goes into the lowest possible layer.
+/// Puts the layers of `new` above those of `old`, both newest first. All sections of `new` are inside
+/// `range`; each goes into the lowest possible layer.
 pub fn stacked(old: &[BufferLayer], new: Vec<BufferLayer>, range: &Bounds) -> Vec<BufferLayer> {
     let is_inside = |section: &BufferSection| section.bounds().intersection(range) == section.bounds();
     debug_assert!(new.iter().flatten().all(is_inside), "all new sections are inside the range");
