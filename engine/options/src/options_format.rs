@@ -70,7 +70,7 @@ impl Unreadable {
 impl StoredOptions {
     /// Encodes the options for the catalogue.
     pub fn encode(&self) -> Vec<u8> {
-        let bytes = self.to_bytes();
+        let bytes = self.encoded();
         debug_assert!(
             Self::decode(&bytes).is_ok_and(|decoded| decoded == *self)
                 || self.validate().is_err()
@@ -80,7 +80,7 @@ impl StoredOptions {
         bytes
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    fn encoded(&self) -> Vec<u8> {
         let operator = self.merge_operator_name().unwrap_or_default().as_bytes();
         let mut out = Vec::new();
         placement_format::encode(&mut out, self);

@@ -1,11 +1,12 @@
-//! Keys of an open store whose operands produced a long value, or none, when they were last merged.
+//! Keys of an open store whose operands, when last merged, produced a long value or failed to merge.
 //!
 //! Operands are written without reading the value they change, so only later work learns the result. It
-//! records the key here; the next operand for it is then checked by reading, before it is written. A value is
-//! long above half the maximum length: as much again may wait in write buffers.
+//! records the key here; the next operand for the key is checked, at the cost of a read, before it is
+//! written. A value counts as long if it exceeds half the maximum length, because operands of the same total
+//! length may be waiting in write buffers.
 //!
-//! The longest possible entry is bounded here, too. The bound covers a key's operands and the value they
-//! change; beyond it, the next operand is checked by reading.
+//! The length of an entry, a key's operands and the value they change, is bounded here, too. Beyond the bound
+//! the next operand is also checked by a read.
 //!
 //! **Invariants**
 //! - A false positive costs a read, nothing else: keys are identified by hash, across all keyspaces.

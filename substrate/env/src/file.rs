@@ -35,7 +35,7 @@ pub struct OpenOptions {
     pub direct: bool,
 }
 
-/// One read of a batch.
+/// One read in a batch.
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
     /// Offset in bytes from the start of the file.

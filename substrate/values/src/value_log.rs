@@ -148,7 +148,7 @@ impl State {
         failure.map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    /// Records a failed write.
+    /// Records the error if the write failed, and returns the result.
     fn note(&mut self, written: Result<()>) -> Result<()> {
         // It is unknown which of the values are on the device.
         let written = written.map_err(|error| error.lasting("values could not be written"));

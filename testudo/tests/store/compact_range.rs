@@ -53,8 +53,8 @@ fn value(number: u64, round: u64) -> Vec<u8> {
 
 /// Overwrites some keys, scattered over all of them, and removes others; flushes.
 fn change(db: &Db, keyspace: &Keyspace, model: &mut Model, round: u64) {
-    for n in (0..KEYS).filter(|n| (n * 7919 + round * 31) % 7 == 0) {
-        if (n + round) % 5 == 0 {
+    for n in (0..KEYS).filter(|n| (n * 7919 + round * 31).is_multiple_of(7)) {
+        if (n + round).is_multiple_of(5) {
             keyspace.remove(key(n)).unwrap();
             model.remove(&key(n));
         } else {

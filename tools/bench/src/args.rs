@@ -326,13 +326,13 @@ struct Bare {
 /// Insert and removal pattern of `queue`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePattern {
-    /// Insert at the end, peek at the front, remove it
+    /// Insert at the end, read the front, remove it
     Queue,
-    /// Insert at the end, peek at the front; remove there in batches of a hundred
+    /// Insert at the end, read at the front; remove from the front in batches of a hundred
     Window,
-    /// Insert anywhere, remove the oldest, peek at the front
+    /// Insert anywhere, remove the oldest, read at the front
     Sessions,
-    /// Uniform writes with 30 % removals, no peeks
+    /// Uniform writes with 30 % removals, no reads
     Churn,
 }
 

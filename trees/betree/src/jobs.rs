@@ -202,8 +202,8 @@ fn find_beyond_bound<'a>(
     node.child_nodes().find_map(|child| find_beyond_bound(child, options))
 }
 
-/// Children of a node for which flushing the buffers that scans read pays off. If there are any, also those
-/// for which it nearly does, since a job costs syncs and an edit regardless of their number.
+/// The children of a node for which it pays to flush the buffers that scans read. If there are any, also
+/// those for which it almost pays, since a job costs syncs and an edit however many children it covers.
 fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
     let is_worth = |pivot: usize, charged_kib: u32| {
         if charged_kib == 0 {

@@ -58,7 +58,7 @@ impl Level {
         self.filling.is_empty() && self.emptying.is_empty()
     }
 
-    /// Starts emptying the sequences that fill it.
+    /// Starts emptying the sequences that have been filling the level.
     pub(crate) fn hand_over(&mut self) {
         debug_assert!(self.emptying.is_empty(), "a level that is being emptied is not handed over");
         self.began_bytes = self.filling_bytes();

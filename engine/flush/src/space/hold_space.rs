@@ -188,7 +188,7 @@ pub fn hold_space(store: &Store) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "one round or job at a time");
     let Some(mut space) = Space::measure(store)? else { return Ok(()) };
     if !space.is_enough(store) && !store.nearly_full.holes_are_known.swap(true, Relaxed) {
-        // Free pages count only once it is known which of them have space.
+        // Free pages count as held space only once it is known which of them the device backs.
         store.data.find_holes()?;
         let Some(again) = Space::measure(store)? else { return Ok(()) };
         space = again;

@@ -1,12 +1,12 @@
 //! A write buffer as its holders see it: snapshots, iterators, readers of values.
 //!
-//! A holder refers to a slot that has the memtable, until it was flushed and its memory is needed for other
-//! purposes. From then on the slot has a spilled buffer (`spilled_buffer.rs`), shared by all holders. A
-//! cursor in the middle of the memtable continues in it at the next key.
+//! A holder refers to a slot that holds the memtable until it has been flushed and its memory is needed for
+//! other purposes. From then on the slot holds a spilled buffer (`spilled_buffer.rs`), shared by all holders.
+//! A cursor in the middle of the memtable continues in the spilled buffer at the next key.
 //!
 //! **Invariants**
-//! - Its contents at the seqno of a reader never change.
-//! - It is spilled only after its flush: nothing is written to it any more.
+//! - The buffer's contents as of a reader's seqno never change.
+//! - A buffer is spilled only after its flush, when nothing more is written to it.
 
 use testudo_base::{
     Cursor, Entry, Kind, Result, Seqno,

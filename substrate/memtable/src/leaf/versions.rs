@@ -110,7 +110,7 @@ fn is_stack(version: View<'_>) -> bool {
     matches!(version.kind(), Kind::Operands | Kind::Unmerged)
 }
 
-/// Whether the newest snapshot, or an older one, may read a version that has a newer one.
+/// Whether the newest snapshot, or an older one, may read a version that has been superseded.
 #[inline]
 fn is_needed(seqno: Seqno, keep_from: Option<Seqno>) -> bool {
     keep_from.is_some_and(|newest_snapshot| seqno <= newest_snapshot)

@@ -25,7 +25,7 @@ use crate::{
 pub struct FoundPage {
     /// Number of the page in the data file.
     pub physical: u64,
-    /// Write identity from its header.
+    /// Identity of the write, from the page's header.
     pub writing: Writing,
     /// Its own record.
     pub record: ReplacedPageRecord,

@@ -49,7 +49,7 @@ impl<'a> OverTime<'a> {
 /// Counts of operations over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RateOverTime {
-    /// Times, and the number of operations until then.
+    /// Each note: a time, and the number of operations completed by then.
     notes: Vec<(Duration, u64)>,
     /// Operations of the earlier parts.
     before: u64,

@@ -140,13 +140,17 @@ fn low_of(
     Ok(if is_little { fence } else { least })
 }
 
-/// Plans and writes a step. Returns its destination in the bottom, and the runs for it.
+/// The result of a step: its destination in the bottom with the runs for it, unless there is nothing to
+/// write.
+type WrittenDown = Option<(Destination, Vec<LevelRun>)>;
+
+/// Plans and writes a step.
 pub(crate) fn write_range(
     levels: &Levels,
     bounds: &Bounds,
     work: &Work,
     options: &LsmOptions,
-) -> Result<(WrittenStep, Option<(Destination, Vec<LevelRun>)>)> {
+) -> Result<(WrittenStep, WrittenDown)> {
     let range = rewritten_runs(&levels.bottom, bounds)?;
     let mut layers: Vec<MergeLayer> =
         levels.upper().map(|component| runs_within(component, bounds)).collect();
