@@ -43,8 +43,8 @@
 //! - [`Db::snapshot`], `iter`, `range`, `prefix`: commits in flight.
 //! - Anything with [`Durability::Sync`], [`Db::persist`], creating, changing and dropping keyspaces: device
 //!   syncs.
-//! - Opening, [`Db::flush`], [`Db::compact`], [`Keyspace::compact_range`], [`Db::close`], the drop of the last
-//!   handle, verifying, scrubbing, copying: the work itself.
+//! - Opening, [`Db::flush`], [`Db::compact`], [`Keyspace::compact_range`], [`Db::close`], the drop of the
+//!   last handle, verifying, scrubbing, copying: the work itself.
 //!
 //! In an async program, run everything but the first group on separate threads
 //! (`tokio::task::spawn_blocking`, or a few threads behind a channel). Single buffered writes may be called

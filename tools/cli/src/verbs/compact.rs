@@ -1,5 +1,5 @@
-//! `testudo compact`: flushes the write buffers into the trees and waits for background work to finish. With a
-//! keyspace or range, it compacts that completely instead.
+//! `testudo compact`: flushes the write buffers into the trees and waits for background work to finish. With
+//! a keyspace or range, it compacts that completely instead.
 
 use std::{thread, time::Duration};
 

@@ -1,8 +1,8 @@
 //! Taking a range of keys out of all levels above the bottom, for a merge with the bottom.
 //!
 //! **Invariants**
-//! - The part of a run before the range is rewritten with its old age; the part after it is clipped, and stays
-//!   where it is.
+//! - The part of a run before the range is rewritten with its old age; the part after it is clipped, and
+//!   stays where it is.
 
 use std::ops::Range;
 
