@@ -1,9 +1,9 @@
 //! Compacting a range of keys: all entries buffered for adjacent leaves go down to them at once.
 //!
-//! A share can be emptied from its low end only. So of a pivot whose range begins before the first of the
-//! leaves, everything goes down, and the part for earlier leaves becomes the newest tier of the child. What
-//! is buffered behind the last of the leaves stays where it is. The next leaves begin there, so only the
-//! first step of a range writes such tiers.
+//! A share can be emptied from its low end only. So everything buffered for a pivot whose range begins before
+//! the first of the leaves goes down; the part for earlier leaves becomes the newest tier of the child.
+//! Entries behind the last of the leaves stay where they are. The next step begins there, so only the first
+//! step of a range writes such tiers.
 //!
 //! **Invariants**
 //! - The bounds of a step are those of whole leaves: a leaf is older than all that is buffered for it.

@@ -36,8 +36,9 @@ use crate::{
 
 /// A step ends when about this many full runs are to be written.
 const STEP_RUNS: u64 = 4;
-/// Maximum runs of bytes outside the range that each end of a step may add to it.
-const OUTSIDE_RUNS: u64 = 1;
+/// Maximum full runs of bytes outside the range that each end of it may add to a step. Above one run of the
+/// bottom there is rarely as much, except after its last run.
+const OUTSIDE_RUNS: u64 = 4;
 
 /// A step that was written.
 pub(crate) struct WrittenStep {

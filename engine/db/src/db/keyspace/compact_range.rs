@@ -19,8 +19,7 @@ impl Keyspace {
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
-    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-compact-range-{}",
-    /// std::process::id()));
+    /// # let directory = std::env::temp_dir().join(format!("testudo-doc-range-{}", std::process::id()));
     /// # let db = testudo::Db::builder(&directory).temporary().open()?;
     /// # let users = db.keyspace("users", testudo::KeyspaceOptions::default())?;
     /// users.insert("ada", "countess")?;

@@ -16,7 +16,7 @@ fn compacted_ranges_have_one_run_for_each_key() {
 #[test]
 fn a_compaction_writes_the_range_and_runs_at_its_ends() {
     let levels = |bed: &Bed| u64::from(bed.tree.stats().height) + 1;
-    compact_a_part(turtle(32 << 10, 8), 32 << 10, levels);
+    compact_a_part(turtle(16 << 10, 8), 32 << 10, levels);
     // A pivot of a splinter tree may have several leaves of bytes.
     compact_a_part(splinter(16 << 10, 8), 64 << 10, levels);
 }
