@@ -75,13 +75,13 @@ pub fn random_range(random: &mut SplitMix) -> KeyBounds {
 pub fn random_compactions<F: Family>(seed: u64, options: F) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
-    let mut ages = Ages::default();
+    let mut found = RunsByAge::new();
     let mut jobs = 0;
     for round in 0..12u64 {
         for _ in 0..1 + random.below(4) {
             let delete_percent = if round % 6 == 5 { 80 } else { 20 };
             bed.apply(random_updates(&mut random, 300, delete_percent));
-            ages.note(&bed);
+            found.note(&bed.runs());
         }
         if random.percent(40) {
             let count = random.below(3);
@@ -95,7 +95,9 @@ pub fn random_compactions<F: Family>(seed: u64, options: F) {
                 if random.percent(25) { bed.apply_on_top(updates) } else { bed.apply_only(updates) }
             }
         });
-        ages.check(&bed);
+        bed.check_runs(&mut found);
+        let layout = bed.options.layout(bed.durable.objects.clone());
+        found.check_layout(&bed.runs(), layout, &bed.model);
         if !has_updates {
             bed.check_compact(&range);
             let written = bed.written_bytes();
@@ -113,35 +115,9 @@ pub fn random_compactions<F: Family>(seed: u64, options: F) {
     bed.apply(removed);
     bed.compact_range(&KeyBounds::default(), |_| {});
     bed.check_compact(&KeyBounds::default());
-    ages.check(&bed);
+    bed.check_runs(&mut found);
     bed.run_jobs();
     bed.check(&mut random);
-}
-
-/// Checks the runs by age, until pages of one are updated: it keeps its id, under which its earlier entries
-/// were noted.
-#[derive(Default)]
-struct Ages {
-    found: RunsByAge,
-    has_updated_pages: bool,
-}
-
-impl Ages {
-    fn note<F: Family>(&mut self, bed: &Bed<F>) {
-        let runs = bed.runs();
-        self.found.note(&runs);
-        self.has_updated_pages |= runs.iter().any(|run| run.reference().replaced.is_some());
-    }
-
-    #[track_caller]
-    fn check<F: Family>(&mut self, bed: &Bed<F>) {
-        self.note(bed);
-        if !self.has_updated_pages {
-            bed.check_runs(&mut self.found);
-            let layout = bed.options.layout(bed.durable.objects.clone());
-            self.found.check_layout(&bed.runs(), layout, &bed.model);
-        }
-    }
 }
 
 fn random_updates(random: &mut SplitMix, count_max: u64, delete_percent: u8) -> Batch {

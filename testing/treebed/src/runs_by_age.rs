@@ -33,11 +33,15 @@ impl RunsByAge {
         Self::default()
     }
 
-    /// Reads those of a tree's runs that were not noted yet.
+    /// Reads those of a tree's runs that were not noted yet, and again those whose pages were replaced: they
+    /// keep their id.
     pub fn note(&mut self, live: &[Arc<Run>]) {
         for run in live {
-            let read = || (run.record().expect("the footer of a run can be read"), entries_of(run));
-            self.found.entry(run.reference().id).or_insert_with(read);
+            let id = run.reference().id;
+            if run.reference().replaced.is_some() || !self.found.contains_key(&id) {
+                let record = run.record().expect("the footer of a run can be read");
+                self.found.insert(id, (record, entries_of(run)));
+            }
         }
     }
 

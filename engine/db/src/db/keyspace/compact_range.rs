@@ -15,7 +15,8 @@ impl Keyspace {
     /// the range, and then runs jobs of some megabytes, like those of the background. Reads and writes
     /// continue. Everything committed before the call is covered; later commits may be above it. Data
     /// outside the range is rewritten only where a run or node has keys on both sides of an end of the range.
-    /// Writes nothing if the range is empty or already compact.
+    /// Leaves that it nearly empties are joined by background jobs afterwards. Writes nothing if the range is
+    /// empty or already compact.
     ///
     /// ```
     /// # fn main() -> testudo::Result<()> {
