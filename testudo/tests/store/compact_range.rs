@@ -216,9 +216,13 @@ fn a_compaction_ends_and_loses_nothing_under_concurrent_writes() {
         let model: Model =
             (0..KEYS).map(|n| (key(n), value(n, rounds[usize::try_from(n % 2).unwrap()]))).collect();
         assert!(contents(&keyspace) == model, "{options:?}");
-        keyspace.compact_range(..).unwrap();
+        // Garbage collection of values may put a run above the bottom at any time.
+        let is_compact = (0..5).any(|_| {
+            keyspace.compact_range(..).unwrap();
+            keyspace.stats().tree.buffered_runs == 0
+        });
+        assert!(is_compact, "{options:?}: {:?}", keyspace.stats());
         check(&db, &keyspace, &model);
-        assert_eq!(keyspace.stats().tree.buffered_runs, 0, "{options:?}");
         db.close().unwrap();
     }
 }

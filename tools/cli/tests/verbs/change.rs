@@ -95,7 +95,7 @@ fn keyspace_converts_to_another_tree_family_and_back() {
     let create = ["keyspace", "create", "STORE", "placed", "--placement", thresholds, "--json"];
     assert_eq!(place.run(&create).json_lines()[0]["placement"], json!(thresholds));
     let convert = ["keyspace", "convert", "STORE", "placed", "--placement", "medium=64,large=32"];
-    place.run(&convert).refused(&["from 64 bytes", "from 32"]);
+    place.run(&convert).not_understood(&["from 64 bytes", "from 32"]);
 }
 
 #[test]
