@@ -193,8 +193,8 @@ impl Keyspace {
     /// budget, if the keyspace was dropped, and inside the closure of [`Keyspace::update`]; any error of the
     /// keyspace's merge operator about the value; `OutOfSpace` on a full device; `Io` if the log cannot be
     /// written or synced; `Poisoned` after an earlier failure; `Unsupported` in a read-only store; `Closed`.
-    /// If the sync fails in a store with [`Durability::Sync`], the write is visible but a crash may lose it.
-    /// After any other error nothing was written.
+    /// If the sync fails in a store with [`Durability::Sync`](testudo_options::Durability::Sync), the write
+    /// is visible but a crash may lose it. After any other error nothing was written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.core.check_value(key, value)?;

@@ -31,7 +31,7 @@ impl Keyspace {
     /// ```
     ///
     /// Errors: `Invalid` for a dropped keyspace; `Closed` once the store is being closed; otherwise as
-    /// [`Db::flush`]. Parts of the range that were completed before the error stay compact.
+    /// [`Db::flush`](crate::Db::flush). Parts of the range that were completed before the error stay compact.
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         compact_range(self.db.store(), &self.core, range.into_bounds())
     }
