@@ -30,7 +30,8 @@ fn bases_and_barriers_round_trip_and_the_older_format_has_no_bases() {
 #[test]
 fn hashes_of_keys_from_memory_round_trip_and_damage_is_refused() {
     let hashes = |of: &[u32]| {
-        let from_memory = BufferSection::from_memory(b"b"[..].into(), Some(b"d"[..].into()), of.into());
+        let barrier = BufferSection::barrier(b"b"[..].into(), Some(b"d"[..].into()));
+        let from_memory = BufferSection { from_memory: Some(of.into()), ..barrier };
         encode_buffer(&CompactionBuffer { id: ObjectId(4), layers: vec![vec![from_memory]] })
     };
     let whole = hashes(&[3, 9]);
