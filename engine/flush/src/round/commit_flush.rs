@@ -69,7 +69,12 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     fit_caches(store);
     let released = release_log(store);
     clock.end(Stage::Publish);
-    released
+    match released {
+        // The buffers are in their trees: a round that is retried for lack of space would apply them again.
+        // The next one releases the log.
+        Err(error) if error.is_shortage() => Ok(()),
+        released => released,
+    }
 }
 
 /// Builds the manifest edit of a round; moves the changes out of the tree edits.
