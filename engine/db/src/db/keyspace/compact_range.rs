@@ -14,7 +14,8 @@ impl Keyspace {
     /// it, and it writes the range's data once. It flushes the keyspace's write buffers if they have keys of
     /// the range, and then runs jobs of some megabytes, like those of the background. Reads and writes
     /// continue. Everything committed before the call is covered; later commits may be above it. Data
-    /// outside the range is rewritten only where a run or node has keys on both sides of an end of the range.
+    /// outside the range is rewritten only where a run or node has keys on both sides of an end of the range;
+    /// a large run may be cut there instead, and keeps its dead part until it is merged again.
     /// Leaves that it nearly empties are joined by background jobs afterwards. Writes nothing if the range is
     /// empty or already compact.
     ///
