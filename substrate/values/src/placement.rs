@@ -94,8 +94,8 @@ impl Placement {
         }
     }
 
-    /// Places values by their length in bytes. `None` stands for no medium, or no large values. Thresholds
-    /// below 32 act like 32.
+    /// Places values by their length in bytes. With `None` there are no medium, or no large values.
+    /// Thresholds below 32 act like 32.
     ///
     /// Errors: `Invalid` if the threshold for medium values is above that for large ones.
     pub fn by_value_bytes(medium_from: Option<u64>, large_from: Option<u64>) -> Result<Self> {
@@ -116,7 +116,7 @@ impl Placement {
     ///
     /// Here runs store whole keys, so that p does not describe the saving for long keys. A ratio therefore
     /// becomes the length of the value that it separates where keys are as long as the prefix:
-    /// `prefix_bytes / ratio - prefix_bytes`, rounded. A ratio of 0 stands for no such values.
+    /// `prefix_bytes / ratio - prefix_bytes`, rounded. With a ratio of 0 there are no such values.
     ///
     /// Errors: `Invalid` for no prefix, a ratio outside 0 to 1, or a medium ratio, not 0, below the large
     /// one.

@@ -44,7 +44,7 @@ pub(crate) struct CompactArguments {
 }
 
 impl CompactArguments {
-    /// Parses the keyspace and range to compact; `None` stands for the pending work of the whole store.
+    /// Parses the keyspace and range to compact; `None` means the pending work of the whole store.
     fn parse(&self) -> Result<Option<(&str, KeyRange)>, Failure> {
         if self.keyspace.is_none() && !self.range.is_given() {
             return Ok(None);

@@ -80,7 +80,7 @@ impl Description {
 pub(crate) trait Stat {
     fn value(&self) -> MetricValue<'_>;
 
-    /// The number that stands for the value in the status file; `None` if the file does not contain it.
+    /// The number written to the status file for the value; `None` if the file does not contain it.
     fn code(&self) -> Option<u64>;
 
     /// Sets the value from [`Stat::code`].
