@@ -101,7 +101,7 @@ fn check(db: &Db, keyspace: &Keyspace, model: &Model) {
     db.check_invariants().unwrap();
 }
 
-/// Dead entries are only in runs that were cut.
+/// Dead entries are only in witnesses, runs that a leveled tree keeps for salvage, and in runs that were cut.
 fn assert_few_dead(stats: &KeyspaceStats, present: u64) {
     let stored = stats.tree.entries - stats.tree.tombstones;
     assert!((present..=present + present / 4).contains(&stored), "{present} present: {stats:?}");
@@ -136,7 +136,6 @@ fn a_range_is_compacted_in_every_tree_and_placement() {
         assert_eq!((stats.tree.buffered_runs, stats.tree.buffered_bytes), (0, 0), "{options:?}: {stats:?}");
         if stats.moving.from.is_none() {
             let present = u64::try_from(model.len()).unwrap();
-            // A run that was cut at an end of the first range keeps its dead part until it is merged again.
             assert_few_dead(&stats, present);
             assert!(stats.tree.tombstones <= present / 100, "{options:?}: {stats:?}");
         }
