@@ -70,9 +70,9 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     let released = release_log(store);
     clock.end(Stage::Publish);
     match released {
-        // The buffers are in their trees: a round that is retried for lack of space would apply them again.
-        // The next one releases the log.
-        Err(error) if error.is_shortage() => Ok(()),
+        // The buffers are in their trees: a round that is retried after a shortage would apply them again.
+        // The next one releases the log. Any other error poisons the store.
+        Err(error) if error.is_transient() => Ok(()),
         released => released,
     }
 }
