@@ -105,6 +105,15 @@ impl Limits {
         if self.amount == Amount::Short && self.seed.is_none() { self.share.one_in(whole) } else { 1 }
     }
 
+    /// Returns all cases, or, in a tenth of the short form, one in `every`.
+    pub(crate) fn some_of<T>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        every: usize,
+    ) -> impl Iterator<Item = T> {
+        all.into_iter().step_by(if self.is_tenth() { every } else { 1 })
+    }
+
     /// Whether only a tenth of the short form is run.
     pub(crate) fn is_tenth(&self) -> bool {
         self.amount == Amount::Short && self.share == Share::Tenth

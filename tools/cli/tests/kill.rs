@@ -37,7 +37,7 @@ const MEMORY_BYTES: u64 = 8 << 20;
 /// Default number of ends.
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_VERIFICATIONS: u64 = 10;
-/// A scenario continues until this many ends have left a store of interest.
+/// A scenario continues until this many ends, or its share of them, have left a store of interest.
 const KILLS_OF_INTEREST: u64 = 5;
 /// A scenario fails if it needs more than this multiple of the requested ends.
 const KILLS_MAX_FACTOR: u64 = 20;
@@ -367,9 +367,10 @@ struct Counts {
     steps: u64,
 }
 
-/// Ends at least `kills` writers, and more until [`KILLS_OF_INTEREST`] stores were of interest. Their number
-/// depends on the seed and the machine.
+/// Ends at least `kills` writers, and more until the share of [`KILLS_OF_INTEREST`] stores were of interest.
+/// Their number depends on the seed and the machine.
 fn kill_writers(scenario: &Scenario, kills: u64) {
+    let of_interest = part_of(KILLS_OF_INTEREST);
     let machine = RealEnv::new();
     let seed = number_from_env("TESTUDO_KILL_SEED").unwrap_or_else(|| machine.random_u64() >> 32);
     println!("replay with TESTUDO_KILL_SEED={seed} TESTUDO_KILLS={kills}");
@@ -382,7 +383,7 @@ fn kill_writers(scenario: &Scenario, kills: u64) {
     // Writers that ran until they had acknowledged something: each of them advances by at least one step.
     let mut heard = 0;
     let mut counts = Counts::default();
-    while counts.kills < kills || counts.of_interest < KILLS_OF_INTEREST {
+    while counts.kills < kills || counts.of_interest < of_interest {
         assert!(counts.kills < kills.max(KILLS) * KILLS_MAX_FACTOR, "{counts:?}");
         counts.kills += 1;
         let kill = counts.kills;

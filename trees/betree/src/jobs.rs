@@ -25,7 +25,7 @@ use crate::{
     trunk::node::{Child, Node, Tier},
     update::{
         compact_range::{RangeStep, find_step},
-        join::{find_join, nothing_above, waiting_for},
+        join::{Above, find_join, range_of, waiting_for},
         plan::{PlanChild, PlanNode, PlanTier},
         write::{Outputs, write_plan},
     },
@@ -122,7 +122,7 @@ pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> 
     if let Some(job) = pick_due(root, options) {
         return Some(job);
     }
-    if let Some(node) = find_join(root, options, &nothing_above) {
+    if let Some(node) = find_join(root, options, &Above::nothing()) {
         return Some(Action::Join.on(node));
     }
     if let Some((node, pivots)) = find_beyond_bound(root, options) {
@@ -341,9 +341,9 @@ pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, jo
             plan.do_work(work.clone(), options, depth)?
         }
     }
-    let above = |bounds: &Bounds| -> Vec<Layer> {
-        path.iter().flat_map(|(node, pivot)| waiting_for(node, *pivot, bounds)).collect()
-    };
+    let bounds = range_of(node, 0, node.pivots.len() - 1);
+    let above =
+        Above::new(|| path.iter().flat_map(|(parent, pivot)| waiting_for(parent, *pivot, &bounds)).collect());
     plan.join_children(options, depth, &above)?;
     let outputs = write_plan(&mut plan, work, options)?;
     Ok(Prepared::new(job.what, PreparedJob { plan, outputs }))

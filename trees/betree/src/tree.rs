@@ -38,7 +38,7 @@ use crate::{
         references::{Buffers, all_runs, changes_of, deletions_of},
     },
     update::{
-        join::nothing_above,
+        join::Above,
         migrate,
         plan::PlanNode,
         reclaim::{self, Target},
@@ -298,7 +298,7 @@ impl Update for BeTree {
         let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         if !self.options.compacts_later() {
-            plan.join_children(&self.options, 0, &nothing_above)?;
+            plan.join_children(&self.options, 0, &Above::nothing())?;
         }
         self.finish(plan, work, Origin::Updates, &self.options)
     }

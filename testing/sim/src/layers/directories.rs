@@ -43,7 +43,8 @@ const CASES: [Case; 12] = [
 /// Runs the layer.
 pub fn run(limits: &Limits) -> Outcome {
     let configurations = chosen_by_size(NAME, limits, crash_configurations())?;
-    let items = configurations.iter().flat_map(|configuration| CASES.map(|case| (configuration, case)));
+    let some = limits.some_of(&configurations, 3);
+    let items = some.flat_map(|configuration| CASES.map(|case| (configuration, case)));
     let report = sweep(limits, items, None, |(configuration, (case, act))| {
         let outcome = judge(NAME, Some(&configuration.name), None, || {
             act(&Place::new(configuration.opener.clone())?);

@@ -3,7 +3,8 @@
 //!
 //! Power losses within the last op of every script, over all scripts up to a length, cover power losses
 //! everywhere in all of them. A second loss is tried on all trees after scripts of two ops, and on the first
-//! tree after all scripts, of which a short run takes one in four.
+//! tree after all scripts, of which a short run takes one in four. A tenth of it tries each script of two ops
+//! on one tree in three.
 //!
 //! **Invariants**
 //! - The store opens after any of these losses and holds an allowed prefix.
@@ -57,6 +58,8 @@ const NESTED_LENGTH: usize = 2;
 /// Stride through longer scripts in a short run. It is coprime to the number of letters, so that every letter
 /// occurs at every position.
 const NESTED_STRIDE_SHORT: u64 = 4;
+/// A tenth of the short run tries a second loss after a script of two ops on one in this many trees.
+const TREES_TENTH: u64 = 3;
 /// Data that survives a power loss.
 const POLICIES: [CrashPolicy; 3] =
     [CrashPolicy::LOSE_ALL, CrashPolicy::KEEP_ALL, CrashPolicy { keep_percent: 50, torn: TornMode::Mix }];
@@ -85,13 +88,15 @@ pub fn run(limits: &Limits) -> Outcome {
     let count = (1..=length).map(|length| u64_of(ALPHABET.len()).pow(length)).sum();
     let numbers = limits.seed.map_or(0..count, |number| number..number + 1);
     let (every, every_nested) = (limits.one_in(1), limits.one_in(NESTED_STRIDE_SHORT));
+    let every_brief = if limits.is_tenth() { TREES_TENTH } else { 1 };
     let items = configurations.iter().zip(0_u64..).flat_map(|(configuration, index)| {
         // Try different longer scripts on each tree.
         let is_tried = move |number: &u64| is_brief(*number) || (number + index).is_multiple_of(every);
         numbers.clone().filter(is_tried).map(move |number| Item {
             configuration,
             number,
-            is_nested: is_brief(number) || index == 0 && number.is_multiple_of(every_nested),
+            is_nested: is_brief(number) && (number + index).is_multiple_of(every_brief)
+                || index == 0 && number.is_multiple_of(every_nested),
         })
     });
     let mut report = sweep(limits, items, None, |item| {

@@ -20,7 +20,7 @@ fn sweep_counts_do_not_depend_on_the_number_of_threads() {
         // Later items end long before earlier ones.
         let run = |item: u64| {
             if item.is_multiple_of(7) {
-                (0..20_000).for_each(|_| std::thread::yield_now());
+                (0..2_000).for_each(|_| std::thread::yield_now());
             }
             Ok(counted("items", usize::try_from(item % 5).unwrap()))
         };

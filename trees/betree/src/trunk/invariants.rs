@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use testudo_base::{Error, ErrorKind, Result};
-use testudo_run::Run;
-use testudo_sequence::{Bounds, FencedRun, Layer, check_run, is_outside};
+use testudo_sequence::{Bounds, FencedRun, check_run, is_outside};
 
 use crate::{
     trunk::node::{Child, Node, Tier},
     update::{
-        join::{Above, nothing_above, waiting_for},
+        join::{Above, holds_any},
         plan::MAX_HEIGHT,
     },
 };
@@ -23,7 +22,7 @@ pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
     if !root.pivots[0].low.is_empty() || root.high.is_some() {
         return broken(root, "the root does not cover all keys");
     }
-    check_node(root, deep, 0, &nothing_above)
+    check_node(root, deep, 0, &Above::nothing())
 }
 
 fn broken(node: &Node, what: &str) -> Result<()> {
@@ -54,12 +53,7 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
                 {
                     return broken(child, "does not fit the pivot of its parent");
                 }
-                let above_child = |bounds: &Bounds| {
-                    let mut layers = above(bounds);
-                    layers.extend(waiting_for(node, index, bounds));
-                    layers
-                };
-                check_node(child, deep, depth + 1, &above_child)?;
+                check_node(child, deep, depth + 1, &above.child(node, index))?;
             }
             Child::Leaf(_) if node.height != 1 => return broken(node, "a leaf at the wrong depth"),
             Child::Leaf(None) => {}
@@ -73,9 +67,8 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
                 }
                 if deep {
                     check_run(run)?;
-                    let mut waiting = above(&bounds);
-                    waiting.extend(waiting_for(node, index, &bounds));
-                    if is_any_as_old(&waiting, &bounds, run)? {
+                    let as_old = above.child(node, index).within(&bounds, reference.newest_seqno);
+                    if holds_any(&as_old, &bounds)? {
                         return broken(node, "a leaf is as new as its buffered entries");
                     }
                 }
@@ -83,16 +76,6 @@ fn check_node(node: &Arc<Node>, deep: bool, depth: u32, above: &Above<'_>) -> Re
         }
     }
     Ok(())
-}
-
-/// Whether any entry buffered for a leaf is no newer than it.
-fn is_any_as_old(waiting: &[Layer], bounds: &Bounds, leaf: &Run) -> Result<bool> {
-    for slice in waiting.iter().flatten() {
-        if slice.source.newest_seqno() <= leaf.reference().newest_seqno && slice.holds_any(bounds)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn check_tier(node: &Node, tier: &Tier, deep: bool) -> Result<()> {

@@ -15,7 +15,7 @@ use testudo_sequence::{Bounds, Layer, clip_layer};
 use crate::{
     trunk::node::{Child, Node},
     update::{
-        join::{Above, nothing_above, waiting_for},
+        join::{Above, holds_any},
         plan::{PlanChild, PlanNode, leaf_with},
     },
 };
@@ -37,7 +37,7 @@ pub(crate) struct RangeStep {
 /// Finds the first leaves of `range` for which entries are buffered.
 pub(crate) fn find_step(root: &Node, range: &Bounds) -> Result<Option<RangeStep>> {
     let mut search = Search { range, step: None, leaves: 0, written_bytes: 0, is_full: false };
-    search.visit(root, &nothing_above)?;
+    search.visit(root, &Above::nothing())?;
     Ok(search.step)
 }
 
@@ -56,16 +56,11 @@ impl Search<'_> {
             if self.is_full || bounds.intersection(self.range).is_empty() {
                 continue;
             }
-            let with_own = |bounds: &Bounds| {
-                let mut layers = above(bounds);
-                layers.extend(waiting_for(node, at, bounds));
-                layers
-            };
+            let above = above.child(node, at);
             match &pivot.child {
-                Child::Node(child) => self.visit(child, &with_own)?,
+                Child::Node(child) => self.visit(child, &above)?,
                 leaf @ Child::Leaf(_) => {
-                    let layers = with_own(&bounds);
-                    self.pass(bounds, &layers, leaf.leaf_bytes().unwrap_or_default())?;
+                    self.pass(bounds, above.layers(), leaf.leaf_bytes().unwrap_or_default())?;
                 }
             }
         }
@@ -95,15 +90,6 @@ impl Search<'_> {
         self.is_full = self.leaves >= LEAVES_MAX || self.written_bytes >= STEP_BYTES;
         Ok(())
     }
-}
-
-fn holds_any(layers: &[Layer], bounds: &Bounds) -> Result<bool> {
-    for slice in layers.iter().flatten() {
-        if slice.holds_any(bounds)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 impl PlanNode {

@@ -10,7 +10,7 @@
 //! - Entries buffered above a leaf are newer than the leaf's seqno.
 //! - [`find_join`] only returns neighbors that a job can join.
 
-use std::sync::Arc;
+use std::{cell::LazyCell, sync::Arc};
 
 use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, newest_of};
@@ -21,12 +21,62 @@ use crate::{
     update::plan::{PlanChild, PlanNode, PlanTier, active_bounds},
 };
 
-/// Returns the entries buffered above a node within bounds, newest first.
-pub(crate) type Above<'a> = dyn Fn(&Bounds) -> Vec<Layer> + 'a;
+/// No entry is newer.
+const SEQNO_MAX: Seqno = Seqno(u64::MAX);
 
-/// Nothing is buffered above the root.
-pub(crate) fn nothing_above(_: &Bounds) -> Vec<Layer> {
-    Vec::new()
+/// The layers buffered above a node, clipped to its keys, newest first. They are collected once, when first
+/// needed, because a full device asks for them at every leaf.
+pub(crate) struct Above<'a>(LazyCell<Clipped, Box<dyn FnOnce() -> Clipped + 'a>>);
+
+struct Clipped {
+    layers: Vec<Layer>,
+    /// Least seqno of their slices.
+    oldest: Seqno,
+}
+
+impl<'a> Above<'a> {
+    /// Nothing is buffered above the root.
+    pub(crate) fn nothing() -> Self {
+        Self::new(Vec::new)
+    }
+
+    /// `layers`: newest first.
+    pub(crate) fn new(layers: impl FnOnce() -> Vec<Layer> + 'a) -> Self {
+        let collect = || {
+            let layers = layers();
+            let seqnos = layers.iter().flatten().map(|slice| slice.source.newest_seqno());
+            let oldest = seqnos.min().unwrap_or(SEQNO_MAX);
+            Clipped { layers, oldest }
+        };
+        Self(LazyCell::new(Box::new(collect)))
+    }
+
+    /// Returns the layers above a child of the node: these, and those buffered in the node.
+    pub(crate) fn child<'b>(&'b self, node: &'b Node, pivot: usize) -> Above<'b> {
+        Above::new(move || {
+            let mut layers = self.within(&node.bounds_of(pivot), SEQNO_MAX);
+            layers.extend(waiting_for(node, pivot, &Bounds::default()));
+            layers
+        })
+    }
+
+    /// Returns them.
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.0.layers
+    }
+
+    /// Returns their slices within bounds and no newer than `newest`. Ages are compared before keys, because
+    /// most entries above a leaf are newer than it.
+    pub(crate) fn within(&self, bounds: &Bounds, newest: Seqno) -> Vec<Layer> {
+        if self.0.oldest > newest {
+            return Vec::new();
+        }
+        let clipped = |layer: &Layer| {
+            let as_old = layer.iter().filter(|slice| slice.source.newest_seqno() <= newest);
+            as_old.filter_map(|slice| slice.clipped(bounds)).collect()
+        };
+        self.0.layers.iter().map(clipped).collect()
+    }
 }
 
 /// Returns a tier's entries for a pivot, within bounds.
@@ -42,9 +92,19 @@ pub(crate) fn waiting_for(node: &Node, pivot: usize, bounds: &Bounds) -> Vec<Lay
     node.tiers.iter().map(|tier| waiting_in(tier, pivot, &bounds)).collect()
 }
 
-/// Like [`waiting_for`], for a node under planning.
-fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize, bounds: &Bounds) -> Vec<Layer> {
-    let bounds = base.bounds_of(pivot).intersection(bounds);
+/// Whether any of the layers has a key within bounds.
+pub(crate) fn holds_any(layers: &[Layer], bounds: &Bounds) -> Result<bool> {
+    for slice in layers.iter().flatten() {
+        if slice.holds_any(bounds)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Like [`waiting_for`], for all keys of the pivot of a node under planning.
+fn waiting_in_plan(base: &Node, tiers: &[PlanTier], pivot: usize) -> Vec<Layer> {
+    let bounds = base.bounds_of(pivot);
     let mut layers = Vec::new();
     for tier in tiers {
         match tier {
@@ -81,13 +141,9 @@ pub(crate) fn newest_in(node: &Node, first: usize, last: usize) -> Seqno {
 }
 
 /// Slices of `above` that are no newer than `newest`.
-fn as_old<'a>(
-    above: &'a Above<'_>,
-    bounds: &Bounds,
-    newest: Seqno,
-) -> impl Iterator<Item = RunSlice> + use<'a> {
+fn as_old(above: &Above<'_>, bounds: &Bounds, newest: Seqno) -> impl Iterator<Item = RunSlice> {
     let newest = if planted!("joined-leaf-too-new") { Seqno(0) } else { newest };
-    above(bounds).into_iter().flatten().filter(move |slice| slice.source.newest_seqno() <= newest)
+    above.within(bounds, newest).into_iter().flatten()
 }
 
 fn is_any_as_old(above: &Above<'_>, bounds: &Bounds, newest: Seqno) -> bool {
@@ -115,13 +171,8 @@ pub(crate) fn each_joinable(
 ) -> Result<()> {
     if node.height > 1 {
         for (pivot, child) in node.child_nodes().enumerate() {
-            let above_child = |bounds: &Bounds| {
-                let mut layers = above(bounds);
-                layers.extend(waiting_for(node, pivot, bounds));
-                layers
-            };
             path.push(pivot);
-            each_joinable(child, options, path, &above_child, act)?;
+            each_joinable(child, options, path, &above.child(node, pivot), act)?;
             path.pop();
         }
         return Ok(());
@@ -211,14 +262,8 @@ pub(crate) fn find_join<'a>(
             return Some(node);
         }
     }
-    node.child_nodes().enumerate().find_map(|(pivot, child)| {
-        let above_child = |bounds: &Bounds| {
-            let mut layers = above(bounds);
-            layers.extend(waiting_for(node, pivot, bounds));
-            layers
-        };
-        find_join(child, options, &above_child)
-    })
+    let mut children = node.child_nodes().enumerate();
+    children.find_map(|(pivot, child)| find_join(child, options, &above.child(node, pivot)))
 }
 
 /// Returns the parent node and pivot of the leaf at the end of a path.
@@ -256,11 +301,11 @@ impl PlanNode {
         for (pivot, child) in self.children.iter_mut().enumerate() {
             let PlanChild::Node(plan) = child else { continue };
             let (base, tiers) = (&self.base, &self.tiers);
-            let above_child = |bounds: &Bounds| {
-                let mut layers = above(bounds);
-                layers.extend(waiting_in_plan(base, tiers, pivot, bounds));
+            let above_child = Above::new(|| {
+                let mut layers = above.within(&base.bounds_of(pivot), SEQNO_MAX);
+                layers.extend(waiting_in_plan(base, tiers, pivot));
                 layers
-            };
+            });
             plan.join_children(options, depth + 1, &above_child)?;
         }
         Ok(())

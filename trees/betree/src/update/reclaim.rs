@@ -26,7 +26,7 @@ use crate::{
     BeTreeOptions,
     trunk::node::{Child, Node, Share, Tier},
     update::{
-        join::{each_joinable, nothing_above},
+        join::{Above, each_joinable},
         plan::{PlanChild, PlanNode, PlanTier, active_bounds, leaf_with},
         reclaim::{
             partly_dead::{Places, each_partly_dead, find_places},
@@ -205,7 +205,7 @@ pub(crate) fn pick(
         let Some(step) = candidate.largest_step(limits, rest_bytes) else { return };
         choice.offer(candidate.target(step.waiting_max), step.space_bytes, step.gain_bytes);
     });
-    each_joinable(root, options, &mut Vec::new(), &nothing_above, &mut |joinable| {
+    each_joinable(root, options, &mut Vec::new(), &Above::nothing(), &mut |joinable| {
         let space = run_space_bytes(joinable.bytes);
         let gain = joinable.stored_bytes.saturating_sub(space);
         choice.offer(Target::Leaves(joinable.path, joinable.count), space, gain);

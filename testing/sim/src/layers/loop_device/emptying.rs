@@ -40,7 +40,7 @@ pub(super) struct Emptying {
 }
 
 /// The selected devices: the one named `tree/size-budget`, of any size. Otherwise one small device for each
-/// tree in the short form, and devices known to be difficult in the long form.
+/// tree in the short form, the first in its tenth, and devices known to be difficult in the long form.
 pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     if let Some(name) = &limits.configuration {
         return Emptying::of_name(name).into_iter().collect();
@@ -50,7 +50,8 @@ pub(super) fn selected(limits: &Limits) -> Vec<Emptying> {
     } else {
         &[(32, 4), (80, 4), (80, 8), (80, 16), (180, 4), (180, 16)]
     };
-    let names = ["turtle", "splinter", "leveled"].into_iter().flat_map(|tree| {
+    let trees = limits.some_of(["turtle", "splinter", "leveled"], 3);
+    let names = trees.flat_map(|tree| {
         sizes.iter().map(move |(device_mib, budget_mib)| format!("{tree}/{device_mib}-{budget_mib}"))
     });
     names.filter_map(|name| Emptying::of_name(&name)).collect()

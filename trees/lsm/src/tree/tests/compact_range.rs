@@ -1,6 +1,5 @@
 //! Compaction of ranges.
 
-use testudo_share::some_of;
 use testudo_treebed::{compact_a_part, random_compactions, random_range};
 
 use super::*;
