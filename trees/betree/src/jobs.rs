@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc};
 use testudo_base::{Result, num::usize_of, planted};
 use testudo_contract::{Job, Opaque, Prepared, RangeJob, Work};
 use testudo_run::KeyBounds;
-use testudo_sequence::{Bounds, Fence, Layer};
+use testudo_sequence::{Bounds, Fence};
 
 use crate::{
     BeTreeOptions,
