@@ -5,7 +5,7 @@
 //! - Everything that was committed before the call reaches the bottom; later commits may be above it.
 
 use testudo_base::{
-    Error, Result, Seqno,
+    Error, Result, Seqno, planted,
     sync::{Arc, Weak},
 };
 use testudo_run::KeyBounds;
@@ -27,7 +27,7 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
     if range.is_empty() {
         return check_present(keyspace);
     }
-    if has_buffered(keyspace, &range) {
+    if has_buffered(keyspace, &range) && !planted!("range-compacted-below-buffers") {
         flush_keyspace(store, keyspace)?;
     }
     let mut rest = range;
@@ -36,6 +36,7 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
         check_present(keyspace)?;
         match run_range_job(store, keyspace, &rest)? {
             RangeProgress::Done | RangeProgress::DoneBelow(None) => break,
+            RangeProgress::DoneBelow(_) if planted!("range-compacted-by-one-job") => break,
             RangeProgress::DoneBelow(end) => {
                 debug_assert!(end > rest.low, "a job shortens the rest of the range");
                 rest.low = end;

@@ -108,6 +108,16 @@ pub(crate) const BUGS: &[Bug] = &[
         &["model", "trees/migrating/src/migrating/tests.rs"],
     ),
     bug(
+        "range-compacted-below-buffers",
+        "a compaction of a range leaves its newest writes in the write buffers",
+        &["testudo/tests/store/compact_range.rs"],
+    ),
+    bug(
+        "range-compacted-by-one-job",
+        "a compaction of a range ends after its first job",
+        &["testudo/tests/store/compact_range.rs"],
+    ),
+    bug(
         "border-edit-without-data",
         "the edit that moves the border does not add the portion to the other tree",
         &["crash", "testudo/tests/store/moving.rs"],

@@ -101,10 +101,8 @@ fn check(db: &Db, keyspace: &Keyspace, model: &Model) {
     db.check_invariants().unwrap();
 }
 
-/// Dead entries are only in witnesses, runs that a leveled tree keeps for salvage, and in runs that were cut.
-fn assert_few_dead(stats: &KeyspaceStats, present: u64) {
-    let stored = stats.tree.entries - stats.tree.tombstones;
-    assert!((present..=present + present / 4).contains(&stored), "{present} present: {stats:?}");
+fn stored_entries(stats: &KeyspaceStats) -> u64 {
+    stats.tree.entries - stats.tree.tombstones
 }
 
 fn written(db: &Db) -> u64 {
@@ -124,6 +122,7 @@ fn a_range_is_compacted_in_every_tree_and_placement() {
         model.insert(key(KEYS / 2), b"buffered".to_vec());
         let range = || key(KEYS / 4)..key(KEYS / 4 * 3);
         keyspace.compact_range(range()).unwrap();
+        assert_eq!(keyspace.stats().memtables.entries, 0, "{options:?}: the write buffers are covered");
         check(&db, &keyspace, &model);
         assert!(contents_at(&snapshot, &keyspace) == before, "{options:?}: the snapshot has changed");
         let bytes = written(&db);
@@ -136,7 +135,7 @@ fn a_range_is_compacted_in_every_tree_and_placement() {
         assert_eq!((stats.tree.buffered_runs, stats.tree.buffered_bytes), (0, 0), "{options:?}: {stats:?}");
         if stats.moving.from.is_none() {
             let present = u64::try_from(model.len()).unwrap();
-            assert_few_dead(&stats, present);
+            assert_eq!(stored_entries(&stats), present, "{options:?}: {stats:?}");
             assert!(stats.tree.tombstones <= present / 100, "{options:?}: {stats:?}");
         }
         check(&db, &keyspace, &model);
@@ -162,7 +161,7 @@ fn removed_ranges_release_their_space() {
         keyspace.compact_range(key(KEYS / 4)..).unwrap();
         let stats = keyspace.stats();
         let present = u64::try_from(model.len()).unwrap();
-        assert_few_dead(&stats, present);
+        assert_eq!(stored_entries(&stats), present, "{options:?}: {stats:?}");
         let is_dead = |bytes: u64| bytes * 2 > stats.values.bytes;
         assert!(stats.values.bytes == 0 || is_dead(stats.values.dead_bytes), "{options:?}: {stats:?}");
         // Ordinary jobs join the empty runs, and collect the garbage that is accounted.
@@ -261,6 +260,30 @@ fn power_lost_in_a_compaction_loses_no_synced_write() {
 }
 
 #[test]
+fn a_compaction_on_a_full_device_loses_nothing_and_goes_on_when_there_is_room() {
+    for (number, options) in some_of(settings(), 3, 2).enumerate() {
+        let machine = MemEnv::new(9);
+        let (db, keyspace, mut model) = loaded(&machine, &options);
+        let free = some_of([0, 16 << 10, 128 << 10], 3, number).collect::<Vec<u64>>();
+        for free in free {
+            change(&db, &keyspace, &mut model, 70 + free);
+            machine.space_limit(Some(machine.used_bytes() + free));
+            if let Err(error) = keyspace.compact_range(..) {
+                assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{options:?}: {error}");
+            }
+            check(&db, &keyspace, &model);
+            machine.space_limit(None);
+            keyspace.compact_range(..).unwrap();
+            check(&db, &keyspace, &model);
+            // A run whose pages were replaced in place keeps its covered range, and so a run that it replaced.
+            let (stats, present) = (keyspace.stats(), u64::try_from(model.len()).unwrap());
+            assert!((present..present + present / 16).contains(&stored_entries(&stats)), "{stats:?}");
+        }
+        db.close().unwrap();
+    }
+}
+
+#[test]
 fn a_compaction_in_a_moving_keyspace_covers_both_trees() {
     let families = [(Tree::turtle(), Tree::leveled()), (Tree::treeline(), Tree::splinter())];
     for (from, to) in families {
@@ -297,6 +320,14 @@ fn compaction_of_a_store_that_cannot_be_written_is_an_error() {
     let read_only = Db::builder(Path::new("/db")).env(machine.clone()).read_only().open().unwrap();
     let keyspace = read_only.open_keyspace("k").unwrap().unwrap();
     assert_eq!(keyspace.compact_range(..).unwrap_err().kind(), ErrorKind::Unsupported);
+    drop(keyspace);
+    read_only.close().unwrap();
+    let db = open(&machine);
+    let keyspace = db.open_keyspace("k").unwrap().unwrap();
+    keyspace.insert("c", "d").unwrap();
+    machine.crash_after(0);
+    db.persist(Durability::Sync).unwrap_err();
+    assert_eq!(keyspace.compact_range(..).unwrap_err().kind(), ErrorKind::Poisoned);
 }
 
 /// Closing ends a compaction in progress.

@@ -52,32 +52,63 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Sets the covered ranges of merges at the bottom. `own`: the sequence that is changed.
-    pub(crate) fn state_covers(&mut self, own: &Component) -> Result<()> {
-        let end_of = |level_run: &LevelRun| level_run.extent().map(|extent| extent.high);
-        let before = self.range.start.checked_sub(1).and_then(|before| own.get(before));
-        let mut end = before.map(end_of).transpose()?.max(self.start.clone());
-        for at in 0..self.cells.len() {
-            let mut next = match self.cells.get(at + 1) {
+    /// Sets the covered ranges of merges into the bottom of `levels`. The first and the last of them extend
+    /// to the neighbors of the replaced runs where no level has keys in between: otherwise nothing would
+    /// cover such a gap, and a replaced run that did would be kept.
+    pub(crate) fn state_covers(&mut self, levels: &Levels) -> Result<()> {
+        if self.place != Place::Bottom {
+            return Ok(());
+        }
+        let (before, after) = self.neighbors(&levels.bottom)?;
+        let last = match &self.border {
+            Some(border) => Some(after.clone().map_or(border.clone(), |after| after.min(border.clone()))),
+            None => after.clone(),
+        };
+        let count = self.cells.len();
+        let mut end = before.clone().max(self.start.clone());
+        for at in 0..count {
+            let next = match self.cells.get(at + 1) {
                 Some(Cell::Stays(level_run)) => Some(level_run.extent()?.low),
                 Some(Cell::Merge(merge) | Cell::Pages(_, merge)) => merge.bounds.low.clone(),
-                None => own.get(self.range.end).map(LevelRun::extent).transpose()?.map(|extent| extent.low),
+                None => last.clone(),
             };
-            if let Some(border) = self.border.clone() {
-                next = Some(next.map_or(border.clone(), |next| next.min(border)));
-            }
             match &mut self.cells[at] {
                 Cell::Stays(level_run) => end = Some(end_of(level_run)?),
                 Cell::Pages(_, merge) => end.clone_from(&merge.bounds.high),
                 Cell::Merge(merge) => {
                     if merge.floor == Floor::Bottom {
                         merge.bounds = cover_of(merge, end.as_ref(), next.as_ref());
+                        let Bounds { low, high } = &mut merge.bounds;
+                        if at == 0 && levels.has_none_above(before.as_ref(), low.as_ref())? {
+                            low.clone_from(&before);
+                        }
+                        if at + 1 == count
+                            && high.is_some()
+                            && levels.has_none_above(high.as_ref(), after.as_ref())?
+                        {
+                            high.clone_from(&after);
+                        }
                     }
                     end.clone_from(&merge.bounds.high);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns the exclusive end of the run before the replaced ones, and the first key behind them: that of
+    /// the next run, or the border if the last replaced run keeps entries behind it.
+    fn neighbors(&self, own: &Component) -> Result<(Option<Fence>, Option<Fence>)> {
+        let before = self.range.start.checked_sub(1).and_then(|before| own.get(before));
+        let before = before.map(end_of).transpose()?;
+        let last = self.range.clone().next_back().and_then(|last| own.get(last));
+        if let (Some(border), Some(last)) = (&self.border, last)
+            && end_of(last)? > *border
+        {
+            return Ok((before, Some(border.clone())));
+        }
+        let after = own.get(self.range.end).map(LevelRun::extent).transpose()?;
+        Ok((before, after.map(|extent| extent.low)))
     }
 
     /// Sets floor and covered range of merges with nothing below them in `below`.
@@ -110,6 +141,11 @@ impl Destination {
         }
         Ok(())
     }
+}
+
+/// Returns the exclusive upper bound of a run's keys.
+fn end_of(level_run: &LevelRun) -> Result<Fence> {
+    level_run.extent().map(|extent| extent.high)
 }
 
 /// Returns the keys of a merge and those covered by its runs of the bottom, clipped by its neighbors.
@@ -195,6 +231,24 @@ pub(crate) fn is_stated(bottom: &Component, cover: &Bounds, age: Seqno) -> bool 
 }
 
 impl Levels {
+    /// Whether no sequence above the bottom has a run with keys from `low` up to `high`; no bound is none.
+    /// Long keys are compared completely.
+    fn has_none_above(&self, low: Option<&Fence>, high: Option<&Fence>) -> Result<bool> {
+        let bounds = Bounds { low: low.cloned(), high: high.cloned() };
+        if bounds.is_empty() {
+            return Ok(true);
+        }
+        for component in self.upper() {
+            for level_run in component.range(component.within(&bounds)) {
+                let extent = level_run.extent()?;
+                if high.is_none_or(|high| extent.low < *high) && low.is_none_or(|low| *low < extent.high) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Keeps those of `consumed`, former runs of the bottom, whose covered range no run of the bottom covers;
     /// drops witnesses that are no longer needed.
     pub(crate) fn keep_witnesses(&mut self, consumed: Vec<LevelRun>) {

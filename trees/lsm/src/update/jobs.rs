@@ -246,7 +246,7 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
     let emptied = last.filter(|_| planted!("join-empties-level"));
     let inflow = Inflow::default();
     let mut destination = Destination { place, range, cells, start, border, incoming, emptied, inflow };
-    destination.state_covers(&levels.bottom)?;
+    destination.state_covers(levels)?;
     Ok(destination)
 }
 

@@ -122,7 +122,7 @@ impl Levels {
             emptied: None,
             inflow: Inflow::default(),
         };
-        destination.state_covers(&self.bottom)?;
+        destination.state_covers(self)?;
         Ok(destination)
     }
 
@@ -211,7 +211,7 @@ impl Levels {
         let (emptied, inflow) = (Some(level), Inflow::default());
         let mut destination =
             Destination { place, range, cells, start: None, border, incoming, emptied, inflow };
-        destination.state_covers(&own)?;
+        destination.state_covers(self)?;
         Ok(Some(destination))
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn go_down(
     let start = bounds.low.clone();
     let (place, inflow) = (Place::Bottom, Inflow::default());
     let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, inflow };
-    down.state_covers(&levels.bottom)?;
+    down.state_covers(levels)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, &bounds)?);
     let mut written = write_all(&mut destinations, work, options)?;
