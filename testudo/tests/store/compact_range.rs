@@ -275,7 +275,7 @@ fn a_compaction_on_a_full_device_loses_nothing_and_goes_on_when_there_is_room() 
             machine.space_limit(None);
             keyspace.compact_range(..).unwrap();
             check(&db, &keyspace, &model);
-            // A run whose pages were replaced in place keeps its covered range, and so a run that it replaced.
+            // A run with replaced pages keeps its covered range, and with it a run that it replaced.
             let (stats, present) = (keyspace.stats(), u64::try_from(model.len()).unwrap());
             assert!((present..present + present / 16).contains(&stored_entries(&stats)), "{stats:?}");
         }
