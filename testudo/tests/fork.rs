@@ -22,8 +22,10 @@ use std::{
 
 use testudo::{Db, ErrorKind};
 use testudo_env::{Env, RealEnv};
+use testudo_share::part_of;
 
-const FORKS: u64 = 50;
+/// Forks of all scenarios together, in the short form.
+const FORKS: u64 = 200;
 
 fn number_from_env(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
@@ -95,7 +97,7 @@ fn play(scenario: &str, forks: u64) {
 
 /// A scenario's percentage of all forks.
 fn forks_for(part: u64) -> u64 {
-    (number_from_env("TESTUDO_FORKS").unwrap_or(FORKS) * part / 100).max(1)
+    (number_from_env("TESTUDO_FORKS").unwrap_or(part_of(FORKS)) * part / 100).max(1)
 }
 
 #[test]

@@ -161,11 +161,11 @@ fn check(name: &str, cases: &[Case]) {
 }
 
 /// Every tree, two budgets, keys that share all but 16 bytes and keys that share nothing: all combinations in
-/// the short form, one per tree in turn under the README's command.
-fn cases(key_bytes: usize) -> Vec<Case> {
+/// the short form; under the README's command every second tree, from number `first` on, with one of them.
+fn cases(key_bytes: usize, first: usize) -> Vec<Case> {
     let mib = env::var(MIB).ok().map(|mib| mib.parse::<u64>().unwrap());
     let mut cases = Vec::new();
-    for (index, (_, tree)) in Tree::presets().into_iter().enumerate() {
+    for (index, (_, tree)) in some_of(Tree::presets().into_iter().enumerate(), 2, first) {
         let combinations =
             [4 << 20, 16 << 20].map(|memory| [key_bytes - 16, 0].map(|shared| (memory, shared)));
         for (memory, shared_bytes) in some_of(combinations.into_iter().flatten(), 4, index) {
@@ -180,10 +180,10 @@ fn cases(key_bytes: usize) -> Vec<Case> {
 
 #[test]
 fn keys_of_4_kib_stay_within_budget() {
-    check("keys_of_4_kib_stay_within_budget", &cases(4096));
+    check("keys_of_4_kib_stay_within_budget", &cases(4096, 0));
 }
 
 #[test]
 fn keys_of_64_kib_stay_within_budget() {
-    check("keys_of_64_kib_stay_within_budget", &cases(65_536));
+    check("keys_of_64_kib_stay_within_budget", &cases(65_536, 1));
 }

@@ -64,7 +64,7 @@ pub fn run(limits: &Limits) -> Outcome {
             return Ok(report);
         }
     }
-    for configuration in limits.some_of(freed, 3) {
+    for configuration in limits.some_of(freed, 7) {
         let outcome = judge(NAME, Some(&configuration.name), None, || match Device::mount(IMAGE_BYTES) {
             Ok(device) => fill_and_free(&configuration, &device.directory()),
             Err(reason) => Ok(LayerReport { not_run: Some(reason), ..LayerReport::default() }),

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use testudo_share::some_of;
+
 use crate::program::{Answer, Place};
 
 const TSV: [&str; 5] = ["load", "STORE", "-", "--format", "tsv"];
@@ -95,7 +97,7 @@ fn long_values_are_dumped_and_loaded_within_the_memory_limit() {
         place.write("value", value);
         place.run(&["put", "STORE", key, "--file", "value", "--memory", "16MiB"]).fine();
     }
-    for format in ["tsv", "jsonl"] {
+    for format in some_of(["tsv", "jsonl"], 2, 1) {
         let file = format!("dumped.{format}");
         let dump = ["dump", "STORE", "--memory", "16MiB", "--format", format, "--output", &file];
         run_within(&place, 72, &dump).fine();
