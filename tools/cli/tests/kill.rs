@@ -79,7 +79,7 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "pages",
         trees: [
-            Tree::treeline().with_run_bytes(64 << 10).with_growth_factor(4).with_level1_flushes(2),
+            Tree::treeline().with_run_bytes(64 << 10).with_growth_factor(64).with_level1_flushes(2),
             Tree::splinter().with_run_bytes(16 << 10).with_max_pivots(8),
         ],
         keys: 3000,

@@ -15,7 +15,7 @@ use crate::runs::special_build;
 
 /// Maximum CPU seconds of one test under the README's command, and of all tests together.
 const OF_TEST_MAX: f64 = 10.0;
-const OF_ALL_MAX: f64 = 600.0;
+const OF_ALL_MAX: f64 = 450.0;
 /// Minimum CPU seconds of a listed test.
 const LISTED_FROM: f64 = 1.0;
 /// Ticks per second of the CPU times in `/proc`, on every Linux machine.
