@@ -8,13 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use testudo_base::{
-    Cursor, KeyspaceId, ObjectId, Result, RunId,
-    codec::Damage,
-    num::u64_of,
-    planted,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use testudo_base::{Cursor, KeyspaceId, ObjectId, Result, RunId, codec::Damage, num::u64_of, planted};
 use testudo_contract::{
     Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
     ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
@@ -72,7 +66,7 @@ pub struct BeTree {
     /// The compaction buffer of the leaves.
     retained: Option<Arc<CompactionBuffer>>,
     /// Retained runs that were dropped because of damage.
-    damaged_runs: Arc<AtomicU64>,
+    damaged_runs: u64,
 }
 
 impl BeTree {
@@ -95,7 +89,7 @@ impl BeTree {
             is_stored: false,
             user_bytes: OnceLock::new(),
             retained: None,
-            damaged_runs: Arc::default(),
+            damaged_runs: 0,
         })
     }
 
@@ -130,7 +124,7 @@ impl BeTree {
         if !objects.is_empty() || root.high.is_some() || !root.pivots[0].low.is_empty() {
             return Err(damaged(keyspace, root.id, "some nodes or keys are unreachable"));
         }
-        let (data, user_bytes, damaged_runs) = (Arc::clone(data), OnceLock::new(), Arc::default());
+        let (data, user_bytes) = (Arc::clone(data), OnceLock::new());
         Ok(Arc::new(Self {
             data,
             options,
@@ -139,7 +133,7 @@ impl BeTree {
             is_stored: true,
             user_bytes,
             retained,
-            damaged_runs,
+            damaged_runs: 0,
         }))
     }
 
@@ -248,7 +242,7 @@ impl BeTree {
         let known = retained.as_ref().map(|buffer| buffer.runs()).unwrap_or_default();
         let is_given_up = |(id, run): &(RunId, &Arc<Run>)| run.is_known_damaged() && !known.contains_key(id);
         let given_up = old.map(CompactionBuffer::runs).unwrap_or_default().into_iter().filter(is_given_up);
-        self.damaged_runs.fetch_add(u64_of(given_up.count()), Relaxed);
+        let damaged_runs = self.damaged_runs + u64_of(given_up.count());
         let buffers = Buffers { old: old.filter(|_| self.is_stored), new: retained.as_deref() };
         let changes = changes_of(&assembly, work.keyspace, root.id, buffers);
         let tree_share = TreeShare::within(work, || user_bytes_of(&root));
@@ -260,7 +254,7 @@ impl BeTree {
             is_stored: true,
             user_bytes: OnceLock::new(),
             retained,
-            damaged_runs: Arc::clone(&self.damaged_runs),
+            damaged_runs,
         };
         TreeEdit { tree: Arc::new(tree), changes }
     }
@@ -380,7 +374,7 @@ impl Inspect for BeTree {
         add_stats(&self.root, &mut stats);
         stats.retained_bytes = self.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;
-        stats.retained_damaged_runs = self.damaged_runs.load(Relaxed);
+        stats.retained_damaged_runs = self.damaged_runs;
         stats
     }
 
