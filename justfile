@@ -48,7 +48,7 @@ miri:
 # Runs the unit tests of the substrate with AddressSanitizer (nightly), in minutes. Buffers of abandoned reads
 # are leaked on purpose; the job *leaks* of `long.yml` searches for others.
 sanitize:
-    ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS=-Zsanitizer=address cargo +nightly test --lib --no-fail-fast --target x86_64-unknown-linux-gnu \
-        --target-dir target/sanitize --package testudo-base --package testudo-env --package testudo-filter \
+    ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS=-Zsanitizer=address \
+        cargo +nightly test --lib --no-fail-fast --target x86_64-unknown-linux-gnu --target-dir target/sanitize --package testudo-base --package testudo-env --package testudo-filter \
         --package testudo-memtable --package testudo-records --package testudo-wal --package testudo-storage \
         --package testudo-run --package testudo-values

@@ -53,9 +53,14 @@ impl<'a> Above<'a> {
 
     /// Returns the layers above a child of the node: these, and those buffered in the node.
     pub(crate) fn child<'b>(&'b self, node: &'b Node, pivot: usize) -> Above<'b> {
+        self.with(node.bounds_of(pivot), move || waiting_for(node, pivot, &Bounds::default()))
+    }
+
+    /// Returns these layers within bounds, on top of `own`.
+    fn with<'b>(&'b self, bounds: Bounds, own: impl FnOnce() -> Vec<Layer> + 'b) -> Above<'b> {
         Above::new(move || {
-            let mut layers = self.within(&node.bounds_of(pivot), SEQNO_MAX);
-            layers.extend(waiting_for(node, pivot, &Bounds::default()));
+            let mut layers = self.within(&bounds, SEQNO_MAX);
+            layers.extend(own());
             layers
         })
     }
@@ -301,11 +306,7 @@ impl PlanNode {
         for (pivot, child) in self.children.iter_mut().enumerate() {
             let PlanChild::Node(plan) = child else { continue };
             let (base, tiers) = (&self.base, &self.tiers);
-            let above_child = Above::new(|| {
-                let mut layers = above.within(&base.bounds_of(pivot), SEQNO_MAX);
-                layers.extend(waiting_in_plan(base, tiers, pivot));
-                layers
-            });
+            let above_child = above.with(base.bounds_of(pivot), || waiting_in_plan(base, tiers, pivot));
             plan.join_children(options, depth + 1, &above_child)?;
         }
         Ok(())
