@@ -11,7 +11,7 @@ use testudo_base::{
     DropCounts, Error, Result, planted,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use testudo_contract::{Job, Prepared, RangeJob, Tree, TreeEdit};
+use testudo_contract::{Job, JobRequest, Prepared, RangeJob, Tree, TreeEdit};
 use testudo_options::stored_tree::options_on_arrival;
 use testudo_run::KeyBounds;
 use testudo_storage::Change;
@@ -97,7 +97,7 @@ fn begin_chosen(store: &Store, chosen: Chosen) -> Result<Begun> {
     // The job is chosen again under the lock; holding this one meanwhile would prevent its space from being
     // released.
     drop((tree, job));
-    do_alone(store, &underway, |tree| Ok(tree.pick_job(is_idle))).map(|_| Begun::Ended)
+    do_alone(store, &underway, |tree| Ok(tree.pick_job(&JobRequest::only(is_idle)))).map(|_| Begun::Ended)
 }
 
 /// Runs the first half of a job concurrently with flushes; `None` if flushes must be excluded.
@@ -135,7 +135,7 @@ fn choose_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Option<
             continue;
         };
         let tree = Arc::clone(&keyspace.view.load().tree);
-        let Some(job) = tree.pick_job(is_idle) else { continue };
+        let Some(job) = tree.pick_job(&JobRequest::only(is_idle)) else { continue };
         keyspace.expect_jobs();
         found += 1;
         debug_assert!(found <= CHOICES, "a few jobs are compared");
@@ -314,7 +314,7 @@ pub fn run_owed_job(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<Optio
     };
     let progress = Arc::clone(&underway.progress);
     let tree = Arc::clone(&keyspace.view.load().tree);
-    let Some(job) = tree.pick_job(true) else { return Ok(None) };
+    let Some(job) = tree.pick_job(&JobRequest::only(true)) else { return Ok(None) };
     keyspace.expect_jobs();
     if let Begun::Prepared(job) = begin_chosen(store, Chosen { underway, tree, job, is_idle: true })? {
         install_job(store, job)?;
@@ -383,7 +383,7 @@ fn pick_range(
 /// Runs a job that is due even though its keyspace is not idle; `false` if there is none.
 fn do_due_job(store: &Store, underway: Underway) -> Result<bool> {
     let tree = Arc::clone(&underway.keyspace.view.load().tree);
-    let Some(job) = tree.pick_job(false) else { return Ok(false) };
+    let Some(job) = tree.pick_job(&JobRequest::only(false)) else { return Ok(false) };
     underway.keyspace.expect_jobs();
     match begin_chosen(store, Chosen { underway, tree, job, is_idle: false })? {
         Begun::Prepared(job) => install_job(store, job).map(|_| true),

@@ -7,7 +7,8 @@ use std::{fmt, sync::Arc};
 
 use testudo_base::{OwnedEntry, Result, RunId, Seqno, sync::atomic::Ordering::Relaxed};
 use testudo_contract::{
-    Job, LeastGain, OutlineLine, Part, PartUse, Reclaim, ReclaimLimits, Tree, TreeEdit, Updates, Work,
+    Job, JobRequest, LeastGain, OutlineLine, Part, PartUse, Reclaim, ReclaimLimits, Tree, TreeEdit, Updates,
+    Work,
 };
 use testudo_env::{FaultyEnv, MemEnv, OpenMode, SplitMix};
 use testudo_run::Run;
@@ -111,7 +112,11 @@ impl<F: Family> Bed<F> {
     /// Like [`Bed::apply_only`], followed by all jobs that are due.
     pub fn apply_and_move(&mut self, batch: Batch) {
         self.apply_only(batch);
-        assert!(self.run_jobs_up_to(500, false) < 500, "jobs never end: {:?}", self.tree.pick_job(false));
+        assert!(
+            self.run_jobs_up_to(500, false) < 500,
+            "jobs never end: {:?}",
+            self.tree.pick_job(&JobRequest::only(false))
+        );
     }
 
     /// Does the jobs that the next update has to wait for.
@@ -123,7 +128,11 @@ impl<F: Family> Bed<F> {
 
     /// Does all jobs of an idle tree.
     pub fn run_jobs(&mut self) {
-        assert!(self.run_jobs_up_to(2000, true) < 2000, "jobs never end: {:?}", self.tree.pick_job(true));
+        assert!(
+            self.run_jobs_up_to(2000, true) < 2000,
+            "jobs never end: {:?}",
+            self.tree.pick_job(&JobRequest::only(true))
+        );
     }
 
     /// Does at most `count_max` jobs; returns their number.
@@ -143,7 +152,7 @@ impl<F: Family> Bed<F> {
 
     /// Does the next job; returns whether there was one.
     fn run_job(&mut self, is_idle: bool) -> bool {
-        let Some(job) = self.tree.pick_job(is_idle) else { return false };
+        let Some(job) = self.tree.pick_job(&JobRequest::only(is_idle)) else { return false };
         assert!(self.run_job_with(&job, |_| {}), "no update in between");
         true
     }
@@ -170,7 +179,7 @@ impl<F: Family> Bed<F> {
     ) -> (u64, u64) {
         let (mut installed, mut overtaken) = (0, 0);
         for round in 0..rounds {
-            match self.tree.pick_job(is_idle(round)) {
+            match self.tree.pick_job(&JobRequest::only(is_idle(round))) {
                 None => between(self, round),
                 Some(job) if self.run_job_with(&job, |bed| between(bed, round)) => installed += 1,
                 Some(_) => overtaken += 1,

@@ -14,7 +14,7 @@
 use std::{fmt, sync::Arc};
 
 use testudo_base::{Result, num::usize_of, planted};
-use testudo_contract::{Job, Opaque, Prepared, RangeJob, Work};
+use testudo_contract::{Job, JobRequest, Opaque, Prepared, RangeJob, Scope, Work};
 use testudo_run::KeyBounds;
 use testudo_sequence::{Bounds, Fence};
 
@@ -98,7 +98,8 @@ impl Action {
 
     fn on(self, node: &Arc<Node>) -> Job {
         let (what, debt_bytes) = (self.what(), self.debt_bytes(node));
-        Job { what, debt_bytes, target: Opaque::new(Target { action: self, node: Arc::clone(node) }) }
+        let target = Opaque::new(Target { action: self, node: Arc::clone(node) });
+        Job { what, debt_bytes, scope: Scope::all(), target }
     }
 }
 
@@ -115,7 +116,11 @@ impl fmt::Debug for Target {
 }
 
 /// Picks the job with the greatest benefit, or lowest cost, in the tree below `root`.
-pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, is_idle: bool) -> Option<Job> {
+pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, request: &JobRequest<'_>) -> Option<Job> {
+    if !request.allows(&Scope::all()) {
+        return None;
+    }
+    let is_idle = request.is_idle;
     if root.height > 1 && root.pivots.len() == 1 {
         return Some(Action::ShrinkRoot.on(root));
     }

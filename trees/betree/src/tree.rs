@@ -10,8 +10,8 @@ use std::{
 
 use testudo_base::{Cursor, KeyspaceId, ObjectId, Result, RunId, codec::Damage, num::u64_of, planted};
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
-    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
+    Read, Reclaim, ReclaimLimits, RecordedDrops, Scope, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -342,8 +342,12 @@ impl Compact for BeTree {
         self.finish(plan, work, Origin::Job, &self.options.sparing())
     }
 
-    fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        jobs::pick(&self.root, &self.options, is_idle)
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
+        jobs::pick(&self.root, &self.options, request)
+    }
+
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        bytes_max
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -436,8 +440,11 @@ impl Movable for BeTree {
         RunLayout::default()
     }
 
-    fn job_while_left(&self) -> Option<Job> {
+    fn job_while_left(&self, request: &JobRequest<'_>) -> Option<Job> {
         // Only the work that flushes wait for.
+        if !request.allows(&Scope::all()) {
+            return None;
+        }
         jobs::pick_due(&self.root, &self.options)
     }
 

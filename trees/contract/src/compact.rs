@@ -7,7 +7,7 @@
 use testudo_base::Result;
 use testudo_run::KeyBounds;
 
-use crate::{Job, Prepared, RangeJob, Reclaim, ReclaimLimits, TreeEdit, Work};
+use crate::{Job, JobRequest, Prepared, RangeJob, Reclaim, ReclaimLimits, TreeEdit, Work};
 
 /// Improves the tree in the background.
 pub trait Compact {
@@ -18,9 +18,12 @@ pub trait Compact {
     /// Executes the choice of [`Compact::pick_reclaim`]. All trees of one family use the same target type;
     /// panics if the target is of another type.
     fn reclaim(&self, work: &Work, reclaim: &Reclaim) -> Result<TreeEdit>;
-    /// Picks a job that improves the tree, cheapest first. `is_idle`: there were no recent writes, so
-    /// postponed work is allowed too; repeating it terminates. Pure.
-    fn pick_job(&self, is_idle: bool) -> Option<Job>;
+    /// Picks a job that improves the tree, cheapest first, outside the scopes of jobs in progress. Repeating
+    /// it terminates, also while idle. Pure.
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job>;
+    /// Upper bound on the bytes that a job reads, and on those that it writes, if jobs are requested with
+    /// this limit: the limit itself, unless the smallest unit of the tree's work is larger.
+    fn job_bytes_max(&self, bytes_max: u64) -> u64;
     /// Picks a job that moves the first keys of `range` with data above the bottom down to it, from all
     /// levels; `None` if there are none. Calling it again with the rest of the range
     /// ([`RangeJob::done_below`]) after each job compacts the whole range, however much is written meanwhile.

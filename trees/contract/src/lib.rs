@@ -39,7 +39,7 @@ use testudo_storage::Change;
 
 pub use compact::Compact;
 pub use inspect::{Inspect, Moving, OutlineLine, TreeStats};
-pub use job::{Job, Prepared, RangeJob};
+pub use job::{JOB_BYTES, Job, JobRequest, Prepared, RangeJob, Scope};
 pub use movable::{Heading, Movable, Portion};
 pub use opaque::Opaque;
 pub use part::{Part, PartUse, RunUse};

@@ -14,7 +14,7 @@ use testudo_base::{Cursor, Result};
 use testudo_run::{KeyBounds, Run, RunLayout};
 use testudo_storage::Change;
 
-use crate::{Job, Tree, TreeEdit, Work};
+use crate::{Job, JobRequest, Tree, TreeEdit, Work};
 
 /// Direction in which a border moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub trait Movable: Tree {
     fn bottom_layout(&self, entry_bytes: u64) -> RunLayout;
     /// Picks a job of [`Compact::pick_job`](crate::Compact::pick_job) that is worthwhile even while the
     /// keyspace migrates away, because flushes continue. Pure.
-    fn job_while_left(&self) -> Option<Job>;
+    fn job_while_left(&self, request: &JobRequest<'_>) -> Option<Job>;
     /// Returns the end of a portion of about `bytes`. It begins at the lower end of `rest` and goes up, or at
     /// the upper end and goes down. `rest` is the range of this tree; `None` if all of it is one portion.
     /// [`Movable::without_outside`] can end the tree there. Reads index pages only.

@@ -15,8 +15,8 @@ use testudo_base::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
-    ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
+    Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -247,8 +247,12 @@ impl Compact for LsmTree {
         Ok(self.edit(levels, work))
     }
 
-    fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        jobs::pick_job(&self.levels, &self.options, self.scan_charges.bytes(), is_idle)
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
+        jobs::pick_job(&self.levels, &self.options, self.scan_charges.bytes(), request)
+    }
+
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        bytes_max
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -393,9 +397,9 @@ impl Movable for LsmTree {
         self.options.run_bytes
     }
 
-    fn job_while_left(&self) -> Option<Job> {
+    fn job_while_left(&self, request: &JobRequest<'_>) -> Option<Job> {
         // Flushes continue, and queries search everything that they leave.
-        self.pick_job(false)
+        self.pick_job(&JobRequest { is_idle: false, ..*request })
     }
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {

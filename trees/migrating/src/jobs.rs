@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use testudo_base::{Result, Seqno, num::u64_of, planted};
-use testudo_contract::{Job, Movable, Opaque, Part, Portion, Prepared, RangeJob, Tree, TreeEdit, Work};
+use testudo_contract::{
+    Job, JobRequest, Movable, Opaque, Part, Portion, Prepared, RangeJob, Scope, Tree, TreeEdit, Work,
+};
 use testudo_run::{BoundedCursor, KeyBounds};
 use testudo_sequence::{Bounds, write_bottom};
 
@@ -46,6 +48,11 @@ fn movable(tree: &Arc<dyn Tree>) -> &dyn Movable {
     tree.as_movable().expect("a keyspace moves between trees that can be moved")
 }
 
+/// Returns a job of one of the trees as a job of the moving tree.
+fn of_side(side: Side, job: Job) -> Job {
+    Job { target: Opaque::new(Action::Own(side, job.clone())), scope: Scope::all(), ..job }
+}
+
 fn newest_seqno(tree: &Arc<dyn Tree>) -> Seqno {
     let seqno = |Part::Run(run): &Part| run.reference().newest_seqno;
     tree.parts().iter().map(seqno).max().unwrap_or_default()
@@ -54,24 +61,28 @@ fn newest_seqno(tree: &Arc<dyn Tree>) -> Seqno {
 impl Migrating {
     /// Picks the next job: portions alternate with jobs of the trees. A tree that flushes wait for comes
     /// first.
-    pub(crate) fn pick(&self) -> Job {
+    pub(crate) fn pick(&self, request: &JobRequest<'_>) -> Job {
         if !self.course.is_cut {
             let what = "cut a tree after a turn";
-            return Job { what, debt_bytes: self.portion_bytes(), target: Opaque::new(Action::Cut) };
+            let (debt_bytes, target) = (self.portion_bytes(), Opaque::new(Action::Cut));
+            return Job { what, debt_bytes, scope: Scope::all(), target };
         }
         let is_behind = |side: Side| self.tree_of(side).behind_bytes() > 0;
         let behind = [Side::To, Side::From].into_iter().find(|side| is_behind(*side));
         let own = || match (behind, self.last) {
-            (Some(side), _) => self.own_job(side),
-            (None, Last::Move) => self.own_job(Side::To).or_else(|| self.own_job(Side::From)),
-            (None, Last::OfTo) => self.own_job(Side::From),
+            (Some(side), _) => self.own_job(side, request),
+            (None, Last::Move) => {
+                self.own_job(Side::To, request).or_else(|| self.own_job(Side::From, request))
+            }
+            (None, Last::OfTo) => self.own_job(Side::From, request),
             (None, Last::OfFrom) => None,
         };
         match own() {
-            Some((side, job)) => Job { target: Opaque::new(Action::Own(side, job.clone())), ..job },
+            Some((side, job)) => of_side(side, job),
             None => {
                 let what = "move keys to another tree";
-                Job { what, debt_bytes: self.portion_bytes(), target: Opaque::new(Action::Move) }
+                let (debt_bytes, target) = (self.portion_bytes(), Opaque::new(Action::Move));
+                Job { what, debt_bytes, scope: Scope::all(), target }
             }
         }
     }
@@ -91,17 +102,16 @@ impl Migrating {
                 (Some(done), Some(high)) => Some(done.min(high)),
                 (done, high) => done.or(high),
             };
-            let target = Opaque::new(Action::Own(side, job.clone()));
-            return Ok(Some(RangeJob { job: Job { target, ..job }, done_below }));
+            return Ok(Some(RangeJob { job: of_side(side, job), done_below }));
         }
         Ok(None)
     }
 
     /// Picks a job of one of the trees.
-    fn own_job(&self, side: Side) -> Option<(Side, Job)> {
+    fn own_job(&self, side: Side, request: &JobRequest<'_>) -> Option<(Side, Job)> {
         let job = match side {
-            Side::From => movable(&self.from).job_while_left(),
-            Side::To => self.to.pick_job(false),
+            Side::From => movable(&self.from).job_while_left(request),
+            Side::To => self.to.pick_job(&JobRequest { is_idle: false, ..*request }),
         };
         job.map(|job| (side, job))
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use testudo_base::{Cursor, Error, ErrorKind, Result, RunId};
 use testudo_contract::{
-    Compact, Inspect, Job, Moving, Opaque, OutlineLine, Part, Prepared, RangeJob, Read, Reclaim,
-    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Inspect, Job, JobRequest, Moving, Opaque, OutlineLine, Part, Prepared, RangeJob, Read, Reclaim,
+    ReclaimLimits, Scope, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, BoundedCursor, KeyBounds, Lookup, ScanLimits};
 use testudo_sequence::ChainCursor;
@@ -184,8 +184,12 @@ impl Compact for Migrating {
         Ok(TreeEdit { tree: Arc::new(self.clone().with(*side, tree)), changes })
     }
 
-    fn pick_job(&self, _is_idle: bool) -> Option<Job> {
-        Some(self.pick())
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
+        request.allows(&Scope::all()).then(|| self.pick(request))
+    }
+
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        SIDES.map(|side| self.tree_of(side).job_bytes_max(bytes_max)).into_iter().max().unwrap_or(bytes_max)
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {

@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Cursor, ObjectId, Result, RunId, codec::Damage};
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, Movable, OutlineLine, Part, Portion, Prepared, RangeJob, Read, Reclaim,
-    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
+    Read, Reclaim, ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_storage::{Change, PageAddress};
@@ -155,8 +155,12 @@ impl Compact for Slotted {
         Ok(self.edit(self.tree.reclaim(work, reclaim)?))
     }
 
-    fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        self.tree.pick_job(is_idle)
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
+        self.tree.pick_job(request)
+    }
+
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        self.tree.job_bytes_max(bytes_max)
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -229,8 +233,8 @@ impl Movable for Slotted {
         self.movable().bottom_layout(entry_bytes)
     }
 
-    fn job_while_left(&self) -> Option<Job> {
-        self.movable().job_while_left()
+    fn job_while_left(&self, request: &JobRequest<'_>) -> Option<Job> {
+        self.movable().job_while_left(request)
     }
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {

@@ -10,8 +10,8 @@ use testudo_base::{
     sync::Arc,
 };
 use testudo_contract::{
-    Compact, Inspect, Job, LeastGain, Opaque, OutlineLine, Part, Prepared, RangeJob, Read, Reclaim,
-    ReclaimLimits, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Inspect, Job, JobRequest, LeastGain, Opaque, OutlineLine, Part, Prepared, RangeJob, Read,
+    Reclaim, ReclaimLimits, Scope, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, ScanLimits};
 use testudo_storage::{DataFile, PageAddress};
@@ -346,22 +346,27 @@ impl Compact for SeparatedTree {
         Ok(self.with_rewritten(&rewritten, work.keyspace).expect("it was picked from this very state"))
     }
 
-    fn pick_job(&self, is_idle: bool) -> Option<Job> {
+    fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
         if self.segments.is_empty() {
-            return self.tree.pick_job(is_idle);
+            return self.tree.pick_job(request);
         }
         let tree_bytes = self.tree.stats().stored_bytes;
         // Overdue work of the inner tree comes first: without it, garbage is unknown.
-        let of_segments = pick(&self.segments, tree_bytes, is_idle)
+        let of_segments = pick(&self.segments, tree_bytes, request.is_idle)
             .filter(|segment| segment.is_transient() || !self.dies_anyway())
-            .filter(|_| self.tree.behind_bytes() == 0)
+            .filter(|_| self.tree.behind_bytes() == 0 && request.allows(&Scope::all()))
             .map(|segment| Job {
                 what: "rewrite a value segment",
                 debt_bytes: segment.dead_bytes(),
+                scope: Scope::all(),
                 target: Opaque::new(Target::of(segment)),
             });
-        let jobs = of_segments.into_iter().chain(self.tree.pick_job(is_idle));
+        let jobs = of_segments.into_iter().chain(self.tree.pick_job(request));
         jobs.max_by_key(|job| job.debt_bytes)
+    }
+
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        self.tree.job_bytes_max(bytes_max)
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use testudo_base::{num::u64_of, sync::Arc};
+use testudo_contract::JobRequest;
 use testudo_env::MemEnv;
 use testudo_flush::settle::{SHARE_MIN, settle_trees};
 use testudo_options::{KeyspaceOptions, Tree};
@@ -86,7 +87,11 @@ fn settle_without_writers_leaves_no_job() {
         }
         db.compact().unwrap();
         let tree = Arc::clone(&keyspace.core.view.load().tree);
-        assert!(tree.pick_job(true).is_none(), "{name}: {:?}", tree.pick_job(true));
+        assert!(
+            tree.pick_job(&JobRequest::only(true)).is_none(),
+            "{name}: {:?}",
+            tree.pick_job(&JobRequest::only(true))
+        );
         assert_eq!(u64_of(keyspace.iter().unwrap().count()), 40 * 200);
     }
 }
@@ -109,5 +114,5 @@ fn idle_keyspace_settles_fully_while_another_is_written() {
     };
     settle_trees(db.store(), between).unwrap();
     let tree = Arc::clone(&resting.core.view.load().tree);
-    assert!(tree.pick_job(true).is_none(), "{:?}", tree.pick_job(true));
+    assert!(tree.pick_job(&JobRequest::only(true)).is_none(), "{:?}", tree.pick_job(&JobRequest::only(true)));
 }

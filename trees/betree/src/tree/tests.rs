@@ -1,5 +1,5 @@
 use testudo_base::{Entry, Kind, OwnedEntry, Seqno, checksum::hash_key};
-use testudo_contract::PartUse;
+use testudo_contract::{JobRequest, PartUse};
 use testudo_env::SplitMix;
 use testudo_run::KeyBounds;
 use testudo_share::some_of;

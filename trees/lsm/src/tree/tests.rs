@@ -1,5 +1,5 @@
 use testudo_base::{Entry, Kind, OwnedEntry, checksum::hash_key};
-use testudo_contract::{Executor, LeastGain, Opaque, PartUse};
+use testudo_contract::{Executor, JobRequest, LeastGain, Opaque, PartUse, Scope};
 use testudo_env::{Env, OpenMode, OpenOptions, SplitMix};
 use testudo_run::Run;
 use testudo_share::some_of;

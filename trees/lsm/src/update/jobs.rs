@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use testudo_base::{Result, planted};
-use testudo_contract::{Job, Opaque, RangeJob, Work};
+use testudo_contract::{Job, JobRequest, Opaque, RangeJob, Scope, Work};
 use testudo_run::KeyBounds;
 use testudo_sequence::{Bounds, Fence};
 
@@ -69,10 +69,14 @@ pub(crate) fn pick_job(
     levels: &Levels,
     options: &LsmOptions,
     scanned_bytes: u64,
-    is_idle: bool,
+    request: &JobRequest<'_>,
 ) -> Option<Job> {
+    if !request.allows(&Scope::all()) {
+        return None;
+    }
+    let is_idle = request.is_idle;
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
-        Some(Job { what, debt_bytes, target: Opaque::new(action) })
+        Some(Job { what, debt_bytes, scope: Scope::all(), target: Opaque::new(action) })
     };
     let step = IDLE_BYTES.max(options.run_bytes * IDLE_RUNS);
     let empty = |what: &'static str, level: usize, price: u64| {
@@ -131,7 +135,8 @@ pub(crate) fn pick_range(
     let Some(bounds) = pick_step(levels, options, range)? else { return Ok(None) };
     let debt_bytes = above_bytes(levels, &bounds)?;
     let done_below = bounds.high.as_ref().map(Fence::to_vec);
-    let job = Job { what: "compact a range", debt_bytes, target: Opaque::new(Action::CompactRange(bounds)) };
+    let target = Opaque::new(Action::CompactRange(bounds));
+    let job = Job { what: "compact a range", debt_bytes, scope: Scope::all(), target };
     Ok(Some(RangeJob { job, done_below }))
 }
 

@@ -5,7 +5,7 @@ use testudo_base::{
     operands_format::encode_operand,
 };
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
-use testudo_contract::{InlineExecutor, PartUse};
+use testudo_contract::{InlineExecutor, JobRequest, PartUse, Scope};
 use testudo_env::{MemEnv, SplitMix};
 use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_run::{BoundedCursor, ReadAhead, RunCursor};
@@ -183,7 +183,7 @@ impl Bed {
     }
 
     fn run_job(&mut self) -> bool {
-        let Some(job) = self.tree.pick_job(true) else { return false };
+        let Some(job) = self.tree.pick_job(&JobRequest::only(true)) else { return false };
         self.rewritten += u32::from(job.target.of::<Target>().is_some());
         let prepared = self.tree.prepare(&self.work, &job).unwrap();
         let edit = self.tree.install(&self.work, prepared).unwrap();
@@ -292,7 +292,7 @@ fn overwritten_values_soon_count_as_garbage() {
         let mut most = 0.0_f64;
         for _ in 0..120 {
             bed.set((0..30).map(|_| (key(random.below(3000)), vec![b'n'; 2000])).collect());
-            while let Some(job) = bed.tree.pick_job(false) {
+            while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
                 let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
                 let edit = bed.tree.install(&bed.work, prepared).unwrap();
                 bed.publish(edit.unwrap());
@@ -382,7 +382,8 @@ fn values_overwritten_during_a_rewrite_are_garbage_afterwards() {
             bed.apply(&mut random);
             let segments = bed.tree.value_segments().unwrap();
             let Some(target) = pick(segments, 0, true).map(|segment| Target::of(segment)) else { continue };
-            let job = Job { what: "rewrite", debt_bytes: 1, target: Opaque::new(target) };
+            let job =
+                Job { what: "rewrite", debt_bytes: 1, scope: Scope::all(), target: Opaque::new(target) };
             let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
             bed.apply(&mut random);
             if let Some(edit) = bed.tree.install(&bed.work, prepared).unwrap() {

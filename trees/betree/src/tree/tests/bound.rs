@@ -31,7 +31,7 @@ fn jobs_alone_reduce_buffers_to_a_smaller_bound() {
     assert!(most_buffered(&bed) > 2 * bound, "{} bytes in a node", most_buffered(&bed));
     bed.options = narrow;
     bed.reopen();
-    while let Some(job) = bed.tree.pick_job(false) {
+    while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
         bed.publish(edit.expect("no update in between"));
@@ -52,7 +52,7 @@ fn nodes_stay_within_the_bound_under_inserts_and_deletes() {
             let removed = (first..first + 40).map(|n| (key(n), None));
             let written = (0..60).map(|_| (key(random.below(RECORDS)), value(round)));
             bed.apply(removed.chain(written).collect());
-            while let Some(job) = bed.tree.pick_job(false) {
+            while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
                 let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
                 let edit = bed.tree.install(&bed.work, prepared).unwrap();
                 bed.publish(edit.expect("no update in between"));

@@ -49,7 +49,7 @@ fn a_job_is_installed_unless_flushes_changed_its_node() {
 fn an_overtaken_job_releases_its_space() {
     let mut random = SplitMix::new(13);
     let bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much is pending");
+    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let free_bytes = |bed: &Bed| bed.work.data.space_stats().free_bytes;
     let before = free_bytes(&bed);
@@ -61,7 +61,7 @@ fn an_overtaken_job_releases_its_space() {
 fn a_job_of_another_tree_is_not_installed() {
     let mut random = SplitMix::new(14);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(true).expect("much is pending");
+    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     bed.reopen();
     assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "it has other nodes");

@@ -33,7 +33,7 @@ fn an_idle_splinter_tree_has_few_tiers_and_little_garbage() {
     bed.run_jobs();
     let (idle_tiers, idle) = (tiers(&bed), bed.tree.stats());
     assert!(idle_tiers <= 8 && idle.buffered_bytes * 5 <= idle.leaf_bytes, "{idle_tiers} tiers, {idle:?}");
-    assert!(bed.tree.pick_job(true).is_none(), "it terminates");
+    assert!(bed.tree.pick_job(&JobRequest::only(true)).is_none(), "it terminates");
     bed.check(&mut random);
 }
 
@@ -42,7 +42,7 @@ fn an_idle_turtle_tree_of_new_keys_has_no_extra_jobs() {
     let mut bed = Bed::new(turtle(16 << 10, 16));
     for round in 0..40u64 {
         bed.apply((0..100).map(|n| (key(n * 41 + round), Some(vec![7; 100]))).collect());
-        let what = |is_idle| bed.tree.pick_job(is_idle).map(|job| job.what);
+        let what = |is_idle| bed.tree.pick_job(&JobRequest::only(is_idle)).map(|job| job.what);
         assert_eq!(what(true), what(false));
     }
 }
@@ -62,10 +62,10 @@ fn an_overwritten_turtle_tree_has_little_garbage_and_less_when_idle() {
     }
     let most = waiting[100..].iter().max().unwrap();
     assert!(*most <= 40, "{waiting:?} percent of the leaves are buffered");
-    assert!(bed.tree.pick_job(false).is_none());
+    assert!(bed.tree.pick_job(&JobRequest::only(false)).is_none());
     bed.run_jobs();
     let idle = bed.tree.stats();
     assert!(idle.buffered_bytes * 10 <= idle.leaf_bytes, "{idle:?}");
-    assert!(bed.tree.pick_job(true).is_none(), "it terminates");
+    assert!(bed.tree.pick_job(&JobRequest::only(true)).is_none(), "it terminates");
     bed.check(&mut random);
 }

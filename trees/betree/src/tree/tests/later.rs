@@ -75,7 +75,7 @@ fn a_job_is_installed_below_tiers_added_meanwhile() {
         if bed.tree.behind_bytes() == 0 {
             continue;
         }
-        let job = bed.tree.pick_job(false).expect("jobs are behind");
+        let job = bed.tree.pick_job(&JobRequest::only(false)).expect("jobs are behind");
         match bed.run_job_with(&job, |bed| bed.apply_only(updates(&mut random, round))) {
             true => installed += 1,
             false => overtaken += 1,
@@ -100,7 +100,7 @@ fn leaves_are_joined_only_without_updates_meanwhile() {
         // A moving window of deletes, behind which leaves become small.
         let first = round * 15 % 180;
         bed.apply_only((first..first + 14).map(|n| (key(n), None)).collect());
-        while let Some(job) = bed.tree.pick_job(true) {
+        while let Some(job) = bed.tree.pick_job(&JobRequest::only(true)) {
             let joins = job.what == "join children";
             let is_installed = bed.run_job_with(&job, |bed| {
                 if joins {

@@ -36,7 +36,7 @@ fn many_scans_cause_a_flush_and_few_do_not() {
     scan_everywhere(&bed, 1, 1000);
     assert!(bed.tree.has_new_reasons(), "scans are recorded");
     assert!(!bed.tree.has_new_reasons(), "only once");
-    assert!(bed.tree.pick_job(false).is_none(), "a few scans pay for nothing");
+    assert!(bed.tree.pick_job(&JobRequest::only(false)).is_none(), "a few scans pay for nothing");
     for _ in 0..40 {
         scan_everywhere(&bed, 10, 50);
         bed.run_jobs();
@@ -53,7 +53,7 @@ fn rounds_until_a_flush(cache_bytes: u64) -> u64 {
     (1..2000)
         .find(|_| {
             scan_everywhere(&bed, 1, 5000);
-            bed.tree.pick_job(false).is_some()
+            bed.tree.pick_job(&JobRequest::only(false)).is_some()
         })
         .expect("scans eventually pay for a flush")
 }
@@ -70,7 +70,7 @@ fn nearly_due_children_are_flushed_along() {
     let (mut random, mut jobs, before) = (SplitMix::new(3), 0_u64, bed.tree.stats());
     while bed.tree.stats().buffered_bytes > before.buffered_bytes / 10 {
         bed.tree.cursor().seek(&key(random.below(30_015))).unwrap();
-        let Some(job) = bed.tree.pick_job(false) else { continue };
+        let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) else { continue };
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();
         bed.publish(edit.expect("no update in between"));
@@ -89,7 +89,7 @@ fn scanned_tiers_are_merged_before_leaves_are_rewritten() {
     let (mut random, mut done) = (SplitMix::new(5), Vec::new());
     while tiers(&bed) * 2 > tiers_before {
         bed.tree.cursor().seek(&key(random.below(30_015))).unwrap();
-        let Some(job) = bed.tree.pick_job(false) else { continue };
+        let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) else { continue };
         done.push(job.what);
         let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
         let edit = bed.tree.install(&bed.work, prepared).unwrap();

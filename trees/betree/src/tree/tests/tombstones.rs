@@ -33,8 +33,8 @@ fn scattered_tombstones_are_not_flushed_early() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..40).map(|number| (key(number * 593), None)).collect());
-        assert!(!bed.tree.pick_job(false).as_ref().is_some_and(is_for_tombstones));
-        assert!(!bed.tree.pick_job(true).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.tree.pick_job(&JobRequest::only(false)).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.tree.pick_job(&JobRequest::only(true)).as_ref().is_some_and(is_for_tombstones));
     }
 }
 
@@ -46,8 +46,8 @@ fn a_deleted_range_is_flushed_in_small_jobs() {
         bed.apply_only((0..RECORDS / 2).map(|number| (key(number), None)).collect());
         let mut largest = 0;
         for count in 0.. {
-            assert!(count < 2000, "jobs never end: {:?}", bed.tree.pick_job(true));
-            let Some(job) = bed.tree.pick_job(true) else { break };
+            assert!(count < 2000, "jobs never end: {:?}", bed.tree.pick_job(&JobRequest::only(true)));
+            let Some(job) = bed.tree.pick_job(&JobRequest::only(true)) else { break };
             let before = bed.work.progress.state().1;
             assert!(bed.run_job_with(&job, |_| {}), "no update in between");
             if is_for_tombstones(&job) {
@@ -76,6 +76,10 @@ fn a_mixed_update_with_many_tombstones_is_not_flushed_for_them() {
             (key(number), (number % 10 >= 3).then(|| vec![8; 100]))
         };
         bed.apply((0..100).map(one).collect());
-        assert!(bed.tree.pick_job(false).is_none(), "{options:?}: {:?}", bed.tree.pick_job(false));
+        assert!(
+            bed.tree.pick_job(&JobRequest::only(false)).is_none(),
+            "{options:?}: {:?}",
+            bed.tree.pick_job(&JobRequest::only(false))
+        );
     }
 }

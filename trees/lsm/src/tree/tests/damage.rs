@@ -67,7 +67,9 @@ fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
     let mut bed = retaining_bed();
     let spare = spare_runs(&bed);
     assert!(spare.len() > 3, "{spare:?}");
-    bed.tree.pick_job(true).inspect(|job| assert!(!job.what.contains("damaged"), "{job:?}"));
+    bed.tree
+        .pick_job(&JobRequest::only(true))
+        .inspect(|job| assert!(!job.what.contains("damaged"), "{job:?}"));
     damage(&bed, &spare);
     check_all(&bed);
     let damaged: Vec<RunId> =
@@ -78,7 +80,7 @@ fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
     check_all(&bed);
     assert_eq!(bed.work.data.io_stats().page_reads, before);
     assert!(bed.tree.has_new_reasons());
-    let job = bed.tree.pick_job(false).expect("a job drops the damaged runs");
+    let job = bed.tree.pick_job(&JobRequest::only(false)).expect("a job drops the damaged runs");
     assert_eq!(job.what, "drop damaged retained runs");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let edit = bed.tree.install(&bed.work, prepared).unwrap().expect("no update in between");

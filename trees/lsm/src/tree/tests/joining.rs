@@ -27,7 +27,12 @@ fn a_join_leaves_an_emptying_level_unchanged() {
     let emptying = vec![Component::of_runs(waiting, &mut levels.next_object).unwrap()];
     levels.levels.push(Level { filling: Vec::new(), emptying, began_bytes: 1 << 20, ..Level::default() });
     let tree = LsmTree::of(bed.options, &bed.work.data, levels, false);
-    let job = Job { what: "join small runs", debt_bytes: 0, target: Opaque::new(Action::Join(0..6)) };
+    let job = Job {
+        what: "join small runs",
+        debt_bytes: 0,
+        scope: Scope::all(),
+        target: Opaque::new(Action::Join(0..6)),
+    };
     let prepared = tree.prepare(&bed.work, &job).unwrap();
     let edit = tree.install(&bed.work, prepared).unwrap().expect("no update in between");
     assert_eq!(edit.tree.stats().buffered_bytes, tree.stats().buffered_bytes);

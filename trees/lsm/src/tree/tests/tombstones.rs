@@ -31,8 +31,8 @@ fn scattered_tombstones_wait_for_their_level_to_be_full() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..40).map(|number| (key(number * 97), None)).collect());
-        assert!(!bed.tree.pick_job(false).as_ref().is_some_and(is_for_tombstones));
-        assert!(!bed.tree.pick_job(true).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.tree.pick_job(&JobRequest::only(false)).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.tree.pick_job(&JobRequest::only(true)).as_ref().is_some_and(is_for_tombstones));
     }
 }
 
@@ -42,7 +42,7 @@ fn a_deleted_range_is_moved_down_in_small_jobs() {
         let mut bed = settled(options);
         bed.apply((0..RECORDS / 2).map(|number| (key(number), None)).collect());
         let (mut jobs, mut largest) = (0, 0);
-        while let Some(job) = bed.tree.pick_job(false) {
+        while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
             let before = bed.work.progress.state().1;
             assert!(bed.run_job_with(&job, |_| {}), "no update in between");
             if is_for_tombstones(&job) {
@@ -73,5 +73,9 @@ fn a_mixed_update_with_many_tombstones_does_not_empty_its_level() {
     bed.apply((0..100).map(one).collect());
     let stats = bed.tree.stats();
     assert!(stats.tombstones * 4 >= stats.buffered_bytes / 124, "many tombstones: {stats:?}");
-    assert!(bed.tree.pick_job(false).is_none(), "{:?}", bed.tree.pick_job(false));
+    assert!(
+        bed.tree.pick_job(&JobRequest::only(false)).is_none(),
+        "{:?}",
+        bed.tree.pick_job(&JobRequest::only(false))
+    );
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use testudo_base::Seqno;
 use testudo_betree::{BeTree, BeTreeOptions, Policy};
-use testudo_contract::{InlineExecutor, LeastGain, PartUse};
+use testudo_contract::{InlineExecutor, JobRequest, LeastGain, PartUse};
 use testudo_env::MemEnv;
 use testudo_lsm::{LsmOptions, LsmTree};
 use testudo_run::Run;
@@ -165,7 +165,7 @@ impl Bed {
     }
 
     pub(super) fn prepare(&self) -> Option<Prepared> {
-        let job = self.tree.pick_job(true)?;
+        let job = self.tree.pick_job(&JobRequest::only(true))?;
         Some(self.tree.prepare(&self.work, &job).unwrap())
     }
 
@@ -197,7 +197,7 @@ impl Bed {
             let Some(prepared) = self.prepare() else { return assert!(!self.is_moving()) };
             assert!(self.install(prepared), "no update in between");
         }
-        panic!("jobs never end: {:?}", self.tree.pick_job(true));
+        panic!("jobs never end: {:?}", self.tree.pick_job(&JobRequest::only(true)));
     }
 
     /// Does one reclaim step, if there is one.
