@@ -26,7 +26,7 @@ use testudo_base::{
 use testudo_env::Thread;
 use testudo_flush::{
     govern::{govern_memory::govern_memory, govern_values::govern_values},
-    jobs::{run_job, step_job},
+    jobs::{run_job, schedule::Schedule, step_job},
     seal::seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
     shorten_log::shorten_log,
     space::{
@@ -42,6 +42,7 @@ use testudo_store::{
         background_work::Wakeup,
         idle::{IDLE_AFTER, Idle, Throttle},
     },
+    keyspace::KeyspaceCore,
     memory::metadata::fit_caches,
 };
 use testudo_write::long_values;
@@ -71,11 +72,18 @@ struct Watch {
     throttle: Throttle,
     writes: u64,
     flushes: u64,
+    schedule: Schedule,
 }
 
 impl Watch {
     fn from(now: Duration) -> Self {
-        Self { idle: Idle::from(now), throttle: Throttle::default(), writes: 0, flushes: 0 }
+        Self {
+            idle: Idle::from(now),
+            throttle: Throttle::default(),
+            writes: 0,
+            flushes: 0,
+            schedule: Schedule::default(),
+        }
     }
 
     /// Updates the idle state from the counters, whichever thread wrote or flushed.
@@ -101,7 +109,8 @@ impl Watch {
         let began = store.env.monotonic();
         let is_welcome =
             self.idle.is_idle(began) || self.throttle.allows(began, self.idle.since_flush(began));
-        let outcome = run_job(store, |keyspace| is_welcome && keyspace.idle.lock().is_idle(began));
+        let is_idle = |keyspace: &KeyspaceCore| is_welcome && keyspace.idle.lock().is_idle(began);
+        let outcome = run_job(store, &mut self.schedule, is_idle);
         let ended = store.env.monotonic();
         if is_stalled(&outcome) {
             self.idle.interrupt(ended);
@@ -118,16 +127,13 @@ impl Watch {
     }
 }
 
-/// One thread in this many of the pool's workers begins jobs: each job runs its tasks on several workers.
-const WORKERS_OF_JOB: usize = 2;
-
 type Body = fn(&Store) -> Result<()>;
 
 /// Starts the threads. On an error, those in `threads` are running.
 pub(crate) fn start(store: &Arc<Store>, threads: &mut Vec<Box<dyn Thread>>) -> Result<()> {
     debug_assert!(threads.is_empty(), "threads are started once");
     let warm: Option<(&str, Body)> = store.warm.is_on().then_some(("testudo-warm", warm_loop::warm_loop));
-    let job_threads = (store.background.job_executor.workers() / WORKERS_OF_JOB).max(1);
+    let job_threads = store.background.job_executor.workers();
     let mut bodies: Vec<(&str, Body)> =
         vec![("testudo-log", log_loop), ("testudo-sync", sync_loop), ("testudo-flush", flush_loop)];
     bodies.extend(std::iter::repeat_n::<(&str, Body)>(("testudo-jobs", job_loop), job_threads));
@@ -256,9 +262,7 @@ fn job_loop(store: &Store) -> Result<()> {
     while !store.health.is_closing() && !store.has_failed() {
         let began = store.env.monotonic();
         watch.check(store);
-        // A flush changes the available jobs, and takes precedence.
-        let is_flushing = store.backpressure.is_flushing();
-        let worked = if is_flushing { Ok(false) } else { watch.run_job(store) };
+        let worked = watch.run_job(store);
         if is_stalled(&worked) || !worked? {
             let took = store.env.monotonic().saturating_sub(began);
             if took >= LONG_LOOK {

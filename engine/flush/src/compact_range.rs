@@ -15,7 +15,7 @@ use testudo_store::{
 };
 
 use crate::{
-    jobs::{RangeProgress, run_range_job},
+    jobs::range::{RangeProgress, run_range_job},
     seal::{begin_value_log::prepare_value_log, seal_buffers::seal_one},
     space::reclaim::flush_or_reclaim,
 };

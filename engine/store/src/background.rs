@@ -7,4 +7,6 @@ pub mod background_work;
 pub mod drop_totals;
 pub mod executor;
 pub mod idle;
+pub mod job_limits;
+pub mod jobs_in_progress;
 pub mod stages;

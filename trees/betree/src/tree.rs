@@ -346,8 +346,8 @@ impl Compact for BeTree {
         jobs::pick(&self.root, &self.options, request)
     }
 
-    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
-        bytes_max
+    fn job_bytes_max(&self, _bytes_max: u64) -> u64 {
+        u64::MAX
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {

@@ -20,7 +20,7 @@ fn stepped_store_dropped_in_mid_job_is_freed() {
         }
         db.flush().unwrap();
     }
-    while db.store().background.kept.lock().is_none() {
+    while db.store().background.prepared_jobs() == 0 {
         assert!(db.step().unwrap(), "a job is ready");
     }
     let store = Arc::downgrade(db.store());

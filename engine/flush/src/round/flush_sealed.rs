@@ -28,7 +28,7 @@ use testudo_store::{
 
 use crate::{
     govern::govern_memory::govern_memory,
-    jobs::catch_up,
+    jobs::{catch_up::catch_up, install::install_prepared},
     manifest_edit::{is_full, poison_unless_full},
     round::{
         apply::{Placement, Waiting, apply_all},
@@ -73,6 +73,8 @@ pub fn flush_sealed(store: &Store) -> Result<bool> {
     catch_up(store)?;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
+    // What jobs have prepared is newer input for the trees of this round.
+    install_prepared(store)?;
     let waiting = oldest_sealed(store);
     if waiting.is_empty() {
         return Ok(false);

@@ -289,7 +289,7 @@ fn enter_nearly_full(store: &Store, bounds: Bounds) -> Result<bool> {
     if has_entered || store.backpressure.write_buffers() != bounds.write_buffers {
         remove_hot_set(store);
         bound_buffers(store);
-        drop(store.background.take_kept());
+        store.background.drop_prepared();
     }
     Ok(has_entered)
 }

@@ -17,7 +17,7 @@ use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits};
 use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
 
 use crate::{
-    jobs::commit_job,
+    jobs::install::{commit_job, install_prepared},
     round::flush_sealed::flush_sealed,
     seal::seal_buffers::seal_all,
     space::hold_space::{ask_for_space, available_bytes, hold_space, lock_and_hold_space, with_held_space},
@@ -38,6 +38,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     }
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
+    install_prepared(store)?;
     hold_space(store)?;
     if !store.nearly_full.is_short() {
         return Ok(true);
@@ -46,7 +47,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
     // Space that a reader still holds would not be reclaimed.
     if store.data.space_stats().held_bytes > step_bytes / HELD_PARTS {
         // Space held by a job is freed as soon as it ends; it waits for this lock.
-        return Ok(store.background.jobs.is_any_underway());
+        return Ok(store.background.jobs.is_any_in_progress());
     }
     let usable = available_bytes(store);
     let mut best: Option<(Arc<KeyspaceCore>, Reclaim)> = None;

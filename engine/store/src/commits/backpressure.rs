@@ -75,21 +75,25 @@ struct FlushUnderway {
     parts: Vec<Part>,
 }
 
-/// A job that must finish before the next flush begins.
+/// Jobs of which one must finish before the next flush begins.
 #[derive(Debug)]
 struct CatchUp {
     started: Duration,
-    job: Arc<Progress>,
-    /// Bytes of the job that were done before.
+    jobs: Vec<Arc<Progress>>,
+    /// Bytes of the jobs that were done before.
     done_before: u64,
-    /// Bytes to write until the end of the flush: by this job, later jobs and the flush.
+    /// Bytes to write until the end of the flush: by these jobs, later jobs and the flush.
     bytes: u64,
+}
+
+fn bytes_done(jobs: &[Arc<Progress>]) -> u64 {
+    jobs.iter().map(|job| job.state().0).sum()
 }
 
 impl CatchUp {
     /// Bytes done since it began.
     fn done(&self) -> u64 {
-        self.job.state().0.saturating_sub(self.done_before)
+        bytes_done(&self.jobs).saturating_sub(self.done_before)
     }
 
     /// Nanoseconds per KiB since it began, if known.
@@ -252,11 +256,12 @@ impl Backpressure {
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
-    /// Records that a job begins that precedes the next flush. `bytes`: total to write until that flush ends.
-    pub fn catch_up_started(&self, env: &dyn Env, job: Arc<Progress>, bytes: u64) {
+    /// Records that the next flush waits for one of these jobs. `bytes`: total to write until that flush
+    /// ends.
+    pub fn catch_up_started(&self, env: &dyn Env, jobs: Vec<Arc<Progress>>, bytes: u64) {
         debug_assert!(bytes > 0, "a flush waits only for jobs with work");
-        let done_before = job.state().0;
-        let catch_up = CatchUp { started: env.monotonic(), job, done_before, bytes };
+        let done_before = bytes_done(&jobs);
+        let catch_up = CatchUp { started: env.monotonic(), jobs, done_before, bytes };
         *self.flush.lock() = Some(Underway::CatchUp(catch_up));
     }
 
