@@ -68,11 +68,11 @@ pub use testudo_base::{
 };
 pub use testudo_contract::OutlineLine;
 pub use testudo_db::{
-    BaseWithOperands, Batch, CheckpointOptions, CheckpointReport, Db, DbBuilder, DbStats, Entry, Finding,
-    Iter, KeyRange, Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation, Memory, PublishedStats,
-    ReadView, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot, SnapshotKeyspace,
-    StoreInspection, ValueReader, VerifyLevel, VerifyOptions, VerifyReport, inspect_commit, inspect_store,
-    stats,
+    Background, BackgroundJob, BaseWithOperands, Batch, CheckpointOptions, CheckpointReport, Db, DbBuilder,
+    DbStats, Entry, Finding, Iter, KeyRange, Keyspace, KeyspaceInspection, KeyspaceStats, LoggedOperation,
+    Memory, PublishedStats, ReadView, ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport, Snapshot,
+    SnapshotKeyspace, StoreInspection, ValueReader, VerifyLevel, VerifyOptions, VerifyReport, inspect_commit,
+    inspect_store, stats,
 };
 pub use testudo_env as env;
 pub use testudo_env::Env;

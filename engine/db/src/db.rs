@@ -7,6 +7,7 @@
 //!   thread is waited for, no file is written or removed, and no memory is freed that a thread of the parent
 //!   may have left half modified.
 
+pub(crate) mod background_jobs;
 pub(crate) mod batch;
 pub(crate) mod builder;
 pub(crate) mod dead_run;
@@ -62,7 +63,7 @@ use testudo_store::{
 use testudo_write::long_values;
 
 use crate::{
-    Batch, DbBuilder, DbStats, Keyspace, Memory, Snapshot, background,
+    Background, Batch, DbBuilder, DbStats, Keyspace, Memory, Snapshot, background,
     status::{end_publishing, start_publishing},
 };
 
@@ -528,6 +529,11 @@ impl Db {
         self.store().check_writable()?;
         give_up_unused_value_logs(self.store(), UnusedIn::AllKeyspaces)?;
         give_back_all_space(self.store())
+    }
+
+    /// Returns a handle to limit, pause and watch background jobs.
+    pub fn background(&self) -> Background {
+        Background::of(self)
     }
 
     /// Returns a handle to read and change the memory budget.

@@ -21,6 +21,7 @@ pub use check::scrub::{ScrubOptions, ScrubPosition, ScrubProgress, ScrubReport};
 pub use check::verify::{VerifyLevel, VerifyOptions, VerifyReport};
 pub use copy::checkpoint::{CheckpointOptions, CheckpointReport};
 pub use db::Db;
+pub use db::background_jobs::{Background, BackgroundJob};
 pub use db::batch::Batch;
 pub use db::builder::DbBuilder;
 pub use db::entry::{BaseWithOperands, Entry};

@@ -39,6 +39,10 @@ pub struct Settings {
     pub retained_percent: u32,
     /// Caches records in addition to pages.
     pub record_cache: bool,
+    /// Threads that merge for flushes and jobs; `None` for one per core, 2 to 8.
+    pub background_threads: Option<usize>,
+    /// Limit on the bytes that jobs read per second.
+    pub job_bytes_per_second: Option<u64>,
     /// Keeps small runs in extents of their own.
     pub small_runs_apart: bool,
 }
@@ -60,6 +64,8 @@ impl Settings {
             warm_merges: false,
             retained_percent: 0,
             record_cache: true,
+            background_threads: None,
+            job_bytes_per_second: None,
             small_runs_apart: false,
         }
     }

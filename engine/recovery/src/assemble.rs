@@ -81,14 +81,19 @@ pub fn assemble(
         warm_restart: settings.warm_restart && !settings.temporary,
         record_cache: settings.record_cache,
     });
+    store.background.limits.set_bytes_per_second(settings.job_bytes_per_second);
     Ok((store, pool))
 }
+
+/// Maximum number of threads that merge.
+const THREADS_MAX: usize = 64;
 
 fn workers(settings: &Settings) -> Result<Workers> {
     let inline = || Executors { flushes: Arc::new(InlineExecutor), jobs: Arc::new(InlineExecutor) };
     match settings.env.execution() {
         Execution::Threads { cores } if !settings.read_only => {
-            let pool = Pool::start(&*settings.env, cores.clamp(2, 8) - 1)?;
+            let threads = settings.background_threads.unwrap_or(cores.clamp(2, 8)).clamp(1, THREADS_MAX);
+            let pool = Pool::start(&*settings.env, threads - 1)?;
             let jobs = Arc::new(JobExecutor(Arc::clone(&pool)));
             let executors = Executors { flushes: Arc::clone(&pool) as _, jobs };
             Ok(Workers { executors, pool: Some(pool), is_stepped: false })

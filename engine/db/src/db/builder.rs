@@ -118,6 +118,24 @@ impl DbBuilder {
         self
     }
 
+    /// Sets the number of threads that merge for flushes and background jobs, and of the jobs that run at
+    /// once; 1 to 64. Default: the number of cores, at least 2 and at most 8. A few more threads log, sync and
+    /// schedule.
+    #[must_use]
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.0.background_threads = Some(threads);
+        self
+    }
+
+    /// Limits the bytes that background jobs read per second, as
+    /// [`Background::set_bytes_per_second`](crate::Background::set_bytes_per_second) does in an open store.
+    /// Default: no limit.
+    #[must_use]
+    pub fn job_bytes_per_second(mut self, bytes: u64) -> Self {
+        self.0.job_bytes_per_second = Some(bytes);
+        self
+    }
+
     /// Sets the operating system interface; for tests.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {

@@ -26,7 +26,9 @@ pub const JOBS_OF_KEYSPACE: usize = scaled(4, 2);
 /// A job in progress.
 #[derive(Clone, Debug)]
 pub struct InProgress {
-    pub keyspace: KeyspaceId,
+    keyspace: KeyspaceId,
+    /// Name of its keyspace.
+    pub name: Arc<str>,
     /// Description of the job.
     pub what: &'static str,
     scope: Scope,
@@ -144,7 +146,8 @@ impl JobsInProgress {
         jobs.next += 1;
         let (what, scope) = (job.what, job.scope.clone());
         let shared = Arc::clone(&progress);
-        let in_progress = InProgress { keyspace: keyspace.id, what, scope, progress: shared, bytes_max };
+        let (id, name) = (keyspace.id, Arc::clone(&keyspace.name));
+        let in_progress = InProgress { keyspace: id, name, what, scope, progress: shared, bytes_max };
         let before = jobs.jobs.insert(number, in_progress);
         debug_assert!(before.is_none(), "a job has a number of its own");
         Some(BegunJob { keyspace: Arc::clone(keyspace), progress, bytes_max, number, jobs: Arc::clone(self) })

@@ -468,13 +468,41 @@ stat_group! {
         /// Jobs whose result was discarded because a flush had changed their input.
         #[metric("jobs_overtaken", Count)]
         pub overtaken: u64,
+        /// Jobs in progress.
+        #[metric("jobs_in_progress", Count)]
+        pub in_progress: u64,
+        /// Bytes of entries that jobs have read to merge them.
+        #[metric("job_bytes", Bytes)]
+        pub bytes: u64,
+        /// Bytes of entries that the largest job has read.
+        #[metric("max_job_bytes", Bytes)]
+        pub max_bytes: u64,
+        /// Present limit on the bytes that a job reads, and on those that it writes: about a quarter of a
+        /// second of the device's work. A tree whose smallest unit of work is larger exceeds it.
+        #[metric("job_bytes_limit", Bytes)]
+        pub bytes_limit: u64,
+        /// Limit on the bytes that jobs read per second; 0 for none.
+        #[metric("job_bytes_per_second", Bytes)]
+        pub bytes_per_second: u64,
+        /// Jobs are paused.
+        #[metric("jobs_paused", Flag)]
+        pub is_paused: bool,
     }
 }
 
 impl JobStats {
     pub(super) fn of(store: &Store) -> Self {
-        let counters = &store.counters;
-        Self { count: counters.jobs.load(Relaxed), overtaken: counters.jobs_overtaken.load(Relaxed) }
+        let (counters, limits) = (&store.counters, &store.background.limits);
+        Self {
+            count: counters.jobs.load(Relaxed),
+            overtaken: counters.jobs_overtaken.load(Relaxed),
+            in_progress: u64_of(store.background.jobs.all().len()),
+            bytes: limits.bytes(),
+            max_bytes: limits.largest(),
+            bytes_limit: limits.job_bytes_max(),
+            bytes_per_second: limits.bytes_per_second().unwrap_or(0),
+            is_paused: limits.is_paused(),
+        }
     }
 }
 
