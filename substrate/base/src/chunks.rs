@@ -27,8 +27,11 @@ mod fragments;
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
-use self::fragments::{Fragment, Fragments};
-pub use self::{division::Division, fragments::FRAGMENT_BYTES};
+use self::fragments::{Fragment, Fragments, Level};
+pub use self::{
+    division::Division,
+    fragments::{FRAGMENT_BYTES, SMALL_FRAGMENT_BYTES},
+};
 use crate::{
     LargeSlice,
     large_slice::MAPPED_BYTES_MIN,
@@ -56,6 +59,16 @@ enum Memory {
     Fragment(Fragment),
 }
 
+impl Memory {
+    #[inline]
+    fn words(&self) -> &[Word] {
+        match self {
+            Self::Whole(words) => words,
+            Self::Fragment(fragment) => fragment.words(),
+        }
+    }
+}
+
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chunk({} bytes)", self.bytes())
@@ -78,10 +91,7 @@ impl Chunk {
     /// All of its words, for many readers and one writer at a time.
     #[inline]
     pub fn words(&self) -> &[Word] {
-        match &self.0 {
-            Memory::Whole(words) => words,
-            Memory::Fragment(fragment) => fragment.words(),
-        }
+        self.0.words()
     }
 
     /// Size in bytes.
@@ -111,6 +121,7 @@ pub struct ChunkPool {
     /// Innermost lock of all users.
     idle: Mutex<Vec<Chunk>>,
     fragments: Mutex<Fragments>,
+    small_fragments: Mutex<Fragments>,
     /// Free bytes in chunks that are cut into fragments.
     free_fragment_bytes: AtomicU64,
     limit_bytes: AtomicU64,
@@ -131,7 +142,8 @@ impl ChunkPool {
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::new(Vec::new()),
-            fragments: Mutex::default(),
+            fragments: Mutex::new(Fragments::new(Level::Normal)),
+            small_fragments: Mutex::new(Fragments::new(Level::Small)),
             free_fragment_bytes: 0.into(),
             limit_bytes: limit_bytes.into(),
             chunk_bytes: 0.into(),
@@ -227,8 +239,8 @@ impl ChunkPool {
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
-        if Fragment::is_size(bytes) {
-            return self.take_fragment(bytes);
+        if let Some(level) = Level::of(bytes) {
+            return self.take_fragment(level, bytes);
         }
         // If the store was opened with a small budget, borrowers give up less than a chunk at a time. Beyond
         // about one attempt per chunk, continue only while it helps: the allocator does not return memory.
@@ -298,13 +310,12 @@ impl ChunkPool {
     }
 
     /// Takes a fragment of `bytes` from a chunk that is cut, or else cuts another one.
-    fn take_fragment(&self, bytes: usize) -> Chunk {
-        let of_cut = self.fragments.lock().take(bytes);
+    fn take_fragment(&self, level: Level, bytes: usize) -> Chunk {
+        let of_cut = self.fragments_of(level).lock().take(bytes);
         let fragment = of_cut.unwrap_or_else(|| {
-            let Chunk(memory) = self.take(CHUNK_BYTES);
-            let Memory::Whole(words) = memory else { unreachable!("only smaller chunks are fragments") };
-            self.free_fragment_bytes.fetch_add(u64_of(CHUNK_BYTES), Relaxed);
-            self.fragments.lock().cut(words, bytes)
+            let Chunk(memory) = self.take(level.chunk_bytes());
+            self.free_fragment_bytes.fetch_add(u64_of(level.chunk_bytes()), Relaxed);
+            self.fragments_of(level).lock().cut(memory, bytes)
         });
         let before = self.free_fragment_bytes.fetch_sub(u64_of(fragment.taken_bytes()), Relaxed);
         debug_assert!(before >= u64_of(fragment.taken_bytes()), "a fragment was free before it was taken");
@@ -314,12 +325,25 @@ impl ChunkPool {
     /// Returns a fragment to its chunk, and the chunk to the pool once all of it is free.
     fn give_back_fragment(&self, fragment: Fragment) {
         self.free_fragment_bytes.fetch_add(u64_of(fragment.taken_bytes()), Relaxed);
-        let whole = self.fragments.lock().give_back(fragment);
-        if let Some(words) = whole {
-            let before = self.free_fragment_bytes.fetch_sub(u64_of(CHUNK_BYTES), Relaxed);
-            debug_assert!(before >= u64_of(CHUNK_BYTES), "all fragments of a returned chunk were free");
-            debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "only full-size chunks are cut");
-            self.idle.lock().push(Chunk(Memory::Whole(words)));
+        let level = fragment.level();
+        let whole = self.fragments_of(level).lock().give_back(fragment);
+        if let Some(memory) = whole {
+            let before = self.free_fragment_bytes.fetch_sub(u64_of(level.chunk_bytes()), Relaxed);
+            debug_assert!(
+                before >= u64_of(level.chunk_bytes()),
+                "all fragments of a returned chunk were free"
+            );
+            match memory {
+                Memory::Fragment(fragment) => self.give_back_fragment(fragment),
+                whole => self.idle.lock().push(Chunk(whole)),
+            }
+        }
+    }
+
+    fn fragments_of(&self, level: Level) -> &Mutex<Fragments> {
+        match level {
+            Level::Normal => &self.fragments,
+            Level::Small => &self.small_fragments,
         }
     }
 

@@ -34,6 +34,7 @@ pub use pending_write::{PendingWrite, WRITES_AT_ONCE};
 pub use process::Process;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};
+pub use wrappers::combining::{CombiningFile, collected_bytes};
 pub use wrappers::faulty::{FaultError, FaultPlan, FaultyEnv, IoClass};
 pub use wrappers::lock_check::LockCheckedEnv;
 pub use wrappers::overlay::OverlayFile;

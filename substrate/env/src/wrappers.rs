@@ -1,7 +1,8 @@
 //! Wrappers around environments and files, each adding one thing: a directory held open, a checked lock,
-//! reserved space, injected faults.
+//! reserved space, combined writes, injected faults.
 
 pub(crate) mod anchor;
+pub(crate) mod combining;
 pub(crate) mod faulty;
 mod forward;
 pub(crate) mod lock_check;

@@ -24,7 +24,7 @@ use std::{marker::PhantomData, mem, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, Seqno,
-    chunks::{CHUNK_BYTES, Chunk, ChunkPool, FRAGMENT_BYTES},
+    chunks::{CHUNK_BYTES, Chunk, ChunkPool, SMALL_FRAGMENT_BYTES},
     num::{high32, low32, u32_of, u64_of},
     planted,
     prefetch::{LINE_BYTES, prefetch},
@@ -46,7 +46,7 @@ const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
 const RECORD_LINES: usize = 3;
 /// Log2 of the units per window; a window holds at most one full-size chunk.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
-const FIRST_CHUNK_BYTES: usize = FRAGMENT_BYTES;
+const FIRST_CHUNK_BYTES: usize = SMALL_FRAGMENT_BYTES;
 /// A record of at least this size that does not fit into the rest of the chunk gets a dedicated chunk, while
 /// window ids are plentiful.
 const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;

@@ -36,6 +36,7 @@ impl TestBed {
 
     /// Opens the run again from the file, with nothing of it in memory.
     pub(crate) fn reopened(&self, run: &Run) -> Arc<Run> {
+        self.data.sync().unwrap();
         let options = OpenOptions { mode: OpenMode::Read, direct: true };
         let file = self.env.open(Path::new("/data"), options).unwrap();
         let live = run.reference().spans.clone().into_iter().map(|span| (span, 1));
@@ -45,6 +46,7 @@ impl TestBed {
 
     /// Flips a bit of a page of the run.
     pub(crate) fn damage(&self, run: &Run, page: u32, at: u64) {
+        self.data.sync().unwrap();
         let (physical, _) = run.locate(page).unwrap();
         let options = OpenOptions { mode: OpenMode::Write, direct: false };
         let file = self.env.open(Path::new("/data"), options).unwrap();

@@ -26,7 +26,7 @@ use testudo_base::{
         is_held,
     },
 };
-use testudo_env::{AlignedBuffer, File, ReadRequest};
+use testudo_env::{AlignedBuffer, CombiningFile, File, ReadRequest, collected_bytes};
 
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
@@ -126,6 +126,10 @@ impl DataFile {
         live: impl Iterator<Item = (ExtentSpan, u32)>,
         writer: Option<Incarnation>,
     ) -> Result<Arc<Self>> {
+        let file = match writer {
+            Some(_) => CombiningFile::new(file, collected_bytes(cache_bytes)) as Arc<dyn File>,
+            None => file,
+        };
         let file_pages = file.len().map_err(|e| Error::io(DATA_FILE, e))? / PAGE_BYTES;
         let cache = Arc::new(PageCache::new(cache_bytes));
         let forget = Arc::clone(&cache);

@@ -1,33 +1,71 @@
-//! Full-size chunks cut into fragments, for write buffers that are smaller than one.
+//! Chunks cut into fragments, for write buffers that are smaller than one.
 //!
 //! Thousands of keyspaces have thousands of small write buffers. Memory from the allocator would stay in its
 //! heaps when they are flushed, where neither pages nor records can use it.
 //!
+//! | level | cuts | into multiples of |
+//! |---|---|---|
+//! | 0 | a full-size chunk | [`FRAGMENT_BYTES`] |
+//! | 1 | a fragment of 64 KiB | [`SMALL_FRAGMENT_BYTES`] |
+//!
 //! **Invariants**
-//! - In a chunk that is cut, a bit of `free` is set for each free [`FRAGMENT_BYTES`]; a chunk that is
-//!   entirely free is removed.
+//! - In a chunk that is cut, a bit of `free` is set for each free part; a chunk that is entirely free is
+//!   removed.
 //! - No chunk before `first_with[n - 1]` has `n` consecutive free parts.
 
 use std::sync::atomic::AtomicU64 as Word;
 
-use super::CHUNK_BYTES;
+use super::{CHUNK_BYTES, Memory};
 use crate::{
-    LargeSlice,
     num::{u32_of, usize_of},
     sync::Arc,
 };
 
-/// Sizes and offsets of fragments are multiples of this.
-pub const FRAGMENT_BYTES: usize = CHUNK_BYTES / 64;
+/// Parts of a chunk that is cut.
+const PARTS: usize = 64;
+/// Sizes and offsets of fragments of full-size chunks are multiples of this.
+pub const FRAGMENT_BYTES: usize = CHUNK_BYTES / PARTS;
+/// Sizes and offsets of smaller fragments are multiples of this.
+pub const SMALL_FRAGMENT_BYTES: usize = FRAGMENT_BYTES / 4;
 /// From this size on, chunks are separate mappings; a process is limited to about 65,000 of them.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
 /// Maximum number of parts of a fragment.
 const LONGEST: usize = WHOLE_BYTES_MIN / FRAGMENT_BYTES;
-const WORDS: usize = FRAGMENT_BYTES / 8;
+
+/// A size class of fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Normal,
+    Small,
+}
+
+impl Level {
+    /// The level of a chunk of `bytes`; `None` if it is no fragment.
+    pub(super) fn of(bytes: usize) -> Option<Self> {
+        match bytes {
+            SMALL_FRAGMENT_BYTES..FRAGMENT_BYTES => Some(Self::Small),
+            FRAGMENT_BYTES..WHOLE_BYTES_MIN => Some(Self::Normal),
+            _ => None,
+        }
+    }
+
+    const fn part_bytes(self) -> usize {
+        match self {
+            Self::Normal => FRAGMENT_BYTES,
+            Self::Small => SMALL_FRAGMENT_BYTES,
+        }
+    }
+
+    /// Bytes of a chunk that is cut.
+    pub(super) const fn chunk_bytes(self) -> usize {
+        self.part_bytes() * PARTS
+    }
+}
 
 /// A fragment of a chunk.
 pub(super) struct Fragment {
-    of: Arc<LargeSlice<Word>>,
+    of: Arc<Memory>,
+    level: Level,
     /// Index of the chunk, the first part in it, and the number of parts.
     chunk: usize,
     at: u32,
@@ -36,31 +74,31 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    /// Whether a chunk of `bytes` is a fragment of a larger one.
-    pub(super) fn is_size(bytes: usize) -> bool {
-        (FRAGMENT_BYTES..WHOLE_BYTES_MIN).contains(&bytes)
+    pub(super) fn level(&self) -> Level {
+        self.level
     }
 
     #[inline]
     pub(super) fn words(&self) -> &[Word] {
-        &self.of[usize_of(u64::from(self.at)) * WORDS..][..self.words]
+        let start = usize_of(u64::from(self.at)) * (self.level.part_bytes() / 8);
+        &self.of.words()[start..][..self.words]
     }
 
     /// Bytes that it occupies in its chunk.
     pub(super) fn taken_bytes(&self) -> usize {
-        usize_of(u64::from(self.parts)) * FRAGMENT_BYTES
+        usize_of(u64::from(self.parts)) * self.level.part_bytes()
     }
 }
 
 /// A chunk that is cut into fragments.
 struct Cut {
-    words: Arc<LargeSlice<Word>>,
+    memory: Arc<Memory>,
     free: u64,
 }
 
-/// All chunks that are cut into fragments.
-#[derive(Default)]
+/// All chunks that are cut into fragments of a level.
 pub(super) struct Fragments {
+    level: Level,
     chunks: Vec<Option<Cut>>,
     unused: Vec<usize>,
     first_with: [usize; LONGEST],
@@ -73,10 +111,14 @@ impl std::fmt::Debug for Fragments {
 }
 
 impl Fragments {
+    pub(super) fn new(level: Level) -> Self {
+        Self { level, chunks: Vec::new(), unused: Vec::new(), first_with: [0; LONGEST] }
+    }
+
     /// Takes a fragment of `bytes` from the first chunk that has room.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Fragment> {
-        debug_assert!(Fragment::is_size(bytes), "larger chunks are not fragments");
-        let parts = bytes.div_ceil(FRAGMENT_BYTES);
+        debug_assert_eq!(Level::of(bytes), Some(self.level), "other chunks are no fragments of this level");
+        let parts = bytes.div_ceil(self.level.part_bytes());
         let from = self.first_with[parts - 1];
         let has_room = |cut: &Option<Cut>| cut.as_ref().is_some_and(|cut| rows(cut.free, parts) != 0);
         let found = self.chunks[from..].iter().position(has_room);
@@ -85,9 +127,9 @@ impl Fragments {
     }
 
     /// Adds another chunk to cut, and takes a fragment of `bytes` from it.
-    pub(super) fn cut(&mut self, words: LargeSlice<Word>, bytes: usize) -> Fragment {
-        debug_assert_eq!(words.len() * 8, CHUNK_BYTES, "chunks of the full size are cut");
-        let cut = Some(Cut { words: Arc::new(words), free: u64::MAX });
+    pub(super) fn cut(&mut self, memory: Memory, bytes: usize) -> Fragment {
+        debug_assert_eq!(memory.words().len() * 8, self.level.chunk_bytes(), "the chunk has all parts");
+        let cut = Some(Cut { memory: Arc::new(memory), free: u64::MAX });
         let chunk = self.unused.pop().unwrap_or(self.chunks.len());
         if chunk == self.chunks.len() {
             self.chunks.push(cut)
@@ -100,18 +142,20 @@ impl Fragments {
 
     /// REQUIRES: the chunk is present and has the required number of consecutive free parts.
     fn take_of(&mut self, chunk: usize, bytes: usize) -> Option<Fragment> {
-        let parts = bytes.div_ceil(FRAGMENT_BYTES);
+        let level = self.level;
+        let parts = bytes.div_ceil(level.part_bytes());
         let cut = self.chunks[chunk].as_mut()?;
         let at = rows(cut.free, parts).trailing_zeros();
         let parts = u32_of(parts);
         debug_assert!(at + parts <= u64::BITS, "the piece ends within its chunk");
         debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "the parts are free");
         cut.free &= !mask(at, parts);
-        Some(Fragment { of: Arc::clone(&cut.words), chunk, at, parts, words: bytes / 8 })
+        Some(Fragment { of: Arc::clone(&cut.memory), level, chunk, at, parts, words: bytes / 8 })
     }
 
     /// Returns a fragment to its chunk; returns the chunk once all of it is free.
-    pub(super) fn give_back(&mut self, fragment: Fragment) -> Option<LargeSlice<Word>> {
+    pub(super) fn give_back(&mut self, fragment: Fragment) -> Option<Memory> {
+        debug_assert_eq!(fragment.level, self.level, "a fragment returns to its level");
         let Fragment { of, chunk, at, parts, .. } = fragment;
         drop(of);
         let cut = self.chunks[chunk].as_mut().expect("a chunk with a fragment in use is present");
@@ -122,7 +166,7 @@ impl Fragments {
             return None;
         }
         self.unused.push(chunk);
-        let whole = self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.words));
+        let whole = self.chunks[chunk].take().and_then(|cut| Arc::into_inner(cut.memory));
         debug_assert!(whole.is_some(), "no piece refers to a chunk that is entirely free");
         whole
     }

@@ -140,6 +140,7 @@ fn damage_in_an_enclosing_footer_is_found_and_no_key_is_denied() {
     for entries in [100, 700] {
         let bed = new_bed();
         let run = write(&bed, entries, 100, RunLayout::default());
+        bed.data.sync().unwrap();
         let page = run.reference().footer_page;
         let filter = || {
             LenientFilter::open(bed.env.open(Path::new("/data"), READ).unwrap(), StoreId(7), run.reference())

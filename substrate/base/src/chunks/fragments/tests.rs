@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
+use crate::LargeSlice;
 
 /// Pseudo-random numbers below a bound.
 struct Numbers(u64);
@@ -14,18 +15,27 @@ impl Numbers {
     }
 }
 
+fn chunk(level: Level) -> Memory {
+    Memory::Whole(LargeSlice::unfilled_words(level.chunk_bytes() / 8))
+}
+
 #[test]
 fn fragments_never_overlap_and_whole_chunks_are_returned() {
-    let (mut fragments, mut rng) = (Fragments::default(), Numbers(7));
+    takes_and_returns(Level::Normal, WHOLE_BYTES_MIN);
+    takes_and_returns(Level::Small, FRAGMENT_BYTES);
+}
+
+fn takes_and_returns(level: Level, bytes_max: usize) {
+    let (mut fragments, mut rng) = (Fragments::new(level), Numbers(7));
     let mut taken: Vec<(Fragment, u64)> = Vec::new();
     let (mut cut, mut whole) = (0, 0);
     for step in 0..20_000_u64 {
         // First mostly takes, then mostly returns.
         if rng.below(100) < if step < 10_000 { 60 } else { 40 } {
-            let bytes = (FRAGMENT_BYTES + rng.below(WHOLE_BYTES_MIN - FRAGMENT_BYTES)) / 8 * 8;
+            let bytes = (level.part_bytes() + rng.below(bytes_max - level.part_bytes())) / 8 * 8;
             let fragment = fragments.take(bytes).unwrap_or_else(|| {
                 cut += 1;
-                fragments.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), bytes)
+                fragments.cut(chunk(level), bytes)
             });
             assert_eq!(fragment.words().len() * 8, bytes);
             let ends = [fragment.words().first(), fragment.words().last()];
@@ -48,8 +58,8 @@ fn fragments_never_overlap_and_whole_chunks_are_returned() {
 
 #[test]
 fn free_parts_are_used_before_cutting_another_chunk() {
-    let mut fragments = Fragments::default();
-    let first = fragments.cut(LargeSlice::unfilled_words(CHUNK_BYTES / 8), FRAGMENT_BYTES);
+    let mut fragments = Fragments::new(Level::Normal);
+    let first = fragments.cut(chunk(Level::Normal), FRAGMENT_BYTES);
     let rest: Vec<Fragment> = (1..64).map_while(|_| fragments.take(FRAGMENT_BYTES)).collect();
     assert_eq!(rest.len(), 63);
     assert!(fragments.take(FRAGMENT_BYTES).is_none());
