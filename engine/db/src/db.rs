@@ -31,13 +31,13 @@ use testudo_base::{
     Error, ErrorKind, KeyspaceId, Result,
     num::u32_of,
     planted,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, is_held},
 };
 use testudo_contract::LeastGain;
 use testudo_env::{DirLock, Thread};
 use testudo_flush::{
     at_close::{fit_at_close, give_back_at_close},
-    govern::keyspace_settings::commit_catalogue,
+    govern::keyspace_settings::{commit_catalogue, commit_creation},
     round::spill::retire_buffers,
     seal::{
         begin_value_log::{UnusedIn, give_up_unused_value_logs, prepare_value_logs, without_value_logs},
@@ -106,6 +106,8 @@ impl Open {
         }
         // Wait for a flush or catalogue change in progress; later ones are refused.
         let _flush = self.store.flush_lock.lock();
+        let _catalogue = self.store.catalogue_lock.lock();
+        self.store.background.drop_prepared();
         // By now, writers in flight when closing began have reserved their place in the log or never will.
         drop(self.store.commits.lock());
         self.store.commits.wait_for(self.store.last_seqno());
@@ -314,9 +316,9 @@ impl Db {
         names: &[&str],
         options: &KeyspaceOptions,
     ) -> Result<Vec<Keyspace>> {
-        let _flush = self.store().flush_lock.lock();
+        let _catalogue = self.store().catalogue_lock.lock();
         self.create_missing(names, options)?;
-        Ok(self.open_all(names).expect("drops wait for the flush lock"))
+        Ok(self.open_all(names).expect("drops wait for the catalogue lock"))
     }
 
     /// Returns the keyspaces with these names, or `None` if any is missing.
@@ -326,10 +328,10 @@ impl Db {
         names.iter().map(open).collect()
     }
 
-    /// Creates the missing keyspaces. REQUIRES: `flush_lock` is held.
+    /// Creates the missing keyspaces. REQUIRES: `catalogue_lock` is held.
     fn create_missing(&self, names: &[&str], options: &KeyspaceOptions) -> Result<()> {
         let store = self.store();
-        debug_assert!(store.is_flush_locked(), "the catalogue does not change meanwhile");
+        debug_assert!(is_held(&store.catalogue_lock), "the catalogue does not change meanwhile");
         let options = StoredOptions::from(*options);
         let missing: BTreeSet<&str> = {
             let catalogue = store.catalogue.read();
@@ -351,7 +353,7 @@ impl Db {
         };
         let mut edit: Vec<Change> = ids.clone().zip(&missing).map(create).collect();
         edit.push(Change::NextKeyspace(KeyspaceId(first.0 + u32_of(missing.len()))));
-        commit_catalogue(store, &edit)?;
+        commit_creation(store, &edit)?;
         let core = |(id, name): (KeyspaceId, &str)| {
             store.new_keyspace(id, name, options, empty_tree(&store.data, &options, id))
         };
@@ -379,6 +381,7 @@ impl Db {
         let store = self.store();
         store.health.check_process()?;
         let _flush = store.flush_lock.lock();
+        let _catalogue = store.catalogue_lock.lock();
         let Some(core) = store.catalogue.read().of_users(name).cloned() else { return Ok(false) };
         store.check_writable()?;
         {

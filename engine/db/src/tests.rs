@@ -6,6 +6,7 @@ mod flush_sealed;
 mod govern;
 mod held_buffer;
 mod interrupted_creation;
+mod jobs;
 mod long_merges;
 mod metadata;
 mod settle;

@@ -1,13 +1,14 @@
 //! The open store: state shared by all handles and background threads.
 //!
-//! **Lock order**: stripes, `flush_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
+//! **Lock order**: stripes, `flush_lock`, `catalogue_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
 //! log, manifest and data file.
 //!
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a
 //!   snapshot.
-//! - `flush_lock` is held to flush, to install a job, to change the catalogue and to release the log: one at
-//!   a time.
+//! - `flush_lock` is held to flush, to install a job, to drop or change a keyspace and to release the log:
+//!   one at a time.
+//! - `catalogue_lock` is held to create and to drop keyspaces. A creation does not wait for flushes.
 
 use std::{path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -95,6 +96,7 @@ pub struct Store {
     pub nearly_full: NearlyFull,
     pub commits: CommitOrder,
     pub flush_lock: Mutex<()>,
+    pub catalogue_lock: Mutex<()>,
     pub value_logs: Arc<ValueLogs>,
     /// Whether a tree with separated values was seen since the opening.
     pub has_separated_values: AtomicBool,
@@ -175,6 +177,7 @@ impl Store {
             nearly_full: NearlyFull::default(),
             commits: CommitOrder::default(),
             flush_lock: Mutex::new(()),
+            catalogue_lock: Mutex::new(()),
             last_options: Mutex::default(),
             catalogue: RwLock::default(),
             buffered: BufferedKeyspaces::default(),

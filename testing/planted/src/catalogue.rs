@@ -563,6 +563,21 @@ pub(crate) const BUGS: &[Bug] = &[
         "one job flushes all pivots with many tombstones",
         &["trees/betree/src/tree/tests/tombstones.rs"],
     ),
+    bug(
+        "jobs-that-touch-begun",
+        "jobs of a keyspace run side by side although their scopes overlap",
+        &["engine/db/src/tests/jobs.rs"],
+    ),
+    bug(
+        "job-of-dropped-keyspace-installed",
+        "a job is installed although its keyspace was dropped meanwhile",
+        &["engine/db/src/tests/jobs.rs"],
+    ),
+    bug(
+        "dropped-job-frees-runs",
+        "a discarded job releases the runs that it would have replaced",
+        &["engine/db/src/tests/jobs.rs"],
+    ),
     bug("settled-only-at-rest", "settling ends only without writers", &["engine/db/src/tests/settle.rs"]),
     bug("gap-never-remembered", "each scan passes all tombstones one by one", &["queues"]),
     bug("gap-outlives-a-write", "scans seek past entries written into a gap", &["queues"]),

@@ -40,7 +40,7 @@ impl ConsistentState {
     /// trees.
     pub fn take(db: &Db) -> Result<Self> {
         let store = db.store();
-        let round = store.flush_lock.lock();
+        let (round, catalogue) = (store.flush_lock.lock(), store.catalogue_lock.lock());
         if store.has_failed() {
             let message = "a background failure stopped the writes of the store; reopen it first";
             return Err(Error::new(ErrorKind::Poisoned, message));
@@ -57,7 +57,7 @@ impl ConsistentState {
             "the trees hold nothing after the snapshot"
         );
         debug_assert!(state.log_seqno.0 <= snapshot.seqno(), "the log begins before the snapshot");
-        drop(round);
+        drop((round, catalogue));
         let runs: BTreeMap<RunId, Arc<Run>> = views
             .iter()
             .flat_map(|(_, view)| view.tree.parts())

@@ -15,7 +15,11 @@ use testudo_storage::Change;
 use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
 use testudo_values::{LargeValues, Placement, ValueCosts};
 
-use crate::{govern::moving_price::price_of_moving, jobs::run_job_of, manifest_edit::commit_edit};
+use crate::{
+    govern::moving_price::price_of_moving,
+    jobs::run_job_of,
+    manifest_edit::{commit_edit, references_of},
+};
 
 /// Cost changes below this fraction of the price of moving are not persisted.
 const PARTS_OF_PRICE: u64 = 64;
@@ -149,7 +153,19 @@ pub fn keep_value_costs(store: &Store) -> Result<()> {
 
 /// Commits a catalogue change. The log records it, so that any later commit proves it.
 pub fn commit_catalogue(store: &Store, edit: &[Change]) -> Result<()> {
-    let outcome = commit_edit(store, edit).and_then(|()| store.wal()?.record_edit());
+    after_catalogue_edit(store, commit_edit(store, edit))
+}
+
+/// Same for an edit that only creates keyspaces: it refers to no pages, so it may be committed while a flush
+/// or job writes. REQUIRES: `catalogue_lock` is held.
+pub fn commit_creation(store: &Store, edit: &[Change]) -> Result<()> {
+    debug_assert!(references_of(edit).next().is_none(), "a creation refers to no pages");
+    let outcome = store.beginning.begin().and_then(|()| store.manifest.commit(edit));
+    after_catalogue_edit(store, outcome)
+}
+
+fn after_catalogue_edit(store: &Store, outcome: Result<()>) -> Result<()> {
+    let outcome = outcome.and_then(|()| store.wal()?.record_edit());
     if let Err(error) = &outcome {
         store.poison(error);
     }
