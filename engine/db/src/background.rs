@@ -26,7 +26,7 @@ use testudo_base::{
 use testudo_env::Thread;
 use testudo_flush::{
     govern::{govern_memory::govern_memory, govern_values::govern_values},
-    jobs::{run_job, schedule::Schedule, step_job},
+    jobs::{catch_up::look_at_sealed, run_job, schedule::Schedule, step_job},
     seal::seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
     shorten_log::shorten_log,
     space::{
@@ -224,6 +224,9 @@ fn flush_loop(store: &Store) -> Result<()> {
             govern_values(store)?;
             seal_with_full_logs(store)?;
             seal_if_full(store);
+            if are_jobs_awaited(store) {
+                return Ok(true);
+            }
             Ok(flush_or_reclaim(store)?
                 || shorten_log(store)?
                 || win_space(store)?
@@ -249,6 +252,22 @@ fn flush_loop(store: &Store) -> Result<()> {
         wait_for_work(store);
     }
     Ok(())
+}
+
+/// Maximum wait of the flush thread for a job before it runs one itself.
+const JOB_INTERVAL: Duration = Duration::from_millis(20);
+
+/// If all sealed buffers wait for jobs, waits until one has ended, or there is another reason to wake up;
+/// returns whether a job runs. Otherwise the flush runs one itself.
+fn are_jobs_awaited(store: &Store) -> bool {
+    let jobs = || store.counters.jobs.load(Relaxed);
+    let before = jobs();
+    if !look_at_sealed(store).are_all_behind() {
+        return false;
+    }
+    store.background.job_wakeup.wake();
+    wait_for(&store.background.wakeup, JOB_INTERVAL);
+    store.background.jobs.is_any_in_progress() || jobs() > before
 }
 
 /// A search for work that takes this long is followed by a pause.

@@ -5,5 +5,6 @@
 
 pub mod backpressure;
 pub mod batch_format;
+pub mod behind;
 pub mod buffered_keyspaces;
 pub mod commit_order;

@@ -140,10 +140,16 @@ fn await_sealing(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     }
 }
 
-/// Delays the writer of a keyspace that exceeds its own share while a buffer of it is being flushed: until a
-/// flush ends, or for a moment. Otherwise its buffer would grow into the memory of other keyspaces, which
+/// Delays the writer of a keyspace whose flush waits for jobs, or that exceeds its own share while a buffer of
+/// it is being flushed: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of other keyspaces, which
 /// would then be flushed.
-pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore) {
+pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore, bytes: usize) {
+    if store.backpressure.behind.is_any() && store.backpressure.behind.contains(keyspace.id) {
+        let view = keyspace.view.load();
+        let own = view.buffers().map(|buffer| buffer.table.memory_bytes()).sum();
+        drop(view);
+        store.backpressure.admit_behind(&*store.env, keyspace.id, u64_of(bytes), own);
+    }
     let Some(share) = keyspace.write_share.get().filter(|_| !store.background.is_stepped) else { return };
     let distance = store.memory.shares().flush_distance_of(share);
     let is_beyond = {

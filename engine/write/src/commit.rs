@@ -130,7 +130,7 @@ impl Commit<'_> {
             self.store.wal()?.check_not_stalled()?;
         }
         for keyspace in self.keyspaces {
-            await_own_share(self.store, keyspace);
+            await_own_share(self.store, keyspace, bytes);
             await_names(self.store, keyspace)?;
         }
         Ok(())

@@ -139,6 +139,9 @@ pub fn commit_job(
     costs.iter().for_each(|costs| costs.forget());
     count_dropped(store, keyspace, Dropped { in_merges: drops, ..Dropped::default() });
     store.counters.jobs.fetch_add(1, Relaxed);
+    if store.backpressure.behind.is_any() {
+        store.background.wake();
+    }
     fit_caches(store);
     Ok(())
 }

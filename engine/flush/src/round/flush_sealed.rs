@@ -28,7 +28,10 @@ use testudo_store::{
 
 use crate::{
     govern::govern_memory::govern_memory,
-    jobs::{catch_up::catch_up, install::install_prepared},
+    jobs::{
+        catch_up::{behind_bytes, catch_up, look_at_sealed},
+        install::install_prepared,
+    },
     manifest_edit::{is_full, poison_unless_full},
     round::{
         apply::{Placement, Waiting, apply_all},
@@ -66,7 +69,8 @@ pub fn flush_if_full(store: &Store) -> Result<()> {
     flush_sealed(store).map(|_| ())
 }
 
-/// Flushes the oldest sealed buffer of every keyspace that has one; `false` if there was none.
+/// Flushes the oldest sealed buffer of every keyspace that has one and whose tree keeps up; `false` if there
+/// was none. If no tree keeps up, first runs jobs.
 ///
 /// Errors: also poisons the store, except for a shortage (of space, for example) before anything was changed.
 pub fn flush_sealed(store: &Store) -> Result<bool> {
@@ -75,7 +79,7 @@ pub fn flush_sealed(store: &Store) -> Result<bool> {
     store.check_writable()?;
     // What jobs have prepared is newer input for the trees of this round.
     install_prepared(store)?;
-    let waiting = oldest_sealed(store);
+    let waiting = due_for_round(store);
     if waiting.is_empty() {
         return Ok(false);
     }
@@ -85,6 +89,9 @@ pub fn flush_sealed(store: &Store) -> Result<bool> {
         spill_held_buffers(store);
     }
     end_relief(store);
+    if store.backpressure.behind.is_any() {
+        look_at_sealed(store);
+    }
     outcome.map(|()| true)
 }
 
@@ -96,6 +103,16 @@ fn after_round(store: &Store, outcome: Result<()>) -> Result<()> {
     }
     outcome?;
     end_round(store)
+}
+
+/// The oldest sealed buffers of keyspaces whose trees keep up; of all keyspaces if none does.
+fn due_for_round(store: &Store) -> Vec<Waiting> {
+    let mut waiting = oldest_sealed(store);
+    let keeps_up = |(keyspace, _): &Waiting| behind_bytes(store, keyspace) == 0;
+    if waiting.iter().any(keeps_up) {
+        waiting.retain(keeps_up);
+    }
+    waiting
 }
 
 /// The oldest sealed buffer of every keyspace that has one.

@@ -41,7 +41,7 @@ pub fn spill_held_buffers(store: &Store) {
     }
     pinned.sort_unstable_by_key(|pinned| pinned.bytes);
     let progress = Arc::new(Progress::default());
-    store.backpressure.catch_up_started(&*store.env, vec![Arc::clone(&progress)], bytes);
+    store.backpressure.spill_started(Arc::clone(&progress), bytes);
     let readers = store.snapshots.seqnos();
     debug_assert!(readers.is_sorted_by(|a, b| a < b), "seqnos of readers, each once");
     while bytes > write_buffers / LEFT_PART

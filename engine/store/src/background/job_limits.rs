@@ -73,6 +73,12 @@ impl JobLimits {
         self.paid_at.lock().saturating_sub(now)
     }
 
+    /// Measured time of a job for a KiB, in nanoseconds; `None` before the first job.
+    pub fn nanos_per_kib(&self) -> Option<u64> {
+        let pace = self.pace.load(Relaxed);
+        (pace > 0).then(|| (1_000_000_000 << 10) / pace)
+    }
+
     /// Limit on the bytes that a job reads, and on those that it writes.
     pub fn job_bytes_max(&self) -> u64 {
         let of_time = |rate: u64| low64(u128::from(rate) * JOB_TIME.as_millis() / 1000);

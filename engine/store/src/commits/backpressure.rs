@@ -1,13 +1,13 @@
-//! Delays writers to match the rate of the running flush and of the jobs it waits for.
+//! Delays writers to match the rate of the running flush.
 //!
 //! While sealed buffers flush, the active ones may fill just as fast as the flush progresses. The delay per
 //! byte is the remaining time of the flush divided by the remaining write memory. Faster writers are delayed
 //! in small steps. They wait for the end of the flush only when no write memory is left. While a quarter of
 //! it is left, no writer is delayed: the duration of a flush is unknown when it begins, and most end before
-//! that. If jobs have to catch up first, delays begin with those jobs.
+//! that. If the flush of a keyspace waits for jobs, only its own writers are delayed (`behind.rs`).
 //!
 //! **Invariants**
-//! - No writer is delayed unless a flush runs or waits for a job.
+//! - No writer is delayed unless a flush or a spill runs, or the flush of its keyspace waits for jobs.
 //! - A single delay is at most `MAX_DELAY`, and the debt of large writes is capped at `MAX_DEBT_NANOS`:
 //!   no writer waits long for a flush that has ended.
 
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use testudo_base::{
+    KeyspaceId,
     striped::StripedCount,
     sync::{
         Arc, Condvar, Mutex,
@@ -24,18 +25,19 @@ use testudo_base::{
 use testudo_contract::Progress;
 use testudo_env::Env;
 
-use crate::memory::shares::{hard_bound, removals_bound};
+use crate::{
+    commits::behind::{BehindKeyspaces, Fill},
+    memory::shares::{hard_bound, removals_bound},
+};
 
 /// Shorter delays accumulate up to this length: a timer cannot sleep for less.
-const MIN_DELAY_NANOS: u64 = 300_000;
+pub(super) const MIN_DELAY_NANOS: u64 = 300_000;
 /// Longest single delay.
-const MAX_DELAY: Duration = Duration::from_millis(5);
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(5);
 /// Maximum nanoseconds by which admitted writes may run ahead of their schedule.
-const MAX_DEBT_NANOS: u64 = 100_000_000;
-/// Bytes that a job must have written before its pace is known.
-const PACE_BYTES: u64 = 1 << 20;
-/// The pace of jobs before any was seen: 250 MB a second.
-const FIRST_PACE: u64 = 4 << 10;
+pub(super) const MAX_DEBT_NANOS: u64 = 100_000_000;
+/// Nanoseconds per KiB of a spill: 250 MB a second.
+const SPILL_PACE: u64 = 4 << 10;
 /// Progress is counted in units of this many bytes, so that its product with a weight fits into 64 bits.
 const PROGRESS_BYTES: u64 = 64;
 /// Thousandths of a flush that its merges are: the end of it, syncs and publication, is not counted in bytes.
@@ -55,7 +57,7 @@ const LEFT_NANOS_MIN: u64 = 1_000_000;
 const FIRST_FLUSH_NANOS: u64 = 500_000_000;
 const FLUSH_NANOS_MIN: u64 = 1_000_000;
 /// A writer that was slow by itself may run ahead by this much.
-const AHEAD_NANOS: u64 = 10_000_000;
+pub(super) const AHEAD_NANOS: u64 = 10_000_000;
 /// Delays per byte are in nanoseconds times this.
 const RATE_SCALE: u64 = 1024;
 /// The delay per byte is recomputed whenever the threads of a stripe have written this many bytes.
@@ -75,44 +77,17 @@ struct FlushUnderway {
     parts: Vec<Part>,
 }
 
-/// Jobs of which one must finish before the next flush begins.
+/// Buffers being spilled.
 #[derive(Debug)]
-struct CatchUp {
-    started: Duration,
-    jobs: Vec<Arc<Progress>>,
-    /// Bytes of the jobs that were done before.
-    done_before: u64,
-    /// Bytes to write until the end of the flush: by these jobs, later jobs and the flush.
+struct Spill {
+    progress: Arc<Progress>,
     bytes: u64,
-}
-
-fn bytes_done(jobs: &[Arc<Progress>]) -> u64 {
-    jobs.iter().map(|job| job.state().0).sum()
-}
-
-impl CatchUp {
-    /// Bytes done since it began.
-    fn done(&self) -> u64 {
-        bytes_done(&self.jobs).saturating_sub(self.done_before)
-    }
-
-    /// Nanoseconds per KiB since it began, if known.
-    fn pace(&self, elapsed: u64) -> Option<u64> {
-        let done = self.done();
-        (done >= PACE_BYTES).then(|| elapsed / (done >> 10))
-    }
-
-    /// Nanoseconds until the end of the flush. `pace`: nanoseconds per KiB of previous jobs.
-    fn nanos_left(&self, elapsed: u64, pace: u64) -> u64 {
-        let left = self.bytes.saturating_sub(self.done());
-        (left >> 10).saturating_mul(self.pace(elapsed).unwrap_or(pace))
-    }
 }
 
 #[derive(Debug)]
 enum Underway {
     Flush(FlushUnderway),
-    CatchUp(CatchUp),
+    Spill(Spill),
 }
 
 impl FlushUnderway {
@@ -149,8 +124,8 @@ pub struct Backpressure {
     flush: Mutex<Option<Underway>>,
     /// Duration of the last flush, as the first estimate for the next.
     last_flush_nanos: AtomicU64,
-    /// Recent pace of jobs, in nanoseconds per KiB.
-    job_pace: AtomicU64,
+    /// Keyspaces whose flush waits for jobs.
+    pub behind: BehindKeyspaces,
     /// Delay per byte; 0 for none.
     nanos_per_byte_x1024: AtomicU64,
     /// Time at which the last admitted byte may be written, in nanoseconds of the clock.
@@ -160,6 +135,8 @@ pub struct Backpressure {
     waiting: Mutex<()>,
     flushed: Condvar,
     pub throttled_micros: AtomicU64,
+    /// The part of it for which jobs were waited for.
+    pub behind_micros: AtomicU64,
     pub stalls: AtomicU64,
     pub max_stall_micros: AtomicU64,
 }
@@ -174,13 +151,14 @@ impl Backpressure {
             seal_requested: false.into(),
             flush: Mutex::new(None),
             last_flush_nanos: FIRST_FLUSH_NANOS.into(),
-            job_pace: FIRST_PACE.into(),
+            behind: BehindKeyspaces::default(),
             nanos_per_byte_x1024: 0.into(),
             paid_until: CachePadded::default(),
             admitted: StripedCount::default(),
             waiting: Mutex::new(()),
             flushed: Condvar::new(),
             throttled_micros: 0.into(),
+            behind_micros: 0.into(),
             stalls: 0.into(),
             max_stall_micros: 0.into(),
         }
@@ -223,14 +201,14 @@ impl Backpressure {
         self.seal_requested.store(false, Relaxed);
     }
 
-    /// Whether a flush runs, or a job before it.
+    /// Whether a flush or a spill runs.
     pub fn is_flushing(&self) -> bool {
         self.flush.lock().is_some()
     }
 
-    /// Whether write memory is exhausted while a flush runs.
+    /// Whether write memory is exhausted while a flush runs, or waits for jobs.
     pub fn is_blocked(&self) -> bool {
-        self.is_over_bound() && self.is_flushing()
+        self.is_over_bound() && (self.is_flushing() || self.behind.is_any())
     }
 
     /// Bytes of write buffers.
@@ -256,28 +234,20 @@ impl Backpressure {
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
     }
 
-    /// Records that the next flush waits for one of these jobs. `bytes`: total to write until that flush
-    /// ends.
-    pub fn catch_up_started(&self, env: &dyn Env, jobs: Vec<Arc<Progress>>, bytes: u64) {
-        debug_assert!(bytes > 0, "a flush waits only for jobs with work");
-        let done_before = bytes_done(&jobs);
-        let catch_up = CatchUp { started: env.monotonic(), jobs, done_before, bytes };
-        *self.flush.lock() = Some(Underway::CatchUp(catch_up));
+    /// Records that `bytes` of flushed buffers are about to be spilled.
+    pub fn spill_started(&self, progress: Arc<Progress>, bytes: u64) {
+        debug_assert!(bytes > 0, "a spill has buffers");
+        *self.flush.lock() = Some(Underway::Spill(Spill { progress, bytes }));
     }
 
-    /// Records that a flush, or a job before it, has ended, successfully or not.
+    /// Records that a flush or a spill has ended, successfully or not.
     pub fn flush_ended(&self, env: &dyn Env) {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         match self.flush.lock().take() {
             Some(Underway::Flush(flush)) => {
                 self.last_flush_nanos.store(since(flush.started).max(FLUSH_NANOS_MIN), Relaxed);
             }
-            Some(Underway::CatchUp(catch_up)) => {
-                if let Some(pace) = catch_up.pace(since(catch_up.started)) {
-                    self.job_pace.store(u64::midpoint(self.job_pace.load(Relaxed), pace), Relaxed);
-                }
-            }
-            None => {}
+            Some(Underway::Spill(_)) | None => {}
         }
         self.nanos_per_byte_x1024.store(0, Relaxed);
         self.wake_writers();
@@ -299,6 +269,18 @@ impl Backpressure {
         let rate = self.nanos_per_byte_x1024.load(Relaxed);
         if rate > 0 {
             self.delay_write(env, bytes, rate);
+        }
+    }
+
+    /// Delays a write of `bytes` to a keyspace whose flush waits for jobs. `own`: bytes of its write buffers.
+    #[cold]
+    pub fn admit_behind(&self, env: &dyn Env, keyspace: KeyspaceId, bytes: u64, own: u64) {
+        let fill = Fill { write_buffers: self.write_buffers(), used: self.used(), own };
+        let delay = self.behind.delay(keyspace, bytes, fill, env.monotonic());
+        if !delay.is_zero() {
+            env.sleep(delay);
+            self.record_delay(delay);
+            self.behind_micros.fetch_add(nanos(delay) / 1000, Relaxed);
         }
     }
 
@@ -324,8 +306,8 @@ impl Backpressure {
                 };
                 expected.saturating_sub(elapsed)
             }
-            Underway::CatchUp(catch_up) => {
-                catch_up.nanos_left(since(catch_up.started), self.job_pace.load(Relaxed))
+            Underway::Spill(Spill { progress, bytes }) => {
+                (bytes.saturating_sub(progress.state().0) >> 10).saturating_mul(SPILL_PACE)
             }
         };
         left.max(LEFT_NANOS_MIN).saturating_mul(RATE_SCALE) / free_bytes

@@ -519,6 +519,12 @@ stat_group! {
         /// Total time for which writers were throttled, in microseconds.
         #[metric("throttled_micros", Micros)]
         pub throttled_micros: u64,
+        /// The part of `throttled_micros` for which writers waited for jobs of their own keyspace.
+        #[metric("throttled_by_jobs_micros", Micros)]
+        pub by_jobs_micros: u64,
+        /// Keyspaces whose flush waits for jobs.
+        #[metric("keyspaces_behind", Count)]
+        pub behind: u64,
     }
 }
 
@@ -529,6 +535,8 @@ impl StallStats {
             count: pressure.stalls.load(Relaxed),
             max_micros: pressure.max_stall_micros.load(Relaxed),
             throttled_micros: pressure.throttled_micros.load(Relaxed),
+            by_jobs_micros: pressure.behind_micros.load(Relaxed),
+            behind: u64_of(pressure.behind.count()),
         }
     }
 }
