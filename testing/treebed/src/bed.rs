@@ -57,8 +57,26 @@ pub struct Bed<F> {
     pub model: Model,
     /// Seqno of the newest updates.
     pub sealed: Seqno,
-    /// Bytes of the largest job so far: the larger of those it read and those it wrote.
-    pub largest_job: u64,
+    /// The job so far that came closest to its bound.
+    pub largest_job: JobBytes,
+}
+
+/// Bytes of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobBytes {
+    /// Bytes that it read or wrote, whichever are more.
+    pub bytes: u64,
+    /// Bound that its tree stated.
+    pub bytes_max: u64,
+}
+
+impl JobBytes {
+    /// Returns the one that is closer to its bound.
+    fn closer(self, other: Self) -> Self {
+        let is_closer = u128::from(other.bytes) * u128::from(self.bytes_max)
+            > u128::from(self.bytes) * u128::from(other.bytes_max);
+        if self.bytes_max == 0 || is_closer { other } else { self }
+    }
 }
 
 /// A job between its two halves.
@@ -80,7 +98,7 @@ impl<F: Family> Bed<F> {
         let work = work_on(&*env, Arc::new(Backwards::default()));
         let tree = options.open(&work.data, Objects::new()).unwrap();
         let (durable, model) = (Durable::default(), Model::new());
-        Self { env, work, tree, durable, options, model, sealed: Seqno(0), largest_job: 0 }
+        Self { env, work, tree, durable, options, model, sealed: Seqno(0), largest_job: JobBytes::default() }
     }
 
     /// Applies the changes of the edit, and checks its reference counts.
@@ -201,7 +219,7 @@ impl<F: Family> Bed<F> {
         let prepared = self.tree.prepare(&self.work, job).unwrap();
         let read = self.work.progress.state().1 - read;
         assert!(read <= bytes_max, "{} reads {read} bytes, up to {bytes_max} are allowed", job.what);
-        self.largest_job = self.largest_job.max(read);
+        self.largest_job = self.largest_job.closer(JobBytes { bytes: read, bytes_max });
         let written = first..self.work.run_ids.next();
         JobInFlight { scope: job.scope.clone(), what: job.what, prepared, written, bytes_max }
     }
@@ -223,7 +241,7 @@ impl<F: Family> Bed<F> {
         // The bytes of a part of a run are known by its pages, which may be filled unequally.
         let written_max = bytes_max + bytes_max / 8;
         assert!(bytes <= written_max, "{what} writes {bytes} bytes, up to {bytes_max} are allowed");
-        self.largest_job = self.largest_job.max(bytes);
+        self.largest_job = self.largest_job.closer(JobBytes { bytes, bytes_max });
         true
     }
 

@@ -25,7 +25,7 @@ mod side_by_side;
 mod vec_updates;
 
 pub use backwards::Backwards;
-pub use bed::{Bed, Family, JobInFlight};
+pub use bed::{Bed, Family, JobBytes, JobInFlight};
 pub use compacting::{compact_a_part, random_compactions, random_range};
 pub use conservation::drops_of_random_run;
 pub use contents::{Batch, Model, check_contents, entries_of, look_up, put_into, skip_tombstones};

@@ -17,6 +17,7 @@ mod concurrent_updates;
 mod conservation;
 mod damage;
 mod in_order;
+mod job_bytes;
 mod joining;
 mod level_shape;
 mod longest_keys;

@@ -367,7 +367,7 @@ fn retaining_bed() -> Bed {
 
 #[test]
 fn retained_runs_are_not_searched_for_absent_keys() {
-    let mut bed = retaining_bed();
+    let bed = retaining_bed();
     assert!(bed.lines("retained").iter().map(|line| line.count).sum::<u64>() > 0);
     let absent = |number| [key(number), b"x".to_vec()].concat();
     HOT.for_each(|number| assert_eq!(bed.get(&absent(number)), None));

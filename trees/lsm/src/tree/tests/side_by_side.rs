@@ -66,3 +66,50 @@ fn jobs_on_different_layers_are_installed_in_any_order() {
         assert!(all.overtaken <= all.installed / 4, "{all:?}");
     }
 }
+
+/// Keys that come in while a move into the bottom is in flight, and that other jobs move meanwhile, are not in
+/// the ranges that its output covers, or newer.
+#[test]
+fn a_move_into_the_bottom_covers_no_keys_that_other_jobs_move() {
+    let (mut others, mut installed) = (0, 0);
+    for seed in some_of(0..9, 3, 0) {
+        let mut random = SplitMix::new(seed);
+        let mut bed = Bed::new(kinds()[usize::try_from(seed % 3).unwrap()]);
+        let mut found = RunsByAge::new();
+        // Gaps of 100 keys between those of the first updates.
+        let key = |n: u64| format!("key{n:05}").into_bytes();
+        let part = |random: &mut SplitMix, offset: u64, kind: u8| -> Batch {
+            let first = random.below(15) * 200 + offset;
+            (first..first + 100).map(|n| (key(n), (kind > 0).then(|| vec![kind; 40]))).collect()
+        };
+        for round in 0..40 {
+            let batch = part(&mut random, 0, u8::from(round % 9 > 0));
+            bed.apply(batch);
+            found.note(&bed.runs());
+            let Some(job) = bed.pick_job(true) else { continue };
+            if job.scope.layers.end() + 1 < Scope::VALUES || *job.scope.layers.start() == 0 {
+                bed.run_jobs_up_to(1, true);
+                found.note(&bed.runs());
+                continue;
+            }
+            let busy = [job.scope.clone()];
+            let in_flight = bed.prepare(&job, bed.options.job_bytes());
+            for _ in 0..6 {
+                let (offset, kind) = (random.below(2) * 100, u8::try_from(random.below(3)).unwrap());
+                let batch = part(&mut random, offset, kind);
+                bed.apply(batch);
+                found.note(&bed.runs());
+                while let Some(other) = bed.pick_job_beside(true, &busy) {
+                    others += u64::from(bed.run_job_with(&other, |_| {}));
+                    found.note(&bed.runs());
+                }
+            }
+            installed += u64::from(bed.install(in_flight));
+            bed.tree.check_invariants(true).unwrap();
+            bed.check(&mut random);
+            bed.check_runs(&mut found);
+        }
+    }
+    println!("{others} {installed}");
+    assert!(others > 50 && installed > 10, "{others} jobs beside {installed} moves");
+}
