@@ -148,11 +148,7 @@ impl<F: Family> Bed<F> {
     /// Like [`Bed::apply_only`], followed by all jobs that are due.
     pub fn apply_and_move(&mut self, batch: Batch) {
         self.apply_only(batch);
-        assert!(
-            self.run_jobs_up_to(500, false) < 500,
-            "jobs never end: {:?}",
-            self.pick_job(false)
-        );
+        assert!(self.run_jobs_up_to(500, false) < 500, "jobs never end: {:?}", self.pick_job(false));
     }
 
     /// Does the jobs that the next update has to wait for.
@@ -164,11 +160,7 @@ impl<F: Family> Bed<F> {
 
     /// Does all jobs of an idle tree.
     pub fn run_jobs(&mut self) {
-        assert!(
-            self.run_jobs_up_to(2000, true) < 2000,
-            "jobs never end: {:?}",
-            self.pick_job(true)
-        );
+        assert!(self.run_jobs_up_to(2000, true) < 2000, "jobs never end: {:?}", self.pick_job(true));
     }
 
     /// Does at most `count_max` jobs; returns their number.
@@ -195,11 +187,11 @@ impl<F: Family> Bed<F> {
 
     /// Picks the next job, if no other is in flight.
     pub fn pick_job(&self, is_idle: bool) -> Option<Job> {
-        self.pick_job_beside(is_idle, &[])
+        self.pick_job_outside(is_idle, &[])
     }
 
     /// Picks the next job outside of these scopes.
-    pub fn pick_job_beside(&self, is_idle: bool, busy: &[Scope]) -> Option<Job> {
+    pub fn pick_job_outside(&self, is_idle: bool, busy: &[Scope]) -> Option<Job> {
         self.tree.pick_job(&JobRequest { is_idle, busy, bytes_max: self.options.job_bytes() })
     }
 

@@ -23,8 +23,8 @@ pub struct SideBySide {
 
 impl<F: Family> Bed<F> {
     /// Keeps up to `jobs_max` jobs in flight, in `rounds` rounds: each begins a job, or installs one of those
-    /// in flight, in random order. Calls `between` after each round; it may update the tree. At the end all are
-    /// installed.
+    /// in flight, in random order. Calls `between` after each round; it may update the tree. At the end all
+    /// are installed.
     pub fn run_jobs_side_by_side(
         &mut self,
         rounds: u64,
@@ -39,7 +39,7 @@ impl<F: Family> Bed<F> {
         while round < rounds || !in_flight.is_empty() {
             let busy: Vec<Scope> = in_flight.iter().map(|(job, _)| job.scope.clone()).collect();
             let begins = round < rounds && in_flight.len() < jobs_max && random.percent(65);
-            let next = begins.then(|| self.pick_job_beside(random.percent(40), &busy)).flatten();
+            let next = begins.then(|| self.pick_job_outside(random.percent(40), &busy)).flatten();
             if let Some(job) = next {
                 let is_free = busy.iter().all(|busy| !busy.overlaps(&job.scope));
                 assert!(is_free, "{job:?} touches a job in flight: {busy:?}");

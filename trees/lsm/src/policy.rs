@@ -5,7 +5,7 @@
 //! Level 1 has a few flushes; the bottom has nearly everything. The levels between grow by one factor, as few
 //! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples the
 //! output of a level with its input: the same fraction must have been emptied as has been filled. Jobs move
-//! the data that is overdue, out of the lowest level first.
+//! the data that is overdue, out of the lowest level first. Moves out of different levels run side by side.
 //!
 //! Flushes that arrive faster than jobs move fill level 1 beyond its capacity, up to a bound that rises as
 //! moves progress: again the gear rule, with slack. More is handed over at once then, so that each byte
@@ -255,11 +255,7 @@ impl LsmOptions {
 
     /// Returns the moves that are due, by urgency: their levels and approximate bytes. Lower levels come
     /// first, so that each keeps pace with its input. Then, levels that were handed over late continue.
-    pub(crate) fn moves(
-        &self,
-        tree: &TreeBytes,
-        capacities: &[u64],
-    ) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn moves(&self, tree: &TreeBytes, capacities: &[u64]) -> impl Iterator<Item = (usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
         // Values move back to their keys there.
         let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / LITTLE_PARTS);

@@ -3,7 +3,8 @@
 //!
 //! A point query skips most sequences by their filters; a scan reads a page of every one with data in the
 //! part where it begins. Each such read is charged with the bytes of a page. Once the charges reach the bytes
-//! that the next move down would write, a job does that move and deducts its cost when it begins. So a write-only tree keeps
+//! that the next move down would write, a job does that move. It deducts
+//! its cost when it begins. So a write-only tree keeps
 //! its levels, and a scanned one does without them, at no more than twice the cost of its scans.
 //!
 //! **Invariants**
@@ -43,7 +44,8 @@ impl ScanCharges {
 
     /// Deducts at most `bytes`; returns the bytes deducted.
     fn deduct(&self, bytes: u64) -> u64 {
-        let deducted = self.bytes.fetch_update(Relaxed, Relaxed, |charged| Some(charged.saturating_sub(bytes)));
+        let deducted =
+            self.bytes.fetch_update(Relaxed, Relaxed, |charged| Some(charged.saturating_sub(bytes)));
         deducted.unwrap_or_default().min(bytes)
     }
 
@@ -53,8 +55,8 @@ impl ScanCharges {
     }
 }
 
-/// Charges deducted for a move in progress: those that pay for one do not pay for another one beside it. They
-/// are returned if the move is dropped.
+/// Charges deducted for a move in progress: they do not pay for another one at the same time. They are
+/// returned if the move is dropped.
 #[derive(Debug)]
 pub(crate) struct ScanPayment {
     charges: Arc<ScanCharges>,

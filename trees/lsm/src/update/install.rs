@@ -1,9 +1,9 @@
 //! Installing the output of a job in the current levels.
 //!
 //! Flushes in the meantime may have added sequences before those that fill level 1, or handed that level
-//! over. Jobs on other layers may have been installed. A job is overtaken if any of its inputs or replaced runs
-//! has changed. Covered ranges stay true: other jobs move keys that were above the bottom when this one was
-//! planned, and what flushes add is newer than its output.
+//! over. Jobs on other layers may have been installed. A job is overtaken if any of its inputs or replaced
+//! runs has changed. Covered ranges stay true: other jobs move keys that were above the bottom when this one
+//! was planned, and what flushes add is newer than its output.
 //!
 //! **Invariants**
 //! - The result is the same as if the job had been planned on the current levels.

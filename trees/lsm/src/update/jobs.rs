@@ -2,6 +2,8 @@
 //! and, while idle, moves of the remaining data above the bottom.
 //!
 //! **Invariants**
+//! - A job merges at most [`job_bytes_max`], those bytes of its destination included.
+//! - Jobs in flight read and replace different layers.
 //! - Each job moves bytes towards the bottom, reduces the number of runs or sequences, or drops damaged runs:
 //!   jobs terminate.
 
@@ -57,7 +59,7 @@ pub(crate) enum Action {
 /// Description of a job that moves tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "empty a level of tombstones";
 
-/// Bytes that a job moves out of a level at least, in runs.
+/// Bytes that a job moves out of a level if the limit permits, in runs.
 const IDLE_RUNS: u64 = 4;
 /// A run of less than one in this many bytes of a full one is small.
 const SMALL_RUN_PARTS: u64 = 4;
@@ -236,9 +238,7 @@ fn small_runs(levels: &Levels, options: &LsmOptions, bytes_max: u64) -> Option<R
     let mut from = 0;
     let mut bytes = 0;
     for (at, level_run) in levels.bottom.iter().enumerate() {
-        if level_run.bytes >= options.run_bytes / SMALL_RUN_PARTS
-            || bytes + level_run.bytes > joined_max
-        {
+        if level_run.bytes >= options.run_bytes / SMALL_RUN_PARTS || bytes + level_run.bytes > joined_max {
             (from, bytes) = (at + 1, 0);
             continue;
         }

@@ -3,9 +3,10 @@
 //! A level is emptied in key order. A move takes everything before a border, out of all sequences being
 //! emptied. The border is the start of a run of the destination, so that no run is written twice; an upper
 //! run that crosses it keeps its entries after it. A run of the destination is only cut if so much would go
-//! into it that the update would take far longer than others.
+//! into it that the move would be beyond its bound, or take far longer than others.
 //!
 //! **Invariants**
+//! - A move merges no more than its bound, or the least unit of work: one run of each sequence.
 //! - The output ends at the border: the sources behind it are older than data yet to be moved down.
 
 use std::{ops::Range, sync::Arc};
@@ -403,8 +404,7 @@ impl Move<'_> {
         for (low, bytes) in begins {
             if low > *self.start && between.low.as_ref().is_none_or(|least| *least < low) {
                 let inside = Bounds { low: between.low.clone(), high: Some(low.clone()) };
-                let is_beyond =
-                    exceeds && self.pair_sizes.pairs_of(self.emptied_bytes(&inside)?) > bytes_max;
+                let is_beyond = exceeds && self.pair_sizes.pairs_of(self.emptied_bytes(&inside)?) > bytes_max;
                 if is_beyond && least.is_some() {
                     return Ok(least);
                 }

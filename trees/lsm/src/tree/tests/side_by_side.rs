@@ -25,7 +25,11 @@ fn run(seed: u64, options: LsmOptions) -> SideBySide {
         if random.percent(40) {
             let delete_percent = if (round / 50) % 2 == 1 { 70 } else { 20 };
             let batch = random_batch(random, 60, delete_percent);
-            if random.percent(10) { bed.apply_on_top(batch) } else { bed.apply(batch) }
+            if random.percent(10) {
+                bed.apply_on_top(batch)
+            } else {
+                bed.apply(batch)
+            }
             found.note(&bed.runs());
         }
         if random.percent(10) {
@@ -34,7 +38,7 @@ fn run(seed: u64, options: LsmOptions) -> SideBySide {
                 cursor.seek(&random_key(random)).unwrap();
             }
         }
-        if round % 10 == 0 {
+        if round.is_multiple_of(10) {
             bed.check(random);
             bed.check_runs(&mut found);
             let layout = crate::read_layout(bed.durable.objects.clone()).unwrap();
@@ -61,14 +65,13 @@ fn jobs_on_different_layers_are_installed_in_any_order() {
             all.overtaken += counts.overtaken;
             all.in_flight_max = all.in_flight_max.max(counts.in_flight_max);
         }
-        println!("{all:?}");
         assert!(all.in_flight_max >= 3 && all.after_others >= all.installed / 10, "{all:?}");
         assert!(all.overtaken <= all.installed / 4, "{all:?}");
     }
 }
 
-/// Keys that come in while a move into the bottom is in flight, and that other jobs move meanwhile, are not in
-/// the ranges that its output covers, or newer.
+/// Keys that come in while a move into the bottom is in flight, and that other jobs move meanwhile, are not
+/// in the ranges that its output covers, or newer.
 #[test]
 fn a_move_into_the_bottom_covers_no_keys_that_other_jobs_move() {
     let (mut others, mut installed) = (0, 0);
@@ -99,7 +102,7 @@ fn a_move_into_the_bottom_covers_no_keys_that_other_jobs_move() {
                 let batch = part(&mut random, offset, kind);
                 bed.apply(batch);
                 found.note(&bed.runs());
-                while let Some(other) = bed.pick_job_beside(true, &busy) {
+                while let Some(other) = bed.pick_job_outside(true, &busy) {
                     others += u64::from(bed.run_job_with(&other, |_| {}));
                     found.note(&bed.runs());
                 }
@@ -110,6 +113,5 @@ fn a_move_into_the_bottom_covers_no_keys_that_other_jobs_move() {
             bed.check_runs(&mut found);
         }
     }
-    println!("{others} {installed}");
-    assert!(others > 50 && installed > 10, "{others} jobs beside {installed} moves");
+    assert!(others > 50 && installed > 10, "{others} jobs next to {installed} moves");
 }

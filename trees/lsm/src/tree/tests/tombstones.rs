@@ -73,9 +73,5 @@ fn a_mixed_update_with_many_tombstones_does_not_empty_its_level() {
     bed.apply((0..100).map(one).collect());
     let stats = bed.tree.stats();
     assert!(stats.tombstones * 4 >= stats.buffered_bytes / 124, "many tombstones: {stats:?}");
-    assert!(
-        bed.pick_job(false).is_none(),
-        "{:?}",
-        bed.pick_job(false)
-    );
+    assert!(bed.pick_job(false).is_none(), "{:?}", bed.pick_job(false));
 }
