@@ -19,11 +19,11 @@ fn run(seed: u64, options: LsmOptions) -> SideBySide {
         found.note(&bed.runs());
     }
     let mut round = 0u64;
-    let counts = bed.run_jobs_side_by_side(300, 4, &mut random, |bed, random| {
+    let counts = bed.run_jobs_side_by_side(200, 4, &mut random, |bed, random| {
         round += 1;
         found.note(&bed.runs());
         if random.percent(40) {
-            let delete_percent = if (round / 50) % 2 == 1 { 70 } else { 20 };
+            let delete_percent = if (round / 40) % 2 == 1 { 70 } else { 20 };
             let batch = random_batch(random, 60, delete_percent);
             if random.percent(10) {
                 bed.apply_on_top(batch)
@@ -38,7 +38,7 @@ fn run(seed: u64, options: LsmOptions) -> SideBySide {
                 cursor.seek(&random_key(random)).unwrap();
             }
         }
-        if round.is_multiple_of(10) {
+        if round.is_multiple_of(25) {
             bed.check(random);
             bed.check_runs(&mut found);
             let layout = crate::read_layout(bed.durable.objects.clone()).unwrap();
