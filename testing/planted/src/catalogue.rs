@@ -554,9 +554,14 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("extent-freed-while-held", "extents are reused while a snapshot reads them", &["snapshots"]),
     bug(
-        "tombstones-moved-all-at-once",
-        "one job moves all data with many tombstones, regardless of the bytes written",
-        &["trees/lsm/src/tree/tests/tombstones.rs"],
+        "move-without-bound",
+        "a job of a leveled tree moves data regardless of the bytes that it merges",
+        &["trees/lsm/src/tree/tests/job_bytes.rs"],
+    ),
+    bug(
+        "jobs-that-touch-allowed",
+        "a leveled tree offers jobs on layers that a job in flight replaces",
+        &["trees/lsm/src/tree/tests/side_by_side.rs"],
     ),
     bug(
         "tombstones-flushed-all-at-once",

@@ -3,12 +3,12 @@
 //! **Invariants**
 //! - Every published edit leaves exactly the references that its tree has.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc};
 
 use testudo_base::{OwnedEntry, Result, RunId, Seqno, sync::atomic::Ordering::Relaxed};
 use testudo_contract::{
-    Job, JobRequest, LeastGain, OutlineLine, Part, PartUse, Reclaim, ReclaimLimits, Tree, TreeEdit, Updates,
-    Work,
+    JOB_BYTES, Job, JobRequest, LeastGain, OutlineLine, Part, PartUse, Prepared, Reclaim, ReclaimLimits,
+    Scope, Tree, TreeEdit, Updates, Work,
 };
 use testudo_env::{FaultyEnv, MemEnv, OpenMode, SplitMix};
 use testudo_run::Run;
@@ -32,6 +32,10 @@ pub trait Family: Copy + fmt::Debug {
     fn open(&self, data: &Arc<DataFile>, objects: Objects) -> Result<Arc<dyn Tree>>;
     /// Returns the runs that the objects name, with the keys for which they count.
     fn layout(&self, objects: Objects) -> Vec<PartUse>;
+    /// Limit on the bytes of a job that the bed requests.
+    fn job_bytes(&self) -> u64 {
+        JOB_BYTES
+    }
     /// Checks the shape of a tree after an edit.
     fn check_shape(&self, _tree: &dyn Tree) {}
 }
@@ -53,6 +57,38 @@ pub struct Bed<F> {
     pub model: Model,
     /// Seqno of the newest updates.
     pub sealed: Seqno,
+    /// The job so far that came closest to its bound.
+    pub largest_job: JobBytes,
+}
+
+/// Bytes of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobBytes {
+    /// Bytes that it read or wrote, whichever are more.
+    pub bytes: u64,
+    /// Bound that its tree stated.
+    pub bytes_max: u64,
+}
+
+impl JobBytes {
+    /// Returns the one that is closer to its bound.
+    fn closer(self, other: Self) -> Self {
+        let is_closer = u128::from(other.bytes) * u128::from(self.bytes_max)
+            > u128::from(self.bytes) * u128::from(other.bytes_max);
+        if self.bytes_max == 0 || is_closer { other } else { self }
+    }
+}
+
+/// A job between its two halves.
+#[derive(Debug)]
+pub struct JobInFlight {
+    /// The part of the tree that it reads and replaces.
+    pub scope: Scope,
+    what: &'static str,
+    prepared: Prepared,
+    /// Ids of the runs written.
+    written: Range<RunId>,
+    bytes_max: u64,
 }
 
 impl<F: Family> Bed<F> {
@@ -62,7 +98,7 @@ impl<F: Family> Bed<F> {
         let work = work_on(&*env, Arc::new(Backwards::default()));
         let tree = options.open(&work.data, Objects::new()).unwrap();
         let (durable, model) = (Durable::default(), Model::new());
-        Self { env, work, tree, durable, options, model, sealed: Seqno(0) }
+        Self { env, work, tree, durable, options, model, sealed: Seqno(0), largest_job: JobBytes::default() }
     }
 
     /// Applies the changes of the edit, and checks its reference counts.
@@ -112,11 +148,7 @@ impl<F: Family> Bed<F> {
     /// Like [`Bed::apply_only`], followed by all jobs that are due.
     pub fn apply_and_move(&mut self, batch: Batch) {
         self.apply_only(batch);
-        assert!(
-            self.run_jobs_up_to(500, false) < 500,
-            "jobs never end: {:?}",
-            self.tree.pick_job(&JobRequest::only(false))
-        );
+        assert!(self.run_jobs_up_to(500, false) < 500, "jobs never end: {:?}", self.pick_job(false));
     }
 
     /// Does the jobs that the next update has to wait for.
@@ -128,11 +160,7 @@ impl<F: Family> Bed<F> {
 
     /// Does all jobs of an idle tree.
     pub fn run_jobs(&mut self) {
-        assert!(
-            self.run_jobs_up_to(2000, true) < 2000,
-            "jobs never end: {:?}",
-            self.tree.pick_job(&JobRequest::only(true))
-        );
+        assert!(self.run_jobs_up_to(2000, true) < 2000, "jobs never end: {:?}", self.pick_job(true));
     }
 
     /// Does at most `count_max` jobs; returns their number.
@@ -152,20 +180,61 @@ impl<F: Family> Bed<F> {
 
     /// Does the next job; returns whether there was one.
     fn run_job(&mut self, is_idle: bool) -> bool {
-        let Some(job) = self.tree.pick_job(&JobRequest::only(is_idle)) else { return false };
+        let Some(job) = self.pick_job(is_idle) else { return false };
         assert!(self.run_job_with(&job, |_| {}), "no update in between");
         true
     }
 
+    /// Picks the next job, if no other is in flight.
+    pub fn pick_job(&self, is_idle: bool) -> Option<Job> {
+        self.pick_job_outside(is_idle, &[])
+    }
+
+    /// Picks the next job outside of these scopes.
+    pub fn pick_job_outside(&self, is_idle: bool, busy: &[Scope]) -> Option<Job> {
+        self.tree.pick_job(&JobRequest { is_idle, busy, bytes_max: self.options.job_bytes() })
+    }
+
     /// Prepares a job, calls `between`, which may change the tree, and installs the job; returns whether it
-    /// was installed, that is, not overtaken.
+    /// was installed, that is, not overtaken. Checks that it is within the bound that the tree states.
     pub fn run_job_with(&mut self, job: &Job, between: impl FnOnce(&mut Self)) -> bool {
-        let prepared = self.tree.prepare(&self.work, job).unwrap();
+        let job = self.prepare(job, self.options.job_bytes());
         between(self);
-        let edit = self.tree.install(&self.work, prepared).unwrap();
-        let is_installed = edit.is_some();
-        edit.into_iter().for_each(|edit| self.publish(edit));
-        is_installed
+        self.install(job)
+    }
+
+    /// Prepares a job that was requested with `bytes_max`, and checks that it reads no more than the tree
+    /// states.
+    pub fn prepare(&mut self, job: &Job, bytes_max: u64) -> JobInFlight {
+        let bytes_max = self.tree.job_bytes_max(bytes_max);
+        let (read, first) = (self.work.progress.state().1, self.work.run_ids.next());
+        let prepared = self.tree.prepare(&self.work, job).unwrap();
+        let read = self.work.progress.state().1 - read;
+        assert!(read <= bytes_max, "{} reads {read} bytes, up to {bytes_max} are allowed", job.what);
+        self.largest_job = self.largest_job.closer(JobBytes { bytes: read, bytes_max });
+        let written = first..self.work.run_ids.next();
+        JobInFlight { scope: job.scope.clone(), what: job.what, prepared, written, bytes_max }
+    }
+
+    /// Installs a prepared job; returns whether it was not overtaken. Checks that it wrote no more than the
+    /// tree has stated.
+    pub fn install(&mut self, job: JobInFlight) -> bool {
+        let JobInFlight { what, prepared, written, bytes_max, .. } = job;
+        let Some(edit) = self.tree.install(&self.work, prepared).unwrap() else { return false };
+        self.publish(edit);
+        let runs = self.runs();
+        let new: BTreeMap<RunId, u64> = runs
+            .iter()
+            .map(|run| run.reference())
+            .filter(|run| written.contains(&run.id))
+            .map(|run| (run.id, run.user_bytes))
+            .collect();
+        let bytes: u64 = new.values().sum();
+        // The bytes of a part of a run are known by its pages, which may be filled unequally.
+        let written_max = bytes_max + bytes_max / 8;
+        assert!(bytes <= written_max, "{what} writes {bytes} bytes, up to {bytes_max} are allowed");
+        self.largest_job = self.largest_job.closer(JobBytes { bytes, bytes_max });
+        true
     }
 
     /// Picks jobs in `rounds` rounds, in some of them as for an idle tree, and does each with
@@ -179,7 +248,7 @@ impl<F: Family> Bed<F> {
     ) -> (u64, u64) {
         let (mut installed, mut overtaken) = (0, 0);
         for round in 0..rounds {
-            match self.tree.pick_job(&JobRequest::only(is_idle(round))) {
+            match self.pick_job(is_idle(round)) {
                 None => between(self, round),
                 Some(job) if self.run_job_with(&job, |bed| between(bed, round)) => installed += 1,
                 Some(_) => overtaken += 1,

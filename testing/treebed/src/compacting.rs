@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::{Cursor, Kind};
-use testudo_contract::{PartUse, RangeJob};
+use testudo_contract::{JOB_BYTES, PartUse, RangeJob};
 use testudo_env::SplitMix;
 use testudo_run::{KeyBounds, ReadAhead, RunCursor};
 
@@ -18,15 +18,16 @@ impl<F: Family> Bed<F> {
     pub fn compact_range(&mut self, range: &KeyBounds, mut between: impl FnMut(&mut Self)) -> u64 {
         let (mut rest, mut jobs, mut was_overtaken) = (range.clone(), 0, false);
         while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest).unwrap() {
-            let prepared = self.tree.prepare(&self.work, &job).unwrap();
+            let prepared = self.prepare(&job, JOB_BYTES);
             if !was_overtaken {
                 between(self);
             }
-            let edit = self.tree.install(&self.work, prepared).unwrap();
-            assert!(edit.is_some() || !was_overtaken, "a job alone is not overtaken");
-            was_overtaken = edit.is_none();
-            let Some(edit) = edit else { continue };
-            self.publish(edit);
+            let is_installed = self.install(prepared);
+            assert!(is_installed || !was_overtaken, "a job alone is not overtaken");
+            was_overtaken = !is_installed;
+            if was_overtaken {
+                continue;
+            }
             self.tree.check_invariants(true).unwrap();
             jobs += 1;
             assert!(done_below.is_none() || done_below > rest.low, "jobs proceed in key order");

@@ -21,10 +21,11 @@ mod reclaiming;
 mod runs_by_age;
 mod scan_reads;
 mod sequential;
+mod side_by_side;
 mod vec_updates;
 
 pub use backwards::Backwards;
-pub use bed::{Bed, Family};
+pub use bed::{Bed, Family, JobBytes, JobInFlight};
 pub use compacting::{compact_a_part, random_compactions, random_range};
 pub use conservation::drops_of_random_run;
 pub use contents::{Batch, Model, check_contents, entries_of, look_up, put_into, skip_tombstones};
@@ -35,4 +36,5 @@ pub use reclaiming::random_reclaim_steps;
 pub use runs_by_age::RunsByAge;
 pub use scan_reads::reads_of_scans;
 pub use sequential::sequential_script;
+pub use side_by_side::SideBySide;
 pub use vec_updates::VecUpdates;

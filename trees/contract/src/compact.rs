@@ -22,7 +22,9 @@ pub trait Compact {
     /// it terminates, also while idle. Pure.
     fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job>;
     /// Upper bound on the bytes that a job reads, and on those that it writes, if jobs are requested with
-    /// this limit: the limit itself, unless the smallest unit of the tree's work is larger.
+    /// this limit: the limit itself, unless the smallest unit of the tree's work is larger. Bytes are those
+    /// of keys and values; those of a part of a run are estimated by its pages. Jobs of
+    /// [`Compact::pick_range`] have the bound for [`JOB_BYTES`](crate::JOB_BYTES).
     fn job_bytes_max(&self, bytes_max: u64) -> u64;
     /// Picks a job that moves the first keys of `range` with data above the bottom down to it, from all
     /// levels; `None` if there are none. Calling it again with the rest of the range

@@ -26,6 +26,9 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// Layer of separated values. Trees number their own layers below it.
+    pub const VALUES: u32 = u32::MAX;
+
     /// Returns the scope of a job that excludes all others of its tree.
     pub fn all() -> Self {
         Self { keys: KeyBounds::default(), layers: 0..=u32::MAX }

@@ -5,7 +5,7 @@
 //! Level 1 has a few flushes; the bottom has nearly everything. The levels between grow by one factor, as few
 //! of them as keep that within [`LsmOptions::growth_factor`]. The gear rule (bLSM, LSbM §2.2) couples the
 //! output of a level with its input: the same fraction must have been emptied as has been filled. Jobs move
-//! the data that is overdue, out of the lowest level first.
+//! the data that is overdue, out of the lowest level first. Moves out of different levels run side by side.
 //!
 //! Flushes that arrive faster than jobs move fill level 1 beyond its capacity, up to a bound that rises as
 //! moves progress: again the gear rule, with slack. More is handed over at once then, so that each byte
@@ -182,14 +182,28 @@ impl LsmOptions {
         count
     }
 
-    /// Returns the sequences that fill level 1 (their bytes, newest first) to merge if there are far too many
-    /// for a query: the smallest adjacent ones.
-    pub(crate) fn parts_to_merge(&self, parts: &[u64]) -> Option<Range<usize>> {
-        let count = usize_of(u64::from(self.level1_flushes)) * MANY_TIMES;
-        let windows = (parts.len() > count.max(MANY_PARTS)).then(|| parts.windows(count.max(MANY_PARTS)))?;
-        let (from, window) = windows.enumerate().min_by_key(|(_, window)| window.iter().sum::<u64>())?;
-        debug_assert!(window.len() > 1 && from + window.len() <= parts.len(), "two or more of the sequences");
-        Some(from..from + window.len())
+    /// Returns the adjacent sequences that fill level 1 (their bytes, newest first) to merge: as many as
+    /// `bytes_max` permits, and the smallest of those. While idle it is always worth while, otherwise only if
+    /// there are far too many sequences for a query.
+    pub(crate) fn parts_to_merge(
+        &self,
+        parts: &[u64],
+        is_idle: bool,
+        bytes_max: u64,
+    ) -> Option<Range<usize>> {
+        let many = (usize_of(u64::from(self.level1_flushes)) * MANY_TIMES).max(MANY_PARTS);
+        let count_max = match is_idle {
+            true => parts.len(),
+            false => (parts.len() > many).then_some(many)?,
+        };
+        let bytes_of = |range: Range<usize>| parts[range].iter().sum::<u64>();
+        let smallest_of = |count: usize| {
+            let windows = (0..=parts.len() - count).map(|from| from..from + count);
+            windows.filter(|window| bytes_of(window.clone()) <= bytes_max).min_by_key(|w| bytes_of(w.clone()))
+        };
+        let found = (2..=count_max).rev().find_map(smallest_of);
+        debug_assert!(found.as_ref().is_none_or(|found| found.len() > 1), "two or more of the sequences");
+        found
     }
 
     /// Whether a flush is merged straight into the bottom: the tree is no larger than the flush.
@@ -234,33 +248,38 @@ impl LsmOptions {
         emptying.saturating_sub(part_of(began.max(emptying), 1.0 - filled))
     }
 
-    /// Returns the move that is due, if any: its level and approximate bytes. Lower levels come first, so
-    /// that each keeps pace with its input. If none is behind, levels that were handed over late continue.
+    /// Returns the most urgent of [`LsmOptions::moves`].
     pub(crate) fn next_move(&self, tree: &TreeBytes, capacities: &[u64]) -> Option<(usize, u64)> {
+        self.moves(tree, capacities).next()
+    }
+
+    /// Returns the moves that are due, by urgency: their levels and approximate bytes. Lower levels come
+    /// first, so that each keeps pace with its input. Then, levels that were handed over late continue.
+    pub(crate) fn moves(&self, tree: &TreeBytes, capacities: &[u64]) -> impl Iterator<Item = (usize, u64)> {
         let at_once = tree.flush.clamp(1, MOVE_BYTES).max(self.run_bytes * MOVE_RUNS);
         // Values move back to their keys there.
         let into_bottom = self.pair_sizes.own_of(at_once).max(self.run_bytes / LITTLE_PARTS);
         let last = tree.levels.len().saturating_sub(1);
-        let at_once = |number: usize| if number == last { into_bottom } else { at_once };
-        let due_of = |number: usize| {
+        let at_once = move |number: usize| if number == last { into_bottom } else { at_once };
+        let due_of = move |number: usize| {
             let emptying = tree.levels[number].emptying;
             let due = self.due_to_go(number, tree, capacities);
             (due > 0 && due >= emptying.min(at_once(number) / LEAST_MOVE_PARTS))
                 .then_some((number, due.min(at_once(number))))
         };
-        let late_of = |number: usize| {
+        let late_of = move |number: usize| {
             let LevelBytes { emptying, began, .. } = tree.levels[number];
             let is_late = capacities.get(number).is_none_or(|capacity| began * 2 > capacity * LATE_HALVES);
             (emptying > 0 && (is_late || self.tree_share.is_minor()))
                 .then_some((number, emptying.min(at_once(number))))
         };
         let all = 0..tree.levels.len();
-        let next = all.clone().rev().find_map(due_of).or_else(|| all.clone().find_map(late_of));
-        debug_assert!(
-            next.is_none_or(|(level, bytes)| bytes > 0 && bytes <= tree.levels[level].emptying),
-            "a move takes some of what is emptied"
-        );
-        next
+        all.clone().rev().filter_map(due_of).chain(all.filter_map(late_of)).inspect(|(level, bytes)| {
+            debug_assert!(
+                *bytes > 0 && *bytes <= tree.levels[*level].emptying,
+                "a move takes some of what is emptied"
+            );
+        })
     }
 
     /// Approximate bytes that moves should write before the next flush, because they are behind the writes.

@@ -251,8 +251,8 @@ impl Compact for LsmTree {
         jobs::pick_job(&self.levels, &self.options, self.scan_charges.bytes(), request)
     }
 
-    fn job_bytes_max(&self, _bytes_max: u64) -> u64 {
-        u64::MAX
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        jobs::job_bytes_max(&self.levels, &self.options, bytes_max)
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -269,17 +269,15 @@ impl Compact for LsmTree {
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
-        let done = jobs::prepare(&self.levels, &self.options, work, job)?;
+        let done = jobs::prepare(&self.levels, &self.options, &self.scan_charges, work, job)?;
         Ok(Prepared::new(job.what, done))
     }
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         let Some(done) = prepared.into::<Done>() else { return Ok(None) };
-        let price = done.price;
         let Some(mut levels) = done.put_into(&self.levels, &self.options)? else {
             return Ok(None);
         };
-        self.scan_charges.pay(price);
         levels.hand_over(&self.options);
         Ok(Some(self.edit(levels, work)))
     }

@@ -116,7 +116,7 @@ impl Migrating {
         job.map(|job| (side, job))
     }
 
-    fn portion_bytes(&self) -> u64 {
+    pub(crate) fn portion_bytes(&self) -> u64 {
         SIDES.map(|side| movable(self.tree_of(side)).run_bytes()).into_iter().max().unwrap_or(0)
             * RUNS_OF_A_PORTION
     }

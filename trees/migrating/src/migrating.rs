@@ -189,7 +189,12 @@ impl Compact for Migrating {
     }
 
     fn job_bytes_max(&self, bytes_max: u64) -> u64 {
-        SIDES.map(|side| self.tree_of(side).job_bytes_max(bytes_max)).into_iter().max().unwrap_or(bytes_max)
+        let of_sides = |bytes_max: u64| {
+            let of_sides = SIDES.map(|side| self.tree_of(side).job_bytes_max(bytes_max));
+            of_sides.into_iter().max().unwrap_or(bytes_max)
+        };
+        // A portion ends where a run begins; others may extend beyond its end.
+        of_sides(bytes_max).max(self.portion_bytes() + of_sides(0))
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {

@@ -77,6 +77,12 @@ impl InnerWork {
     }
 }
 
+/// Scope of rewriting a segment: it is independent of the inner tree, as of flushes. Values may become dead
+/// meanwhile, but references to the segment stay valid.
+fn of_values() -> Scope {
+    Scope::of_layers(Scope::VALUES..=Scope::VALUES)
+}
+
 impl SeparatedTree {
     /// Wraps `tree`, which has no segments yet.
     pub fn empty(tree: Arc<dyn Tree>, settings: Settings) -> Arc<Self> {
@@ -352,21 +358,27 @@ impl Compact for SeparatedTree {
         }
         let tree_bytes = self.tree.stats().stored_bytes;
         // Overdue work of the inner tree comes first: without it, garbage is unknown.
-        let of_segments = pick(&self.segments, tree_bytes, request.is_idle)
+        let of_segments = Some(&self.segments)
+            .filter(|_| request.allows(&of_values()))
+            .and_then(|segments| pick(segments, tree_bytes, request.is_idle))
             .filter(|segment| segment.is_transient() || !self.dies_anyway())
-            .filter(|_| self.tree.behind_bytes() == 0 && request.allows(&Scope::all()))
+            .filter(|_| self.tree.behind_bytes() == 0)
             .map(|segment| Job {
                 what: "rewrite a value segment",
                 debt_bytes: segment.dead_bytes(),
-                scope: Scope::all(),
+                scope: of_values(),
                 target: Opaque::new(Target::of(segment)),
             });
         let jobs = of_segments.into_iter().chain(self.tree.pick_job(request));
         jobs.max_by_key(|job| job.debt_bytes)
     }
 
+    /// A segment is one run, and is rewritten whole. Those filled by flushes and merges have at most
+    /// [`Settings::segment_bytes`](crate::Settings) and a value; those that commits have filled have the
+    /// capacity of their value log, up to 900 MiB.
     fn job_bytes_max(&self, bytes_max: u64) -> u64 {
-        self.tree.job_bytes_max(bytes_max)
+        let of_segments = self.segments.iter().map(|segment| segment.run().reference().user_bytes);
+        self.tree.job_bytes_max(bytes_max).max(of_segments.max().unwrap_or_default())
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -402,7 +414,9 @@ impl Compact for SeparatedTree {
             None => Ok(None),
             Some(Outcome::Rewritten(rewritten)) => Ok(self.with_rewritten(&rewritten, work.keyspace)),
             Some(Outcome::OfTree { prepared, mut of_values }) => {
-                let Some(edit) = self.tree.install(work, prepared)? else {
+                // The tree measures its share of the pairs' bytes.
+                let inner = self.inner_work(work, self.settings.placement, 0);
+                let Some(edit) = self.tree.install(&inner.work, prepared)? else {
                     return Ok(None);
                 };
                 if planted!("drops-of-job-lost") {

@@ -97,6 +97,7 @@ pub(crate) struct Component {
     firsts: Vec<usize>,
     count: usize,
     bytes: u64,
+    largest_bytes: u64,
     /// Value entries of its runs, and bytes of keys and values, whether they count or not.
     entries: u64,
     user_bytes: u64,
@@ -117,14 +118,17 @@ impl Component {
             "segments are in key order"
         );
         let mut firsts = Vec::with_capacity(segments.len());
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes, mut largest_bytes) = (0, 0, 0);
         let (mut entries, mut user_bytes) = (0, 0);
         for segment in &segments {
             firsts.push(count);
             count += segment.runs.len();
             // A tombstone of the empty key has zero bytes, and the bytes of a part of a run are an estimate.
             // Whether the component is empty must not depend on either.
-            bytes += segment.runs.iter().map(|level_run| level_run.bytes.max(1)).sum::<u64>();
+            for run_bytes in segment.runs.iter().map(|level_run| level_run.bytes.max(1)) {
+                bytes += run_bytes;
+                largest_bytes = largest_bytes.max(run_bytes);
+            }
             for reference in segment.runs.iter().map(|level_run| level_run.run().reference()) {
                 entries += reference.values();
                 user_bytes += reference.user_bytes;
@@ -132,7 +136,7 @@ impl Component {
         }
         debug_assert_eq!(firsts.len(), segments.len(), "each segment has its first run");
         debug_assert!(bytes > 0 || count == 0, "only an empty component has no bytes");
-        Self { segments, firsts, count, bytes, entries, user_bytes, buffer: None }
+        Self { segments, firsts, count, bytes, largest_bytes, entries, user_bytes, buffer: None }
     }
 
     /// Returns its compaction buffer.
@@ -168,6 +172,11 @@ impl Component {
     /// Approximate bytes of entries that count; 0 only if it is empty.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Approximate bytes of entries that count in its largest run.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        self.largest_bytes
     }
 
     /// Mean bytes of an entry's key and value; 0 if it has none.
@@ -236,19 +245,22 @@ impl Component {
 
     /// Returns its slices inside `bounds`.
     pub(crate) fn slices(&self, bounds: &Bounds) -> Vec<RunSlice> {
-        let slice = |at: usize| {
-            let next = self.get(at + 1).map(|next| next.fenced.low.clone());
-            let source = Source::Fenced(self.get(at)?.fenced.clone(), next);
-            RunSlice { source, bounds: Bounds::default() }.clipped(bounds)
-        };
-        self.within(bounds).filter_map(slice).collect()
+        self.within(bounds).filter_map(|at| self.slice_at(at)?.clipped(bounds)).collect()
+    }
+
+    /// Returns a slice of everything that counts in a run.
+    fn slice_at(&self, at: usize) -> Option<RunSlice> {
+        let next = self.get(at + 1).map(|next| next.fenced.low.clone());
+        let source = Source::Fenced(self.get(at)?.fenced.clone(), next);
+        Some(RunSlice { source, bounds: Bounds::default() })
     }
 
     /// Approximate bytes inside `bounds`. Reads index pages.
     pub(crate) fn bytes_within(&self, bounds: &Bounds) -> Result<u64> {
         let mut bytes = 0;
-        for level_run in self.range(self.within(bounds)) {
-            bytes += match level_run.slice().clipped(bounds) {
+        for at in self.within(bounds) {
+            let Some(level_run) = self.get(at) else { continue };
+            bytes += match self.slice_at(at).and_then(|slice| slice.clipped(bounds)) {
                 Some(slice) if slice.bounds == Bounds::default() => level_run.bytes,
                 Some(slice) => slice.bytes_within(bounds)?,
                 None => 0,

@@ -17,6 +17,7 @@ mod concurrent_updates;
 mod conservation;
 mod damage;
 mod in_order;
+mod job_bytes;
 mod joining;
 mod level_shape;
 mod longest_keys;
@@ -26,6 +27,7 @@ mod page_updates;
 mod reclaiming;
 mod scan_charges;
 mod scan_reads;
+mod side_by_side;
 mod tombstones;
 mod warm_merges;
 
@@ -44,6 +46,11 @@ impl Family for LsmOptions {
     const CATCHES_UP: bool = false;
     const CHECK_EVERY: u64 = 1;
     const READ_EVERY: u64 = 16;
+
+    fn job_bytes(&self) -> u64 {
+        // As by default for the larger ones.
+        self.run_bytes * if self.run_bytes < 16 << 10 { 6 } else { 16 }
+    }
 
     fn open(&self, data: &Arc<DataFile>, objects: Objects) -> Result<Arc<dyn Tree>> {
         Ok(LsmTree::open(*self, data, KEYSPACE, objects)?)

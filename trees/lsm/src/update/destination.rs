@@ -52,6 +52,15 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
+    /// Approximate bytes merged into it.
+    pub(crate) fn merged_bytes(&self) -> u64 {
+        let bytes_of = |cell: &Cell| match cell {
+            Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bytes,
+            Cell::Stays(_) => 0,
+        };
+        self.cells.iter().map(bytes_of).sum()
+    }
+
     /// Sets the covered ranges of merges into the bottom of `levels`. The first and the last of them extend
     /// to the neighbors of the replaced runs where no level has keys in between: otherwise nothing would
     /// cover such a gap, and a replaced run that did would be kept.

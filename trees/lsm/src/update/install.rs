@@ -1,10 +1,13 @@
 //! Installing the output of a job in the current levels.
 //!
 //! Flushes in the meantime may have added sequences before those that fill level 1, or handed that level
-//! over. A job is overtaken if any of its inputs or replaced runs has changed.
+//! over. Jobs on other layers may have been installed. A job is overtaken if any of its inputs or replaced
+//! runs has changed. Covered ranges stay true: other jobs move keys that were above the bottom when this one
+//! was planned, and what flushes add is newer than its output.
 //!
 //! **Invariants**
 //! - The result is the same as if the job had been planned on the current levels.
+//! - Jobs whose scopes do not overlap are installed in any order, with the same result.
 
 use testudo_base::{Result, planted};
 
@@ -15,6 +18,7 @@ use crate::{
         component::{Component, LevelRun},
         repeats::Repeats,
     },
+    scan::scan_charges::ScanPayment,
     update::{
         compact_range::WrittenStep,
         destination::{Destination, Place},
@@ -31,14 +35,23 @@ pub(crate) struct Done {
     pub(crate) written: Option<(Destination, Vec<LevelRun>)>,
     /// The piece of a range whose destination it is.
     pub(crate) piece: Option<WrittenStep>,
-    /// Scan charges that it deducts.
-    pub(crate) price: u64,
+    /// Scan charges that it has deducted.
+    pub(crate) payment: Option<ScanPayment>,
 }
 
 impl Done {
     /// Returns `now` with the job installed; `None` if it was overtaken. Merged runs stay in compaction
     /// buffers, as `options` permit.
-    pub(crate) fn put_into(self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
+    pub(crate) fn put_into(mut self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
+        let payment = self.payment.take();
+        let levels = self.rebased(now, options)?;
+        if levels.is_some() {
+            payment.into_iter().for_each(ScanPayment::spend);
+        }
+        Ok(levels)
+    }
+
+    fn rebased(self, now: &Levels, options: &LsmOptions) -> Result<Option<Levels>> {
         let Self { planned, handed_over, written, piece, .. } = self;
         let mut levels = if planted!("job-on-changed-levels") { planned.clone() } else { now.clone() };
         if let Some(level) = handed_over

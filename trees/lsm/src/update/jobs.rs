@@ -2,10 +2,12 @@
 //! and, while idle, moves of the remaining data above the bottom.
 //!
 //! **Invariants**
+//! - A job merges at most [`job_bytes_max`], those bytes of its destination included.
+//! - Jobs in flight read and replace different layers.
 //! - Each job moves bytes towards the bottom, reduces the number of runs or sequences, or drops damaged runs:
 //!   jobs terminate.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use testudo_base::{Result, planted};
 use testudo_contract::{Job, JobRequest, Opaque, RangeJob, Scope, Work};
@@ -20,13 +22,14 @@ use crate::{
         repeats::Inflow,
     },
     policy::IDLE_BYTES,
+    scan::scan_charges::{ScanCharges, ScanPayment},
     update::{
         compact_range::{above_bytes, pick_step, write_range},
         destination::{Destination, Place},
         install::Done,
-        moves::{Amount, own_layer},
+        moves::{Amount, own_layer, unit_bytes},
         plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
-        tombstones::{WorthMoving, pick_level, written_max},
+        tombstones::{WorthMoving, pick_level},
         write::write_all,
     },
 };
@@ -38,8 +41,8 @@ pub(crate) enum Action {
     Move {
         level: usize,
         bytes: u64,
-        /// The move ends when about this many bytes are written, those of the destination included.
-        written_max: u64,
+        /// Limit on the bytes merged, those of the destination included.
+        bytes_max: u64,
         /// Scan charges that it deducts.
         price: u64,
     },
@@ -56,74 +59,99 @@ pub(crate) enum Action {
 /// Description of a job that moves tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "empty a level of tombstones";
 
-/// Bytes that a job moves out of a level at least, in runs.
+/// Bytes that a job moves out of a level if the limit permits, in runs.
 const IDLE_RUNS: u64 = 4;
 /// A run of less than one in this many bytes of a full one is small.
 const SMALL_RUN_PARTS: u64 = 4;
 /// Minimum number of adjacent small runs to join.
 const JOINED_RUNS_MIN: usize = 4;
 
-/// Picks the most urgent job, if any. `scanned_bytes`: scan charges above the bottom that no move has
-/// deducted yet.
+/// Layer of the bottom in scopes. The sequences that fill a level are layer `2 × level`, those being emptied
+/// the next one. Levels are created and dropped directly above the bottom.
+const BOTTOM: u32 = Scope::VALUES - 1;
+
+impl Action {
+    /// Returns the part of the tree that it reads and replaces. A move into the bottom includes the levels
+    /// that may be created meanwhile.
+    fn scope(&self, levels: &Levels) -> Scope {
+        let filling = |level: usize| u32::try_from(level * 2).unwrap_or(BOTTOM);
+        match self {
+            Self::Move { level, .. } => {
+                let first = filling(*level) + u32::from(levels.levels[*level].is_emptying());
+                let is_last = level + 1 >= levels.levels.len();
+                Scope::of_layers(first..=if is_last { BOTTOM } else { filling(level + 1) })
+            }
+            Self::Join(_) => Scope::of_layers(BOTTOM..=BOTTOM),
+            Self::MergeFlushes(_) => Scope::of_layers(0..=0),
+            Self::GiveUpDamaged | Self::CompactRange(_) => Scope::all(),
+        }
+    }
+}
+
+/// Bound on the bytes that a job merges, if requested with `bytes_max`.
+pub(crate) fn job_bytes_max(levels: &Levels, options: &LsmOptions, bytes_max: u64) -> u64 {
+    bytes_max.max(unit_bytes(levels, options))
+}
+
+/// Picks the most urgent job outside the scopes of those in progress, if any. `scanned_bytes`: scan charges
+/// above the bottom that no move has deducted yet.
 pub(crate) fn pick_job(
     levels: &Levels,
     options: &LsmOptions,
     scanned_bytes: u64,
     request: &JobRequest<'_>,
 ) -> Option<Job> {
-    if !request.allows(&Scope::all()) {
-        return None;
-    }
     let is_idle = request.is_idle;
+    let bytes_max = job_bytes_max(levels, options, request.bytes_max);
     let job = |what: &'static str, debt_bytes: u64, action: Action| {
-        Some(Job { what, debt_bytes, scope: Scope::all(), target: Opaque::new(action) })
+        let scope = action.scope(levels);
+        let is_free = request.allows(&scope) || planted!("jobs-that-touch-allowed");
+        is_free.then(|| Job { what, debt_bytes, scope, target: Opaque::new(action) })
     };
     let step = IDLE_BYTES.max(options.run_bytes * IDLE_RUNS);
     let empty = |what: &'static str, level: usize, price: u64| {
         let debt = levels.levels[level].filling_bytes() + levels.levels[level].emptying_bytes();
-        job(what, debt, Action::Move { level, bytes: step, written_max: u64::MAX, price })
+        job(what, debt, Action::Move { level, bytes: step, bytes_max, price })
     };
     if levels.has_damaged_retained() {
         return job("drop damaged retained runs", 0, Action::GiveUpDamaged);
     }
     let tree = levels.to_bytes();
-    if let Some((level, bytes)) = options.next_move(&tree, &options.capacities(&tree)) {
-        return job("move runs down", bytes, Action::Move { level, bytes, written_max: u64::MAX, price: 0 });
+    let due = |(level, bytes): (usize, u64)| {
+        job("move runs down", bytes, Action::Move { level, bytes, bytes_max, price: 0 })
+    };
+    if let Some(job) = options.moves(&tree, &options.capacities(&tree)).find_map(due) {
+        return Some(job);
     }
-    if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle) {
-        let written_max =
-            if planted!("tombstones-moved-all-at-once") { u64::MAX } else { written_max(options) };
-        let action = Action::Move { level, bytes: step, written_max, price: 0 };
-        return job(FOR_TOMBSTONES, saved_bytes, action);
+    let may_move = |level: usize| empty(FOR_TOMBSTONES, level, 0).is_some();
+    if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle, may_move) {
+        return job(FOR_TOMBSTONES, saved_bytes, Action::Move { level, bytes: step, bytes_max, price: 0 });
     }
-    let next = next_to_empty(levels);
-    if let Some(level) = next {
-        let price = tree.move_bytes(level, step);
-        if price <= scanned_bytes {
-            return empty("empty a scanned level", level, price);
-        }
-    }
-    let parts = || levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
-    let sizes: Vec<u64> = parts().iter().map(Component::bytes).collect();
-    if let Some(many) = options.parts_to_merge(&sizes) {
-        return job("merge many flushes", sizes[many.clone()].iter().sum(), Action::MergeFlushes(many));
-    }
-    if let Some(runs) = small_runs(levels, options) {
+    let scanned = || {
+        let level = levels_to_empty(levels).next()?;
+        let price = tree.move_bytes(level, step).min(bytes_max);
+        (price <= scanned_bytes).then(|| empty("empty a scanned level", level, price)).flatten()
+    };
+    let parts = levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
+    let sizes: Vec<u64> = parts.iter().map(Component::bytes).collect();
+    let merge_flushes = |what: &'static str, is_idle: bool| {
+        let merged = options.parts_to_merge(&sizes, is_idle, bytes_max)?;
+        job(what, sizes[merged.clone()].iter().sum(), Action::MergeFlushes(merged))
+    };
+    let join = || {
+        let runs = small_runs(levels, options, bytes_max)?;
         let bytes = levels.bottom.range(runs.clone()).map(|level_run| level_run.bytes).sum();
-        return job("join small runs", bytes, Action::Join(runs));
-    }
-    if !is_idle {
-        return None;
-    }
-    if options.has_idle_work(&tree)
-        && let Some(level) = next
-    {
-        return empty("empty a level while idle", level, 0);
-    }
-    let all = 0..parts().len();
-    (all.len() > 1)
-        .then(|| job("merge flushes while idle", sizes.iter().sum(), Action::MergeFlushes(all)))
-        .flatten()
+        job("join small runs", bytes, Action::Join(runs))
+    };
+    let idle = || {
+        let mut next = levels_to_empty(levels).filter(|_| options.has_idle_work(&tree));
+        let emptied = next.find_map(|level| empty("empty a level while idle", level, 0));
+        emptied.or_else(|| merge_flushes("merge flushes while idle", true))
+    };
+    scanned()
+        .or_else(|| merge_flushes("merge many flushes", false))
+        .or_else(join)
+        .or_else(|| is_idle.then(idle).flatten())
 }
 
 /// Picks the job that compacts the first part of `range` with data above the bottom.
@@ -152,31 +180,38 @@ fn plan_job(
         Some(Action::CompactRange(_)) => unreachable!("a piece of a range has a plan of its own"),
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
-        Some(Action::Move { level, bytes, written_max, .. }) => {
+        Some(Action::Move { level, bytes, bytes_max, .. }) => {
             debug_assert!(*level < levels.levels.len(), "a job is planned on the levels it was picked from");
             let handed_over = (!levels.levels[*level].is_emptying()).then_some(*level);
             if handed_over.is_some() {
                 levels.levels[*level].hand_over();
             }
-            let amount = Amount { bytes: *bytes, written_max: *written_max };
+            let amount = Amount { bytes: *bytes, bytes_max: *bytes_max };
             Ok((levels.plan_move(*level, amount, options)?, handed_over))
         }
         None => panic!("{job:?} was chosen by a tree of another family"),
     }
 }
 
-/// Plans and writes a job of these levels.
-pub(crate) fn prepare(levels: &Levels, options: &LsmOptions, work: &Work, job: &Job) -> Result<Done> {
+/// Plans and writes a job of these levels. It deducts its price from `scan_charges`.
+pub(crate) fn prepare(
+    levels: &Levels,
+    options: &LsmOptions,
+    scan_charges: &Arc<ScanCharges>,
+    work: &Work,
+    job: &Job,
+) -> Result<Done> {
     if let Some(Action::CompactRange(bounds)) = job.target.of() {
         let (piece, written) = write_range(levels, bounds, work, options)?;
         let (planned, piece) = (levels.clone(), Some(piece));
-        return Ok(Done { planned, handed_over: None, written, piece, price: 0 });
+        return Ok(Done { planned, handed_over: None, written, piece, payment: None });
     }
     let mut planned = levels.clone();
+    let payment = Some(ScanPayment::of(scan_charges, price_of(job)));
     let (mut destination, handed_over) = plan_job(&mut planned, options, job)?;
     let runs = write_all(destination.as_mut_slice(), work, options)?.pop().unwrap_or_default();
     let written = destination.map(|destination| (destination, runs));
-    Ok(Done { planned, handed_over, written, piece: None, price: price_of(job) })
+    Ok(Done { planned, handed_over, written, piece: None, payment })
 }
 
 /// Scan charges that a job deducts.
@@ -187,22 +222,23 @@ fn price_of(job: &Job) -> u64 {
     }
 }
 
-/// Returns the level to empty next if all are to be emptied: the lowest that is being emptied, otherwise the
-/// uppermost, so that all data above meets the bottom at once.
-fn next_to_empty(levels: &Levels) -> Option<usize> {
+/// Returns the levels to empty next if all are to be emptied: those being emptied, the lowest first. If there
+/// are none, the uppermost, so that all data above meets the bottom at once.
+fn levels_to_empty(levels: &Levels) -> impl Iterator<Item = usize> {
     let levels = &levels.levels;
-    let emptying = levels.iter().rposition(Level::is_emptying);
-    emptying.or_else(|| levels.iter().position(|level| !level.is_empty()))
+    let emptying = (0..levels.len()).rev().filter(|level| levels[*level].is_emptying());
+    let is_any_emptying = levels.iter().any(Level::is_emptying);
+    let uppermost = levels.iter().position(|level| !level.is_empty()).filter(|_| !is_any_emptying);
+    emptying.chain(uppermost)
 }
 
 /// Returns adjacent runs of the bottom that are worth joining.
-fn small_runs(levels: &Levels, options: &LsmOptions) -> Option<Range<usize>> {
+fn small_runs(levels: &Levels, options: &LsmOptions, bytes_max: u64) -> Option<Range<usize>> {
+    let joined_max = options.run_bytes.min(bytes_max);
     let mut from = 0;
     let mut bytes = 0;
     for (at, level_run) in levels.bottom.iter().enumerate() {
-        if level_run.bytes >= options.run_bytes / SMALL_RUN_PARTS
-            || bytes + level_run.bytes > options.run_bytes
-        {
+        if level_run.bytes >= options.run_bytes / SMALL_RUN_PARTS || bytes + level_run.bytes > joined_max {
             (from, bytes) = (at + 1, 0);
             continue;
         }

@@ -3,14 +3,15 @@
 //! A level is emptied in key order. A move takes everything before a border, out of all sequences being
 //! emptied. The border is the start of a run of the destination, so that no run is written twice; an upper
 //! run that crosses it keeps its entries after it. A run of the destination is only cut if so much would go
-//! into it that the update would take far longer than others.
+//! into it that the move would be beyond its bound, or take far longer than others.
 //!
 //! **Invariants**
+//! - A move merges no more than its bound, or the least unit of work: one run of each sequence.
 //! - The output ends at the border: the sources behind it are older than data yet to be moved down.
 
 use std::{ops::Range, sync::Arc};
 
-use testudo_base::{Result, planted};
+use testudo_base::{Result, num::u64_of, planted};
 use testudo_contract::{Height, Updates};
 use testudo_sequence::{Bounds, Fence, FencedRun};
 
@@ -21,10 +22,10 @@ use crate::{
         component::{Component, LevelRun},
         repeats::Inflow,
     },
-    policy::{LevelBytes, TreeBytes, usual_flush},
+    policy::{LevelBytes, TreeBytes, pair_sizes::PairSizes, usual_flush},
     update::{
         destination::{Destination, Place, put_in_place},
-        plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
+        plan::{Cell, Floor, MergeLayer, is_large, plan_cells, runs_within},
     },
 };
 
@@ -189,30 +190,51 @@ impl Levels {
         let Some(start) = first_key(emptying)?.filter(|_| amount.bytes > 0) else { return Ok(None) };
         let place = if level + 1 < self.levels.len() { Place::Level(level + 1) } else { Place::Bottom };
         let own = self.component_at(place);
-        let border = border_behind(emptying, &own, &start, amount, options)?;
+        let pair_sizes = if place == Place::Bottom { options.pair_sizes } else { PairSizes::WHOLE };
+        let planned = Move { emptying, own: &own, start: &start, pair_sizes };
+        let mut least = amount;
+        loop {
+            let border = planned.border(least, options)?;
+            let destination = self.plan_move_up_to(level, &planned, border, place, options)?;
+            let merged = planned.merged_bytes(&destination)?;
+            // Where several runs have parts of a block's keys, the choice of the border knows too little.
+            if merged <= amount.bytes_max || least.bytes_max == 0 || planted!("move-without-bound") {
+                return Ok(Some(destination));
+            }
+            least.bytes_max = least.bytes_max.saturating_sub(merged - amount.bytes_max) / 8 * 7;
+        }
+    }
+
+    /// Plans a move of all keys before `border`.
+    fn plan_move_up_to(
+        &self,
+        level: usize,
+        planned: &Move<'_>,
+        border: Option<Fence>,
+        place: Place,
+        options: &LsmOptions,
+    ) -> Result<Destination> {
+        let Move { emptying, own, start, .. } = *planned;
         debug_assert!(
-            border.as_ref().is_none_or(|border| start < *border),
+            border.as_ref().is_none_or(|border| start < border),
             "a move has keys before its border"
         );
         let bounds = Bounds { low: None, high: border.clone() };
         let range = own.within(&Bounds { low: start.as_low(), high: border.clone() });
         let mut layers: Vec<MergeLayer> =
             emptying.iter().map(|component| runs_within(component, &bounds)).collect();
-        layers.push(own_layer(&own, range.clone()));
+        layers.push(own_layer(own, range.clone()));
         let floor = match place {
             Place::Level(level) => Floor::Entries(self.height_of(level)),
             _ => Floor::Bottom,
         };
         let cells = plan_cells(&layers, &bounds, floor, options)?;
-        let mut incoming = 0;
-        for component in emptying {
-            incoming += component.bytes_within(&bounds)?;
-        }
+        let incoming = planned.emptied_bytes(&bounds)?;
         let (emptied, inflow) = (Some(level), Inflow::default());
         let mut destination =
             Destination { place, range, cells, start: None, border, incoming, emptied, inflow };
         destination.state_covers(self)?;
-        Ok(Some(destination))
+        Ok(destination)
     }
 
     /// Installs the written runs of a destination.
@@ -284,76 +306,123 @@ fn first_key(components: &[Component]) -> Result<Option<Fence>> {
 pub(crate) struct Amount {
     /// Approximate bytes to move down.
     pub(crate) bytes: u64,
-    /// Bytes written after which it ends.
-    pub(crate) written_max: u64,
+    /// Limit on the bytes merged, those of the destination included.
+    pub(crate) bytes_max: u64,
 }
 
-/// Returns the end of a move of about `amount`; `None` if everything is moved down.
-fn border_behind(
-    emptying: &[Component],
-    own: &Component,
-    start: &Fence,
-    amount: Amount,
-    options: &LsmOptions,
-) -> Result<Option<Fence>> {
-    let Amount { bytes: wanted, written_max } = amount;
-    let all: u64 = emptying.iter().map(Component::bytes).sum();
-    if wanted >= all / 8 * ALL_EIGHTHS && all + own.bytes() <= written_max {
-        return Ok(None);
+/// A move whose end is to be chosen.
+struct Move<'a> {
+    emptying: &'a [Component],
+    own: &'a Component,
+    /// The first key to move.
+    start: &'a Fence,
+    /// Values that move back to their keys are written too.
+    pair_sizes: PairSizes,
+}
+
+impl Move<'_> {
+    /// Approximate bytes of the emptied sequences inside `bounds`. Reads index pages.
+    fn emptied_bytes(&self, bounds: &Bounds) -> Result<u64> {
+        self.emptying.iter().map(|component| component.bytes_within(bounds)).sum()
     }
-    let (mut done, mut low, mut written) = (0, None, 0);
-    let first = own.runs_up_to(&start.bytes());
-    let fences = own.range(first..own.len()).map(|level_run| &level_run.fenced.low);
-    for (at, high) in (first..).zip(fences.map(Some).chain([None])) {
-        let between = Bounds { low: low.take(), high: high.cloned() };
-        let mut bytes = 0;
-        for component in emptying {
-            bytes += component.bytes_within(&between)?;
-        }
-        let is_far = done + bytes > wanted * FAR_TIMES && bytes > options.run_bytes * FAR_RUNS;
-        if is_far || planted!("output-beyond-border") {
-            let border = border_between(emptying, &between, start, wanted.saturating_sub(done))?;
-            if border.is_some() {
-                return Ok(border);
+
+    /// Upper bound on the bytes that a planned move merges. Sizes are known by blocks: of one that the border
+    /// is in, no entry was counted.
+    fn merged_bytes(&self, destination: &Destination) -> Result<u64> {
+        let Some(border) = &destination.border else { return Ok(destination.merged_bytes()) };
+        let mut cut_bytes = 0;
+        for component in self.emptying.iter().chain([self.own]) {
+            let last = component.runs_below(&border.bytes()).checked_sub(1).and_then(|at| component.get(at));
+            if let Some(last) = last.filter(|last| !last.run().reference().keys.end_before(&border.head())) {
+                let before = Bounds { low: None, high: Some(border.clone()) };
+                let left = last.bytes.saturating_sub(last.slice().bytes_within(&before)?);
+                cut_bytes += left.min(u64_of(last.run().block_bytes_for(&border.bytes())?));
             }
         }
-        done += bytes;
-        // Sizes are known by pages: fewer bytes may still cause a rewrite of a run of the destination.
-        if emptying.iter().any(|component| !component.within(&between).is_empty()) {
-            let before = at.checked_sub(1).and_then(|before| own.get(before));
-            written += bytes + before.map_or(0, |level_run| level_run.bytes);
-        }
-        if done >= wanted || written >= written_max {
-            return Ok(high.cloned());
-        }
-        low = high.cloned();
+        Ok(destination.merged_bytes() + cut_bytes)
     }
-    Ok(None)
+
+    /// Returns the end of a move of about `amount`; `None` if everything is moved down. It exceeds the limit
+    /// only if that is less than [`unit_bytes`]: the least move ends where the next emptied run begins.
+    fn border(&self, amount: Amount, options: &LsmOptions) -> Result<Option<Fence>> {
+        let Self { emptying, own, start, pair_sizes } = *self;
+        let all: u64 = emptying.iter().map(Component::bytes).sum();
+        let wanted = if amount.bytes >= all / 8 * ALL_EIGHTHS { all } else { amount.bytes };
+        let bytes_max = amount.bytes_max;
+        let (mut done, mut merged, mut low) = (0, 0, None);
+        let first = own.runs_up_to(&start.bytes());
+        let fences = own.range(first..own.len()).map(|level_run| &level_run.fenced.low);
+        for (at, high) in (first..).zip(fences.map(Some).chain([None])) {
+            let between = Bounds { low: low.take(), high: high.cloned() };
+            let bytes = self.emptied_bytes(&between)?;
+            // Sizes are known by pages: fewer bytes may still cause a rewrite of a run of the destination.
+            let is_touched = emptying.iter().any(|component| !component.within(&between).is_empty());
+            let before = at.checked_sub(1).and_then(|before| own.get(before));
+            let rewritten = before.filter(|level_run| is_touched || !is_large(level_run, options));
+            merged += rewritten.map_or(0, |level_run| level_run.bytes);
+            let left = bytes_max.saturating_sub(merged);
+            // Each part is rounded down.
+            merged += pair_sizes.pairs_of(bytes) + u64_of(emptying.len());
+            let exceeds = merged > bytes_max && !planted!("move-without-bound");
+            if exceeds && between.low.is_some() {
+                return Ok(between.low);
+            }
+            let is_far = done + bytes > wanted * FAR_TIMES && bytes > options.run_bytes * FAR_RUNS;
+            if exceeds || is_far || planted!("output-beyond-border") {
+                let limits = Amount { bytes: wanted.saturating_sub(done), bytes_max: left };
+                let border = self.border_between(&between, limits, exceeds)?;
+                if border.is_some() {
+                    return Ok(border);
+                }
+            }
+            done += bytes;
+            if done >= wanted {
+                return Ok(high.cloned());
+            }
+            low = high.cloned();
+        }
+        Ok(None)
+    }
+
+    /// Returns the start of the first emptied run, between two borders, before which about the wanted bytes
+    /// begin; the last start within the limit, if there is no such run or it is beyond. `exceeds`: not all
+    /// bytes between the borders are within the limit.
+    fn border_between(&self, between: &Bounds, limits: Amount, exceeds: bool) -> Result<Option<Fence>> {
+        let Amount { bytes: wanted, bytes_max } = limits;
+        let mut begins = Vec::new();
+        for component in self.emptying {
+            for level_run in component.range(component.within(between)) {
+                begins.push((level_run.extent()?.low, level_run.bytes));
+            }
+        }
+        begins.sort_by(|a, b| a.0.cmp(&b.0));
+        debug_assert!(
+            between.low.is_none() || between.high.is_none() || between.low < between.high,
+            "a range"
+        );
+        let (mut before, mut least) = (0, None);
+        for (low, bytes) in begins {
+            if low > *self.start && between.low.as_ref().is_none_or(|least| *least < low) {
+                let inside = Bounds { low: between.low.clone(), high: Some(low.clone()) };
+                let is_beyond = exceeds && self.pair_sizes.pairs_of(self.emptied_bytes(&inside)?) > bytes_max;
+                if is_beyond && least.is_some() {
+                    return Ok(least);
+                }
+                if before >= wanted {
+                    return Ok(Some(low));
+                }
+                least = Some(low);
+            }
+            before += bytes;
+        }
+        Ok(least.filter(|_| exceeds))
+    }
 }
 
-/// Returns the start of the first emptied run, between two borders, before which about `wanted` bytes begin.
-fn border_between(
-    emptying: &[Component],
-    between: &Bounds,
-    start: &Fence,
-    wanted: u64,
-) -> Result<Option<Fence>> {
-    let mut begins = Vec::new();
-    for component in emptying {
-        for level_run in component.range(component.within(between)) {
-            begins.push((level_run.extent()?.low, level_run.bytes));
-        }
-    }
-    begins.sort_by(|a, b| a.0.cmp(&b.0));
-    debug_assert!(between.low.is_none() || between.high.is_none() || between.low < between.high, "a range");
-    let mut before = 0;
-    for (low, bytes) in begins {
-        if before >= wanted && low > *start && between.low.as_ref().is_none_or(|least| *least < low) {
-            return Ok(Some(low));
-        }
-        before += bytes;
-    }
-    Ok(None)
+/// Bytes of the least unit of work: one run of each sequence. A key can be in all of them.
+pub(crate) fn unit_bytes(levels: &Levels, options: &LsmOptions) -> u64 {
+    let upper: u64 = levels.upper().map(Component::largest_bytes).sum();
+    options.pair_sizes.pairs_of(upper) + levels.bottom.largest_bytes()
 }
 
 /// Wraps runs as parts of a sequence without covered ranges.

@@ -366,6 +366,11 @@ fn pages_cell(
     Ok(merge.map(|merge| Cell::Pages(level_run, Merge { bounds: range, ..merge })))
 }
 
+/// Whether a run stays as it is if no other layer has entries in its range.
+pub(crate) fn is_large(level_run: &LevelRun, options: &LsmOptions) -> bool {
+    level_run.bytes >= options.run_bytes / LARGE_PARTS
+}
+
 /// Returns the runs that are worth keeping as they are, in key order.
 fn runs_that_stay<'a>(
     sources: &'a MergeSources,
@@ -378,7 +383,7 @@ fn runs_that_stay<'a>(
     for source in sources.all() {
         let Some(level_run) = source.level_run.as_ref().filter(|_| source.is_whole) else { continue };
         let is_own = source.layer == own;
-        let is_large = level_run.bytes >= options.run_bytes / LARGE_PARTS;
+        let is_large = is_large(level_run, options);
         // Merged with older entries, it would make those look newer than entries still above.
         let is_newer = is_own && source.newest_seqno() > newest;
         let can_stay = is_own || source.can_come_down(floor);

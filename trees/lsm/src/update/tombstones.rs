@@ -10,16 +10,11 @@
 
 use std::ops::Range;
 
-use testudo_sequence::{
-    Bounds, TOMBSTONE_BYTES_MIN, has_many_tombstones, tombstone_job_bytes_max, written_per_saved,
-};
+use testudo_sequence::{Bounds, TOMBSTONE_BYTES_MIN, has_many_tombstones, written_per_saved};
 
-use crate::{
-    LsmOptions,
-    levels::{
-        Level, Levels,
-        component::{Component, LevelRun},
-    },
+use crate::levels::{
+    Level, Levels,
+    component::{Component, LevelRun},
 };
 
 /// A level to empty because of its tombstones.
@@ -30,18 +25,20 @@ pub(crate) struct WorthMoving {
     pub(crate) saved_bytes: u64,
 }
 
-/// Write limit of a tombstone move, with the runs of its destination; exceeded by at most a run.
-pub(crate) fn written_max(options: &LsmOptions) -> u64 {
-    tombstone_job_bytes_max(options.run_bytes)
-}
-
-/// Picks the next level whose tombstones justify emptying it.
-pub(crate) fn pick_level(levels: &Levels, is_idle: bool) -> Option<WorthMoving> {
+/// Picks the next level whose tombstones justify emptying it, among those that `may_move` accepts.
+pub(crate) fn pick_level(
+    levels: &Levels,
+    is_idle: bool,
+    may_move: impl Fn(usize) -> bool,
+) -> Option<WorthMoving> {
     let emptying = levels.levels.iter().rposition(Level::is_emptying);
     let worth = written_per_saved(is_idle);
     let of_entry = levels.bottom.mean_entry_bytes() + TOMBSTONE_BYTES_MIN;
     for heaviest in (0..levels.levels.len()).filter(|level| heavy(&levels.levels[*level]).next().is_some()) {
         let level = emptying.unwrap_or(heaviest);
+        if !may_move(level) {
+            continue;
+        }
         let saved_bytes = heavy(&levels.levels[heaviest]).map(tombstones).sum::<u64>() * of_entry;
         let most = saved_bytes.saturating_mul(worth);
         let moved = &levels.levels[level.min(heaviest)..];

@@ -83,12 +83,7 @@ pub(crate) fn write_all(
     work: &Work,
     options: &LsmOptions,
 ) -> Result<Vec<Vec<LevelRun>>> {
-    let merges = || destinations.iter().flat_map(|destination| &destination.cells);
-    let bytes_of = |cell: &Cell| match cell {
-        Cell::Merge(merge) | Cell::Pages(_, merge) => merge.bytes,
-        Cell::Stays(_) => 0,
-    };
-    let total = merges().map(bytes_of).sum::<u64>();
+    let total = destinations.iter().map(Destination::merged_bytes).sum::<u64>();
     work.progress.expect(total);
     // A single worker cuts too, so that single-threaded tests exercise the same code.
     let workers = u64_of(work.executor.workers()).max(2);

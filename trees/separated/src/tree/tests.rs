@@ -15,6 +15,8 @@ use super::*;
 use crate::split_objects;
 
 const KEYS: u64 = 700;
+/// Limit on the bytes of a job.
+const JOB_BYTES_MAX: u64 = 32 << 10;
 
 #[derive(Clone, Copy, Debug)]
 enum Family {
@@ -183,12 +185,34 @@ impl Bed {
     }
 
     fn run_job(&mut self) -> bool {
-        let Some(job) = self.tree.pick_job(&JobRequest::only(true)) else { return false };
-        self.rewritten += u32::from(job.target.of::<Target>().is_some());
-        let prepared = self.tree.prepare(&self.work, &job).unwrap();
+        let request = JobRequest { is_idle: true, busy: &[], bytes_max: JOB_BYTES_MAX };
+        let Some(job) = self.tree.pick_job(&request) else { return false };
+        let prepared = self.prepare(&job);
         let edit = self.tree.install(&self.work, prepared).unwrap();
         self.publish(edit.expect("no update in between"));
         true
+    }
+
+    /// Prepares a job, and checks that it is within its bound.
+    fn prepare(&mut self, job: &Job) -> Prepared {
+        let bytes_max = self.tree.job_bytes_max(JOB_BYTES_MAX);
+        let before = self.work.progress.state().1;
+        let prepared = self.tree.prepare(&self.work, job).unwrap();
+        let read = match job.target.of::<Target>() {
+            Some(target) => {
+                self.rewritten += 1;
+                let segment = target.find(self.tree.value_segments().unwrap()).unwrap();
+                segment.run().reference().user_bytes
+            }
+            None => self.work.progress.state().1 - before,
+        };
+        let is_bounded = matches!(self.family, Family::Lsm) || job.target.of::<Target>().is_some();
+        assert!(
+            read <= bytes_max || !is_bounded,
+            "{} reads {read} bytes, up to {bytes_max} are allowed",
+            job.what
+        );
+        prepared
     }
 }
 
@@ -246,6 +270,50 @@ fn exactly_the_unreferenced_values_are_garbage_in_every_family() {
         let totals = bed.tree.value_segments().unwrap().totals();
         assert!(totals.segments > 1 && totals.dead_bytes * 9 < totals.value_bytes, "{totals:?}");
         assert_eq!(bed.transient.is_empty(), placement == Placement::separate(), "{family:?}");
+    }
+}
+
+/// Segments are rewritten while jobs of the inner tree are in flight, and the other way round.
+#[test]
+fn segments_are_rewritten_next_to_jobs_of_the_tree() {
+    for (seed, placement) in (1..).zip([Placement::separate(), three_classes()]) {
+        let mut random = SplitMix::new(seed);
+        let mut bed = Bed::new(Family::Lsm, placement);
+        let mut in_flight: Vec<(Scope, Prepared)> = Vec::new();
+        let (mut installed, mut overtaken, mut both) = (0, 0, 0);
+        for round in 0..300 {
+            let busy: Vec<Scope> = in_flight.iter().map(|(scope, _)| scope.clone()).collect();
+            let request = JobRequest { is_idle: true, busy: &busy, bytes_max: JOB_BYTES_MAX };
+            match bed.tree.pick_job(&request).filter(|_| in_flight.len() < 4 && random.percent(60)) {
+                Some(job) => {
+                    assert!(busy.iter().all(|busy| !busy.overlaps(&job.scope)), "{job:?}: {busy:?}");
+                    let prepared = bed.prepare(&job);
+                    in_flight.push((job.scope, prepared));
+                    let of_values = |(scope, _): &(Scope, Prepared)| *scope == of_values();
+                    both += u32::from(in_flight.iter().any(of_values) && !in_flight.iter().all(of_values));
+                }
+                None if !in_flight.is_empty() => {
+                    let at = usize::try_from(random.below(u64::try_from(in_flight.len()).unwrap())).unwrap();
+                    let edit = bed.tree.install(&bed.work, in_flight.swap_remove(at).1).unwrap();
+                    *(if edit.is_some() { &mut installed } else { &mut overtaken }) += 1;
+                    edit.into_iter().for_each(|edit| bed.publish(edit));
+                }
+                None => {}
+            }
+            if random.percent(30) {
+                bed.apply(&mut random);
+            }
+            if round % 20 == 0 {
+                bed.tree.check_invariants(true).unwrap();
+                bed.check();
+            }
+        }
+        drop(in_flight);
+        while bed.run_job() {}
+        bed.tree.check_invariants(true).unwrap();
+        bed.check();
+        assert!(both > 20 && installed > 5 * overtaken, "{both}: {installed}, {overtaken}");
+        assert!(bed.rewritten > 10, "{}", bed.rewritten);
     }
 }
 

@@ -51,12 +51,12 @@ fn a_job_is_installed_despite_flushes_meanwhile() {
 fn an_overtaken_job_is_dropped_and_its_space_released() {
     let mut random = SplitMix::new(13);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("much is pending");
+    let job = bed.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     assert_eq!(bed.run_jobs_up_to(1, true), 1);
     assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "another job did it already");
     let free_bytes = |bed: &Bed| bed.work.data.space_stats().free_bytes;
-    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("much is pending");
+    let job = bed.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let before = free_bytes(&bed);
     drop(prepared);
@@ -68,7 +68,7 @@ fn an_overtaken_job_is_dropped_and_its_space_released() {
 fn a_job_of_another_tree_is_not_installed() {
     let mut random = SplitMix::new(14);
     let mut bed = busy_bed(&mut random);
-    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("much is pending");
+    let job = bed.pick_job(true).expect("much is pending");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     bed.reopen();
     assert!(bed.tree.install(&bed.work, prepared).unwrap().is_none(), "it has other sequences");
@@ -83,7 +83,7 @@ fn random_jobs_with_concurrent_updates_change_no_answer() {
         let mut bed = Bed::new([options(4096, 3, 2), options(16 << 10, 4, 4)][usize::from(seed % 2 == 1)]);
         for _ in 0..40 {
             bed.apply(random_batch(&mut random, 300, 30));
-            let Some(job) = bed.tree.pick_job(&JobRequest::only(random.percent(30))) else { continue };
+            let Some(job) = bed.pick_job(random.percent(30)) else { continue };
             bed.run_job_with(&job, |bed| {
                 for _ in 0..random.below(4) {
                     let batch = random_batch(&mut random, 200, 50);

@@ -80,7 +80,7 @@ fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
     check_all(&bed);
     assert_eq!(bed.work.data.io_stats().page_reads, before);
     assert!(bed.tree.has_new_reasons());
-    let job = bed.tree.pick_job(&JobRequest::only(false)).expect("a job drops the damaged runs");
+    let job = bed.pick_job(false).expect("a job drops the damaged runs");
     assert_eq!(job.what, "drop damaged retained runs");
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     let edit = bed.tree.install(&bed.work, prepared).unwrap().expect("no update in between");

@@ -43,7 +43,7 @@ fn an_idle_overwritten_tree_has_nearly_everything_at_the_bottom() {
     bed.run_jobs();
     let stats = bed.tree.stats();
     assert!(stats.buffered_bytes * 10 <= stats.leaf_bytes, "{stats:?}");
-    assert!(bed.tree.pick_job(&JobRequest::only(true)).is_none(), "it terminates");
+    assert!(bed.pick_job(true).is_none(), "it terminates");
     bed.check(&mut random);
 }
 

@@ -11,7 +11,7 @@ fn only_levels_scanned_often_are_emptied() {
         bed.apply_and_move((0..500).map(|_| (key(&mut random), Some(vec![7; 100]))).collect());
     }
     let above = bed.tree.stats().buffered_bytes;
-    assert!(above > 0 && bed.tree.pick_job(&JobRequest::only(false)).is_none(), "{:?}", bed.tree.outline());
+    assert!(above > 0 && bed.pick_job(false).is_none(), "{:?}", bed.tree.outline());
     assert!(!bed.tree.has_new_reasons(), "nothing was scanned");
     let scan = |bed: &Bed, random: &mut SplitMix| {
         let mut cursor = bed.tree.cursor();
@@ -20,7 +20,7 @@ fn only_levels_scanned_often_are_emptied() {
     scan(&bed, &mut random);
     assert!(bed.tree.has_new_reasons(), "scans are recorded");
     assert!(!bed.tree.has_new_reasons(), "only once");
-    assert!(bed.tree.pick_job(&JobRequest::only(false)).is_none(), "one scan is not worth a move");
+    assert!(bed.pick_job(false).is_none(), "one scan is not worth a move");
     let (mut scans, mut jobs) = (0, 0);
     while bed.tree.stats().buffered_bytes > 0 {
         scan(&bed, &mut random);
@@ -30,6 +30,6 @@ fn only_levels_scanned_often_are_emptied() {
     }
     assert!(jobs > 1 && scans > jobs, "{jobs} jobs, {scans} scans");
     scan(&bed, &mut random);
-    assert!(bed.tree.pick_job(&JobRequest::only(false)).is_none(), "no work is left");
+    assert!(bed.pick_job(false).is_none(), "no work is left");
     bed.check(&mut random);
 }

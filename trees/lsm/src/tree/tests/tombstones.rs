@@ -1,7 +1,7 @@
 //! Tombstones are moved down early if that saves a large part of its writes, and a little at a time.
 
 use super::*;
-use crate::update::{jobs::FOR_TOMBSTONES, tombstones::written_max};
+use crate::update::jobs::FOR_TOMBSTONES;
 
 const RECORDS: u64 = 4000;
 
@@ -31,8 +31,8 @@ fn scattered_tombstones_wait_for_their_level_to_be_full() {
     for options in all_options() {
         let mut bed = settled(options);
         bed.apply((0..40).map(|number| (key(number * 97), None)).collect());
-        assert!(!bed.tree.pick_job(&JobRequest::only(false)).as_ref().is_some_and(is_for_tombstones));
-        assert!(!bed.tree.pick_job(&JobRequest::only(true)).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.pick_job(false).as_ref().is_some_and(is_for_tombstones));
+        assert!(!bed.pick_job(true).as_ref().is_some_and(is_for_tombstones));
     }
 }
 
@@ -42,7 +42,7 @@ fn a_deleted_range_is_moved_down_in_small_jobs() {
         let mut bed = settled(options);
         bed.apply((0..RECORDS / 2).map(|number| (key(number), None)).collect());
         let (mut jobs, mut largest) = (0, 0);
-        while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
+        while let Some(job) = bed.pick_job(false) {
             let before = bed.work.progress.state().1;
             assert!(bed.run_job_with(&job, |_| {}), "no update in between");
             if is_for_tombstones(&job) {
@@ -50,7 +50,7 @@ fn a_deleted_range_is_moved_down_in_small_jobs() {
                 largest = largest.max(bed.work.progress.state().1 - before);
             }
         }
-        let bound = written_max(&options) * 3 / 2;
+        let bound = 2 * options.job_bytes();
         assert!(largest <= bound, "{largest} bytes in a job, {bound} are enough");
         assert!(jobs >= 1, "at least one tombstone job");
         // An updated page of the bottom keeps a tombstone that it cannot drop by itself.
@@ -73,9 +73,5 @@ fn a_mixed_update_with_many_tombstones_does_not_empty_its_level() {
     bed.apply((0..100).map(one).collect());
     let stats = bed.tree.stats();
     assert!(stats.tombstones * 4 >= stats.buffered_bytes / 124, "many tombstones: {stats:?}");
-    assert!(
-        bed.tree.pick_job(&JobRequest::only(false)).is_none(),
-        "{:?}",
-        bed.tree.pick_job(&JobRequest::only(false))
-    );
+    assert!(bed.pick_job(false).is_none(), "{:?}", bed.pick_job(false));
 }

@@ -73,7 +73,7 @@ fn a_dropped_job_evicts_the_pages_it_warmed() {
     (1..6).for_each(|round| bed.apply(spread(round, 1_000)));
     read(&bed, HOT);
     read(&bed, HOT);
-    let job = bed.tree.pick_job(&JobRequest::only(true)).expect("flushed data is pending");
+    let job = bed.pick_job(true).expect("flushed data is pending");
     let before = cached_pages(&bed);
     let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
     assert!(bed.work.data.cache_stats().warmed > 0);

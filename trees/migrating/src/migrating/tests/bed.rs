@@ -17,6 +17,9 @@ use testudo_treebed::{
 use super::*;
 use crate::{Objects, Slot};
 
+/// Limit on the bytes of a job.
+const JOB_BYTES_MAX: u64 = 24 << 10;
+
 /// A tree with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
@@ -165,8 +168,23 @@ impl Bed {
     }
 
     pub(super) fn prepare(&self) -> Option<Prepared> {
-        let job = self.tree.pick_job(&JobRequest::only(true))?;
-        Some(self.tree.prepare(&self.work, &job).unwrap())
+        let request = JobRequest { is_idle: true, busy: &[], bytes_max: JOB_BYTES_MAX };
+        let job = self.tree.pick_job(&request)?;
+        let bytes_max = self.tree.job_bytes_max(JOB_BYTES_MAX);
+        let before = self.work.progress.state().1;
+        let prepared = self.tree.prepare(&self.work, &job).unwrap();
+        let read = self.work.progress.state().1 - before;
+        let mut leveled = self.families.iter().map(|family| matches!(family, Family::Lsm(_)));
+        let is_portion = job.what == "move keys to another tree";
+        // Portions are read from the first of them.
+        let is_bounded = if is_portion { leveled.next() == Some(true) } else { leveled.all(|is| is) };
+        assert!(
+            read <= bytes_max || !is_bounded,
+            "{} reads {read} bytes, up to {bytes_max} are allowed: {:?}",
+            job.what,
+            self.families
+        );
+        Some(prepared)
     }
 
     /// Installs a prepared job; returns whether it was installed.
