@@ -18,7 +18,10 @@ mod turtle;
 
 use std::ops::RangeInclusive;
 
-use testudo_base::{ObjectId, num::low64};
+use testudo_base::{
+    ObjectId,
+    num::{low64, usize_of},
+};
 use testudo_sequence::{Overwrites, SPARING_RUN_BYTES, TreeShare};
 
 /// Trade-off of a tree between write and read cost.
@@ -119,6 +122,22 @@ impl DueWork {
     }
 }
 
+/// Excess of a node over its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Buffered bytes beyond the bound.
+    pub(crate) bytes: u64,
+    /// Tiers beyond their limit.
+    pub(crate) tiers: usize,
+}
+
+impl Excess {
+    /// Whether the node exceeds any bound.
+    pub(crate) fn is_any(&self) -> bool {
+        self.bytes > 0 || self.tiers > 0
+    }
+}
+
 impl BeTreeOptions {
     /// Creates default settings with this policy.
     pub const fn new(policy: Policy) -> Self {
@@ -172,11 +191,17 @@ impl BeTreeOptions {
         self.stagger.wrapping_add(node.0)
     }
 
-    /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first).
-    pub fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+    /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first): up to
+    /// `bytes_max`, but at least two.
+    pub fn tiers_to_merge(
+        &self,
+        node: ObjectId,
+        tier_bytes: &[u64],
+        bytes_max: u64,
+    ) -> Option<RangeInclusive<usize>> {
         let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
-            Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes),
+            Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes, bytes_max),
         };
         debug_assert!(
             which.as_ref().is_none_or(|which| which.start() < which.end() && *which.end() < tier_bytes.len()),
@@ -233,6 +258,24 @@ impl BeTreeOptions {
         }
     }
 
+    /// Returns the excess of a node over its bounds.
+    ///
+    /// Neither updates nor jobs make a node that was within its bounds exceed them, except where jobs do the
+    /// work: there, updates wait once a node is [`DueWork::SLACK`] beyond its target, so a node exceeds it by
+    /// that and by one update. A join of two nodes adds up what both had, and a change of settings moves the
+    /// bounds. A split divides it. Bytes are estimates, so a leaf of them is tolerated.
+    pub(crate) fn excess(&self, node: ObjectId, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Excess {
+        let tiers_max = match self.policy {
+            Policy::Turtle => turtle::MAX_TIERS,
+            Policy::Splinter => splinter::most_tiers(self.stagger_of(node)),
+        };
+        let bytes_max = self.bound(load.leaf_bytes) + self.leaf_bytes;
+        Excess {
+            bytes: load.pending.iter().sum::<u64>().saturating_sub(bytes_max),
+            tiers: tier_bytes.len().saturating_sub(usize_of(tiers_max)),
+        }
+    }
+
     /// Returns up to `count` pivots to flush of a node that exceeds its bound without incoming writes: it was
     /// joined from two, or has other settings. Returns none if the excess is at most a leaf, which the next
     /// update handles.
@@ -263,11 +306,17 @@ impl BeTreeOptions {
         }
     }
 
-    /// Returns work made due by updates; none if updates do it themselves.
-    pub fn due_work(&self, node: ObjectId, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<DueWork> {
+    /// Returns work made due by updates; none if updates do it themselves. `bytes_max`: limit of a merge.
+    pub fn due_work(
+        &self,
+        node: ObjectId,
+        tier_bytes: &[u64],
+        load: &NodeLoad<'_>,
+        bytes_max: u64,
+    ) -> Option<DueWork> {
         match self.policy {
             Policy::Turtle => None,
-            Policy::Splinter => splinter::due_work(self, node, tier_bytes, load),
+            Policy::Splinter => splinter::due_work(self, node, tier_bytes, load, bytes_max),
         }
     }
 

@@ -164,4 +164,5 @@ mod reclaiming;
 mod retained;
 mod scan_charges;
 mod scan_reads;
+mod several_jobs;
 mod tombstones;
