@@ -10,7 +10,11 @@
 //! together and be flushed at once.
 //!
 //! **Invariants**
-//! - A node that was within its bound stays within it, unless one pivot alone holds more.
+//! - A turtle node buffers at most `L · (ρ − 1)` bytes after an update, if it did before. A splinter node
+//!   buffers at most the bytes of its leaves (a full one for each child node), and a quarter more before
+//!   updates wait; the update that follows is added to that.
+//! - A node joined from two, or with other settings, may exceed its bound. It then has a job until the excess
+//!   is at most a leaf ([`BeTreeOptions::excess`]); no split increases it.
 //! - Only adjacent tiers are merged.
 
 mod splinter;
@@ -21,6 +25,7 @@ use std::ops::RangeInclusive;
 use testudo_base::{
     ObjectId,
     num::{low64, usize_of},
+    planted,
 };
 use testudo_sequence::{Overwrites, SPARING_RUN_BYTES, TreeShare};
 
@@ -233,7 +238,7 @@ impl BeTreeOptions {
             let Some(pivot) = sweep.next(must_go) else { break };
             let bytes = load.pending[pivot];
             let has_room = flushed == 0 || flushed + bytes / 2 <= load.incoming;
-            if !must_go && !has_room {
+            if !must_go && !has_room || planted!("one-pivot-per-update") && !chosen.is_empty() {
                 break;
             }
             debug_assert!(bytes > 0, "a chosen pivot has entries");
@@ -244,7 +249,7 @@ impl BeTreeOptions {
         }
         // So a node that was within its bound stays within it (TurtleKV §3.2).
         debug_assert!(
-            buffered <= bound || flushed >= load.incoming,
+            buffered <= bound || flushed >= load.incoming || planted!("one-pivot-per-update"),
             "beyond its bound, a node flushes at least as much as came in"
         );
         chosen
@@ -281,7 +286,7 @@ impl BeTreeOptions {
     /// update handles.
     pub(crate) fn pivots_beyond_bound(&self, load: &NodeLoad<'_>, count: usize) -> Vec<usize> {
         let (bound, mut buffered) = (self.bound(load.leaf_bytes), load.pending.iter().sum::<u64>());
-        if buffered <= bound + self.leaf_bytes {
+        if buffered <= bound + self.leaf_bytes || planted!("excess-never-due") {
             return Vec::new();
         }
         let mut fullest: Vec<usize> =

@@ -165,4 +165,5 @@ mod retained;
 mod scan_charges;
 mod scan_reads;
 mod several_jobs;
+mod space;
 mod tombstones;
