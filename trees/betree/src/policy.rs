@@ -404,6 +404,9 @@ impl<'a> Sweep<'a> {
     /// The same for the right neighbor of the last pivot: half, so that a sweep rarely leaves one out.
     const DUE_IN_PASSING: u64 = Self::DUE / 2;
 
+    /// Inverse of the fraction of the farthest pivot's part that continues a sweep.
+    const BEGUN_PARTS: u64 = 2;
+
     /// Those at least about as large as `most`: three quarters of it.
     fn about(most: u64) -> u64 {
         most / 4 * 3
@@ -430,15 +433,16 @@ impl<'a> Sweep<'a> {
         Some(pivot)
     }
 
-    /// Among the pivots that exceed their threshold about equally, returns the one whose left neighbor was
-    /// flushed last.
+    /// If any pivot is due, returns the one whose left neighbor was flushed last, among those that are at
+    /// least half as due as the farthest: the sweep goes on there. Beginning at the farthest instead would
+    /// leave gaps, and the pivots in them keep the runs of all tiers alive.
     fn begin(&self, must_go: bool) -> Option<usize> {
         let is_left = |pivot: &usize| self.parts[*pivot] > 0;
         let farthest = self.parts.iter().copied().max().filter(|&parts| parts > 0)?;
         let fullest = (0..self.parts.len()).filter(is_left).map(|pivot| self.pending[pivot]).max()?;
         let is_due = |pivot: &usize| {
             if farthest >= Self::DUE {
-                self.parts[*pivot] >= Self::about(farthest).max(Self::DUE)
+                self.parts[*pivot] >= farthest / Self::BEGUN_PARTS
             } else {
                 must_go && is_left(pivot) && self.pending[*pivot] >= Self::about(fullest)
             }

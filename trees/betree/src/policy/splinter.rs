@@ -43,8 +43,9 @@ const BUFFERED_IF_OVERWRITING: u64 = 3;
 /// … but at least one in this many bytes of it, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
-/// A pivot is due at this many times what is allowed on average: then the average is about what is allowed.
-const DUE_TIMES: u64 = 2;
+/// A pivot is due at these halves of what is allowed on average. Twice that would be it if each pivot were
+/// flushed when it is due; a sweep also takes some that are not yet.
+const DUE_HALVES: u64 = 5;
 /// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a
 /// whole leaf if entries are new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
@@ -81,7 +82,7 @@ pub(super) fn tiers_to_merge(
     best.or_else(|| (1..count).map(|older| older - 1..=older).min_by_key(bytes))
 }
 
-/// A leaf is due when twice the average over all leaves is buffered for it; other children are due at a leaf
+/// A leaf is due when two and a half times the average over all leaves is buffered for it; other children are due at a leaf
 /// of bytes.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let waiting_bytes = |leaf_bytes: u64| {
@@ -97,7 +98,7 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
         };
         let allowed = waiting_bytes((*bytes).max(options.unit_bytes()));
         bound += allowed;
-        allowed * DUE_TIMES
+        allowed * DUE_HALVES / 2
     };
     let thresholds: Vec<u64> = load.leaf_bytes.iter().map(&mut threshold).collect();
     debug_assert!(

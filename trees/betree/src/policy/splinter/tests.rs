@@ -92,7 +92,7 @@ fn new_entries_may_exceed_the_leaves() {
     assert_eq!(flushed(100, &[3100; 8], &leaves, all_new()), Vec::<usize>::new());
     assert_eq!(flushed(100, &[3300; 8], &leaves, all_new()).len(), 1, "the node is full");
     assert_eq!(
-        flushed(100, &[0, 0, 6400, 0, 0, 0, 0, 0], &leaves, all_new()),
+        flushed(100, &[0, 0, 8000, 0, 0, 0, 0, 0], &leaves, all_new()),
         vec![2],
         "far more than it holds"
     );
@@ -160,8 +160,8 @@ fn excess_tiers_are_due_first_then_pivots_of_a_full_node() {
     assert_eq!(due(&[100; 12], &[150; 8], all_new()), None);
     assert_eq!(due(&[100; 13], &[3300; 8], all_new()), Some((NodeWork::Merge(0..=7), 277)));
     assert_eq!(due(&[3300; 8], &[3300; 8], all_new()), Some((NodeWork::Flush(vec![0]), 264)));
-    let about_full = due(&[1000; 2], &[3200, 3200, 3200, 3200, 3200, 3200, 3200, 6400], all_new());
-    assert_eq!(about_full, Some((NodeWork::Flush(vec![7]), 288)));
+    let about_full = due(&[1000; 2], &[3000, 3000, 3000, 3000, 3000, 3000, 3000, 8000], all_new());
+    assert_eq!(about_full, Some((NodeWork::Flush(vec![7]), 290)));
 }
 
 #[test]
