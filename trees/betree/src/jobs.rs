@@ -45,7 +45,8 @@ pub(crate) const FOR_TOMBSTONES: &str = "flush tombstones";
 /// Action to take on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// Flushes these entries one step down. Child nodes may merge the new tier, up to so many more bytes.
+    /// Flushes these entries one step down. Child nodes may merge up to `merge_bytes_max` more into the new
+    /// tier.
     Flush { outflows: Vec<Outflow>, merge_bytes_max: u64 },
     /// Joins these groups of adjacent leaves.
     JoinLeaves(Vec<RangeInclusive<usize>>),

@@ -82,8 +82,8 @@ pub(super) fn tiers_to_merge(
     best.or_else(|| (1..count).map(|older| older - 1..=older).min_by_key(bytes))
 }
 
-/// A leaf is due when two and a half times the average over all leaves is buffered for it; other children are due at a leaf
-/// of bytes.
+/// A leaf is due when two and a half times the average over all leaves is buffered for it; other children are
+/// due at a leaf of bytes.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let waiting_bytes = |leaf_bytes: u64| {
         let if_new = options.tree_share.waiting_if_new(leaf_bytes);

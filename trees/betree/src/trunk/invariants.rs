@@ -2,7 +2,8 @@
 //! setting, and the bounds of the present ones.
 //!
 //! **Invariants**
-//! - A node is within its bounds, or a job that repairs it is due (TurtleKV §3.1.2: buffered ≤ L·(ρ − 1)).
+//! - A node is within its bounds (TurtleKV §3.1.2: it buffers at most L·(ρ − 1)), or a job that repairs it
+//!   is due.
 
 use std::sync::Arc;
 

@@ -49,22 +49,24 @@ fn settle(bed: &mut Bed) {
 
 #[test]
 fn updates_alone_keep_turtle_nodes_within_the_bound() {
-    for (options, locality) in [
-        (turtle(32 << 10, 4), RECORDS),
-        (turtle(16 << 10, 8), 1000),
+    for (options, locality, count) in [
+        (turtle(32 << 10, 4), RECORDS, 150),
+        // Several leaves of bytes at once.
+        (turtle(16 << 10, 8), RECORDS, 800),
+        (turtle(16 << 10, 8), 1000, 150),
         // Nearly everything goes to one pivot.
-        (turtle(16 << 10, 8), 40),
+        (turtle(16 << 10, 8), 40, 150),
         // Smaller than a page, the unit of the estimates.
-        (turtle(1 << 10, 4), RECORDS),
-        (turtle(1 << 10, 16), 400),
+        (turtle(1 << 10, 4), RECORDS, 150),
+        (turtle(1 << 10, 16), 400, 150),
     ] {
         let mut random = SplitMix::new(23);
         let mut bed = Bed::new(options);
-        for round in 0..150 {
+        for round in 0..100 {
             // Leaves and nodes are split on the way.
             let first = random.below(RECORDS);
             let near = |n: u64| key((first + n) % RECORDS);
-            bed.apply((0..150).map(|_| (near(random.below(locality)), value(round))).collect());
+            bed.apply((0..count).map(|_| (near(random.below(locality)), value(round))).collect());
             let most = most_beyond(&bed);
             let is_estimate = options.leaf_bytes < PAGE_BYTES;
             assert!(

@@ -35,7 +35,7 @@ struct Counts {
     kinds: BTreeMap<&'static str, u64>,
 }
 
-/// Picks and prepares a job beside others, and checks its limits; returns whether there was one.
+/// Picks and prepares a job while others are in progress, and checks its limits; returns whether there was one.
 fn begin(
     bed: &mut Bed,
     jobs: &mut Vec<InFlight>,
@@ -47,6 +47,8 @@ fn begin(
     let request = JobRequest { is_idle, busy: &busy, bytes_max };
     let Some(job) = bed.tree.pick_job(&request) else { return false };
     assert!(request.allows(&job.scope), "{job:?} beside {busy:?}");
+    let changes_children = job.what.starts_with("flush") || job.what.starts_with("join");
+    assert!(!changes_children || job.scope.layers.start() < job.scope.layers.end(), "{job:?}");
     let most = bed.tree.job_bytes_max(bytes_max);
     bed.work.progress = Arc::new(Progress::default());
     let before = bed.written_bytes();
