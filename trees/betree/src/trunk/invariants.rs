@@ -2,8 +2,8 @@
 //! setting, and the bounds of the present ones.
 //!
 //! **Invariants**
-//! - A node is within its bounds (TurtleKV §3.1.2: it buffers at most L·(ρ − 1)), or a job that repairs it
-//!   is due.
+//! - A node is within its bounds (TurtleKV §3.1.2: it buffers at most L·(ρ − 1)), or a job that repairs
+//!   it is due.
 
 use std::sync::Arc;
 

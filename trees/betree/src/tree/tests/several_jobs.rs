@@ -35,7 +35,8 @@ struct Counts {
     kinds: BTreeMap<&'static str, u64>,
 }
 
-/// Picks and prepares a job while others are in progress, and checks its limits; returns whether there was one.
+/// Picks and prepares a job while others are in progress, and checks its limits; returns whether there was
+/// one.
 fn begin(
     bed: &mut Bed,
     jobs: &mut Vec<InFlight>,
