@@ -84,10 +84,12 @@ fn at_random(random: &mut SplitMix, count: usize) -> usize {
     usize::try_from(random.below(u64_of(count))).unwrap()
 }
 
-/// Runs up to four jobs at once, with updates in between if `rounds_with_updates`.
+/// Runs up to four jobs at once, with updates in between in `updates_percent` of the rounds.
 fn random_jobs(seed: u64, options: BeTreeOptions, bytes_max: u64, updates_percent: u8) -> Counts {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
+    // In half of the runs, the leaves have a compaction buffer.
+    bed.work.data.set_retained_percent(if seed % 2 == 0 { 0 } else { 100 });
     bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
     for round in 1..60 {
         bed.apply_only((0..120).map(|_| (key(random.below(RECORDS)), value(round))).collect());
@@ -118,6 +120,7 @@ fn random_jobs(seed: u64, options: BeTreeOptions, bytes_max: u64, updates_percen
         }
         if round % 20 == 0 {
             bed.check(&mut random);
+            bed.tree.check_retained().unwrap();
         }
     }
     jobs.clear();
