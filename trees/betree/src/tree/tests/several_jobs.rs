@@ -89,7 +89,7 @@ fn random_jobs(seed: u64, options: BeTreeOptions, bytes_max: u64, updates_percen
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
     // In half of the runs, the leaves have a compaction buffer.
-    bed.work.data.set_retained_percent(if seed % 2 == 0 { 0 } else { 100 });
+    bed.work.data.set_retained_percent(if seed.is_multiple_of(2) { 0 } else { 100 });
     bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
     for round in 1..60 {
         bed.apply_only((0..120).map(|_| (key(random.below(RECORDS)), value(round))).collect());
