@@ -515,6 +515,21 @@ pub(crate) const BUGS: &[Bug] = &[
     ),
     bug("job-installed-on-changed-state", "a job overwrites changes of a concurrent flush", &["model"]),
     bug(
+        "excess-never-due",
+        "a Bε-tree node beyond its bound is left to updates, which may never reach it",
+        &["trees/betree/src/tree/tests/bound.rs"],
+    ),
+    bug(
+        "one-pivot-per-update",
+        "a Bε-tree node flushes one pivot per update, however much comes in",
+        &["trees/betree/src/tree/tests/bound.rs"],
+    ),
+    bug(
+        "children-outside-of-scopes",
+        "jobs of a Bε-tree begin although others change the same leaves",
+        &["trees/betree/src/tree/tests/several_jobs.rs"],
+    ),
+    bug(
         "joined-below-what-came-in",
         "leaves are joined although entries arrived for one of them meanwhile",
         &["trees/betree/src/tree/tests/later.rs"],

@@ -142,7 +142,8 @@ impl SimulatedTree {
     /// Does the work due in a node and below it, or only the pressing part.
     fn run_jobs(&mut self, node: &mut SimNode, is_pressed: bool) {
         while std::mem::take(&mut node.is_changed) {
-            let due = node.with_load(0, |load| self.options.due_work(node.id, &node.tier_bytes(), load));
+            let due =
+                node.with_load(0, |load| self.options.due_work(node.id, &node.tier_bytes(), load, u64::MAX));
             match due.filter(|due| !is_pressed || due.is_pressing()).map(|due| due.work) {
                 Some(NodeWork::Merge(which)) => node.merge(*which.start(), *which.end()),
                 Some(NodeWork::Flush(pivots)) => self.flush_all(node, &pivots),
@@ -259,7 +260,9 @@ impl SimulatedTree {
             node.merge(0, count);
         }
         for _ in 0..MERGES_AT_ONCE {
-            let Some(which) = self.options.tiers_to_merge(node.id, &node.tier_bytes()) else { return };
+            let Some(which) = self.options.tiers_to_merge(node.id, &node.tier_bytes(), u64::MAX) else {
+                return;
+            };
             node.merge(*which.start(), *which.end());
         }
     }

@@ -2,105 +2,58 @@
 //! neighbors, shrinking the root, flushing tombstones. Also merging and flushing buffers that slow scans
 //! down, and compacting while idle.
 //!
-//! A job changes the subtree of one node. It is planned and written from there ([`prepare`]). It is then
-//! installed in the current tree, if that node is still in it ([`planned_from_root`]), below the tiers added
-//! on top meanwhile; the nodes above are rebuilt.
+//! A job changes one node and its children: it merges tiers of the node, flushes pivots one step down, or
+//! joins children. Its scope is the keys of those pivots, at the heights of the node and, unless it only
+//! merges, of the children. Heights are counted from the leaves, so the tree may grow meanwhile. It is
+//! written from there ([`prepare`]), then installed in the current tree ([`rebase`]); the nodes above are
+//! rebuilt. A step of a range compaction takes everything down to leaves, and excludes all other jobs.
 //!
 //! **Invariants**
 //! - Picking a job is pure.
-//! - A job is installed only if its start node is reached from the root with exactly the children and tiers
-//!   that it had.
+//! - A job reads at most the limit of its request, if two tiers, or a leaf and one tier's entries for it,
+//!   are not more ([`bounded`]).
+//! - A job is installed only if the parts that it changes are those that it was planned from.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::RangeInclusive, sync::Arc};
 
-use testudo_base::{Result, num::usize_of, planted};
-use testudo_contract::{Job, JobRequest, Opaque, Prepared, RangeJob, Scope, Work};
+use testudo_base::{Result, planted};
+use testudo_contract::{JOB_BYTES, Job, JobRequest, Opaque, Prepared, RangeJob, Scope, Work};
 use testudo_run::KeyBounds;
 use testudo_sequence::{Bounds, Fence};
 
 use crate::{
     BeTreeOptions,
     policy::{DueWork, NodeLoad, NodeWork},
-    tombstones::{WorthFlushing, pick_tombstones},
     trunk::node::{Child, Node, Tier},
     update::{
         compact_range::{RangeStep, find_step},
-        join::{Above, find_join, range_of, waiting_for},
-        plan::{PlanChild, PlanNode, PlanTier},
+        outflow::Outflow,
+        plan::PlanNode,
         write::{Outputs, write_plan},
     },
 };
 
+pub(crate) mod bounded;
+mod find;
+mod rebase;
+
+use find::Finder;
+
 /// Description of a job that flushes tombstones.
 pub(crate) const FOR_TOMBSTONES: &str = "flush tombstones";
-
-/// Numerator and denominator of the charge at which a flush nearly pays off: three quarters of its cost.
-const NEARLY_CHARGED: (u32, u32) = (4, 3);
-/// Children flushed per job: some tens of milliseconds.
-const FLUSHED_AT_ONCE: usize = 8;
 
 /// Action to take on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// The root has one child, which is to replace it.
-    ShrinkRoot,
-    /// Adjacent children are small enough to be joined.
-    Join,
-    /// The buffer exceeds its bound.
-    FlushBeyondBound { pivots: Vec<usize> },
-    /// Updates have made this work due.
-    DoDue(NodeWork),
-    /// Tombstones buffered for these pivots are worth a flush.
-    FlushTombstones { pivots: Vec<usize>, saved_bytes: u64 },
-    /// Scans had to read the buffered entries of these pivots, or these tiers.
-    SpareScans(NodeWork),
-    /// The keyspace is idle.
-    CompactIdle(NodeWork),
-    /// A range of keys is to be in one run for each key.
+    /// Flushes these entries one step down. Child nodes may merge up to `merge_bytes_max` more into the new
+    /// tier.
+    Flush { outflows: Vec<Outflow>, merge_bytes_max: u64 },
+    /// Joins these groups of adjacent leaves.
+    JoinLeaves(Vec<RangeInclusive<usize>>),
+    /// Merges tiers.
+    Merge(RangeInclusive<usize>),
+    /// Moves a range of keys down, so that each key is in one run.
     CompactRange(RangeStep),
-}
-
-impl Action {
-    fn what(&self) -> &'static str {
-        match self {
-            Self::ShrinkRoot => "shrink root",
-            Self::Join => "join children",
-            Self::FlushBeyondBound { .. } => "flush beyond the bound",
-            Self::DoDue(NodeWork::Merge(_)) => "merge tiers",
-            Self::DoDue(NodeWork::Flush(_)) => "flush pivots",
-            Self::FlushTombstones { .. } => FOR_TOMBSTONES,
-            Self::SpareScans(NodeWork::Flush(_)) => "flush for scans",
-            Self::SpareScans(NodeWork::Merge(_)) => "merge for scans",
-            Self::CompactIdle(_) => "compact while idle",
-            Self::CompactRange(_) => "compact a range",
-        }
-    }
-
-    /// Approximate bytes of the node's buffer that are moved or dropped.
-    fn debt_bytes(&self, node: &Node) -> u64 {
-        let pending =
-            |pivots: &mut dyn Iterator<Item = usize>| pivots.map(|pivot| node.pending_of(pivot)).sum();
-        match self {
-            Self::ShrinkRoot | Self::Join => pending(&mut (0..node.pivots.len())),
-            Self::FlushTombstones { saved_bytes, .. } => *saved_bytes,
-            Self::CompactRange(step) => step.waiting_bytes,
-            Self::FlushBeyondBound { pivots }
-            | Self::SpareScans(NodeWork::Flush(pivots))
-            | Self::DoDue(NodeWork::Flush(pivots))
-            | Self::CompactIdle(NodeWork::Flush(pivots)) => pending(&mut pivots.iter().copied()),
-            Self::SpareScans(NodeWork::Merge(tiers))
-            | Self::DoDue(NodeWork::Merge(tiers))
-            | Self::CompactIdle(NodeWork::Merge(tiers)) => {
-                node.tiers[tiers.clone()].iter().map(Tier::active_bytes).sum()
-            }
-        }
-    }
-
-    fn on(self, node: &Arc<Node>) -> Job {
-        let (what, debt_bytes) = (self.what(), self.debt_bytes(node));
-        let target = Opaque::new(Target { action: self, node: Arc::clone(node) });
-        Job { what, debt_bytes, scope: Scope::all(), target }
-    }
 }
 
 /// Target of a job.
@@ -115,32 +68,19 @@ impl fmt::Debug for Target {
     }
 }
 
+fn job_on(node: &Arc<Node>, what: &'static str, action: Action, debt_bytes: u64, scope: Scope) -> Job {
+    let target = Opaque::new(Target { action, node: Arc::clone(node) });
+    Job { what, debt_bytes, scope, target }
+}
+
 /// Picks the job with the greatest benefit, or lowest cost, in the tree below `root`.
 pub(crate) fn pick(root: &Arc<Node>, options: &BeTreeOptions, request: &JobRequest<'_>) -> Option<Job> {
-    if !request.allows(&Scope::all()) {
-        return None;
-    }
-    let is_idle = request.is_idle;
-    if root.height > 1 && root.pivots.len() == 1 {
-        return Some(Action::ShrinkRoot.on(root));
-    }
-    if let Some(job) = pick_due(root, options) {
-        return Some(job);
-    }
-    if let Some(node) = find_join(root, options, &Above::nothing()) {
-        return Some(Action::Join.on(node));
-    }
-    if let Some((node, pivots)) = find_beyond_bound(root, options) {
-        return Some(Action::FlushBeyondBound { pivots }.on(node));
-    }
-    if let Some(WorthFlushing { node, pivots, saved_bytes }) = pick_tombstones(root, options, is_idle) {
-        return Some(Action::FlushTombstones { pivots, saved_bytes }.on(node));
-    }
-    if let Some((node, work)) = find_scanned(root, options).or_else(|| find_scanned_tiers(root, options)) {
-        return Some(Action::SpareScans(work).on(node));
-    }
-    let (node, work) = is_idle.then(|| find_idle_work(root, options))??;
-    Some(Action::CompactIdle(work).on(node))
+    Finder::new(options, request).find(root)
+}
+
+/// Picks the work due in the node under most pressure; of several, the uppermost.
+pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions, request: &JobRequest<'_>) -> Option<Job> {
+    Finder::new(options, request).find_due(root)
 }
 
 /// Picks the job that compacts the first leaves of `range` for which entries are buffered.
@@ -148,166 +88,61 @@ pub(crate) fn pick_range(root: &Arc<Node>, range: &KeyBounds) -> Result<Option<R
     let step = find_step(root, &Bounds::from(range))?;
     Ok(step.map(|step| {
         let done_below = step.bounds.high.as_ref().map(Fence::to_vec);
-        RangeJob { job: Action::CompactRange(step).on(root), done_below }
+        let debt_bytes = step.waiting_bytes;
+        let action = Action::CompactRange(step);
+        RangeJob { job: job_on(root, "compact a range", action, debt_bytes, Scope::all()), done_below }
     }))
 }
 
-/// Calls `decide` with the load of a node without incoming writes.
-fn with_load<R>(node: &Node, decide: impl FnOnce(&NodeLoad<'_>) -> R) -> R {
-    let pending: Vec<u64> = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
-    let leaf_bytes: Vec<Option<u64>> = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
-    let overwrites = node.overwrites;
-    decide(&NodeLoad { incoming: 0, pending: &pending, leaf_bytes: &leaf_bytes, overwrites })
+/// Bytes buffered for each pivot of a node, and bytes of its leaves.
+struct Load<'a> {
+    node: &'a Node,
+    pending: Vec<u64>,
+    leaf_bytes: Vec<Option<u64>>,
 }
 
-/// Picks the work due in the node under most pressure; of several, the uppermost.
-pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions) -> Option<Job> {
-    let mut most: Option<(&Arc<Node>, DueWork)> = None;
-    each_due(root, options, &mut |node, due| {
-        if most.as_ref().is_none_or(|(_, most)| due.pressure > most.pressure) {
-            most = Some((node, due));
-        }
-    });
-    most.map(|(node, due)| Action::DoDue(due.work).on(node))
-}
+impl<'a> Load<'a> {
+    fn of(node: &'a Node) -> Self {
+        let pending = (0..node.pivots.len()).map(|pivot| node.pending_of(pivot)).collect();
+        let leaf_bytes = node.pivots.iter().map(|pivot| pivot.child.leaf_bytes()).collect();
+        Self { node, pending, leaf_bytes }
+    }
 
-/// Calls `act` with all due work, parents first.
-fn each_due<'a>(node: &'a Arc<Node>, options: &BeTreeOptions, act: &mut dyn FnMut(&'a Arc<Node>, DueWork)) {
-    if !options.compacts_later() {
-        return;
+    /// The load without incoming writes.
+    fn at_rest(&self) -> NodeLoad<'_> {
+        let overwrites = self.node.overwrites;
+        NodeLoad { incoming: 0, pending: &self.pending, leaf_bytes: &self.leaf_bytes, overwrites }
     }
-    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    let due = with_load(node, |load| options.due_work(node.id, &tier_bytes, load));
-    if let Some(due) = due {
-        act(node, due);
+
+    fn tier_bytes(&self) -> Vec<u64> {
+        self.node.tiers.iter().map(Tier::active_bytes).collect()
     }
-    node.child_nodes().for_each(|child| each_due(child, options, act));
 }
 
 /// Bytes that jobs must write before the next update.
 pub(crate) fn behind_bytes(root: &Arc<Node>, options: &BeTreeOptions) -> u64 {
-    let mut bytes = 0;
-    each_due(root, options, &mut |node, due| {
-        if due.is_pressing() {
-            bytes += Action::DoDue(due.work).debt_bytes(node).max(1);
-        }
-    });
-    bytes
-}
-
-/// Finds the uppermost node whose buffer exceeds its bound, and the pivots to flush.
-fn find_beyond_bound<'a>(
-    node: &'a Arc<Node>,
-    options: &BeTreeOptions,
-) -> Option<(&'a Arc<Node>, Vec<usize>)> {
-    let pivots = with_load(node, |load| options.pivots_beyond_bound(load, FLUSHED_AT_ONCE));
-    if !pivots.is_empty() {
-        return Some((node, pivots));
+    if !options.compacts_later() {
+        return 0;
     }
-    node.child_nodes().find_map(|child| find_beyond_bound(child, options))
-}
-
-/// The children of a node for which it pays to flush the buffers that scans read. If there are any, also
-/// those for which it almost pays, since a job costs syncs and an edit however many children it covers.
-fn scanned_pivots(node: &Node, options: &BeTreeOptions) -> Vec<usize> {
-    let is_worth = |pivot: usize, charged_kib: u32| {
-        if charged_kib == 0 {
-            return false;
-        }
-        let waiting = node.pending_of(pivot);
-        let below = match &node.pivots[pivot].child {
-            Child::Leaf(Some(run)) => run.reference().user_bytes,
-            _ => 0,
+    let load = Load::of(root);
+    let tier_bytes = load.tier_bytes();
+    let due = options.due_work(root.id, &tier_bytes, &load.at_rest(), JOB_BYTES);
+    let own = due.filter(DueWork::is_pressing).map_or(0, |due| {
+        let bytes: u64 = match due.work {
+            NodeWork::Merge(tiers) => tier_bytes[tiers].iter().sum(),
+            NodeWork::Flush(pivots) => pivots.iter().map(|pivot| load.pending[*pivot]).sum(),
         };
-        waiting > 0 && options.scans_are_worth_a_flush(charged_kib, waiting + below)
-    };
-    let charged = |pivot: usize| node.scan_charges.of(pivot);
-    let (due, others): (Vec<usize>, Vec<usize>) =
-        (0..node.pivots.len()).partition(|pivot| is_worth(*pivot, charged(*pivot)));
-    if due.is_empty() {
-        return due;
-    }
-    let (times, parts) = NEARLY_CHARGED;
-    let nearly = others.into_iter().filter(|pivot| is_worth(*pivot, charged(*pivot) / parts * times));
-    let mut pivots: Vec<usize> = due.into_iter().chain(nearly).take(FLUSHED_AT_ONCE).collect();
-    pivots.sort_unstable();
-    pivots
+        bytes.max(1)
+    });
+    own + root.child_nodes().map(|child| behind_bytes(child, options)).sum::<u64>()
 }
 
-/// Finds a node with such children, and returns both.
-fn find_scanned<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
-    let pivots = scanned_pivots(node, options);
-    if !pivots.is_empty() {
-        return Some((node, NodeWork::Flush(pivots)));
-    }
-    node.child_nodes().find_map(|child| find_scanned(child, options))
-}
-
-/// Finds a node above leaves for which merging all tiers into one pays off: scans then read only that one,
-/// for a fraction of the cost of flushing.
-fn find_scanned_tiers<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
-    if node.height > 1 {
-        return node.child_nodes().find_map(|child| find_scanned_tiers(child, options));
-    }
-    let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.scan_charges.of(pivot))).sum();
-    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    let is_worth = options.scans_are_worth_a_merge(charged_kib, &tier_bytes);
-    debug_assert!(!is_worth || tier_bytes.len() > 1, "a merge has two inputs");
-    is_worth.then(|| (node, NodeWork::Merge(0..=tier_bytes.len() - 1)))
-}
-
-/// Finds the uppermost node with worthwhile idle work, because its output may make more due below at once.
-fn find_idle_work<'a>(node: &'a Arc<Node>, options: &BeTreeOptions) -> Option<(&'a Arc<Node>, NodeWork)> {
-    let tier_bytes: Vec<u64> = node.tiers.iter().map(Tier::active_bytes).collect();
-    if let Some(work) = with_load(node, |load| options.idle_work(&tier_bytes, load)) {
-        return Some((node, work));
-    }
-    node.child_nodes().find_map(|child| find_idle_work(child, options))
-}
-
-/// Position of a node in a tree that may be a later state.
-struct Place<'a> {
-    /// The nodes on the path, each with the pivot that leads on.
-    path: Vec<(&'a Arc<Node>, usize)>,
-    node: &'a Arc<Node>,
-    /// Number of tiers added on top since.
-    newer: usize,
-}
-
-/// Finds `target` below `root`; `None` if it is no longer there.
-fn place_of<'a>(root: &'a Arc<Node>, target: &Arc<Node>) -> Option<Place<'a>> {
-    let low = target.pivots[0].low.to_vec();
-    let (mut node, mut path) = (root, Vec::new());
-    while node.height > target.height {
-        let pivot = node.pivot_of(&low);
-        path.push((node, pivot));
-        match &node.pivots[pivot].child {
-            Child::Node(child) => node = child,
-            Child::Leaf(_) => return None,
-        }
-    }
-    debug_assert_eq!(node.height, target.height, "nodes are sought at their height");
-    debug_assert_eq!(path.len(), usize_of((root.height - node.height).into()), "one step per height");
-    newer_tiers(node, target).map(|newer| Place { path, node, newer })
-}
-
-/// Number of tiers on top of those at the start of a job; `None` if anything else has changed.
-fn newer_tiers(node: &Arc<Node>, target: &Arc<Node>) -> Option<usize> {
-    if Arc::ptr_eq(node, target) {
-        return Some(0);
-    }
-    let newer = node.tiers.len().checked_sub(target.tiers.len())?;
-    if planted!("job-installed-on-changed-state")
-        && (node.id, node.pivots.len()) == (target.id, target.pivots.len())
-    {
-        return Some(newer);
-    }
-    let have_same_pivots = node.pivots.len() == target.pivots.len()
-        && node.high == target.high
-        && node.pivots.iter().zip(&target.pivots).all(|(one, other)| one.is_same(other));
-    let have_same_tiers =
-        || node.tiers[newer..].iter().zip(&target.tiers).all(|(one, other)| one.is_same(other));
-    (node.id == target.id && have_same_pivots && have_same_tiers()).then_some(newer)
+/// Whether a node is within its bounds, or has a job that brings it closer to them.
+pub(crate) fn is_bounded(node: &Arc<Node>, options: &BeTreeOptions) -> bool {
+    let load = Load::of(node);
+    let request = JobRequest::only(false);
+    let excess = options.excess(node.id, &load.tier_bytes(), &load.at_rest());
+    !excess.is_any() || Finder::new(options, &request).repairs(node)
 }
 
 /// A job whose runs are all written: the plan of its node.
@@ -317,68 +152,41 @@ struct PreparedJob {
 }
 
 /// Plans and writes a job of the tree below `root`.
-pub(crate) fn prepare(root: &Arc<Node>, options: &BeTreeOptions, work: &Work, job: &Job) -> Result<Prepared> {
+pub(crate) fn prepare(options: &BeTreeOptions, work: &Work, job: &Job) -> Result<Prepared> {
     let Target { action, node } = job.target.of().expect("the job was picked from a Bε-tree");
-    let Place { path, .. } = place_of(root, node).expect("the job was picked from this state");
-    let depth = u32::try_from(path.len()).unwrap_or(u32::MAX);
     let mut plan = PlanNode::new(node);
-    let pending = plan.pending();
-    debug_assert_eq!(pending.len(), node.pivots.len(), "one number per pivot");
-    let flush = |plan: &mut PlanNode, pivots: &mut dyn Iterator<Item = usize>| {
-        for pivot in pivots {
-            plan.flush(pivot, pending[pivot], options, depth)?;
-        }
-        Ok(())
-    };
     match action {
-        Action::ShrinkRoot => flush(&mut plan, &mut std::iter::once(0))?,
-        Action::Join => {}
-        Action::CompactRange(step) => {
-            // Joins would rewrite leaves outside the range.
-            plan.move_down(&[], &step.bounds)?;
-            let outputs = write_plan(&mut plan, work, options)?;
-            return Ok(Prepared::new(job.what, PreparedJob { plan, outputs }));
+        Action::Flush { outflows, merge_bytes_max } => {
+            for outflow in outflows {
+                plan.flush_oldest(outflow, options, *merge_bytes_max)?;
+            }
         }
-        Action::FlushTombstones { pivots, .. } | Action::FlushBeyondBound { pivots } => {
-            flush(&mut plan, &mut pivots.iter().copied())?
+        Action::JoinLeaves(groups) => {
+            groups.iter().try_for_each(|group| plan.join_group(group.clone(), options))?;
         }
-        Action::SpareScans(work) | Action::DoDue(work) | Action::CompactIdle(work) => {
-            plan.do_work(work.clone(), options, depth)?
-        }
+        Action::Merge(tiers) => plan.merge_tiers(tiers.clone()),
+        Action::CompactRange(step) => plan.move_down(&[], &step.bounds)?,
     }
-    let bounds = range_of(node, 0, node.pivots.len() - 1);
-    let above =
-        Above::new(|| path.iter().flat_map(|(parent, pivot)| waiting_for(parent, *pivot, &bounds)).collect());
-    plan.join_children(options, depth, &above)?;
     let outputs = write_plan(&mut plan, work, options)?;
     Ok(Prepared::new(job.what, PreparedJob { plan, outputs }))
 }
 
-/// Whether a tier has no entries for pivots that a plan joins: they would count for both or neither.
-fn is_beside_joins(tier: &Tier, plan: &PlanNode) -> bool {
-    let is_joined = |pivot: usize| matches!(plan.children.get(pivot), Some(PlanChild::Joined));
-    (0..tier.shares.len())
-        .all(|pivot| tier.shares[pivot].is_none() || !(is_joined(pivot) || is_joined(pivot + 1)))
-        || planted!("joined-below-what-came-in")
-}
-
-/// Returns the plan of a prepared job as a plan of `root`; `None` if the job's node is not in its tree.
+/// Returns the plan of a prepared job as a plan of `root`; `None` if its input is not in its tree.
 pub(crate) fn planned_from_root(root: &Arc<Node>, prepared: Prepared) -> Option<(PlanNode, Outputs)> {
     // Ignore jobs prepared by a tree of another family.
-    let PreparedJob { mut plan, outputs } = prepared.into()?;
-    let Place { path, node, newer } = place_of(root, &plan.base)?;
-    debug_assert!(newer <= node.tiers.len(), "tiers on top are tiers of the node");
-    let newer = if planted!("tiers-on-top-forgotten") { &[] } else { &node.tiers[..newer] };
-    if newer.iter().any(|tier| !is_beside_joins(tier, &plan)) {
-        return None;
-    }
-    plan.base = Arc::clone(node);
-    plan.tiers.splice(0..0, newer.iter().cloned().map(PlanTier::Existing));
-    for (node, pivot) in path.into_iter().rev() {
-        let mut above = PlanNode::new(node);
-        above.children[pivot] = PlanChild::Node(Box::new(plan));
-        plan = above;
-    }
-    debug_assert!(Arc::ptr_eq(&plan.base, root), "the plan is that of the root");
-    Some((plan, outputs))
+    let PreparedJob { plan, outputs } = prepared.into()?;
+    Some((rebase::planned_from_root(root, plan, &outputs)?, outputs))
+}
+
+/// Returns the scope of a job on adjacent pivots of a node, from the first to the last of `pivots`.
+fn scope_of(node: &Node, pivots: RangeInclusive<usize>, includes_children: bool) -> Scope {
+    let low = node.bounds_of(*pivots.start()).low;
+    let high = node.bounds_of(*pivots.end()).high;
+    let below = u32::from(includes_children && !planted!("children-outside-of-scopes"));
+    Scope { keys: Bounds { low, high }.to_keys(), layers: node.height - below..=node.height }
+}
+
+/// Bytes of a leaf; 0 for a node.
+fn leaf_bytes_of(child: &Child) -> u64 {
+    child.leaf_bytes().unwrap_or_default()
 }

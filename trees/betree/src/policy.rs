@@ -10,7 +10,11 @@
 //! together and be flushed at once.
 //!
 //! **Invariants**
-//! - A node that was within its bound stays within it, unless one pivot alone holds more.
+//! - A turtle node buffers at most `L · (ρ − 1)` bytes after an update, if it did before. A splinter node
+//!   buffers at most the bytes of its leaves (a full one for each child node), and a quarter more before
+//!   updates wait; the update that follows is added to that.
+//! - A node joined from two, or with other settings, may exceed its bound. It then has a job until the excess
+//!   is at most a leaf ([`BeTreeOptions::excess`]); no split increases it.
 //! - Only adjacent tiers are merged.
 
 mod splinter;
@@ -18,7 +22,11 @@ mod turtle;
 
 use std::ops::RangeInclusive;
 
-use testudo_base::{ObjectId, num::low64};
+use testudo_base::{
+    ObjectId,
+    num::{low64, usize_of},
+    planted,
+};
 use testudo_sequence::{Overwrites, SPARING_RUN_BYTES, TreeShare};
 
 /// Trade-off of a tree between write and read cost.
@@ -119,6 +127,22 @@ impl DueWork {
     }
 }
 
+/// Excess of a node over its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Buffered bytes beyond the bound.
+    pub(crate) bytes: u64,
+    /// Tiers beyond their limit.
+    pub(crate) tiers: usize,
+}
+
+impl Excess {
+    /// Whether the node exceeds any bound.
+    pub(crate) fn is_any(&self) -> bool {
+        self.bytes > 0 || self.tiers > 0
+    }
+}
+
 impl BeTreeOptions {
     /// Creates default settings with this policy.
     pub const fn new(policy: Policy) -> Self {
@@ -172,11 +196,17 @@ impl BeTreeOptions {
         self.stagger.wrapping_add(node.0)
     }
 
-    /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first).
-    pub fn tiers_to_merge(&self, node: ObjectId, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+    /// Returns the tiers to merge into one if a node has too many (`tier_bytes`, newest first): up to
+    /// `bytes_max`, but at least two.
+    pub fn tiers_to_merge(
+        &self,
+        node: ObjectId,
+        tier_bytes: &[u64],
+        bytes_max: u64,
+    ) -> Option<RangeInclusive<usize>> {
         let which = match self.policy {
             Policy::Turtle => turtle::tiers_to_merge(tier_bytes),
-            Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes),
+            Policy::Splinter => splinter::tiers_to_merge(self.stagger_of(node), tier_bytes, bytes_max),
         };
         debug_assert!(
             which.as_ref().is_none_or(|which| which.start() < which.end() && *which.end() < tier_bytes.len()),
@@ -208,7 +238,7 @@ impl BeTreeOptions {
             let Some(pivot) = sweep.next(must_go) else { break };
             let bytes = load.pending[pivot];
             let has_room = flushed == 0 || flushed + bytes / 2 <= load.incoming;
-            if !must_go && !has_room {
+            if !must_go && !has_room || planted!("one-pivot-per-update") && !chosen.is_empty() {
                 break;
             }
             debug_assert!(bytes > 0, "a chosen pivot has entries");
@@ -219,7 +249,7 @@ impl BeTreeOptions {
         }
         // So a node that was within its bound stays within it (TurtleKV §3.2).
         debug_assert!(
-            buffered <= bound || flushed >= load.incoming,
+            buffered <= bound || flushed >= load.incoming || planted!("one-pivot-per-update"),
             "beyond its bound, a node flushes at least as much as came in"
         );
         chosen
@@ -233,12 +263,30 @@ impl BeTreeOptions {
         }
     }
 
+    /// Returns the excess of a node over its bounds.
+    ///
+    /// Neither updates nor jobs make a node that was within its bounds exceed them, except where jobs do the
+    /// work: there, updates wait once a node is [`DueWork::SLACK`] beyond its target, so a node exceeds it by
+    /// that and by one update. A join of two nodes adds up what both had, and a change of settings moves the
+    /// bounds. A split divides it. Bytes are estimates, so a leaf of them is tolerated.
+    pub(crate) fn excess(&self, node: ObjectId, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Excess {
+        let tiers_max = match self.policy {
+            Policy::Turtle => turtle::MAX_TIERS,
+            Policy::Splinter => splinter::most_tiers(self.stagger_of(node)),
+        };
+        let bytes_max = self.bound(load.leaf_bytes) + self.leaf_bytes;
+        Excess {
+            bytes: load.pending.iter().sum::<u64>().saturating_sub(bytes_max),
+            tiers: tier_bytes.len().saturating_sub(usize_of(tiers_max)),
+        }
+    }
+
     /// Returns up to `count` pivots to flush of a node that exceeds its bound without incoming writes: it was
     /// joined from two, or has other settings. Returns none if the excess is at most a leaf, which the next
     /// update handles.
     pub(crate) fn pivots_beyond_bound(&self, load: &NodeLoad<'_>, count: usize) -> Vec<usize> {
         let (bound, mut buffered) = (self.bound(load.leaf_bytes), load.pending.iter().sum::<u64>());
-        if buffered <= bound + self.leaf_bytes {
+        if buffered <= bound + self.leaf_bytes || planted!("excess-never-due") {
             return Vec::new();
         }
         let mut fullest: Vec<usize> =
@@ -263,11 +311,17 @@ impl BeTreeOptions {
         }
     }
 
-    /// Returns work made due by updates; none if updates do it themselves.
-    pub fn due_work(&self, node: ObjectId, tier_bytes: &[u64], load: &NodeLoad<'_>) -> Option<DueWork> {
+    /// Returns work made due by updates; none if updates do it themselves. `bytes_max`: limit of a merge.
+    pub fn due_work(
+        &self,
+        node: ObjectId,
+        tier_bytes: &[u64],
+        load: &NodeLoad<'_>,
+        bytes_max: u64,
+    ) -> Option<DueWork> {
         match self.policy {
             Policy::Turtle => None,
-            Policy::Splinter => splinter::due_work(self, node, tier_bytes, load),
+            Policy::Splinter => splinter::due_work(self, node, tier_bytes, load, bytes_max),
         }
     }
 
@@ -350,6 +404,9 @@ impl<'a> Sweep<'a> {
     /// The same for the right neighbor of the last pivot: half, so that a sweep rarely leaves one out.
     const DUE_IN_PASSING: u64 = Self::DUE / 2;
 
+    /// Inverse of the fraction of the farthest pivot's part that continues a sweep.
+    const BEGUN_PARTS: u64 = 2;
+
     /// Those at least about as large as `most`: three quarters of it.
     fn about(most: u64) -> u64 {
         most / 4 * 3
@@ -376,15 +433,16 @@ impl<'a> Sweep<'a> {
         Some(pivot)
     }
 
-    /// Among the pivots that exceed their threshold about equally, returns the one whose left neighbor was
-    /// flushed last.
+    /// If any pivot is due, returns the one whose left neighbor was flushed last, among those that are at
+    /// least half as due as the farthest: the sweep goes on there. Beginning at the farthest instead would
+    /// leave gaps, and the pivots in them keep the runs of all tiers alive.
     fn begin(&self, must_go: bool) -> Option<usize> {
         let is_left = |pivot: &usize| self.parts[*pivot] > 0;
         let farthest = self.parts.iter().copied().max().filter(|&parts| parts > 0)?;
         let fullest = (0..self.parts.len()).filter(is_left).map(|pivot| self.pending[pivot]).max()?;
         let is_due = |pivot: &usize| {
             if farthest >= Self::DUE {
-                self.parts[*pivot] >= Self::about(farthest).max(Self::DUE)
+                self.parts[*pivot] >= farthest / Self::BEGUN_PARTS
             } else {
                 must_go && is_left(pivot) && self.pending[*pivot] >= Self::about(fullest)
             }

@@ -39,11 +39,13 @@ pub(crate) fn written_max(options: &BeTreeOptions) -> u64 {
     tombstone_job_bytes_max(options.leaf_bytes)
 }
 
-/// Finds the uppermost node with tombstones worth flushing, and the pivots to flush at once.
+/// Finds the uppermost node with tombstones worth flushing, and the pivots to flush at once, of those that
+/// `is_allowed` permits.
 pub(crate) fn pick_tombstones<'a>(
     node: &'a Arc<Node>,
     options: &BeTreeOptions,
     is_idle: bool,
+    is_allowed: &dyn Fn(&Node, usize) -> bool,
 ) -> Option<WorthFlushing<'a>> {
     let worth = written_per_saved(is_idle);
     let (mut pivots, mut saved_bytes, mut written) = (Vec::new(), 0, 0);
@@ -61,7 +63,7 @@ pub(crate) fn pick_tombstones<'a>(
         let ends_enough = saved > 0 && pending + leaf_bytes_below(child, most) <= most;
         let frees_enough = of_pivot <= gain.dead_bytes.saturating_mul(worth);
         let fits = written + of_pivot <= written_max(options) || planted!("tombstones-flushed-all-at-once");
-        if (ends_enough || frees_enough) && fits {
+        if (ends_enough || frees_enough) && fits && is_allowed(node, pivot) {
             pivots.push(pivot);
             (saved_bytes, written) = (saved_bytes + saved + gain.dead_bytes, written + of_pivot);
         }
@@ -73,7 +75,7 @@ pub(crate) fn pick_tombstones<'a>(
     if !pivots.is_empty() {
         return Some(WorthFlushing { node, pivots, saved_bytes });
     }
-    node.child_nodes().find_map(|child| pick_tombstones(child, options, is_idle))
+    node.child_nodes().find_map(|child| pick_tombstones(child, options, is_idle, is_allowed))
 }
 
 /// Gain of flushing a pivot.

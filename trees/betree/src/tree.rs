@@ -11,7 +11,7 @@ use std::{
 use testudo_base::{Cursor, KeyspaceId, ObjectId, Result, RunId, codec::Damage, num::u64_of, planted};
 use testudo_contract::{
     Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
-    Read, Reclaim, ReclaimLimits, RecordedDrops, Scope, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -21,7 +21,8 @@ use testudo_sequence::{
 use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
-    BeTreeOptions, jobs,
+    BeTreeOptions,
+    jobs::{self, bounded::largest_unit},
     scan::{node_parts::NodeParts, scan_charges::ScanCharges},
     trunk::{
         assemble::Assembly,
@@ -346,8 +347,8 @@ impl Compact for BeTree {
         jobs::pick(&self.root, &self.options, request)
     }
 
-    fn job_bytes_max(&self, _bytes_max: u64) -> u64 {
-        u64::MAX
+    fn job_bytes_max(&self, bytes_max: u64) -> u64 {
+        bytes_max.max(largest_unit(&self.root, &self.options))
     }
 
     fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
@@ -363,7 +364,7 @@ impl Compact for BeTree {
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
-        jobs::prepare(&self.root, &self.options, work, job)
+        jobs::prepare(&self.options, work, job)
     }
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
@@ -413,7 +414,7 @@ impl Inspect for BeTree {
     }
 
     fn check_invariants(&self, deep: bool) -> Result<()> {
-        invariants::check(&self.root, deep)
+        invariants::check(&self.root, &self.options, deep)
     }
 
     fn check_retained(&self) -> Result<()> {
@@ -442,10 +443,7 @@ impl Movable for BeTree {
 
     fn job_while_left(&self, request: &JobRequest<'_>) -> Option<Job> {
         // Only the work that flushes wait for.
-        if !request.allows(&Scope::all()) {
-            return None;
-        }
-        jobs::pick_due(&self.root, &self.options)
+        jobs::pick_due(&self.root, &self.options, request)
     }
 
     fn next_border(&self, rest: &KeyBounds, heading: Heading, bytes: u64) -> Result<Option<Vec<u8>>> {

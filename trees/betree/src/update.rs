@@ -7,6 +7,7 @@ pub(crate) mod compact_range;
 pub(crate) mod join;
 pub(crate) mod leaf_parts;
 pub(crate) mod migrate;
+pub(crate) mod outflow;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod retain;

@@ -43,8 +43,9 @@ const BUFFERED_IF_OVERWRITING: u64 = 3;
 /// … but at least one in this many bytes of it, however small the tree's own share is.
 const BUFFERED_PARTS_MAX: u64 = 32;
 
-/// A pivot is due at this many times what is allowed on average: then the average is about what is allowed.
-const DUE_TIMES: u64 = 2;
+/// A pivot is due at these halves of what is allowed on average. Twice that would be it if each pivot were
+/// flushed when it is due; a sweep also takes some that are not yet.
+const DUE_HALVES: u64 = 5;
 /// Inverse of the maximum fraction of a leaf that an idle tree keeps buffered for it under overwrites; a
 /// whole leaf if entries are new.
 const IDLE_PARTS_IF_OVERWRITING: u64 = 4;
@@ -54,12 +55,17 @@ const IDLE_BYTES_MAX: u64 = 16 << 20;
 const IDLE_LEAVES: u64 = 4;
 
 /// Maximum number of tiers that a node should have.
-fn most_tiers(stagger: u64) -> u64 {
+pub(super) fn most_tiers(stagger: u64) -> u64 {
     MAX_TIERS + stagger % u64_of(FAN_IN)
 }
 
-/// Returns the adjacent tiers whose largest is smallest per tier saved. `stagger`: the node's own offset.
-pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
+/// Returns the adjacent tiers whose largest is smallest per tier saved, up to `bytes_max` unless two tiers
+/// are more. `stagger`: the node's own offset.
+pub(super) fn tiers_to_merge(
+    stagger: u64,
+    tier_bytes: &[u64],
+    bytes_max: u64,
+) -> Option<RangeInclusive<usize>> {
     let count = tier_bytes.len();
     if u64_of(count) <= most_tiers(stagger) {
         return None;
@@ -69,13 +75,15 @@ pub(super) fn tiers_to_merge(stagger: u64, tier_bytes: &[u64]) -> Option<RangeIn
         |window: &RangeInclusive<usize>| tier_bytes[window.clone()].iter().max().copied().unwrap_or(0);
     let windows_from =
         |newest: usize| (newest + 1..count.min(newest + FAN_IN)).map(move |oldest| newest..=oldest);
-    let windows = (0..count).flat_map(windows_from);
+    let bytes = |window: &RangeInclusive<usize>| tier_bytes[window.clone()].iter().sum::<u64>();
+    let windows = (0..count).flat_map(windows_from).filter(|window| bytes(window) <= bytes_max);
     debug_assert!(count > 1, "the limit is more than one tier");
-    windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))))
+    let best = windows.min_by_key(|window| (largest(window) / saved(window), Reverse(saved(window))));
+    best.or_else(|| (1..count).map(|older| older - 1..=older).min_by_key(bytes))
 }
 
-/// A leaf is due when twice the average over all leaves is buffered for it; other children are due at a leaf
-/// of bytes.
+/// A leaf is due when two and a half times the average over all leaves is buffered for it; other children are
+/// due at a leaf of bytes.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
     let waiting_bytes = |leaf_bytes: u64| {
         let if_new = options.tree_share.waiting_if_new(leaf_bytes);
@@ -90,7 +98,7 @@ pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u
         };
         let allowed = waiting_bytes((*bytes).max(options.unit_bytes()));
         bound += allowed;
-        allowed * DUE_TIMES
+        allowed * DUE_HALVES / 2
     };
     let thresholds: Vec<u64> = load.leaf_bytes.iter().map(&mut threshold).collect();
     debug_assert!(
@@ -114,13 +122,14 @@ pub(super) fn due_work(
     node: ObjectId,
     tier_bytes: &[u64],
     load: &NodeLoad<'_>,
+    bytes_max: u64,
 ) -> Option<DueWork> {
     let flush = || {
         let incoming = tier_bytes.first().map_or(0, |newest| (*newest).min(DUE_BYTES_MAX));
         let pivots = options.pivots_to_flush(&NodeLoad { incoming, ..*load });
         (!pivots.is_empty()).then_some(NodeWork::Flush(pivots))
     };
-    let work = options.tiers_to_merge(node, tier_bytes).map(NodeWork::Merge).or_else(flush)?;
+    let work = options.tiers_to_merge(node, tier_bytes, bytes_max).map(NodeWork::Merge).or_else(flush)?;
     let part_of =
         |some: u64, most: u64| low64(u128::from(some) * u128::from(DueWork::FULL) / u128::from(most.max(1)));
     let (_, bound) = thresholds(options, load);

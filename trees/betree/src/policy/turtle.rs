@@ -38,7 +38,7 @@ const FILLED_PARTS: u64 = 2;
 /// Leaves of bytes written by one idle job.
 const IDLE_LEAVES: u64 = 4;
 /// Maximum number of tiers per node: every read through the node searches all of them.
-const MAX_TIERS: usize = 12;
+pub(super) const MAX_TIERS: u64 = 12;
 
 /// A carry merges all tiers that it fills at once, as in a binary counter, so a record is rewritten for about
 /// every second doubling.
@@ -83,7 +83,7 @@ pub(super) fn tiers_to_join(
 /// Returns the two adjacent tiers with the fewest bytes. Under skew, remnants of tiers wait for the cold
 /// pivots, between tiers that are full.
 pub(super) fn tiers_to_merge(tier_bytes: &[u64]) -> Option<RangeInclusive<usize>> {
-    let pairs = 0..tier_bytes.len().checked_sub(1).filter(|_| tier_bytes.len() > MAX_TIERS)?;
+    let pairs = 0..tier_bytes.len().checked_sub(1).filter(|_| u64_of(tier_bytes.len()) > MAX_TIERS)?;
     pairs.min_by_key(|&newer| tier_bytes[newer] + tier_bytes[newer + 1]).map(|newer| newer..=newer + 1)
 }
 

@@ -164,4 +164,6 @@ mod reclaiming;
 mod retained;
 mod scan_charges;
 mod scan_reads;
+mod several_jobs;
+mod space;
 mod tombstones;

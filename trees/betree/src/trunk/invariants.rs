@@ -1,5 +1,9 @@
 //! Checks of a trunk and, optionally, of everything it refers to: rules that hold under every policy and
-//! setting.
+//! setting, and the bounds of the present ones.
+//!
+//! **Invariants**
+//! - A node is within its bounds (TurtleKV §3.1.2: it buffers at most L·(ρ − 1)), or a job that repairs
+//!   it is due.
 
 use std::sync::Arc;
 
@@ -7,6 +11,8 @@ use testudo_base::{Error, ErrorKind, Result};
 use testudo_sequence::{Bounds, FencedRun, check_run, is_outside};
 
 use crate::{
+    BeTreeOptions,
+    jobs::is_bounded,
     trunk::node::{Child, Node, Tier},
     update::{
         join::{Above, holds_any},
@@ -18,11 +24,20 @@ use crate::{
 const MAX_PIVOTS: usize = 1024;
 
 /// Checks the trunk. Fails with `Corruption` that names the violated rule and the node.
-pub(crate) fn check(root: &Arc<Node>, deep: bool) -> Result<()> {
+pub(crate) fn check(root: &Arc<Node>, options: &BeTreeOptions, deep: bool) -> Result<()> {
     if !root.pivots[0].low.is_empty() || root.high.is_some() {
         return broken(root, "the root does not cover all keys");
     }
-    check_node(root, deep, 0, &Above::nothing())
+    check_node(root, deep, 0, &Above::nothing())?;
+    check_bounds(root, options)
+}
+
+/// Checks the buffers of a node and of all below.
+fn check_bounds(node: &Arc<Node>, options: &BeTreeOptions) -> Result<()> {
+    if !is_bounded(node, options) {
+        return broken(node, "the buffer exceeds its bound, and no work is due");
+    }
+    node.child_nodes().try_for_each(|child| check_bounds(child, options))
 }
 
 fn broken(node: &Node, what: &str) -> Result<()> {

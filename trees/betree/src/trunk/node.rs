@@ -31,6 +31,16 @@ impl Child {
         }
     }
 
+    /// Whether it is the same node or leaf, by identity.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other),
+            (Self::Leaf(Some(one)), Self::Leaf(Some(other))) => Arc::ptr_eq(one, other),
+            (Self::Leaf(None), Self::Leaf(None)) => true,
+            _ => false,
+        }
+    }
+
     /// Whether it may be the child of a node of this height at a pivot with this key.
     fn fits_below(&self, height: u32, low: &Fence) -> bool {
         match self {
@@ -50,13 +60,7 @@ pub(crate) struct Pivot {
 impl Pivot {
     /// Whether it has the same child, by identity.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_same_child = match (&self.child, &other.child) {
-            (Child::Node(one), Child::Node(other)) => Arc::ptr_eq(one, other),
-            (Child::Leaf(Some(one)), Child::Leaf(Some(other))) => Arc::ptr_eq(one, other),
-            (Child::Leaf(None), Child::Leaf(None)) => true,
-            _ => false,
-        };
-        is_same_child && self.low == other.low
+        self.child.is_same(&other.child) && self.low == other.low
     }
 }
 
@@ -90,10 +94,13 @@ impl Tier {
 
     /// Whether it has the same runs, by identity, and the same shares.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.has_same_runs(other) && self.shares == other.shares
+    }
+
+    /// Whether it has the same runs, by identity.
+    pub(crate) fn has_same_runs(&self, other: &Self) -> bool {
         let are_same = |(one, other): (&FencedRun, &FencedRun)| Arc::ptr_eq(&one.run, &other.run);
-        self.runs.len() == other.runs.len()
-            && self.runs.iter().zip(&other.runs).all(are_same)
-            && self.shares == other.shares
+        self.runs.len() == other.runs.len() && self.runs.iter().zip(&other.runs).all(are_same)
     }
 
     pub(crate) fn is_active(&self) -> bool {

@@ -8,9 +8,9 @@
 //!
 //! **Invariants**
 //! - Entries buffered above a leaf are newer than the leaf's seqno.
-//! - [`find_join`] only returns neighbors that a job can join.
+//! - [`joinable_groups`] only returns neighbors that a job can join.
 
-use std::{cell::LazyCell, sync::Arc};
+use std::{cell::LazyCell, ops::RangeInclusive};
 
 use testudo_base::{Result, Seqno, num::u64_of, planted};
 use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, newest_of};
@@ -246,29 +246,35 @@ struct Joining<'a> {
     options: &'a BeTreeOptions,
 }
 
-/// Finds a node with children that are worth joining.
-pub(crate) fn find_join<'a>(
-    node: &'a Arc<Node>,
-    options: &BeTreeOptions,
-    above: &Above<'_>,
-) -> Option<&'a Arc<Node>> {
+/// Adjacent leaves of a node that are worth joining.
+pub(crate) struct Group {
+    pub(crate) pivots: RangeInclusive<usize>,
+    /// Bytes of their entries and of those buffered for them.
+    pub(crate) bytes: u64,
+}
+
+/// Returns the groups of leaves of a node that are worth joining and that a job can join, in key order.
+pub(crate) fn joinable_groups(node: &Node, options: &BeTreeOptions, above: &Above<'_>) -> Vec<Group> {
+    debug_assert_eq!(node.height, 1, "the children are leaves");
     let size = |pivot: usize| node.pivots[pivot].child.leaf_bytes().unwrap_or(0) + node.pending_of(pivot);
-    for left in 0..node.pivots.len().saturating_sub(1) {
-        let right = left + 1;
-        let is_worth_it = match (&node.pivots[left].child, &node.pivots[right].child) {
-            (Child::Node(a), Child::Node(b)) => options.nodes_should_join(a.pivots.len(), b.pivots.len()),
-            (Child::Leaf(_), Child::Leaf(_)) => {
-                options.leaves_should_join(size(left), size(right))
-                    && !is_any_as_old(above, &range_of(node, left, right), newest_in(node, left, right))
-            }
-            _ => false,
-        };
-        if is_worth_it {
-            return Some(node);
+    let mut groups = Vec::new();
+    let mut first = 0;
+    while first < node.pivots.len() {
+        let (mut bytes, mut last) = (size(first), first);
+        while last + 1 < node.pivots.len()
+            && options.leaves_should_join(bytes, size(last + 1))
+            && !is_any_as_old(above, &range_of(node, first, last + 1), newest_in(node, first, last + 1))
+        {
+            last += 1;
+            bytes += size(last);
         }
+        if last > first {
+            debug_assert!(options.fit_one_leaf(bytes), "joined leaves fit one, or they would be split again");
+            groups.push(Group { pivots: first..=last, bytes });
+        }
+        first = last + 1;
     }
-    let mut children = node.child_nodes().enumerate();
-    children.find_map(|(pivot, child)| find_join(child, options, &above.child(node, pivot)))
+    groups
 }
 
 /// Returns the parent node and pivot of the leaf at the end of a path.
@@ -378,6 +384,16 @@ impl PlanNode {
         let (high, newest) = (range_of(node, first, last).high, newest_in(node, first, last));
         let newest = if planted!("joined-leaf-too-new") { Seqno(0) } else { newest };
         self.join_below(Vec::new(), path, &Joining { count, high, newest, options })
+    }
+
+    /// Joins adjacent leaves with everything buffered for them.
+    pub(crate) fn join_group(&mut self, group: RangeInclusive<usize>, options: &BeTreeOptions) -> Result<()> {
+        debug_assert!(self.base.height == 1 && group.start() < group.end(), "two or more leaves");
+        for leaf in group.clone() {
+            self.flush_or_touch(leaf, options, 0)?;
+        }
+        group.clone().skip(1).for_each(|leaf| self.join_pair(*group.start(), leaf));
+        Ok(())
     }
 
     /// `incoming`: entries from above, newest first.

@@ -21,7 +21,7 @@ use testudo_sequence::{Bounds, Fence, Layer, RunSlice, clip_layer, clip_runs, sl
 
 use crate::{
     BeTreeOptions,
-    policy::{NodeLoad, NodeWork},
+    policy::NodeLoad,
     trunk::node::{Child, Node, Pivot, Share, Tier},
     update::trivial_move::may_be_trivial_move,
 };
@@ -258,20 +258,6 @@ impl PlanNode {
         Ok(())
     }
 
-    /// Does work that is due, or worthwhile while idle.
-    pub(crate) fn do_work(&mut self, work: NodeWork, options: &BeTreeOptions, depth: u32) -> Result<()> {
-        match work {
-            NodeWork::Merge(which) => self.merge_tiers(which),
-            NodeWork::Flush(pivots) => {
-                let pending = self.pending();
-                for pivot in pivots {
-                    self.flush(pivot, pending[pivot], options, depth)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Flushes everything buffered for `pivot` into its child.
     pub(crate) fn flush(
         &mut self,
@@ -367,7 +353,7 @@ impl PlanNode {
     fn bound_tiers(&mut self, options: &BeTreeOptions) {
         for _ in 0..MERGES_AT_ONCE {
             let bytes: Vec<u64> = self.tiers.iter().map(PlanTier::active_bytes).collect();
-            let Some(which) = options.tiers_to_merge(self.base.id, &bytes) else { return };
+            let Some(which) = options.tiers_to_merge(self.base.id, &bytes, u64::MAX) else { return };
             self.merge_tiers(which);
         }
     }

@@ -21,27 +21,27 @@ fn flushed(incoming: u64, pending: &[u64], leaf_bytes: &[u64], overwrites: Overw
 #[test]
 fn a_new_tier_is_not_merged() {
     assert_eq!(OPTIONS.tiers_to_join(100, &[100, 100], Overwrites::UNKNOWN), 0);
-    assert_eq!(tiers_to_merge(NODE, &[100; 12]), None);
+    assert_eq!(tiers_to_merge(NODE, &[100; 12], u64::MAX), None);
 }
 
 #[test]
 fn equal_tiers_are_merged_eight_at_once() {
-    assert_eq!(tiers_to_merge(NODE, &[100; 13]), Some(0..=7));
+    assert_eq!(tiers_to_merge(NODE, &[100; 13], u64::MAX), Some(0..=7));
     let mut tiers = vec![100; 3];
     tiers.extend([800; 10]);
-    assert_eq!(tiers_to_merge(NODE, &tiers), Some(0..=2));
+    assert_eq!(tiers_to_merge(NODE, &tiers, u64::MAX), Some(0..=2));
 }
 
 #[test]
 fn remnants_are_merged_before_full_tiers() {
     let tiers = [900, 900, 900, 900, 2, 3, 900, 900, 900, 900, 900, 900, 900];
-    assert_eq!(tiers_to_merge(NODE, &tiers), Some(4..=5));
+    assert_eq!(tiers_to_merge(NODE, &tiers, u64::MAX), Some(4..=5));
 }
 
 #[test]
 fn nodes_merge_in_different_rounds() {
     let rounds: Vec<usize> = (0..8)
-        .map(|node| (1..).find(|&count| tiers_to_merge(node, &vec![100; count]).is_some()).unwrap())
+        .map(|node| (1..).find(|&count| tiers_to_merge(node, &vec![100; count], u64::MAX).is_some()).unwrap())
         .collect();
     assert_eq!(rounds, [13, 14, 15, 16, 17, 18, 19, 20]);
 }
@@ -50,7 +50,9 @@ fn nodes_merge_in_different_rounds() {
 fn roots_of_equal_trees_merge_in_different_rounds() {
     let first_merge = |stagger: u64| {
         let options = BeTreeOptions { stagger, ..OPTIONS };
-        (1..).find(|&count| options.tiers_to_merge(ObjectId(1), &vec![100; count]).is_some()).unwrap()
+        (1..)
+            .find(|&count| options.tiers_to_merge(ObjectId(1), &vec![100; count], u64::MAX).is_some())
+            .unwrap()
     };
     let mut rounds: Vec<usize> = (1..=16).map(first_merge).collect();
     rounds.sort_unstable();
@@ -63,7 +65,7 @@ fn written_per_byte(rounds: u64) -> (f64, usize) {
     let (mut written, mut most) = (0, 0);
     for _ in 0..rounds {
         tiers.insert(0, 100);
-        match tiers_to_merge(NODE, &tiers) {
+        match tiers_to_merge(NODE, &tiers, u64::MAX) {
             None => written += 100,
             Some(which) => {
                 let bytes = tiers.drain(which.clone()).sum();
@@ -90,7 +92,7 @@ fn new_entries_may_exceed_the_leaves() {
     assert_eq!(flushed(100, &[3100; 8], &leaves, all_new()), Vec::<usize>::new());
     assert_eq!(flushed(100, &[3300; 8], &leaves, all_new()).len(), 1, "the node is full");
     assert_eq!(
-        flushed(100, &[0, 0, 6400, 0, 0, 0, 0, 0], &leaves, all_new()),
+        flushed(100, &[0, 0, 8000, 0, 0, 0, 0, 0], &leaves, all_new()),
         vec![2],
         "far more than it holds"
     );
@@ -150,7 +152,7 @@ fn an_idle_node_merges_tiers_like_turtle() {
 fn due(tier_bytes: &[u64], pending: &[u64], overwrites: Overwrites) -> Option<(NodeWork, u64)> {
     let leaf_bytes = vec![Some(3200); pending.len()];
     let load = NodeLoad { incoming: 0, pending, leaf_bytes: &leaf_bytes, overwrites };
-    OPTIONS.due_work(ObjectId(NODE), tier_bytes, &load).map(|due| (due.work, due.pressure))
+    OPTIONS.due_work(ObjectId(NODE), tier_bytes, &load, u64::MAX).map(|due| (due.work, due.pressure))
 }
 
 #[test]
@@ -158,8 +160,8 @@ fn excess_tiers_are_due_first_then_pivots_of_a_full_node() {
     assert_eq!(due(&[100; 12], &[150; 8], all_new()), None);
     assert_eq!(due(&[100; 13], &[3300; 8], all_new()), Some((NodeWork::Merge(0..=7), 277)));
     assert_eq!(due(&[3300; 8], &[3300; 8], all_new()), Some((NodeWork::Flush(vec![0]), 264)));
-    let about_full = due(&[1000; 2], &[3200, 3200, 3200, 3200, 3200, 3200, 3200, 6400], all_new());
-    assert_eq!(about_full, Some((NodeWork::Flush(vec![7]), 288)));
+    let about_full = due(&[1000; 2], &[3000, 3000, 3000, 3000, 3000, 3000, 3000, 8000], all_new());
+    assert_eq!(about_full, Some((NodeWork::Flush(vec![7]), 290)));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A node's buffer stays within its bound (TurtleKV §3.1.2).
 
+use testudo_base::PAGE_BYTES;
+
 use super::*;
 
 const RECORDS: u64 = 6000;
@@ -31,13 +33,74 @@ fn jobs_alone_reduce_buffers_to_a_smaller_bound() {
     assert!(most_buffered(&bed) > 2 * bound, "{} bytes in a node", most_buffered(&bed));
     bed.options = narrow;
     bed.reopen();
-    while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
-        let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-        let edit = bed.tree.install(&bed.work, prepared).unwrap();
-        bed.publish(edit.expect("no update in between"));
-    }
+    settle(&mut bed);
     assert!(most_buffered(&bed) <= bound, "{} bytes in a node", most_buffered(&bed));
     bed.check(&mut random);
+}
+
+/// Does all jobs; checks the bounds after each.
+fn settle(bed: &mut Bed) {
+    bed.tree.check_invariants(false).unwrap();
+    while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
+        assert!(bed.run_job_with(&job, |_| {}), "no update in between");
+        bed.tree.check_invariants(false).unwrap();
+    }
+}
+
+#[test]
+fn updates_alone_keep_turtle_nodes_within_the_bound() {
+    for (options, locality, count) in [
+        (turtle(32 << 10, 4), RECORDS, 150),
+        // Several leaves of bytes at once.
+        (turtle(16 << 10, 8), RECORDS, 800),
+        (turtle(16 << 10, 8), 1000, 150),
+        // Nearly everything goes to one pivot.
+        (turtle(16 << 10, 8), 40, 150),
+        // Smaller than a page, the unit of the estimates.
+        (turtle(1 << 10, 4), RECORDS, 150),
+        (turtle(1 << 10, 16), 400, 150),
+    ] {
+        let mut random = SplitMix::new(23);
+        let mut bed = Bed::new(options);
+        for round in 0..100 {
+            // Leaves and nodes are split on the way.
+            let first = random.below(RECORDS);
+            let near = |n: u64| key((first + n) % RECORDS);
+            bed.apply((0..count).map(|_| (near(random.below(locality)), value(round))).collect());
+            let most = most_beyond(&bed);
+            let is_estimate = options.leaf_bytes < PAGE_BYTES;
+            assert!(
+                is_estimate || most <= options.leaf_bytes,
+                "{most} bytes beyond in round {round}: {options:?}"
+            );
+            // Otherwise a job is due.
+            bed.tree.check_invariants(false).unwrap();
+        }
+        bed.check(&mut random);
+    }
+}
+
+#[test]
+fn jobs_alone_repair_nodes_after_a_change_of_settings() {
+    let settings = [turtle(8 << 10, 16), splinter(8 << 10, 16)];
+    let narrower = [turtle(2 << 10, 16), splinter(2 << 10, 16), turtle(8 << 10, 16), splinter(8 << 10, 16)];
+    for options in settings {
+        for narrow in narrower {
+            let mut random = SplitMix::new(24);
+            let mut bed = Bed::new(options);
+            bed.apply((0..RECORDS).map(|n| (key(n), value(0))).collect());
+            for round in 1..40 {
+                bed.apply((0..100).map(|_| (key(random.below(RECORDS)), value(round))).collect());
+            }
+            bed.options = narrow;
+            bed.reopen();
+            bed.tree.check_invariants(true).unwrap();
+            settle(&mut bed);
+            let most = most_beyond(&bed);
+            assert!(most <= narrow.leaf_bytes, "{most} bytes beyond: {options:?}, {narrow:?}");
+            bed.check(&mut random);
+        }
+    }
 }
 
 #[test]
@@ -52,11 +115,7 @@ fn nodes_stay_within_the_bound_under_inserts_and_deletes() {
             let removed = (first..first + 40).map(|n| (key(n), None));
             let written = (0..60).map(|_| (key(random.below(RECORDS)), value(round)));
             bed.apply(removed.chain(written).collect());
-            while let Some(job) = bed.tree.pick_job(&JobRequest::only(false)) {
-                let prepared = bed.tree.prepare(&bed.work, &job).unwrap();
-                let edit = bed.tree.install(&bed.work, prepared).unwrap();
-                bed.publish(edit.expect("no update in between"));
-            }
+            settle(&mut bed);
             assert!(most_beyond(&bed) <= options.leaf_bytes, "{} bytes beyond", most_beyond(&bed));
         }
         bed.check(&mut random);
