@@ -15,7 +15,10 @@ use testudo_store::{
 };
 
 use crate::{
-    jobs::range::{RangeProgress, run_range_job},
+    jobs::{
+        range::{RangeProgress, run_range_job},
+        run_job_of,
+    },
     seal::{begin_value_log::prepare_value_log, seal_buffers::seal_one},
     space::reclaim::flush_or_reclaim,
 };
@@ -34,6 +37,7 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
     while !rest.is_empty() {
         store.check_writable()?;
         check_present(keyspace)?;
+        help_tree(store, keyspace)?;
         match run_range_job(store, keyspace, &rest)? {
             RangeProgress::Done | RangeProgress::DoneBelow(None) => break,
             RangeProgress::DoneBelow(_) if planted!("range-compacted-by-one-job") => break,
@@ -45,6 +49,20 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
         }
     }
     check_present(keyspace)
+}
+
+/// Maximum number of the tree's own jobs between two steps.
+const JOBS_BETWEEN: usize = 8;
+
+/// Runs jobs of a tree that is behind the writes: while ranges are compacted, it has no others, and each step
+/// would find more data above the bottom than the one before.
+fn help_tree(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+    for _ in 0..JOBS_BETWEEN {
+        if keyspace.view.load().tree.behind_bytes() == 0 || !run_job_of(store, keyspace)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn check_present(keyspace: &KeyspaceCore) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The open store: state shared by all handles and background threads.
 //!
-//! **Lock order**: stripes, `flush_lock`, `catalogue_lock`, `commit`, `catalogue`, a keyspace's `idle`, then the locks inside
-//! log, manifest and data file.
+//! **Lock order**: stripes, `flush_lock`, `catalogue_lock`, `commit`, `catalogue`, a keyspace's `idle`, then
+//! the locks inside log, manifest and data file.
 //!
 //! **Invariants**
 //! - The commit lock is held to assign seqnos, to seal a buffer, to publish a view and to register a

@@ -140,9 +140,9 @@ fn await_sealing(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
     }
 }
 
-/// Delays the writer of a keyspace whose flush waits for jobs, or that exceeds its own share while a buffer of
-/// it is being flushed: until a flush ends, or for a moment. Otherwise its buffer would grow into the memory of other keyspaces, which
-/// would then be flushed.
+/// Delays the writer of a keyspace whose flush waits for jobs, or that exceeds its own share while a buffer
+/// of it is being flushed: until a flush ends, or for a moment. Otherwise its buffer would grow into the
+/// memory of other keyspaces, which would then be flushed.
 pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore, bytes: usize) {
     if store.backpressure.behind.is_any() && store.backpressure.behind.contains(keyspace.id) {
         let view = keyspace.view.load();

@@ -127,9 +127,8 @@ impl DbBuilder {
         self
     }
 
-    /// Limits the bytes that background jobs read per second, as
-    /// [`Background::set_bytes_per_second`](crate::Background::set_bytes_per_second) does in an open store.
-    /// Default: no limit.
+    /// Limits the bytes that background jobs read per second; default: no limit. See
+    /// [`Background::set_bytes_per_second`](crate::Background::set_bytes_per_second).
     #[must_use]
     pub fn job_bytes_per_second(mut self, bytes: u64) -> Self {
         self.0.job_bytes_per_second = Some(bytes);

@@ -1,4 +1,4 @@
-//! Jobs beside other work: creations, drops, pauses, limits of their rate.
+//! Jobs concurrent with other work: creations, drops, pauses, limits of their rate.
 
 use std::{path::Path, sync::mpsc, thread, time::Duration};
 
@@ -44,7 +44,7 @@ fn stepped(tree: Tree) -> (Db, Keyspace) {
 
 #[test]
 fn creating_a_keyspace_does_not_wait_for_a_flush() {
-    let directory = std::env::temp_dir().join(format!("testudo-create-beside-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("testudo-create-during-{}", std::process::id()));
     let db = Db::builder(&directory).temporary().env(RealEnv::new()).open().unwrap();
     let flush = db.store().flush_lock.lock();
     let (sender, receiver) = mpsc::channel();

@@ -10,10 +10,7 @@
 use testudo_base::{Result, planted, sync::Arc};
 use testudo_store::{Store, keyspace::KeyspaceCore};
 
-use crate::{
-    jobs::{begin_job_of, install::lock_and_install_prepared, run_chosen},
-    round::flush_sealed::oldest_sealed,
-};
+use crate::jobs::{begin_job_of, install::lock_and_install_prepared, run_chosen};
 
 /// Pace of jobs before any was measured, in nanoseconds per KiB: 250 MB a second.
 const FIRST_PACE: u64 = 4 << 10;
@@ -35,7 +32,8 @@ impl Sealed {
 /// Returns the sealed keyspaces, and has the writers of those that are behind delayed.
 pub fn look_at_sealed(store: &Store) -> Sealed {
     let mut sealed = Sealed::default();
-    for (keyspace, buffer) in oldest_sealed(store) {
+    for keyspace in store.buffered.all() {
+        let Some(buffer) = keyspace.view.load().sealed.last().cloned() else { continue };
         match behind_bytes(store, &keyspace) {
             0 => sealed.is_any_ready = true,
             bytes => sealed.behind.push((keyspace, bytes + buffer.table.memory_bytes())),

@@ -47,6 +47,7 @@ pub fn run_range_job(
         store.background.wait_for_job_of(keyspace.id);
         return Ok(RangeProgress::Unknown);
     };
+    drop(reservation);
     let is_installed = match prepare_beside_flushes(store, &begun, &*tree, &job)? {
         Some(prepared) => {
             drop((tree, job));
@@ -54,7 +55,7 @@ pub fn run_range_job(
         }
         None => {
             drop((tree, job, begun));
-            do_alone(store, keyspace, false, reservation.as_ref(), |tree, _| {
+            do_alone(store, keyspace, false, None, |tree, _| {
                 let picked = pick_range(store, keyspace, tree, range)?;
                 Ok(picked.map(|picked| {
                     done_below = picked.done_below;

@@ -77,8 +77,10 @@ pub fn flush_sealed(store: &Store) -> Result<bool> {
     catch_up(store)?;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
-    // What jobs have prepared is newer input for the trees of this round.
-    install_prepared(store)?;
+    // In stepped execution, other steps come between the halves of jobs.
+    if !store.background.is_stepped {
+        install_prepared(store)?;
+    }
     let waiting = due_for_round(store);
     if waiting.is_empty() {
         return Ok(false);

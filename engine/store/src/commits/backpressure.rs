@@ -26,16 +26,10 @@ use testudo_contract::Progress;
 use testudo_env::Env;
 
 use crate::{
-    commits::behind::{BehindKeyspaces, Fill},
+    commits::behind::{AHEAD_NANOS, BehindKeyspaces, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
     memory::shares::{hard_bound, removals_bound},
 };
 
-/// Shorter delays accumulate up to this length: a timer cannot sleep for less.
-pub(super) const MIN_DELAY_NANOS: u64 = 300_000;
-/// Longest single delay.
-pub(super) const MAX_DELAY: Duration = Duration::from_millis(5);
-/// Maximum nanoseconds by which admitted writes may run ahead of their schedule.
-pub(super) const MAX_DEBT_NANOS: u64 = 100_000_000;
 /// Nanoseconds per KiB of a spill: 250 MB a second.
 const SPILL_PACE: u64 = 4 << 10;
 /// Progress is counted in units of this many bytes, so that its product with a weight fits into 64 bits.
@@ -56,8 +50,6 @@ const LEFT_NANOS_MIN: u64 = 1_000_000;
 /// Duration of the first flush, before any was seen, and the shortest that is recorded.
 const FIRST_FLUSH_NANOS: u64 = 500_000_000;
 const FLUSH_NANOS_MIN: u64 = 1_000_000;
-/// A writer that was slow by itself may run ahead by this much.
-pub(super) const AHEAD_NANOS: u64 = 10_000_000;
 /// Delays per byte are in nanoseconds times this.
 const RATE_SCALE: u64 = 1024;
 /// The delay per byte is recomputed whenever the threads of a stripe have written this many bytes.

@@ -19,8 +19,14 @@ use testudo_base::{
 };
 use testudo_contract::Progress;
 
-use crate::commits::backpressure::{AHEAD_NANOS, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS};
-
+/// Shorter delays accumulate up to this length: a timer cannot sleep for less.
+pub(super) const MIN_DELAY_NANOS: u64 = 300_000;
+/// Longest single delay.
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(5);
+/// Maximum nanoseconds by which admitted writes may run ahead of their schedule.
+pub(super) const MAX_DEBT_NANOS: u64 = 100_000_000;
+/// A writer that was slow by itself may run ahead by this much.
+pub(super) const AHEAD_NANOS: u64 = 10_000_000;
 /// A keyspace that is behind may fill one part in this many of the write memory.
 const OWN_PARTS: u64 = 2;
 /// At least one part in this many of the write memory counts as free, which bounds the delay per byte.
@@ -153,10 +159,10 @@ mod tests {
         let behind = BehindKeyspaces::default();
         let job: Arc<Progress> = Arc::default();
         job.expect(64 * MIB);
-        // A microsecond for a KiB: 65.5 ms for 64 MiB.
-        behind.set(KeyspaceId(1), 64 * MIB, vec![Arc::clone(&job)], 1000);
+        // Twenty microseconds for a KiB: 1.3 s for 64 MiB.
+        behind.set(KeyspaceId(1), 64 * MIB, vec![Arc::clone(&job)], 20_000);
         let alone = Fill { write_buffers: 32 * MIB, used: 24 * MIB, own: 24 * MIB };
-        let expected = Duration::from_micros(65_536 / 8);
+        let expected = Duration::from_micros(65_536 * 20 / 8);
         let delayed = delay_of_mib(&behind, alone);
         assert!(delayed > expected / 2 && delayed < expected * 2, "{delayed:?} of {expected:?}");
         assert_eq!(behind.delay(KeyspaceId(2), MIB, alone, Duration::from_secs(9)), Duration::ZERO);

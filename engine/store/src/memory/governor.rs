@@ -31,7 +31,7 @@ const MOST: f64 = 0.75;
 const READ_BYTES: f64 = 16384.0;
 /// Fixed bytes of a non-empty write buffer, and fixed bytes that its flush writes: partly filled pages,
 /// index, filter, footer, nodes, and the same again when they are merged.
-const BUFFER_BYTES: f64 = 5120.0;
+const BUFFER_BYTES: f64 = 3072.0;
 const FLUSH_BYTES: f64 = 32768.0;
 /// Evidence for a decision: this fraction of the budget was written, or missed. A miss counts as many bytes
 /// as the border between pages and records moves for one read.

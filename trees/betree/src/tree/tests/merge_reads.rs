@@ -16,6 +16,7 @@ fn merged_bytes(entries: u64) -> (u64, u64) {
     let mut bed = Bed::new(BeTreeOptions::new(Policy::Turtle));
     let edit = bed.tree.apply(&bed.work, updates(0..entries)).unwrap();
     bed.publish(edit);
+    bed.work.data.sync().unwrap();
     bed.tree.check_invariants(false).unwrap();
     bed.cool(1 << 20);
     let runs = bed.runs();
