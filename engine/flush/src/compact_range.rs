@@ -16,6 +16,7 @@ use testudo_store::{
 
 use crate::{
     jobs::{
+        catch_up::behind_bytes,
         range::{RangeProgress, run_range_job},
         run_job_of,
     },
@@ -54,11 +55,11 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
 /// Maximum number of the tree's own jobs between two steps.
 const JOBS_BETWEEN: usize = 8;
 
-/// Runs jobs of a tree that is behind the writes: while ranges are compacted, it has no others, and each step
+/// Runs jobs of a tree that a flush waits for: while ranges are compacted, it has no others, and each step
 /// would find more data above the bottom than the one before.
 fn help_tree(store: &Store, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
     for _ in 0..JOBS_BETWEEN {
-        if keyspace.view.load().tree.behind_bytes() == 0 || !run_job_of(store, keyspace)? {
+        if behind_bytes(store, keyspace) == 0 || !run_job_of(store, keyspace)? {
             break;
         }
     }

@@ -119,8 +119,8 @@ impl DbBuilder {
     }
 
     /// Sets the number of threads that merge for flushes and background jobs, and of the jobs that run at
-    /// once; 1 to 64. Default: the number of cores, at least 2 and at most 8. A few more threads log, sync and
-    /// schedule.
+    /// once; 1 to 64. Default: the number of cores, at least 2 and at most 8. A few more threads log, sync
+    /// and schedule.
     #[must_use]
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.0.background_threads = Some(threads);

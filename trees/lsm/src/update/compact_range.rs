@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use testudo_base::{Result, sync::Arc};
-use testudo_contract::{JOB_BYTES, Work};
+use testudo_contract::Work;
 use testudo_run::KeyBounds;
 use testudo_sequence::{
     Bounds, BufferSection, CompactionBuffer, Fence, Layer, key_after, layer_cursor, stacked,
@@ -34,12 +34,11 @@ use crate::{
     },
 };
 
-/// A step merges about this many full runs, or fewer if rewriting runs that begin before it would make it
-/// larger than [`JOB_BYTES`].
-const STEP_RUNS: u64 = 8;
+/// A step ends when about this many full runs are to be written.
+const STEP_RUNS: u64 = 4;
 /// Maximum full runs of bytes outside the range that each end of it may add to a step. Above one run of the
 /// bottom there is rarely as much, except after its last run.
-const OUTSIDE_RUNS: u64 = 2;
+const OUTSIDE_RUNS: u64 = 4;
 
 /// A step that was written.
 pub(crate) struct WrittenStep {
@@ -84,55 +83,39 @@ pub(crate) fn above_bytes(levels: &Levels, bounds: &Bounds) -> Result<u64> {
 /// Returns the bounds of the step that begins at `start`, the first key of `range` above the bottom.
 fn step_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fence) -> Result<Bounds> {
     let outside_max = options.run_bytes * OUTSIDE_RUNS;
+    let step_bytes = options.run_bytes * STEP_RUNS;
     let bottom = &levels.bottom;
     let next = bottom.runs_up_to(&start.bytes());
     let first = next.checked_sub(1);
     let low = low_of(levels, first, range, start, outside_max)?;
-    let of_step = Bounds { low: low.clone(), high: range.high.clone() };
-    let heads: u64 = heads_of(levels, &of_step)?.iter().map(Destination::merged_bytes).sum();
-    let step_bytes = (options.run_bytes * STEP_RUNS).min(JOB_BYTES.saturating_sub(heads));
     let (mut at, mut bytes) = (first, 0);
     let mut begin = low.clone();
     for next in next..=bottom.len() {
         let own_bytes = at.and_then(|at| bottom.get(at)).map_or(0, |level_run| level_run.bytes);
         let fence = bottom.get(next).map(|level_run| level_run.fenced.low.clone());
-        let inside = Bounds { low: begin.clone(), high: fence.clone() }.intersection(&of_step);
+        let between = Bounds { low: begin, high: fence.clone() };
+        let inside = between.intersection(range);
         let above = above_bytes(levels, &inside)?;
-        if bytes + own_bytes + above > step_bytes {
-            // Without the run of the bottom that does not fit, unless it is the first.
-            if bytes > 0 {
-                return Ok(Bounds { low, high: begin });
-            }
-            if let Some(cut) = cut_of(levels, &inside, start, step_bytes.saturating_sub(own_bytes))? {
-                return Ok(Bounds { low, high: Some(cut) });
+        if above > step_bytes {
+            let layers: Vec<Layer> = levels.upper().map(|component| component.slices(&inside)).collect();
+            let cut = key_after(layers, step_bytes.saturating_sub(bytes))?;
+            let cut = cut.filter(|cut| start < cut);
+            if cut.is_some() {
+                return Ok(Bounds { low, high: cut });
             }
         }
         bytes += own_bytes + above;
         if fence.is_none() || range.high.is_some() && fence >= range.high {
             let outside = Bounds { low: range.high.clone(), high: fence.clone() };
-            let outside_max = outside_max.min(step_bytes.saturating_sub(bytes));
             let is_little = range.high.is_none() || above_bytes(levels, &outside)? <= outside_max;
             return Ok(Bounds { low, high: if is_little { fence } else { range.high.clone() } });
+        }
+        if bytes >= step_bytes {
+            return Ok(Bounds { low, high: fence });
         }
         (at, begin) = (Some(next), fence);
     }
     Ok(Bounds { low, high: range.high.clone() })
-}
-
-/// Returns a key of `inside` behind `start` before which about `bytes` are above the bottom; if one key has
-/// more, the key after it; `None` if there is none.
-fn cut_of(levels: &Levels, inside: &Bounds, start: &Fence, mut bytes: u64) -> Result<Option<Fence>> {
-    let least = Bounds { low: Some(start.clone()), high: inside.high.clone() };
-    loop {
-        let layers: Vec<Layer> = levels.upper().map(|component| component.slices(&least)).collect();
-        let Some(cut) = key_after(layers, bytes)?.filter(|cut| start < cut) else { return Ok(None) };
-        let before = Bounds { low: inside.low.clone(), high: Some(cut.clone()) };
-        // Sizes are known by pages.
-        if bytes == 0 || above_bytes(levels, &before)? <= bytes {
-            return Ok(Some(cut));
-        }
-        bytes /= 2;
-    }
 }
 
 /// Returns the low end of a step; `first`: the run of the bottom whose fence is at or before `start`.
