@@ -48,16 +48,16 @@ fn creating_a_keyspace_does_not_wait_for_a_flush() {
     let db = Db::builder(&directory).temporary().env(RealEnv::new()).open().unwrap();
     let flush = db.store().flush_lock.lock();
     let (sender, receiver) = mpsc::channel();
-    let handle = db.clone();
-    let creator = thread::spawn(move || {
-        let keyspace = handle.keyspace("new", KeyspaceOptions::default()).unwrap();
-        keyspace.insert("key", "value").unwrap();
-        sender.send(()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let keyspace = db.keyspace("new", KeyspaceOptions::default()).unwrap();
+            keyspace.insert("key", "value").unwrap();
+            sender.send(()).unwrap();
+        });
+        let created = receiver.recv_timeout(Duration::from_secs(60));
+        drop(flush);
+        assert!(created.is_ok(), "a flush was waited for");
     });
-    let created = receiver.recv_timeout(Duration::from_secs(60));
-    drop(flush);
-    assert!(created.is_ok(), "a flush was waited for");
-    creator.join().unwrap();
     assert!(db.open_keyspace("new").unwrap().is_some_and(|new| new.get("key").unwrap().is_some()));
     db.close().unwrap();
 }

@@ -200,9 +200,9 @@ mod tests {
             let inner = env.open(Path::new("/file"), options).unwrap();
             inner.set_len(PAGES * PAGE_BYTES).unwrap();
             let file = CombiningFile::new(Arc::clone(&inner), 16 * PAGE_SIZE);
-            let mut model = vec![0u8; PAGE_SIZE * PAGES as usize];
+            let mut model = vec![0u8; PAGE_SIZE * usize_of(PAGES)];
             let mut random = SplitMix::new(seed);
-            for step in 0..400u32 {
+            for step in (0..=u8::MAX).chain(0..100) {
                 let first = random.below(PAGES);
                 let count = (1 + random.below(20)).min(PAGES - first);
                 let bytes = usize_of(count) * PAGE_SIZE;
@@ -210,15 +210,15 @@ mod tests {
                 match random.below(6) {
                     0 | 1 => {
                         let mut buffer = AlignedBuffer::zeroed(bytes);
-                        buffer.fill(step as u8);
+                        buffer.fill(step);
                         file.write_at(first * PAGE_BYTES, &buffer).unwrap();
-                        model[range].fill(step as u8);
+                        model[range].fill(step);
                     }
                     2 => {
                         let mut buffer = AlignedBuffer::zeroed(bytes);
-                        buffer.fill(step as u8);
+                        buffer.fill(step);
                         file.start_write(first * PAGE_BYTES, buffer, bytes).wait().1.unwrap();
-                        model[range].fill(step as u8);
+                        model[range].fill(step);
                     }
                     3 => {
                         file.punch_hole(first * PAGE_BYTES, count * PAGE_BYTES).unwrap();
