@@ -5,7 +5,7 @@
 //! write memory, unless it is nearly alone.
 //!
 //! **Invariants**
-//! - A single delay is at most [`MAX_DELAY`], and the debt of large writes is capped: no writer waits long
+//! - A single delay is at most `MAX_DELAY`, and the debt of large writes is capped: no writer waits long
 //!   for jobs that have ended.
 
 use std::{collections::BTreeMap, time::Duration};
