@@ -258,16 +258,17 @@ fn flush_loop(store: &Store) -> Result<()> {
 const JOB_INTERVAL: Duration = Duration::from_millis(20);
 
 /// If all sealed buffers wait for jobs, waits until one has ended, or there is another reason to wake up;
-/// returns whether a job runs. Otherwise the flush runs one itself.
+/// returns whether a job of theirs runs. Otherwise the flush runs one itself.
 fn are_jobs_awaited(store: &Store) -> bool {
     let jobs = || store.counters.jobs.load(Relaxed);
     let before = jobs();
-    if !look_at_sealed(store).are_all_behind() {
+    let sealed = look_at_sealed(store);
+    if !sealed.are_all_behind() {
         return false;
     }
     store.background.job_wakeup.wake();
     wait_for(&store.background.wakeup, JOB_INTERVAL);
-    store.background.jobs.is_any_in_progress() || jobs() > before
+    sealed.has_jobs(store) || jobs() > before
 }
 
 /// A search for work that takes this long is followed by a pause.

@@ -27,6 +27,11 @@ impl Sealed {
     pub fn are_all_behind(&self) -> bool {
         !self.is_any_ready && !self.behind.is_empty()
     }
+
+    /// Whether a job of a keyspace that is behind is in progress.
+    pub fn has_jobs(&self, store: &Store) -> bool {
+        self.behind.iter().any(|(keyspace, _)| !store.background.jobs.of(keyspace.id).is_empty())
+    }
 }
 
 /// Returns the sealed keyspaces, and has the writers of those that are behind delayed.
