@@ -120,3 +120,21 @@ fn a_limited_rate_delays_jobs_but_not_those_of_compact() {
     db.compact().unwrap();
     assert!(db.stats().jobs.bytes > delayed.bytes, "{delayed:?}");
 }
+
+#[test]
+fn several_jobs_of_a_keyspace_are_in_progress_at_once() {
+    let [splinter, ..] = small_trees();
+    let (db, keyspace) = stepped(splinter);
+    let mut most = 0;
+    for round in 0..120 {
+        write(&db, &keyspace, round);
+        for _ in 0..6 {
+            db.step().unwrap();
+            most = most.max(db.background().jobs().len());
+        }
+    }
+    assert!(most >= 2, "{most} at once");
+    while db.step().unwrap() {}
+    db.check_invariants().unwrap();
+    assert!(db.verify(VerifyLevel::Full).unwrap().findings.is_empty());
+}
