@@ -146,7 +146,7 @@ fn a_data_file_filling_the_device_leaves_space_for_log_and_manifest() {
     db.flush().unwrap();
     drop(keyspace);
     db.close().unwrap();
-    for free in some_of((8 << 20..16 << 20).step_by(1 << 19), 10, 0) {
+    for free in some_of(((8 << 20) + (1 << 18)..16 << 20).step_by(1 << 19), 10, 0) {
         let machine = machine.crash_image(&CrashPolicy::KEEP_ALL, free);
         machine.space_limit(Some(machine.used_bytes() + free));
         let db = open(&machine).unwrap();
