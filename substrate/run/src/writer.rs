@@ -73,6 +73,8 @@ pub struct RunWriter {
     on_its_way: VecDeque<PageWrite>,
     /// Maximum writes in flight.
     writes_max: usize,
+    /// Whether its pages must outlive the process once they are written, rather than from the next sync on.
+    is_kept_by_os: bool,
     data: Arc<DataFile>,
     origin: RunOrigin,
     /// Lowest 32 bits of the data file's writing incarnation.
@@ -129,6 +131,7 @@ impl RunWriter {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             on_its_way: VecDeque::new(),
             writes_max: 1,
+            is_kept_by_os: false,
             data,
             origin,
             incarnation,
@@ -181,6 +184,14 @@ impl RunWriter {
         debug_assert!(writes_max > 0, "a write is in flight at least");
         let bytes = bytes.next_multiple_of(PAGE_SIZE).clamp(4 * PAGE_SIZE, BUFFER_BYTES);
         Self { buffer: AlignedBuffer::unfilled(bytes), writes_max, ..self }
+    }
+
+    /// Makes every write reach the OS before the call returns: for entries that are acknowledged before the
+    /// next sync. REQUIRES: no entry was pushed.
+    #[must_use]
+    pub fn kept_by_os(self) -> Self {
+        debug_assert_eq!(self.entries, 0, "set before the first entry");
+        Self { is_kept_by_os: true, ..self }
     }
 
     /// Sets the upper bound of its entries' seqnos: for commits it is known only at the end.
@@ -419,7 +430,7 @@ impl RunWriter {
             let mut large = AlignedBuffer::zeroed(length);
             let payload_bytes = encode(&mut large[PAGE_HEADER_BYTES..]);
             seal_pages(&mut large, &identity, payload_bytes);
-            write_across(&self.data, &self.extents, position.page, &large)?;
+            self.write_across(position.page, &large)?;
         } else {
             let start = self.buffered_pages * PAGE_SIZE;
             let target = &mut self.buffer[start..start + length];
@@ -456,7 +467,7 @@ impl RunWriter {
                 let length = self.buffered_pages * PAGE_SIZE;
                 self.on_its_way.push_back(self.data.start_write(physical, full, length));
             }
-            _ => write_across(&self.data, &self.extents, first, self.buffered())?,
+            _ => self.write_across(first, self.buffered())?,
         }
         self.buffered_pages = 0;
         Ok(())
@@ -465,10 +476,29 @@ impl RunWriter {
     /// Writes the buffered rest, and waits for all writes.
     fn write_rest(&mut self) -> Result<()> {
         let first = self.next_page - u32_of(self.buffered_pages);
-        write_across(&self.data, &self.extents, first, self.buffered())?;
+        self.write_across(first, self.buffered())?;
         self.buffered_pages = 0;
         while !self.on_its_way.is_empty() {
             self.await_write()?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages from the `first` page of the run on, across its extents.
+    fn write_across(&self, first: u32, bytes: &[u8]) -> Result<()> {
+        let (mut page, mut bytes) = (first, bytes);
+        while !bytes.is_empty() {
+            let spans = self.extents.iter().map(|extent| extent.span());
+            let (physical, room) = locate(spans, page).expect("space must be allocated");
+            debug_assert!(room > 0 && bytes.len().is_multiple_of(PAGE_SIZE), "whole pages are written");
+            let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
+            if self.is_kept_by_os && !planted!("logged-values-written-late") {
+                self.data.write_pages(physical, &bytes[..length])?;
+            } else {
+                self.data.write_pages_soon(physical, &bytes[..length])?;
+            }
+            bytes = &bytes[length..];
+            page += u32_of(length / PAGE_SIZE);
         }
         Ok(())
     }
@@ -488,18 +518,4 @@ impl RunWriter {
         let (generation, keyspace) = (self.origin.id, self.origin.keyspace);
         PageAddress { page: physical, generation, keyspace, incarnation: self.incarnation, kind }
     }
-}
-
-fn write_across(data: &DataFile, extents: &[Arc<Extent>], first: u32, bytes: &[u8]) -> Result<()> {
-    let (mut page, mut bytes) = (first, bytes);
-    while !bytes.is_empty() {
-        let spans = extents.iter().map(|extent| extent.span());
-        let (physical, room) = locate(spans, page).expect("space must be allocated");
-        debug_assert!(room > 0 && bytes.len().is_multiple_of(PAGE_SIZE), "whole pages are written");
-        let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
-        data.write_pages(physical, &bytes[..length])?;
-        bytes = &bytes[length..];
-        page += u32_of(length / PAGE_SIZE);
-    }
-    Ok(())
 }

@@ -96,7 +96,7 @@ struct IoCounters {
 /// The data file of one store.
 #[derive(Debug)]
 pub struct DataFile {
-    file: Arc<dyn File>,
+    file: Arc<CombiningFile>,
     store: StoreId,
     extents: Arc<Extents>,
     cache: Arc<PageCache>,
@@ -126,10 +126,7 @@ impl DataFile {
         live: impl Iterator<Item = (ExtentSpan, u32)>,
         writer: Option<Incarnation>,
     ) -> Result<Arc<Self>> {
-        let file = match writer {
-            Some(_) => CombiningFile::new(file, collected_bytes(cache_bytes)) as Arc<dyn File>,
-            None => file,
-        };
+        let file = CombiningFile::new(file, collected_bytes(cache_bytes));
         let file_pages = file.len().map_err(|e| Error::io(DATA_FILE, e))? / PAGE_BYTES;
         let cache = Arc::new(PageCache::new(cache_bytes));
         let forget = Arc::clone(&cache);
@@ -350,6 +347,14 @@ impl DataFile {
         outcome(self.file.write_at(first_page * PAGE_BYTES, bytes))
     }
 
+    /// As [`DataFile::write_pages`] for pages that nothing refers to before the next [`DataFile::sync`]: until
+    /// then they may be only in the memory of the process.
+    pub fn write_pages_soon(&self, first_page: u64, bytes: &[u8]) -> Result<()> {
+        debug_assert!(page_count_of(bytes) > 0);
+        self.io.written_bytes.fetch_add(u64_of(bytes.len()), Relaxed);
+        outcome(self.file.write_soon(first_page * PAGE_BYTES, bytes))
+    }
+
     /// Drops a page from the cache that is about to be overwritten while its extent stays allocated.
     /// REQUIRES: no reader uses it any more.
     pub fn forget_page(&self, page: u64) {
@@ -362,7 +367,7 @@ impl DataFile {
 
     /// The underlying file, for readers of possibly damaged pages.
     pub fn shared_file(&self) -> Arc<dyn File> {
-        Arc::clone(&self.file)
+        Arc::clone(&self.file) as _
     }
 
     /// Starts an asynchronous [`DataFile::write_pages`] of the first `length` bytes of `buffer`.

@@ -80,6 +80,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/values/src/value_log/tests.rs"],
     ),
     bug(
+        "logged-values-written-late",
+        "values of acknowledged commits are lost when the process is killed",
+        &["substrate/values/src/value_log/tests.rs"],
+    ),
+    bug(
         "value-log-not-in-edit",
         "the space of a value log can be reused before the log is replayed",
         &["crash"],

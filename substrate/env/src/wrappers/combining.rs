@@ -1,9 +1,11 @@
-//! Combines small writes of a file: they are collected, and written together before a sync.
+//! Combines small writes of a file: those that need not outlive the process before the next sync
+//! ([`CombiningFile::write_soon`]) are collected, and written together before it.
 //!
 //! A flush of thousands of small keyspaces writes a run of a few pages for each. Most of them are adjacent in
 //! the file, so a few large writes replace thousands of small ones.
 //!
 //! **Invariants**
+//! - Only `write_soon` collects: every other write is with the operating system when the call returns.
 //! - Reads see all earlier writes: a read of collected pages writes them first.
 //! - Writes of the same page take effect in the order in which they were made: a later write, or a hole,
 //!   replaces a collected page.
@@ -33,7 +35,7 @@ const COMBINED_BYTES: usize = 1 << 20;
 
 type Pages = BTreeMap<u64, Box<[u8; PAGE_SIZE]>>;
 
-/// A file whose small writes are combined. Only whole pages are written to it.
+/// A file with writes that are combined.
 #[derive(Debug)]
 pub struct CombiningFile {
     inner: Arc<dyn File>,
@@ -77,6 +79,26 @@ impl CombiningFile {
             pages.remove(&page);
         }
         self.count.store(pages.len(), Release);
+    }
+
+    /// Writes whole pages, at the latest before the next sync: a small write is collected, and is lost if the
+    /// process ends before that.
+    pub fn write_soon(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(
+            offset.is_multiple_of(PAGE_BYTES) && bytes.len().is_multiple_of(PAGE_SIZE),
+            "whole pages are written"
+        );
+        if bytes.len() > SMALL_BYTES || self.pages_max == 0 {
+            return self.write_at(offset, bytes);
+        }
+        let mut pages = self.pages.lock();
+        for (page, part) in (offset / PAGE_BYTES..).zip(bytes.chunks_exact(PAGE_SIZE)) {
+            let mut copy = Box::new([0; PAGE_SIZE]);
+            copy.copy_from_slice(part);
+            pages.insert(page, copy);
+        }
+        self.count.store(pages.len(), Release);
+        if pages.len() >= self.pages_max { self.write_all(&mut pages) } else { Ok(()) }
     }
 
     /// Writes the collected pages, adjacent ones together.
@@ -128,21 +150,8 @@ impl File for CombiningFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_small = bytes.len() <= SMALL_BYTES
-            && offset.is_multiple_of(PAGE_BYTES)
-            && bytes.len().is_multiple_of(PAGE_SIZE);
-        if !is_small || self.pages_max == 0 {
-            self.replace(offset, u64_of(bytes.len()));
-            return self.inner.write_at(offset, bytes);
-        }
-        let mut pages = self.pages.lock();
-        for (page, part) in (offset / PAGE_BYTES..).zip(bytes.chunks_exact(PAGE_SIZE)) {
-            let mut copy = Box::new([0; PAGE_SIZE]);
-            copy.copy_from_slice(part);
-            pages.insert(page, copy);
-        }
-        self.count.store(pages.len(), Release);
-        if pages.len() >= self.pages_max { self.write_all(&mut pages) } else { Ok(()) }
+        self.replace(offset, u64_of(bytes.len()));
+        self.inner.write_at(offset, bytes)
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {
@@ -208,10 +217,17 @@ mod tests {
                 let bytes = usize_of(count) * PAGE_SIZE;
                 let range = usize_of(first) * PAGE_SIZE..usize_of(first) * PAGE_SIZE + bytes;
                 match random.below(6) {
-                    0 | 1 => {
+                    way @ (0 | 1) => {
                         let mut buffer = AlignedBuffer::zeroed(bytes);
                         buffer.fill(step);
-                        file.write_at(first * PAGE_BYTES, &buffer).unwrap();
+                        if way == 0 {
+                            file.write_soon(first * PAGE_BYTES, &buffer).unwrap();
+                        } else {
+                            file.write_at(first * PAGE_BYTES, &buffer).unwrap();
+                            let mut written = AlignedBuffer::zeroed(bytes);
+                            inner.read_at(first * PAGE_BYTES, &mut written).unwrap();
+                            assert!(written[..] == buffer[..], "not collected");
+                        }
                         model[range].fill(step);
                     }
                     2 => {

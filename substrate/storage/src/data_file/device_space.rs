@@ -4,6 +4,8 @@
 use testudo_base::{Error, ExtentSpan, PAGE_BYTES, Result};
 
 use super::{DATA_FILE, DataFile};
+use testudo_env::File as _;
+
 use crate::space::free_space::Spans;
 
 /// Maximum spans released after one round of work: meanwhile no thread can allocate or free pages.

@@ -11,7 +11,7 @@
 use std::{io, ops::Range};
 
 use testudo_base::{PAGE_BYTES, PAGE_SIZE, Result, num::u64_of, sync::atomic::Ordering::Relaxed};
-use testudo_env::{AlignedBuffer, ReadRequest};
+use testudo_env::{AlignedBuffer, File as _, ReadRequest};
 
 use super::{DataFile, PageAddress};
 use crate::cache::{Arrival, Awaited, Loading};

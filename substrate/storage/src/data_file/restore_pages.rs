@@ -8,7 +8,7 @@ use testudo_base::{
     Error, KeyspaceId, LargeVec, PAGE_BYTES, PAGE_SIZE, Result,
     num::{u64_of, usize_of},
 };
-use testudo_env::{AlignedBuffer, ReadRequest};
+use testudo_env::{AlignedBuffer, File as _, ReadRequest};
 
 use crate::{
     DATA_FILE, DataFile, HotPage, Keeping, PAGE_HEADER_BYTES, PageAddress, PageHeader, PageKind, Restoring,

@@ -61,6 +61,23 @@ fn written_values_are_read_back_without_an_index() {
     }
 }
 
+/// The file as another process sees it has every value once `write_out` has returned: commits are acknowledged
+/// then, and must outlive a killed process.
+#[test]
+fn written_values_outlive_the_process() {
+    let env = MemEnv::new(1);
+    let open = |mode| env.open(Path::new("/data"), OpenOptions { mode, direct: true }).unwrap();
+    let file = open(OpenMode::CreateNew);
+    let data = DataFile::new(file, STORE, 16 << 20, [].into_iter(), Some(Incarnation(3))).unwrap();
+    let log = ValueLog::begin(&data, origin(), 1 << 20).unwrap();
+    for number in 0..60 {
+        let reference = log.append(&value(number)).unwrap().unwrap();
+        log.write_out().unwrap();
+        let mut reader = ValueLogReader::new(open(OpenMode::Read), STORE, log.record().clone());
+        assert_eq!(reader.read(&reference).unwrap(), Some(value(number)), "{number}");
+    }
+}
+
 #[test]
 fn a_value_log_stays_within_its_space() {
     let data = data_file();
