@@ -7,12 +7,17 @@
 //! **Invariants**
 //! - Only `write_soon` collects: every other write is with the operating system when the call returns.
 //! - Reads see all earlier writes: a read of collected pages writes them first.
+//! - Collected pages are written without `held`: only operations on these pages wait for the device.
 //! - Writes of the same page take effect in the order in which they were made: a later write, or a hole,
 //!   replaces a collected page.
 //! - A failed write leaves its pages collected. Another attempt is made before the next sync, which fails if
 //!   that does.
 
-use std::{collections::BTreeMap, io};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::Range,
+};
 
 use testudo_base::{
     PAGE_BYTES, PAGE_SIZE,
@@ -30,55 +35,93 @@ use crate::{AlignedBuffer, File, PendingRead, PendingWrite, ReadRequest, pending
 
 /// Writes up to this length are collected.
 const SMALL_BYTES: usize = 64 << 10;
+/// Pages are written once they are one part in this many of the page cache.
+const COLLECTED_PARTS: u64 = 16;
 /// Maximum length of a combined write.
 const COMBINED_BYTES: usize = 1 << 20;
 
 type Pages = BTreeMap<u64, Box<[u8; PAGE_SIZE]>>;
 
+/// Pages in memory. A page may be in both: the collected one is newer.
+#[derive(Debug, Default)]
+struct Held {
+    collected: Pages,
+    /// Numbers of the pages of a write in progress.
+    writing: BTreeSet<u64>,
+}
+
+impl Held {
+    fn has(&self, pages: Range<u64>) -> bool {
+        self.collected.range(pages.clone()).next().is_some() || self.writing.range(pages).next().is_some()
+    }
+
+    /// End of the last page.
+    fn end_page(&self) -> u64 {
+        let collected = self.collected.last_key_value().map(|(page, _)| page);
+        collected.max(self.writing.last()).map_or(0, |page| page + 1)
+    }
+}
+
 /// A file with writes that are combined.
 #[derive(Debug)]
 pub struct CombiningFile {
     inner: Arc<dyn File>,
-    /// Maximum number of collected pages.
+    /// Number of collected pages from which on they are written.
     pages_max: usize,
-    pages: Mutex<Pages>,
-    /// Number of collected pages: a read looks no further if there are none.
+    held: Mutex<Held>,
+    /// Number of pages in memory: a read looks no further if there are none.
     count: AtomicUsize,
+    /// Held while pages are written; taken before `held`.
+    write_lock: Mutex<()>,
 }
 
 /// Numbers of the pages of a range of bytes.
-fn pages_of(offset: u64, bytes: u64) -> std::ops::Range<u64> {
+fn pages_of(offset: u64, bytes: u64) -> Range<u64> {
     offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES)
 }
 
 impl CombiningFile {
-    /// Wraps `inner`, and collects up to `bytes_max`.
+    /// Wraps `inner`, and collects about `bytes_max`, at most twice as much.
     pub fn new(inner: Arc<dyn File>, bytes_max: usize) -> Arc<Self> {
         let pages_max = bytes_max / PAGE_SIZE;
-        Arc::new(Self { inner, pages_max, pages: Mutex::default(), count: 0.into() })
+        let (held, write_lock) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { inner, pages_max, held, count: 0.into(), write_lock })
     }
 
-    /// Writes the collected pages if a read of this range would miss one.
+    fn recount(&self, held: &Held) {
+        self.count.store(held.collected.len() + held.writing.len(), Release);
+    }
+
+    /// Writes the collected pages if a read of this range would miss one, or waits until they are written.
     fn prepare_read(&self, offset: u64, bytes: usize) -> io::Result<()> {
         if self.count.load(Acquire) == 0 {
             return Ok(());
         }
-        let mut pages = self.pages.lock();
-        let is_collected = pages.range(pages_of(offset, u64_of(bytes))).next().is_some();
-        if is_collected { self.write_all(&mut pages) } else { Ok(()) }
+        let held = self.held.lock();
+        let range = pages_of(offset, u64_of(bytes));
+        let is_held = held.has(range);
+        drop(held);
+        if is_held { self.write_all() } else { Ok(()) }
     }
 
-    /// Drops the collected pages of a range that is about to be overwritten.
+    /// Drops the collected pages of a range that is about to be overwritten. A write of one of them ends first.
     fn replace(&self, offset: u64, bytes: u64) {
         if self.count.load(Acquire) == 0 {
             return;
         }
-        let mut pages = self.pages.lock();
-        let present: Vec<u64> = pages.range(pages_of(offset, bytes)).map(|(page, _)| *page).collect();
-        for page in present {
-            pages.remove(&page);
+        let range = pages_of(offset, bytes);
+        let mut held = self.held.lock();
+        if held.writing.range(range.clone()).next().is_some() {
+            drop(held);
+            let written = self.write_lock.lock();
+            held = self.held.lock();
+            drop(written);
         }
-        self.count.store(pages.len(), Release);
+        let present: Vec<u64> = held.collected.range(range).map(|(page, _)| *page).collect();
+        for page in present {
+            held.collected.remove(&page);
+        }
+        self.recount(&held);
     }
 
     /// Writes whole pages, at the latest before the next sync: a small write is collected, and is lost if the
@@ -91,18 +134,29 @@ impl CombiningFile {
         if bytes.len() > SMALL_BYTES || self.pages_max == 0 {
             return self.write_at(offset, bytes);
         }
-        let mut pages = self.pages.lock();
+        let mut held = self.held.lock();
         for (page, part) in (offset / PAGE_BYTES..).zip(bytes.chunks_exact(PAGE_SIZE)) {
             let mut copy = Box::new([0; PAGE_SIZE]);
             copy.copy_from_slice(part);
-            pages.insert(page, copy);
+            held.collected.insert(page, copy);
         }
-        self.count.store(pages.len(), Release);
-        if pages.len() >= self.pages_max { self.write_all(&mut pages) } else { Ok(()) }
+        self.recount(&held);
+        let is_full = held.collected.len() >= self.pages_max;
+        // Another thread writes the previous ones: there is room for these.
+        let has_room = !held.writing.is_empty() && held.collected.len() < 2 * self.pages_max;
+        drop(held);
+        if is_full && !has_room { self.write_all() } else { Ok(()) }
     }
 
     /// Writes the collected pages, adjacent ones together.
-    fn write_all(&self, pages: &mut Pages) -> io::Result<()> {
+    fn write_all(&self) -> io::Result<()> {
+        let _writing = self.write_lock.lock();
+        let mut pages = {
+            let mut held = self.held.lock();
+            debug_assert!(held.writing.is_empty(), "one write at a time");
+            held.writing = held.collected.keys().copied().collect();
+            std::mem::take(&mut held.collected)
+        };
         let mut written = Ok(());
         while written.is_ok()
             && let Some((&first, _)) = pages.first_key_value()
@@ -115,10 +169,16 @@ impl CombiningFile {
             }
             written = self.inner.write_at(first * PAGE_BYTES, &buffer);
             if written.is_ok() {
-                *pages = pages.split_off(&(first + u64_of(count)));
+                pages = pages.split_off(&(first + u64_of(count)));
             }
         }
-        self.count.store(pages.len(), Release);
+        let mut held = self.held.lock();
+        held.writing.clear();
+        // What could not be written stays collected, unless it was written again.
+        for (page, bytes) in pages {
+            held.collected.entry(page).or_insert(bytes);
+        }
+        self.recount(&held);
         written
     }
 }
@@ -160,14 +220,13 @@ impl File for CombiningFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.write_all(&mut self.pages.lock())?;
+        self.write_all()?;
         self.inner.sync()
     }
 
     fn len(&self) -> io::Result<u64> {
         let inner = self.inner.len()?;
-        let last = self.pages.lock().last_key_value().map_or(0, |(page, _)| (page + 1) * PAGE_BYTES);
-        Ok(inner.max(last))
+        Ok(inner.max(self.held.lock().end_page() * PAGE_BYTES))
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
@@ -189,7 +248,7 @@ impl File for CombiningFile {
 
 /// Bytes of small writes to collect in a store with a page cache of this size.
 pub fn collected_bytes(cache_bytes: u64) -> usize {
-    usize_of(cache_bytes / 32).clamp(0, COMBINED_BYTES)
+    usize_of(cache_bytes / COLLECTED_PARTS).clamp(0, COMBINED_BYTES)
 }
 
 #[cfg(test)]
@@ -254,5 +313,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn threads_see_their_own_writes_while_others_write() {
+        let env = MemEnv::new(1);
+        let inner =
+            env.open(Path::new("/file"), OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
+        inner.set_len(4 * PAGES * PAGE_BYTES).unwrap();
+        let file = CombiningFile::new(Arc::clone(&inner), 8 * PAGE_SIZE);
+        let outer = Arc::clone(&file) as Arc<dyn File>;
+        // Threads own every fourth page, so that the pages of all are adjacent.
+        let own = |thread: u64, index: u64| (index * 4 + thread) * PAGE_BYTES;
+        let work = |thread: u64| {
+            let mut random = SplitMix::new(thread);
+            let mut model = vec![0u8; usize_of(PAGES)];
+            for step in (1..=u8::MAX).cycle().take(2_000) {
+                let index = random.below(PAGES);
+                let mut page = AlignedBuffer::zeroed(PAGE_SIZE);
+                page.fill(step);
+                let written = match random.below(8) {
+                    0..4 => file.write_soon(own(thread, index), &page),
+                    4 => file.write_at(own(thread, index), &page),
+                    way => {
+                        let read = if way == 5 { file.sync().and(Ok(&inner)) } else { Ok(&outer) };
+                        read.unwrap().read_at(own(thread, index), &mut page).unwrap();
+                        let expected = model[usize_of(index)];
+                        assert!(page.iter().all(|byte| *byte == expected), "page {index} of {thread}");
+                        continue;
+                    }
+                };
+                written.unwrap();
+                model[usize_of(index)] = step;
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|thread| drop(scope.spawn(move || work(thread)))));
     }
 }
