@@ -315,13 +315,34 @@ mod tests {
         }
     }
 
+    /// A file in which writes take a while.
+    #[derive(Debug)]
+    struct SlowFile(Arc<dyn File>);
+
+    impl File for SlowFile {
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            (0..20).for_each(|_| std::thread::yield_now());
+            self.0.write_at(offset, bytes)
+        }
+
+        fn set_len(&self, length: u64) -> io::Result<()> {
+            self.0.set_len(length)
+        }
+
+        fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+            self.0.allocate(offset, length)
+        }
+
+        crate::forward!(0: read_at, read_batch, sync, len, punch_hole, allocated_bytes);
+    }
+
     #[test]
     fn threads_see_their_own_writes_while_others_write() {
         let env = MemEnv::new(1);
         let inner =
             env.open(Path::new("/file"), OpenOptions { mode: OpenMode::CreateNew, direct: true }).unwrap();
         inner.set_len(4 * PAGES * PAGE_BYTES).unwrap();
-        let file = CombiningFile::new(Arc::clone(&inner), 8 * PAGE_SIZE);
+        let file = CombiningFile::new(Arc::new(SlowFile(Arc::clone(&inner))), 8 * PAGE_SIZE);
         let outer = Arc::clone(&file) as Arc<dyn File>;
         // Threads own every fourth page, so that the pages of all are adjacent.
         let own = |thread: u64, index: u64| (index * 4 + thread) * PAGE_BYTES;
