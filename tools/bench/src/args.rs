@@ -187,6 +187,9 @@ pub struct YcsbArgs {
     /// Cache only pages, no single records
     #[arg(long)]
     pub no_record_cache: bool,
+    /// Number of consecutive records that are adjacent in key order; an update overwrites all of them in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_adjacent)]
+    pub adjacent: u64,
     /// Updates per second concurrent with the reads of range-hot
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub updates_beside: u64,
@@ -474,9 +477,11 @@ pub enum Workload {
     Scan,
     /// Reads of absent keys, each adjacent to a record's, uniform
     Absent,
-    /// Removes every second record, each thread in its own share; no workload can follow
+    /// Removes every second record, each thread in its own share; only `scan` can follow
     DeleteEverySecond,
-    /// 70 % updates, which restore removed records, and 30 % removals, uniform; no workload can follow
+    /// Removes all records but every hundredth, each thread in its own share; only `scan` can follow
+    DeleteMost,
+    /// 70 % updates, which restore removed records, and 30 % removals, uniform; only `scan` can follow
     PutDelete,
     /// Reads, 98 % of them in one part of the key space (--hot-share), concurrent with uniform updates
     /// (--updates-beside) by one more thread, not counted as operations
@@ -518,6 +523,15 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(seconds),
         _ => Err(format!("{text:?} is not a number of seconds")),
+    }
+}
+
+fn parse_adjacent(text: &str) -> Result<u64, String> {
+    let number = parse_positive(text)?;
+    if number.is_power_of_two() && number <= 256 {
+        Ok(number)
+    } else {
+        Err("not a power of two up to 256".into())
     }
 }
 

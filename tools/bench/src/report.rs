@@ -139,6 +139,10 @@ pub(crate) struct Report {
     pub(crate) commits_per_second: Option<f64>,
     pub(crate) max_stall_ms: f64,
     pub(crate) throttled_ms: f64,
+    pub(crate) jobs: u64,
+    /// Bytes read and written by the largest background job since the store was opened, and their limit.
+    pub(crate) job_bytes_max: u64,
+    pub(crate) job_bytes_limit: u64,
     pub(crate) cpu_seconds: f64,
     pub(crate) cpu_us_per_op: f64,
     pub(crate) peak_rss_bytes: u64,
@@ -279,6 +283,9 @@ impl Report {
         self.cache_misses = difference(|stats| stats.cache_misses);
         self.syncs = difference(|stats| stats.syncs);
         self.throttled_ms = difference(|stats| stats.throttled_micros) as f64 / 1e3;
+        self.jobs = difference(|stats| stats.jobs);
+        self.job_bytes_max = after.store.job_bytes_max;
+        self.job_bytes_limit = after.store.job_bytes_limit;
         self.disk_bytes = after.store.disk_bytes;
         self.write_amplification = quotient(self.device_bytes_written as f64, totals.written_bytes as f64);
         self.write_amplification_without_log =

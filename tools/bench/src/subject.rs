@@ -196,6 +196,11 @@ pub struct Readings {
     pub syncs: u64,
     /// Time that writers were throttled, in microseconds.
     pub throttled_micros: u64,
+    /// Background jobs of trees.
+    pub jobs: u64,
+    /// Bytes read and written by the largest job since the store was opened, and the limit.
+    pub job_bytes_max: u64,
+    pub job_bytes_limit: u64,
 }
 
 impl Readings {
@@ -228,6 +233,9 @@ impl From<&DbStats> for Readings {
             flushes: stats.flush.count,
             syncs: stats.log.syncs,
             throttled_micros: stats.stalls.throttled_micros,
+            jobs: stats.jobs.count,
+            job_bytes_max: stats.jobs.max_bytes,
+            job_bytes_limit: stats.jobs.bytes_limit,
         }
     }
 }

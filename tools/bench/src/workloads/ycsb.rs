@@ -114,9 +114,11 @@ fn check(args: &YcsbArgs) -> Result<()> {
     if loads == 1 && first != Some(&Workload::Load) {
         return Err(Error::invalid("--workloads: load must come before all workloads that need its records"));
     }
-    let mut followed = args.workloads.iter().rev().skip(1);
-    if let Some(workload) = followed.find(|workload| workload.removes_records()) {
-        return Err(Error::invalid(format!("--workloads: no workload can follow {}", workload.name())));
+    let mut from_removal = args.workloads.iter().skip_while(|workload| !workload.removes_records());
+    if let Some(workload) = from_removal.next()
+        && from_removal.any(|following| *following != Workload::Scan)
+    {
+        return Err(Error::invalid(format!("--workloads: only scan can follow {}", workload.name())));
     }
     if args.backup_to.is_some() && !args.workloads.contains(&Workload::A) {
         return Err(Error::invalid(

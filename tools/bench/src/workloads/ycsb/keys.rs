@@ -21,6 +21,8 @@ pub(crate) struct KeyMaker {
     digits: usize,
     position_bits: u32,
     scrambled: bool,
+    /// Bits of a number that are not scrambled.
+    adjacent_bits: u32,
 }
 
 impl KeyMaker {
@@ -35,12 +37,24 @@ impl KeyMaker {
         // The widest power of two that the digits hold.
         let position_bits =
             if digits == DIGITS_MAX { 64 } else { (1..digits).fold(10u64, |power, _| power * 10).ilog2() };
-        Ok(Self { key_bytes, digits, position_bits, scrambled: true })
+        Ok(Self { key_bytes, digits, position_bits, scrambled: true, adjacent_bits: 0 })
     }
 
     /// Returns a maker of the same keys in numerical order.
     pub(crate) fn in_order(self) -> Self {
         Self { scrambled: false, ..self }
+    }
+
+    /// Returns a maker with which `count` consecutive records are adjacent, from each multiple of `count` on.
+    /// REQUIRES: `count` is a power of two.
+    pub(crate) fn adjacent(self, count: u64) -> Self {
+        debug_assert!(count.is_power_of_two());
+        Self { adjacent_bits: count.trailing_zeros(), ..self }
+    }
+
+    /// Returns the number of consecutive records that are adjacent.
+    pub(crate) fn adjacent_records(&self) -> u64 {
+        1 << self.adjacent_bits
     }
 
     /// Returns the number of distinct keys.
@@ -87,7 +101,11 @@ impl KeyMaker {
 
     /// Returns the position of record `number` in key order.
     pub(crate) fn position(&self, number: u64) -> u64 {
-        if self.scrambled { scramble(number, self.position_bits) } else { number }
+        if !self.scrambled {
+            return number;
+        }
+        let first = scramble(number >> self.adjacent_bits, self.position_bits - self.adjacent_bits);
+        first << self.adjacent_bits | (number & (self.adjacent_records() - 1))
     }
 
     #[inline]

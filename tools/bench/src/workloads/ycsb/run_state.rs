@@ -100,7 +100,7 @@ impl<'a, S: Subject> RunState<'a, S> {
             return Err(Error::invalid(format!("--backup-to: not supported by {}", S::NAME)));
         }
         let records = args.records.unwrap_or(if args.store.smoke { SMOKE_RECORDS } else { DEFAULT_RECORDS });
-        let keys = KeyMaker::new(usize_of(args.key_bytes))?;
+        let keys = KeyMaker::new(usize_of(args.key_bytes))?.adjacent(args.adjacent);
         if records > keys.capacity() {
             let message = format!("--key-bytes {}: only {} keys", args.key_bytes, keys.capacity());
             return Err(Error::invalid(message));
@@ -253,7 +253,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let complaints = Complaints::default();
         let page_reads = || self.db.readings().page_reads;
         let mut rates = OverTime::new(&page_reads);
-        if self.args.warmup_seconds > 0.0 && !matches!(workload.shape(), Shape::Fill | Shape::Removals) {
+        if self.args.warmup_seconds > 0.0 && !matches!(workload.shape(), Shape::Fill | Shape::Removals(_)) {
             self.warm_up(workload, &complaints, &mut rates)?;
         }
         let mut backup = self.backup.take();
@@ -500,14 +500,14 @@ impl<'a, S: Subject> RunState<'a, S> {
             }
             Shape::FullScan => {
                 let seen: Option<u64> = tallies.iter().map(|tally| tally.first_pass).sum();
-                let expected = target.oracle.acknowledged();
+                let expected = target.oracle.acknowledged() - target.removed.count();
                 if let Some(seen) = seen
                     && seen != expected
                 {
                     complaints.add(&format!("a full scan returned {seen} records of {expected}"));
                 }
             }
-            Shape::Mixed(_) | Shape::Batches | Shape::Removals => {}
+            Shape::Mixed(_) | Shape::Batches | Shape::Removals(_) => {}
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ fn delete_every_second_keeps_the_other_records() {
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
         "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0.1 --no-warm-restart \
-         --workloads load,delete-every-second --reopen --dir {path}/store",
+         --workloads load,delete-every-second,scan --reopen --dir {path}/store",
         json.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
@@ -95,12 +95,27 @@ fn delete_every_second_keeps_the_other_records() {
 }
 
 #[test]
+fn delete_most_keeps_one_of_a_hundred_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, json) = (dir.path().display(), dir.path().join("out.json"));
+    let line = format!(
+        "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0 --adjacent 32 \
+         --workloads load,overwrite,delete-most,scan --tmp {path}",
+        json.display()
+    );
+    assert_eq!(run(&line).unwrap(), Outcome::Fine);
+    let results = results(&json);
+    assert!(results[1]["ops"].as_u64().unwrap() >= 2_000, "an update overwrites 32 records");
+    assert_eq!((&results[2]["ops"], &results[3]["ops"]), (&1_980.into(), &20.into()));
+}
+
+#[test]
 fn put_delete_removes_and_restores_records() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
         "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0 --settle-seconds 1 \
-         --workloads load,put-delete --reopen --dir {path}/store",
+         --workloads load,put-delete,scan --reopen --dir {path}/store",
         json.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);

@@ -165,7 +165,7 @@ impl<'a, R: Records> Worker<'a, R> {
             Shape::Mixed(mix) => self.mixed(mix),
             Shape::Batches => self.batches(),
             Shape::FullScan => self.full_scans(),
-            Shape::Removals => self.remove_every_second(),
+            Shape::Removals(kept) => self.remove_all_but(kept),
         };
         // If the rate is not sustained, the next operation was due before the last one ended.
         self.tally.ended = self.last_reading.max(self.called);
@@ -223,14 +223,14 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Removes every second record of this thread's share. Some removals are checked: the record must be
-    /// absent and its neighbor present.
-    fn remove_every_second(&mut self) -> Result<()> {
+    /// Removes the records of this thread's share except one in `kept`. Some removals are checked: the record
+    /// must be absent and the last one before it that is kept present.
+    fn remove_all_but(&mut self, kept: u64) -> Result<()> {
         let records = self.share_of(self.target.oracle.acknowledged());
         let most = self.share_of(self.shared.ops);
-        for record in records.filter(|record| record % 2 == 1).take(usize_of(most.end - most.start)) {
+        for record in records.filter(|record| record % kept != 0).take(usize_of(most.end - most.start)) {
             if self.remove(record)? {
-                self.get(record - 1)?;
+                self.get(record - record % kept)?;
             }
             if !self.lap(Class::Write, 1) {
                 break;
@@ -295,8 +295,9 @@ impl<'a, R: Records> Worker<'a, R> {
                 self.read()?;
                 Class::Read
             } else if draw < updates {
-                let record = self.pick();
-                self.update(record)?;
+                if !self.update_adjacent()? {
+                    break;
+                }
                 Class::Write
             } else if draw < removals {
                 let record = self.pick();
@@ -385,6 +386,27 @@ impl<'a, R: Records> Worker<'a, R> {
             Some(_) => Err(format!("a key next to that of record {record} exists, but was never written")),
         });
         Ok(())
+    }
+
+    /// Updates a record, and with `--adjacent` its neighbors: all but the last are measured here. Returns
+    /// whether to continue.
+    fn update_adjacent(&mut self) -> Result<bool> {
+        let record = self.pick();
+        let count = self.target.keys.adjacent_records();
+        if count > 1 {
+            let first = record - record % count;
+            let last = (first + count).min(self.target.oracle.acknowledged()) - 1;
+            for neighbor in first..last {
+                self.update(neighbor)?;
+                if !self.lap(Class::Write, 1) {
+                    return Ok(false);
+                }
+            }
+            self.update(last)?;
+        } else {
+            self.update(record)?;
+        }
+        Ok(true)
     }
 
     fn update(&mut self, record: u64) -> Result<()> {

@@ -37,8 +37,8 @@ pub(crate) enum Shape {
     Batches,
     /// Scans of everything in order, each thread in its part of the key space.
     FullScan,
-    /// Removals of every second record, each thread in its share.
-    Removals,
+    /// Removals of all records but one in this many (of every second with 2), each thread in its share.
+    Removals(u64),
 }
 
 impl Workload {
@@ -63,7 +63,8 @@ impl Workload {
             Self::Mixgraph => Shape::Mixed(mixgraph::OPERATIONS),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
-            Self::DeleteEverySecond => Shape::Removals,
+            Self::DeleteEverySecond => Shape::Removals(2),
+            Self::DeleteMost => Shape::Removals(100),
             Self::PutDelete => Shape::Mixed(Mix { updates: 70, removals: 30, ..none }),
         }
     }
@@ -75,7 +76,7 @@ impl Workload {
 
     /// Whether the workload leaves fewer records than before.
     pub(crate) fn removes_records(self) -> bool {
-        matches!(self, Self::DeleteEverySecond | Self::PutDelete)
+        matches!(self, Self::DeleteEverySecond | Self::DeleteMost | Self::PutDelete)
     }
 
     /// Whether the workload changes values of existing records.
@@ -94,7 +95,7 @@ impl Workload {
                 Distribution::Uniform
             }
             Self::Multiget | Self::Range | Self::Scan | Self::Absent => Distribution::Uniform,
-            Self::DeleteEverySecond | Self::PutDelete => Distribution::Uniform,
+            Self::DeleteEverySecond | Self::DeleteMost | Self::PutDelete => Distribution::Uniform,
         }
     }
 

@@ -50,6 +50,20 @@ fn keys_have_equal_length_and_are_distinct() {
 }
 
 #[test]
+fn adjacent_records_have_consecutive_keys() {
+    for (key_bytes, count) in [(24, 32), (9, 8), (24, 1)] {
+        let keys = KeyMaker::new(key_bytes).unwrap().adjacent(count);
+        let positions: HashSet<u64> = (0..4_000).map(|number| keys.position(number)).collect();
+        assert_eq!(positions.len(), 4_000, "each number has its own");
+        for number in (0..4_000).filter(|number| number % count > 0) {
+            assert_eq!(keys.position(number), keys.position(number - 1) + 1, "{number} of {count}");
+        }
+        let begins = |number: &u64| keys.position(number + count) != keys.position(number + count - 1) + 1;
+        assert!((0..4_000).step_by(usize_of(count)).filter(begins).count() > 3_900 / usize_of(count));
+    }
+}
+
+#[test]
 fn ordered_keys_ascend_and_scrambled_keys_are_uniform() {
     let keys = KeyMaker::new(24).unwrap();
     let ordered = keys.in_order();

@@ -19,7 +19,7 @@ fn updates_records_matches_the_mix() {
     for workload in Workload::value_variants() {
         let updates = match workload.shape() {
             Shape::Mixed(mix) => mix.updates > 0 || mix.reads + mix.inserts + mix.scans + mix.absent < 100,
-            Shape::Fill | Shape::Batches | Shape::FullScan | Shape::Removals => false,
+            Shape::Fill | Shape::Batches | Shape::FullScan | Shape::Removals(_) => false,
         };
         let updates = updates || workload.has_updates_beside();
         assert_eq!(workload.updates_records(), updates, "{}", workload.name());
