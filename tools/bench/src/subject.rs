@@ -198,8 +198,9 @@ pub struct Readings {
     pub throttled_micros: u64,
     /// Background jobs of trees.
     pub jobs: u64,
-    /// Bytes read and written by the largest job since the store was opened, and the limit.
+    /// Bytes read and written by the largest job since the store was opened.
     pub job_bytes_max: u64,
+    /// Limit of these bytes.
     pub job_bytes_limit: u64,
 }
 

@@ -105,7 +105,7 @@ fn delete_most_keeps_one_of_a_hundred_records() {
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
     let results = results(&json);
-    assert!(results[1]["ops"].as_u64().unwrap() >= 2_000, "an update overwrites 32 records");
+    assert!((2_000..2_100).contains(&results[1]["ops"].as_u64().unwrap()), "32 records at a time");
     assert_eq!((&results[2]["ops"], &results[3]["ops"]), (&1_980.into(), &20.into()));
 }
 

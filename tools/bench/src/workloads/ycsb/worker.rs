@@ -285,7 +285,8 @@ impl<'a, R: Records> Worker<'a, R> {
 
     fn mixed(&mut self, mix: Mix) -> Result<()> {
         let share = self.share_of(self.shared.ops);
-        for _ in share {
+        let operations = self.tally.operations.saturating_add(share.end - share.start);
+        while self.tally.operations < operations {
             let draw = below(&mut self.random, 100);
             let (reads, updates) = (mix.reads, mix.reads + mix.updates);
             let removals = updates + mix.removals;
