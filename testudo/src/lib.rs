@@ -83,6 +83,7 @@ pub use testudo_repair::{
 };
 pub use testudo_run::KeyBounds;
 pub use testudo_store::{
+    commits::delays::StallCause,
     long_work::{Observer, WorkDone},
     read::slice::Slice,
     warm_restart::restore_state::RestoreState,

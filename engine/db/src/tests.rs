@@ -11,5 +11,6 @@ mod long_merges;
 mod metadata;
 mod settle;
 mod spilled_buffer;
+mod stalls;
 mod warm_restart;
 mod write_pieces;

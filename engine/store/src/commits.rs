@@ -8,3 +8,4 @@ pub mod batch_format;
 pub mod behind;
 pub mod buffered_keyspaces;
 pub mod commit_order;
+pub mod delays;

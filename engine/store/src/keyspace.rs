@@ -9,7 +9,7 @@ use std::{ptr, time::Duration};
 use testudo_base::{
     KeyspaceId, Result, Seqno,
     merge_operator::FullMerge,
-    num::u64_of,
+    num::{low64, u64_of},
     prefetch::{AddressHint, LINE_BYTES},
     sync::{
         Arc, ArcSwap, Mutex, OnceLock,
@@ -240,6 +240,8 @@ impl WriteHint {
 pub struct KeyspaceCore {
     pub id: KeyspaceId,
     pub write_share: OwnShare,
+    /// Microseconds for which its writers waited for its jobs or its own share of write memory.
+    pub delayed_micros: AtomicU64,
     pub view: ArcSwap<View>,
     pub write_hint: WriteHint,
     /// The [`FullMerge`] has an operator.
@@ -287,6 +289,7 @@ impl KeyspaceCore {
         Arc::new(Self {
             id,
             write_share: OwnShare::default(),
+            delayed_micros: 0.into(),
             view: ArcSwap::from_pointee(view),
             write_hint: WriteHint::default(),
             has_operator: full_merge.has_operator(),
@@ -373,6 +376,11 @@ impl KeyspaceCore {
         let expected = self.jobs_may_exist.swap(false, AcqRel);
         let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
         expected || expected_if_idle
+    }
+
+    /// Records a delay of a writer for the sake of this keyspace.
+    pub fn record_delay(&self, delay: Duration) {
+        self.delayed_micros.fetch_add(low64(delay.as_micros()), Relaxed);
     }
 
     /// Records whether the last job was installed, or discarded because the tree had changed.

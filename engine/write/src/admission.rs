@@ -135,7 +135,8 @@ fn await_sealing(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
         } else {
             store.health.check_not_stalled()?;
             store.background.wake();
-            store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
+            let delay = store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
+            keyspace.record_delay(delay);
         }
     }
 }
@@ -148,7 +149,8 @@ pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore, bytes: usize) {
         let view = keyspace.view.load();
         let own = view.buffers().map(|buffer| buffer.table.memory_bytes()).sum();
         drop(view);
-        store.backpressure.admit_behind(&*store.env, keyspace.id, u64_of(bytes), own);
+        let delay = store.backpressure.admit_behind(&*store.env, keyspace.id, u64_of(bytes), own);
+        keyspace.record_delay(delay);
     }
     let Some(share) = keyspace.write_share.get().filter(|_| !store.background.is_stepped) else { return };
     let distance = store.memory.shares().flush_distance_of(share);
@@ -157,7 +159,7 @@ pub fn await_own_share(store: &Store, keyspace: &KeyspaceCore, bytes: usize) {
         !view.sealed.is_empty() && view.active.table.memory_bytes() >= distance
     };
     if is_beyond && store.health.check_not_stalled().is_ok() {
-        store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK);
+        keyspace.record_delay(store.backpressure.wait_for_own_memory(&*store.env, MEMORY_RECHECK));
     }
 }
 

@@ -347,8 +347,8 @@ impl DataFile {
         outcome(self.file.write_at(first_page * PAGE_BYTES, bytes))
     }
 
-    /// As [`DataFile::write_pages`] for pages that nothing refers to before the next [`DataFile::sync`]: until
-    /// then they may be only in the memory of the process.
+    /// As [`DataFile::write_pages`], for pages that nothing refers to before the next [`DataFile::sync`]:
+    /// until then they may be only in the memory of the process.
     pub fn write_pages_soon(&self, first_page: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(page_count_of(bytes) > 0);
         self.io.written_bytes.fetch_add(u64_of(bytes.len()), Relaxed);

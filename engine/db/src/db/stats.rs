@@ -112,7 +112,7 @@ impl KeyspaceStats {
             tree: KeyspaceTreeStats::of(store, core, &view, &tree),
             moving: MovingStats::of(&view, &tree),
             values: ValueStats::of(&view, &tree),
-            memtables: MemtableStats::of(&view),
+            memtables: MemtableStats::of(core, &view),
             merges: MergeStats::of(&core.drops.get()),
         }
     }

@@ -26,7 +26,10 @@ use testudo_contract::Progress;
 use testudo_env::Env;
 
 use crate::{
-    commits::behind::{AHEAD_NANOS, BehindKeyspaces, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
+    commits::{
+        behind::{AHEAD_NANOS, BehindKeyspaces, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
+        delays::{Delays, StallCause},
+    },
     memory::shares::{hard_bound, removals_bound},
 };
 
@@ -126,11 +129,9 @@ pub struct Backpressure {
     admitted: StripedCount,
     waiting: Mutex<()>,
     flushed: Condvar,
-    pub throttled_micros: AtomicU64,
-    /// The part of it for which jobs were waited for.
-    pub behind_micros: AtomicU64,
+    pub delays: Delays,
+    /// Number of waits for exhausted memory.
     pub stalls: AtomicU64,
-    pub max_stall_micros: AtomicU64,
 }
 
 impl Backpressure {
@@ -149,10 +150,8 @@ impl Backpressure {
             admitted: StripedCount::default(),
             waiting: Mutex::new(()),
             flushed: Condvar::new(),
-            throttled_micros: 0.into(),
-            behind_micros: 0.into(),
+            delays: Delays::default(),
             stalls: 0.into(),
-            max_stall_micros: 0.into(),
         }
     }
 
@@ -265,15 +264,16 @@ impl Backpressure {
     }
 
     /// Delays a write of `bytes` to a keyspace whose flush waits for jobs. `own`: bytes of its write buffers.
+    /// Returns the delay.
     #[cold]
-    pub fn admit_behind(&self, env: &dyn Env, keyspace: KeyspaceId, bytes: u64, own: u64) {
+    pub fn admit_behind(&self, env: &dyn Env, keyspace: KeyspaceId, bytes: u64, own: u64) -> Duration {
         let fill = Fill { write_buffers: self.write_buffers(), used: self.used(), own };
         let delay = self.behind.delay(keyspace, bytes, fill, env.monotonic());
         if !delay.is_zero() {
             env.sleep(delay);
-            self.record_delay(delay);
-            self.behind_micros.fetch_add(nanos(delay) / 1000, Relaxed);
+            self.delays.record(delay, StallCause::Jobs);
         }
+        delay
     }
 
     fn update_delay_rate(&self, env: &dyn Env) {
@@ -320,14 +320,8 @@ impl Backpressure {
             let delay = Duration::from_nanos(until - now).min(MAX_DELAY);
             debug_assert!(delay.as_nanos() >= u128::from(MIN_DELAY_NANOS), "shorter delays accumulate");
             env.sleep(delay);
-            self.record_delay(delay);
+            self.delays.record(delay, StallCause::Flush);
         }
-    }
-
-    fn record_delay(&self, delay: Duration) {
-        let micros = nanos(delay) / 1000;
-        self.throttled_micros.fetch_add(micros, Relaxed);
-        self.max_stall_micros.fetch_max(micros, Relaxed);
     }
 
     /// Waits for a flush to end, at most `timeout`, if write memory is exhausted.
@@ -335,18 +329,20 @@ impl Backpressure {
         let started = env.monotonic();
         if self.wait_for_flush(timeout, || self.is_blocked()) {
             self.stalls.fetch_add(1, Relaxed);
-            self.record_delay(env.monotonic().saturating_sub(started));
+            self.delays.record(env.monotonic().saturating_sub(started), StallCause::Memory);
         }
     }
 
-    /// Waits for a keyspace that exceeds its own share, at most `timeout`.
-    pub fn wait_for_own_memory(&self, env: &dyn Env, timeout: Duration) {
+    /// Waits for a keyspace that exceeds its own share, at most `timeout`. Returns the delay.
+    pub fn wait_for_own_memory(&self, env: &dyn Env, timeout: Duration) -> Duration {
         let started = env.monotonic();
         if !self.wait_for_flush(timeout, || self.flush.lock().is_some()) {
             // The background is about to begin, or busy with other work.
             env.sleep(Duration::from_millis(1));
         }
-        self.record_delay(env.monotonic().saturating_sub(started));
+        let delay = env.monotonic().saturating_sub(started);
+        self.delays.record(delay, StallCause::OwnShare);
+        delay
     }
 
     /// Waits for a flush to end, at most `timeout`; returns `false` at once if `is_needed` is false.

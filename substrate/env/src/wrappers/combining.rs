@@ -104,7 +104,8 @@ impl CombiningFile {
         if is_held { self.write_all() } else { Ok(()) }
     }
 
-    /// Drops the collected pages of a range that is about to be overwritten. A write of one of them ends first.
+    /// Drops the collected pages of a range that is about to be overwritten, once none of its pages is being
+    /// written.
     fn replace(&self, offset: u64, bytes: u64) {
         if self.count.load(Acquire) == 0 {
             return;
@@ -174,7 +175,7 @@ impl CombiningFile {
         }
         let mut held = self.held.lock();
         held.writing.clear();
-        // What could not be written stays collected, unless it was written again.
+        // Pages that could not be written stay collected, unless they were written again.
         for (page, bytes) in pages {
             held.collected.entry(page).or_insert(bytes);
         }

@@ -61,8 +61,8 @@ fn written_values_are_read_back_without_an_index() {
     }
 }
 
-/// The file as another process sees it has every value once `write_out` has returned: commits are acknowledged
-/// then, and must outlive a killed process.
+/// The file has every value once `write_out` has returned: commits are acknowledged then, and must outlive a
+/// killed process.
 #[test]
 fn written_values_outlive_the_process() {
     let env = MemEnv::new(1);

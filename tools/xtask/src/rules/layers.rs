@@ -62,6 +62,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     }
     for package in &packages {
         findings.extend(lints(package));
+        findings.extend(missing_packages(package, &packages));
         for (line, dependency) in dependencies(&package.settings) {
             let Some(used) = packages.iter().find(|other| other.name == dependency) else { continue };
             if !may_use(package, used) {
@@ -81,6 +82,31 @@ fn lints(package: &Package<'_>) -> Option<Finding> {
     let has = package.settings.iter().any(|s| (s.section, s.key, s.value) == ("lints", "workspace", "true"));
     let message = "lacks `[lints] workspace = true`";
     (!has).then(|| Finding::new(&package.source.path, 1, message))
+}
+
+/// Dependencies by a path at which there is no package. Cargo notices that only where it builds the package,
+/// which may be outside the workspace.
+fn missing_packages(package: &Package<'_>, packages: &[Package<'_>]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for setting in &package.settings {
+        let Some((_, path)) = setting.value.split_once("path = \"../") else { continue };
+        let path = path.split('"').next().unwrap_or_default();
+        let mut folders: Vec<&str> = package.source.path.split('/').collect();
+        folders.truncate(folders.len().saturating_sub(2));
+        for part in path.split('/') {
+            if part == ".." {
+                folders.pop();
+            } else {
+                folders.push(part);
+            }
+        }
+        let manifest = format!("{}/Cargo.toml", folders.join("/"));
+        if packages.iter().all(|other| other.source.path != manifest) {
+            let message = format!("{} depends on {manifest}, which does not exist", package.name);
+            findings.push(Finding::new(&package.source.path, setting.line, message));
+        }
+    }
+    findings
 }
 
 fn folder<'a>(package: &Package<'a>) -> &'a str {

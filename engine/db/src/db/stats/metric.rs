@@ -8,7 +8,7 @@
 //! **Invariants**
 //! - A published name is never reused with another meaning: scripts and the status file depend on it.
 
-use testudo_store::warm_restart::restore_state::RestoreState;
+use testudo_store::{commits::delays::StallCause, warm_restart::restore_state::RestoreState};
 
 /// A statistic with its published name, as `testudo stat` shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +112,20 @@ impl Stat for bool {
 
     fn set_code(&mut self, code: u64) {
         *self = code != 0;
+    }
+}
+
+impl Stat for StallCause {
+    fn value(&self) -> MetricValue<'_> {
+        MetricValue::Text(Some(self.name()))
+    }
+
+    fn code(&self) -> Option<u64> {
+        Some(StallCause::code(*self))
+    }
+
+    fn set_code(&mut self, code: u64) {
+        *self = Self::from_code(code);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Groups of [`KeyspaceStats`](super::KeyspaceStats), each with the function that fills it.
 
-use testudo_base::num::u64_of;
+use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
 use testudo_contract::TreeStats;
 use testudo_flush::govern::moving_price::price_of_moving;
 use testudo_options::families::is_of_family;
@@ -186,12 +186,17 @@ stat_group! {
         /// Keys in its memtables; a count.
         #[metric("memtable_entries", Count)]
         pub entries: u64,
+        /// Time for which writers waited for jobs of this keyspace, or because it exceeded its own share of
+        /// the write memory, in microseconds.
+        #[metric("delayed_micros", Micros)]
+        pub delayed_micros: u64,
     }
 }
 
 impl MemtableStats {
-    pub(super) fn of(view: &View) -> Self {
+    pub(super) fn of(core: &KeyspaceCore, view: &View) -> Self {
         Self {
+            delayed_micros: core.delayed_micros.load(Relaxed),
             bytes: view.buffers().map(|buffer| buffer.table.memory_bytes()).sum(),
             entries: view.buffers().map(|buffer| u64_of(buffer.table.len())).sum(),
         }

@@ -2,7 +2,7 @@
 
 use testudo_base::{num::u64_of, sync::atomic::Ordering::Relaxed};
 use testudo_store::{
-    Store, background::stages::Stage, memory::metadata::metadata_bytes,
+    Store, background::stages::Stage, commits::delays::StallCause, memory::metadata::metadata_bytes,
     warm_restart::restore_state::RestoreState,
 };
 
@@ -516,10 +516,24 @@ stat_group! {
         /// Longest delay of a writer, in microseconds.
         #[metric("max_stall_micros", Micros)]
         pub max_micros: u64,
-        /// Total time for which writers were throttled, in microseconds.
+        /// Cause of the longest delay of a writer.
+        #[metric("max_stall_cause", Text)]
+        pub max_cause: StallCause,
+        /// Total time for which writers were throttled, in microseconds: the sum of those by cause.
         #[metric("throttled_micros", Micros)]
         pub throttled_micros: u64,
-        /// The part of `throttled_micros` for which writers waited for jobs of their own keyspace.
+        /// Time for which writers were slowed down because write memory filled faster than a flush, or the
+        /// spilling of buffers that snapshots hold, emptied it, in microseconds.
+        #[metric("throttled_by_flush_micros", Micros)]
+        pub by_flush_micros: u64,
+        /// Time for which writers waited because write memory was exhausted, in microseconds.
+        #[metric("throttled_by_memory_micros", Micros)]
+        pub by_memory_micros: u64,
+        /// Time for which writers waited because their keyspace exceeded its own share of the write memory,
+        /// in microseconds.
+        #[metric("throttled_by_share_micros", Micros)]
+        pub by_share_micros: u64,
+        /// Time for which writers waited for jobs of their own keyspace, in microseconds.
         #[metric("throttled_by_jobs_micros", Micros)]
         pub by_jobs_micros: u64,
         /// Keyspaces whose flush waits for jobs.
@@ -530,12 +544,17 @@ stat_group! {
 
 impl StallStats {
     pub(super) fn of(store: &Store) -> Self {
-        let pressure = &store.backpressure;
+        let (pressure, delays) = (&store.backpressure, &store.backpressure.delays);
+        let (max_micros, max_cause) = delays.longest();
         Self {
             count: pressure.stalls.load(Relaxed),
-            max_micros: pressure.max_stall_micros.load(Relaxed),
-            throttled_micros: pressure.throttled_micros.load(Relaxed),
-            by_jobs_micros: pressure.behind_micros.load(Relaxed),
+            max_micros,
+            max_cause,
+            throttled_micros: delays.total_micros(),
+            by_flush_micros: delays.micros(StallCause::Flush),
+            by_memory_micros: delays.micros(StallCause::Memory),
+            by_share_micros: delays.micros(StallCause::OwnShare),
+            by_jobs_micros: delays.micros(StallCause::Jobs),
             behind: u64_of(pressure.behind.count()),
         }
     }

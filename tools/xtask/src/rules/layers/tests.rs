@@ -59,6 +59,18 @@ fn upward_and_sideways_dependencies_are_found() {
 }
 
 #[test]
+fn paths_without_a_package_are_found() {
+    let path = |path| {
+        let dependency = format!("[dependencies]\ntestudo = {{ path = \"{path}\" }}\n");
+        findings(&[package("tools/bench-rivals", "testudo-bench-rivals", &dependency)])
+    };
+    assert!(path("../../testudo").is_empty());
+    let found = path("../../engine");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("depends on engine/Cargo.toml, which does not exist"), "{}", found[0]);
+}
+
+#[test]
 fn dev_dependencies_are_unrestricted() {
     let up = package("substrate/base", "testudo-base", "[dev-dependencies]\ntestudo.workspace = true\n");
     assert!(findings(&[up]).is_empty());
