@@ -34,12 +34,13 @@ impl RunsByAge {
     }
 
     /// Reads those of a tree's runs that were not noted yet, and again those whose pages were replaced: they
-    /// keep their id.
+    /// keep their id. Salvage knows their age from the replaced pages; the footer has the original one.
     pub fn note(&mut self, live: &[Arc<Run>]) {
         for run in live {
             let id = run.reference().id;
             if run.reference().replaced.is_some() || !self.found.contains_key(&id) {
                 let record = run.record().expect("the footer of a run can be read");
+                let record = RunRecord { reference: run.reference().clone(), ..record };
                 self.found.insert(id, (record, entries_of(run)));
             }
         }
@@ -82,7 +83,7 @@ impl RunsByAge {
 }
 
 fn age(record: &RunRecord) -> (Seqno, RunId) {
-    (record.reference.newest_seqno, record.reference.id)
+    (record.reference.newest_seqno, record.reference.version())
 }
 
 fn entries_of(run: &Arc<Run>) -> Entries {

@@ -77,18 +77,7 @@ fn first_above(levels: &Levels, range: &Bounds) -> Result<Option<Fence>> {
 
 /// Approximate bytes above the bottom inside `bounds`.
 pub(crate) fn above_bytes(levels: &Levels, bounds: &Bounds) -> Result<u64> {
-    let mut bytes = 0;
-    for component in levels.upper() {
-        // An upper bound: unlike `bytes_within` of the component, it ignores the fence of the next run.
-        for level_run in component.range(component.within(bounds)) {
-            bytes += match level_run.slice().clipped(bounds) {
-                Some(slice) if slice.bounds == Bounds::default() => level_run.bytes,
-                Some(slice) => slice.bytes_within(bounds)?,
-                None => 0,
-            };
-        }
-    }
-    Ok(bytes)
+    levels.upper().map(|component| component.bytes_within(bounds)).sum()
 }
 
 /// Returns the bounds of the step that begins at `start`, the first key of `range` above the bottom.

@@ -91,3 +91,25 @@ fn an_empty_range_or_tree_has_no_piece() {
         assert!(bed.tree.pick_range(&range).unwrap().is_none(), "{low}..{high}");
     }
 }
+
+/// A step puts the entries of its keys into pages of a run of the bottom, and leaves the rest of an upper run
+/// above. That run still has older entries of these keys.
+#[test]
+fn updated_pages_are_newer_than_the_rest_of_an_upper_run() {
+    let mut bed = Bed::new(updating(64 << 10, 4, 2));
+    let mut found = RunsByAge::new();
+    let key = |n: u64| format!("{n:04}").into_bytes();
+    bed.apply((0..1200).map(|n| (key(n), Some(vec![1; 100]))).collect());
+    bed.apply_on_top([0, 1199].map(|n| (key(n), Some(vec![2; 100]))).into());
+    bed.apply_on_top([(key(0), Some(vec![3; 100]))].into());
+    let range = KeyBounds { low: None, high: Some(key(1)) };
+    assert_eq!(bed.compact_range(&range, |_| {}), 1);
+    let runs = bed.runs();
+    let updated = runs.iter().find(|run| run.reference().replaced.is_some()).expect("a page was updated");
+    let rest = runs.iter().find(|run| run.reference().entries == 2).expect("the other key is still above");
+    let of_footer = |run: &Run| run.record().unwrap().reference.newest_seqno;
+    assert!(of_footer(updated) < rest.reference().newest_seqno, "the footer has the age before the update");
+    assert!(updated.reference().newest_seqno > rest.reference().newest_seqno, "the update is newer");
+    bed.check_runs(&mut found);
+    bed.check(&mut SplitMix::new(1));
+}
