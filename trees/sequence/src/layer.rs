@@ -128,9 +128,16 @@ impl RunSlice {
         }
     }
 
-    /// Whether any key of the slice is inside `bounds`. Exact, unlike the estimates: it reads.
+    /// Whether any key of the slice is inside `bounds`. Exact, unlike the estimates: it reads, unless the first
+    /// or the last key of the run is inside.
     pub fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
         let Some(inside) = self.clipped(bounds) else { return Ok(false) };
+        if let Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) = &self.source {
+            let (counted, (first, last)) = (inside.counted_bounds(), run.exact_ends()?);
+            if counted.contains(&first) || counted.contains(&last) {
+                return Ok(true);
+            }
+        }
         let mut cursor = inside.cursor();
         cursor.seek_first()?;
         Ok(cursor.entry().is_some())

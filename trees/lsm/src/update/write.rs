@@ -195,7 +195,7 @@ fn write_pages(cell: PagesCell, work: &Work, options: &LsmOptions) -> Result<Chu
 /// Returns the chunks of a merge, in key order, each at most about `bytes_max`, as far as its sources permit.
 fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Chunk>> {
     let Merge { bounds, newest_seqno, floor, .. } = merge;
-    let borders = borders_of(merge, bytes_max);
+    let borders = with_entries_between(merge, borders_of(merge, bytes_max))?;
     let mut chunks = Vec::with_capacity(borders.len() + 1);
     let mut low = bounds.low.clone();
     let ends = borders.iter().cloned().map(Some).chain([bounds.high.clone()]);
@@ -217,6 +217,30 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Chunk>> {
     }
     debug_assert_eq!(chunks.len(), borders.len() + 1, "chunks are together the whole");
     Ok(chunks)
+}
+
+/// Returns those of `borders` that leave entries in each chunk. An empty chunk has no run that would state its
+/// part of the covered range. A run that was cut may begin long after its fence.
+fn with_entries_between(merge: &Merge, borders: Vec<Fence>) -> Result<Vec<Fence>> {
+    let holds_any = |bounds: &Bounds| -> Result<bool> {
+        for slice in merge.layers.iter().flatten() {
+            if slice.holds_any(bounds)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let mut kept: Vec<Fence> = Vec::with_capacity(borders.len());
+    let low_of = |kept: &[Fence]| kept.last().cloned().or_else(|| merge.bounds.low.clone());
+    for border in borders {
+        if holds_any(&Bounds { low: low_of(&kept), high: Some(border.clone()) })? {
+            kept.push(border);
+        }
+    }
+    while !kept.is_empty() && !holds_any(&Bounds { low: low_of(&kept), high: merge.bounds.high.clone() })? {
+        kept.pop();
+    }
+    Ok(kept)
 }
 
 /// Returns the keys at which a merge is cut, by the first keys of its sources and the bytes that begin there.

@@ -113,3 +113,25 @@ fn updated_pages_are_newer_than_the_rest_of_an_upper_run() {
     bed.check_runs(&mut found);
     bed.check(&mut SplitMix::new(1));
 }
+
+/// A step leaves the rest of an upper run, from a fence of the bottom on that is less than its next key. The
+/// next step is written by several workers, of which none has an entry between the two.
+#[test]
+fn a_range_that_was_compacted_before_and_behind_a_fence_keeps_no_replaced_run() {
+    let mut bed = Bed::new(options(4096, 3, 2));
+    let key = |n: u64| format!("{n:04}").into_bytes();
+    let filled = |value: u8| -> Batch { (0..400).map(|n| (key(n), Some(vec![value; 100]))).collect() };
+    bed.apply(filled(1));
+    bed.apply_on_top(filled(2));
+    let fences: Vec<Vec<u8>> = bed
+        .layout()
+        .into_iter()
+        .filter_map(|(_, PartUse::Run(used))| used.counts_in.first().and_then(|keys| keys.low.clone()))
+        .collect();
+    for fence in fences {
+        bed.compact_range(&KeyBounds { low: None, high: Some(fence) }, |_| {});
+    }
+    bed.compact_range(&KeyBounds::default(), |_| {});
+    assert_eq!(bed.tree.stats().entries, u64_of(bed.model.len()), "no witness is left");
+    bed.check_compact(&KeyBounds::default());
+}
