@@ -30,6 +30,7 @@ use testudo_store::{
     Store,
     background::jobs_in_progress::{BegunJob, PreparedJob, Reservation},
     keyspace::KeyspaceCore,
+    poison_on_panic::PoisonOnPanic,
 };
 
 use crate::{
@@ -94,8 +95,12 @@ pub fn step_job(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Resul
     if installs_first && install(store)? {
         return Ok(true);
     }
-    let mut schedule = Schedule::default();
-    let Some(chosen) = choose_job(store, &mut schedule, is_idle) else { return install(store) };
+    Ok(prepare_next(store, is_idle)? || install(store)?)
+}
+
+/// Runs the first half of a job, and leaves it to the next holder of `flush_lock`; `false` if there is none.
+pub fn prepare_next(store: &Store, is_idle: impl Fn(&KeyspaceCore) -> bool) -> Result<bool> {
+    let Some(chosen) = choose_job(store, &mut Schedule::default(), is_idle) else { return Ok(false) };
     if let Outcome::Prepared(job) = prepare_chosen(store, chosen)? {
         store.background.hand_in(job);
     }
@@ -200,6 +205,7 @@ fn prepare_job(
     tree: &dyn Tree,
     job: &Job,
 ) -> Result<Prepared> {
+    let _guard = PoisonOnPanic::new(store);
     store.beginning.begin().inspect_err(|error| store.poison(error))?;
     let began = store.env.monotonic();
     let prepared = tree.prepare(&store.job_work(keyspace, progress), job);

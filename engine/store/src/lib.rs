@@ -22,6 +22,7 @@ pub mod log;
 pub mod long_work;
 pub mod memory;
 pub mod merging;
+pub mod poison_on_panic;
 pub mod publisher;
 pub mod read;
 pub mod snapshots;

@@ -23,6 +23,7 @@ use testudo_store::{
     },
     keyspace::KeyspaceCore,
     memory::metadata::{fit_caches, note_tree},
+    poison_on_panic::PoisonOnPanic,
 };
 
 use crate::{
@@ -90,6 +91,7 @@ pub(super) fn install(
         }
         return Ok(false);
     }
+    let _guard = PoisonOnPanic::new(store);
     let tree = Arc::clone(&keyspace.view.load().tree);
     let edit = tree.install(&store.job_work(keyspace, progress), prepared);
     let edit = edit.map_err(|error| error.in_keyspace(&keyspace.name));

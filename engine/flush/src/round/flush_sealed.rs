@@ -24,6 +24,7 @@ use testudo_store::{
     Store,
     background::stages::{Stage, StageClock},
     commits::backpressure::Part,
+    poison_on_panic::PoisonOnPanic,
 };
 
 use crate::{
@@ -131,6 +132,7 @@ pub fn oldest_sealed(store: &Store) -> Vec<Waiting> {
 pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "one round at a time");
     debug_assert!(!waiting.is_empty(), "a round has buffers");
+    let _guard = PoisonOnPanic::new(store);
     let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
     let parts: Vec<Part> = waiting.iter().map(part).collect();
     let started = store.env.monotonic();

@@ -14,7 +14,9 @@ use testudo_base::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_contract::{LeastGain, Progress, Reclaim, ReclaimLimits};
-use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
+use testudo_store::{
+    Store, keyspace::KeyspaceCore, poison_on_panic::PoisonOnPanic, space::space_guard::Intent,
+};
 
 use crate::{
     jobs::install::{commit_job, install_prepared},
@@ -64,6 +66,7 @@ pub fn reclaim_round(store: &Store, least_gain: LeastGain) -> Result<bool> {
         return Ok(false);
     };
     debug_assert!(store.nearly_full.is_on(), "space is short only on a device that is nearly full");
+    let _guard = PoisonOnPanic::new(store);
     let outcome = with_held_space(store, 0, || {
         store.beginning.begin().inspect_err(|error| store.poison(error))?;
         let tree = Arc::clone(&keyspace.view.load().tree);
