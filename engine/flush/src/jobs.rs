@@ -44,7 +44,7 @@ use crate::{
     manifest_edit::poison_unless_full,
     space::{
         give_back::{give_back_all_space, give_back_what_failed},
-        hold_space::with_held_space,
+        hold_space::{hold_space, is_bound_outdated, with_held_space},
     },
 };
 
@@ -177,7 +177,7 @@ fn prepare_chosen(store: &Store, chosen: Chosen) -> Result<Outcome> {
     Ok(Outcome::Ended)
 }
 
-/// Runs the first half of a job concurrently with flushes; `None` if flushes must be excluded.
+/// Runs the first half of a job concurrently with flushes; `None` if it has to be done with flushes excluded.
 fn prepare_beside_flushes(
     store: &Store,
     begun: &BegunJob,
@@ -195,7 +195,11 @@ fn prepare_beside_flushes(
     }
     let prepared = prepare_job(store, begun, tree, job);
     drop(preparing);
-    give_back_what_failed_beside(store, prepared).map(Some)
+    match give_back_what_failed_beside(store, prepared) {
+        // The bound of the data file is of a time at which the device had less space.
+        Err(error) if error.is_shortage() && is_bound_outdated(store) => Ok(None),
+        outcome => outcome.map(Some),
+    }
 }
 
 /// Runs the first half of a job.
@@ -230,6 +234,9 @@ fn do_alone(
     let jobs = &store.background.jobs;
     let _flush = store.flush_lock.lock();
     store.check_writable()?;
+    if is_bound_outdated(store) {
+        hold_space(store)?;
+    }
     let both = || {
         let Some(busy) = jobs.busy(keyspace.id, reservation) else { return Ok(false) };
         // Tree and job hold the extents that are replaced: drop both before the space check.

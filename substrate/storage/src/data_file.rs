@@ -455,6 +455,11 @@ impl DataFile {
         self.growth.store(growth_bytes, Relaxed);
     }
 
+    /// Bytes by which the file may still grow; `u64::MAX` if they are not bounded.
+    pub fn growth_bytes(&self) -> u64 {
+        self.growth.load(Relaxed)
+    }
+
     /// Lowers the reserve to `rest_bytes` and allows spans of any size, until the next
     /// [`DataFile::set_bounds`].
     pub fn lower_kept_bytes(&self, rest_bytes: u64) {

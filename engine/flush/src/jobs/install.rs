@@ -71,9 +71,12 @@ pub(super) fn install_prepared_unless_locked(store: &Store) -> Result<()> {
     }
 }
 
+/// Looks at the device again if it is nearly full, or if the job may have been the first to find it full,
+/// because the reserve was used.
 pub(super) fn hold_space_after_job(store: &Store) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "space is held under the flush lock");
-    if store.nearly_full.is_on() && !store.has_failed() { hold_space(store) } else { Ok(()) }
+    let is_to_check = store.nearly_full.is_on() || store.space.is_short();
+    if is_to_check && !store.has_failed() { hold_space(store) } else { Ok(()) }
 }
 
 /// Installs a prepared job; `false` if it was overtaken. REQUIRES: `flush_lock` is held.

@@ -311,6 +311,11 @@ fn record_space(store: &Store, needs: &Needs, usable: u64, growth: u64) {
     state.removed_max.store(most_within(removed, on_top), Relaxed);
 }
 
+/// Whether the device has more space than the data file may take, because the bound is of an earlier time.
+pub fn is_bound_outdated(store: &Store) -> bool {
+    free_bytes(store) > store.data.growth_bytes()
+}
+
 /// Bytes free on the device; 0 if it cannot report them.
 fn free_bytes(store: &Store) -> u64 {
     store.env.free_bytes(&store.directory).unwrap_or(0)
