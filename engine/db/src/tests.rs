@@ -10,6 +10,7 @@ mod jobs;
 mod long_merges;
 mod metadata;
 mod settle;
+mod several_jobs;
 mod spilled_buffer;
 mod stalls;
 mod warm_restart;
