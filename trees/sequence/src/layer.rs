@@ -128,8 +128,8 @@ impl RunSlice {
         }
     }
 
-    /// Whether any key of the slice is inside `bounds`. Exact, unlike the estimates: it reads, unless the first
-    /// or the last key of the run is inside.
+    /// Whether any key of the slice is inside `bounds`. Exact, unlike the estimates: it reads, unless the
+    /// first or the last key of the run is inside.
     pub fn holds_any(&self, bounds: &Bounds) -> Result<bool> {
         let Some(inside) = self.clipped(bounds) else { return Ok(false) };
         if let Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) = &self.source {

@@ -219,8 +219,8 @@ fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Chunk>> {
     Ok(chunks)
 }
 
-/// Returns those of `borders` that leave entries in each chunk. An empty chunk has no run that would state its
-/// part of the covered range. A run that was cut may begin long after its fence.
+/// Returns those of `borders` that leave entries in each chunk. An empty chunk has no run that would state
+/// its part of the covered range. A run that was cut may begin long after its fence.
 fn with_entries_between(merge: &Merge, borders: Vec<Fence>) -> Result<Vec<Fence>> {
     let holds_any = |bounds: &Bounds| -> Result<bool> {
         for slice in merge.layers.iter().flatten() {
