@@ -266,8 +266,8 @@ fn check_salvaged(machine: &Arc<MemEnv>, model: &Model) {
     assert!(salvaged(machine, "/without") == *model);
 }
 
-/// A compaction of one key puts it into a page of the bottom. A run above keeps an older entry of it, which no
-/// longer counts.
+/// A compaction of one key puts it into a page of the bottom. A run above keeps an older entry of it, which
+/// no longer counts.
 #[test]
 fn salvage_prefers_updated_pages_to_runs_that_were_cut() {
     let mut subject = Subject::new();
