@@ -1,7 +1,8 @@
 //! Compaction of a range of keys: a flush of its writes, then jobs of the tree, in key order.
 //!
 //! **Invariants**
-//! - It terminates under concurrent writes: each installed job shortens the rest of the range.
+//! - It terminates under concurrent writes: each installed job shortens the rest of the range, or the part
+//!   before it of a run that is on both sides of its beginning.
 //! - Everything that was committed before the call reaches the bottom; later commits may be above it.
 
 use testudo_base::{
@@ -43,7 +44,7 @@ pub fn compact_range(store: &Store, keyspace: &Arc<KeyspaceCore>, range: KeyBoun
             RangeProgress::Done | RangeProgress::DoneBelow(None) => break,
             RangeProgress::DoneBelow(_) if planted!("range-compacted-by-one-job") => break,
             RangeProgress::DoneBelow(end) => {
-                debug_assert!(end > rest.low, "a job shortens the rest of the range");
+                debug_assert!(end >= rest.low, "jobs proceed in key order");
                 rest.low = end;
             }
             RangeProgress::Unknown => {}

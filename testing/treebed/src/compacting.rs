@@ -17,8 +17,9 @@ impl<F: Family> Bed<F> {
     /// installing one; a job that was overtaken is repeated alone.
     pub fn compact_range(&mut self, range: &KeyBounds, mut between: impl FnMut(&mut Self)) -> u64 {
         let (mut rest, mut jobs, mut was_overtaken) = (range.clone(), 0, false);
-        while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest).unwrap() {
-            let prepared = self.prepare(&job, JOB_BYTES);
+        let bytes_max = self.options.job_bytes();
+        while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest, bytes_max).unwrap() {
+            let prepared = self.prepare(&job, bytes_max);
             if !was_overtaken {
                 between(self);
             }
@@ -30,7 +31,7 @@ impl<F: Family> Bed<F> {
             }
             self.tree.check_invariants(true).unwrap();
             jobs += 1;
-            assert!(done_below.is_none() || done_below > rest.low, "jobs proceed in key order");
+            assert!(done_below.is_none() || done_below >= rest.low, "jobs proceed in key order");
             let Some(end) = done_below else { break };
             rest.low = Some(end);
         }
@@ -154,5 +155,8 @@ pub fn compact_a_part<F: Family>(options: F, run_bytes: u64, sources: impl Fn(&B
     bed.check_compact(&range);
     bed.check(&mut random);
     let outside = KeyBounds { low: range.high, high: None };
-    assert!(bed.tree.pick_range(&outside).unwrap().is_some(), "the rest is still above the bottom");
+    assert!(
+        bed.tree.pick_range(&outside, JOB_BYTES).unwrap().is_some(),
+        "the rest is still above the bottom"
+    );
 }

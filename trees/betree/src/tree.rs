@@ -351,7 +351,7 @@ impl Compact for BeTree {
         bytes_max.max(largest_unit(&self.root, &self.options))
     }
 
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+    fn pick_range(&self, range: &KeyBounds, _bytes_max: u64) -> Result<Option<RangeJob>> {
         jobs::pick_range(&self.root, range)
     }
 

@@ -23,17 +23,17 @@ pub trait Compact {
     fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job>;
     /// Upper bound on the bytes that a job reads, and on those that it writes, if jobs are requested with
     /// this limit: the limit itself, unless the smallest unit of the tree's work is larger. Bytes are those
-    /// of keys and values; those of a part of a run are estimated by its pages. Jobs of
-    /// [`Compact::pick_range`] have the bound for [`JOB_BYTES`](crate::JOB_BYTES).
+    /// of keys and values; those of a part of a run are estimated by its pages.
     fn job_bytes_max(&self, bytes_max: u64) -> u64;
     /// Picks a job that moves the first keys of `range` with data above the bottom down to it, from all
     /// levels; `None` if there are none. Calling it again with the rest of the range
     /// ([`RangeJob::done_below`]) after each job compacts the whole range, however much is written meanwhile.
-    /// Changes nothing. Reads a page of each run that may have the first such key.
+    /// Changes nothing. Reads a page of each run that may have the first such key. `bytes_max`: limit on the
+    /// bytes that the job reads, and on those that it writes, as for [`Compact::pick_job`].
     ///
     /// Afterwards each key of the range is in one run, without tombstones and replaced entries. Data outside
     /// the range is rewritten only where a run or node has keys on both sides of an end of the range.
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>>;
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>>;
     /// Whether reads since the last call have given [`Compact::pick_job`] new reasons.
     fn has_new_reasons(&self) -> bool {
         false

@@ -255,8 +255,8 @@ impl Compact for LsmTree {
         jobs::job_bytes_max(&self.levels, &self.options, bytes_max)
     }
 
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
-        jobs::pick_range(&self.levels, &self.options, range)
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+        jobs::pick_range(&self.levels, &self.options, range, bytes_max)
     }
 
     fn has_new_reasons(&self) -> bool {

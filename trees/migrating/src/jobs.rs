@@ -88,15 +88,14 @@ impl Migrating {
     }
 
     /// Picks a job that compacts the beginning of `range` in the tree that has those keys.
-    pub(crate) fn pick_range_of_sides(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
+    pub(crate) fn pick_range_of_sides(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
         for side in self.course.in_key_order() {
             let inside = self.course.keys_of(side).intersection(range);
             if inside.is_empty() {
                 continue;
             }
-            let Some(RangeJob { job, done_below }) = self.tree_of(side).pick_range(&inside)? else {
-                continue;
-            };
+            let picked = self.tree_of(side).pick_range(&inside, bytes_max)?;
+            let Some(RangeJob { job, done_below }) = picked else { continue };
             // Keys behind the border are in the other tree.
             let done_below = match (done_below, inside.high) {
                 (Some(done), Some(high)) => Some(done.min(high)),

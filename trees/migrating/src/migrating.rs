@@ -197,8 +197,8 @@ impl Compact for Migrating {
         of_sides(bytes_max).max(self.portion_bytes() + of_sides(0))
     }
 
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
-        self.pick_range_of_sides(range)
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+        self.pick_range_of_sides(range, bytes_max)
     }
 
     fn has_new_reasons(&self) -> bool {

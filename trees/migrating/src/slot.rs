@@ -163,8 +163,8 @@ impl Compact for Slotted {
         self.tree.job_bytes_max(bytes_max)
     }
 
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
-        self.tree.pick_range(range)
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+        self.tree.pick_range(range, bytes_max)
     }
 
     fn has_new_reasons(&self) -> bool {

@@ -381,8 +381,8 @@ impl Compact for SeparatedTree {
         self.tree.job_bytes_max(bytes_max).max(of_segments.max().unwrap_or_default())
     }
 
-    fn pick_range(&self, range: &KeyBounds) -> Result<Option<RangeJob>> {
-        self.tree.pick_range(range)
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+        self.tree.pick_range(range, bytes_max)
     }
 
     fn has_new_reasons(&self) -> bool {

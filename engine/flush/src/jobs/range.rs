@@ -37,11 +37,11 @@ pub fn run_range_job(
     let jobs = &store.background.jobs;
     let reservation = Some(jobs.reserve(keyspace.id));
     let tree = Arc::clone(&keyspace.view.load().tree);
-    let Some(RangeJob { job, mut done_below }) = pick_range(store, keyspace, &*tree, range)? else {
-        return Ok(RangeProgress::Done);
-    };
+    let bytes_max = store.background.limits.job_bytes_max();
+    let picked = pick_range(store, keyspace, &*tree, range, bytes_max)?;
+    let Some(RangeJob { job, mut done_below }) = picked else { return Ok(RangeProgress::Done) };
     keyspace.expect_jobs();
-    let bytes_max = tree.job_bytes_max(store.background.limits.job_bytes_max());
+    let bytes_max = tree.job_bytes_max(bytes_max);
     let Some(begun) = jobs.begin(keyspace, &job, bytes_max, reservation.as_ref()) else {
         drop((tree, job));
         store.background.wait_for_job_of(keyspace.id);
@@ -55,8 +55,8 @@ pub fn run_range_job(
         }
         None => {
             drop((tree, job, begun));
-            do_alone(store, keyspace, false, None, |tree, _| {
-                let picked = pick_range(store, keyspace, tree, range)?;
+            do_alone(store, keyspace, false, None, |tree, request| {
+                let picked = pick_range(store, keyspace, tree, range, request.bytes_max)?;
                 Ok(picked.map(|picked| {
                     done_below = picked.done_below;
                     picked.job
@@ -72,7 +72,8 @@ fn pick_range(
     keyspace: &KeyspaceCore,
     tree: &dyn Tree,
     range: &KeyBounds,
+    bytes_max: u64,
 ) -> Result<Option<RangeJob>> {
-    let picked = tree.pick_range(range);
+    let picked = tree.pick_range(range, bytes_max);
     picked.map_err(|error| store.health.closed_or(error.in_keyspace(&keyspace.name)))
 }

@@ -9,7 +9,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno};
+use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno, num::u64_of};
 use testudo_run::Run;
 use testudo_sequence::{Bounds, CompactionBuffer, Fence, FencedRun, RunSlice, Source};
 
@@ -267,6 +267,17 @@ impl Component {
             };
         }
         Ok(bytes)
+    }
+
+    /// Upper bound on the bytes before `border` in the block that it cuts. [`Self::bytes_within`] ignores
+    /// these.
+    pub(crate) fn cut_block_bytes(&self, border: &Fence) -> Result<u64> {
+        let last = self.runs_below(&border.bytes()).checked_sub(1).and_then(|at| self.get(at));
+        let cut = last.filter(|last| !last.run().reference().keys.end_before(&border.head()));
+        let Some(cut) = cut else { return Ok(0) };
+        let before = Bounds { low: None, high: Some(border.clone()) };
+        let left = cut.bytes.saturating_sub(cut.slice().bytes_within(&before)?);
+        Ok(left.min(u64_of(cut.run().block_bytes_for(&border.bytes())?)))
     }
 
     /// Returns the component with the runs in `range` replaced by `runs`. Changed segments get ids from

@@ -5,7 +5,12 @@
 //! upper level that begins before the step is cut there (`take_out.rs`); behind the step it is clipped.
 //! The next step begins where the last one ended, so only the first one cuts runs.
 //!
+//! If a run of the bottom does not fit, the step ends before it; if that is the first one, the step ends
+//! inside it. A run of the bottom that begins before the range is rewritten from its first key on. If too
+//! much is above that part of it, the first steps end before the range.
+//!
 //! **Invariants**
+//! - A step merges and rewrites no more than its bound, or the least unit of work: one run of each sequence.
 //! - No entry of a key is moved down before an older one.
 //! - The next step begins after the keys that an installed step has completed.
 
@@ -34,11 +39,24 @@ use crate::{
     },
 };
 
-/// A step ends when about this many full runs are to be written.
-const STEP_RUNS: u64 = 4;
+/// A step merges about this many full runs, or fewer if its bound is less.
+const STEP_RUNS: u64 = 8;
 /// Maximum full runs of bytes outside the range that each end of it may add to a step. Above one run of the
 /// bottom there is rarely as much, except after its last run.
-const OUTSIDE_RUNS: u64 = 4;
+const OUTSIDE_RUNS: u64 = 2;
+/// The same as the inverse of a fraction of the bound.
+const OUTSIDE_PARTS: u64 = 4;
+
+/// Intended size of a step, in bytes.
+#[derive(Clone, Copy)]
+struct StepSize {
+    /// Merged bytes, those of the bottom included.
+    merged: u64,
+    /// Merged bytes, and those written before the step.
+    all: u64,
+    /// Bytes outside the range at each end.
+    outside: u64,
+}
 
 /// A step that was written.
 pub(crate) struct WrittenStep {
@@ -47,11 +65,47 @@ pub(crate) struct WrittenStep {
     heads: Vec<Vec<LevelRun>>,
 }
 
-/// Picks the first step of `range` that has data above the bottom, and returns its bounds.
-pub(crate) fn pick_step(levels: &Levels, options: &LsmOptions, range: &KeyBounds) -> Result<Option<Bounds>> {
+/// Picks the first step of `range` that has data above the bottom, and returns its bounds. It reads and
+/// writes at most `bytes_max`. REQUIRES: that is no less than the smallest unit of work.
+pub(crate) fn pick_step(
+    levels: &Levels,
+    options: &LsmOptions,
+    range: &KeyBounds,
+    bytes_max: u64,
+) -> Result<Option<Bounds>> {
     let range = Bounds::from(range);
-    let start = first_above(levels, &range)?;
-    start.map(|start| step_from(levels, options, &range, &start)).transpose()
+    let Some(start) = first_above(levels, &range)? else { return Ok(None) };
+    let merged = (options.run_bytes * STEP_RUNS).min(bytes_max);
+    let outside = (options.run_bytes * OUTSIDE_RUNS).min(bytes_max / OUTSIDE_PARTS);
+    let mut size = StepSize { merged, all: bytes_max, outside };
+    loop {
+        let bounds = step_from(levels, options, &range, &start, size)?;
+        let all = bytes_of_step(levels, options, &bounds)?;
+        if all <= bytes_max || size.merged == 0 {
+            return Ok(Some(bounds));
+        }
+        // Sizes are known by pages. Data outside the range is not worth a larger step.
+        size.merged = size.merged.saturating_sub(all - bytes_max) / 8 * 7;
+        size.outside = 0;
+    }
+}
+
+/// Upper bound on the bytes that a step reads.
+fn bytes_of_step(levels: &Levels, options: &LsmOptions, bounds: &Bounds) -> Result<u64> {
+    let own = levels.bottom.range(rewritten_runs(&levels.bottom, bounds)?);
+    let own: u64 = own.map(|level_run| level_run.bytes).sum();
+    let mut above = above_bytes(levels, bounds)?;
+    if let Some(high) = &bounds.high {
+        for component in levels.upper() {
+            above += component.cut_block_bytes(high)?;
+        }
+    }
+    Ok(head_bytes(levels, bounds)? + options.pair_sizes.pairs_of(above) + own)
+}
+
+/// Bytes of runs above the bottom that a step rewrites because they begin before it.
+fn head_bytes(levels: &Levels, bounds: &Bounds) -> Result<u64> {
+    Ok(heads_of(levels, bounds)?.iter().map(Destination::merged_bytes).sum())
 }
 
 /// Returns the least key of `range` above the bottom. Reads a page of each sequence that overlaps it.
@@ -80,42 +134,68 @@ pub(crate) fn above_bytes(levels: &Levels, bounds: &Bounds) -> Result<u64> {
     levels.upper().map(|component| component.bytes_within(bounds)).sum()
 }
 
-/// Returns the bounds of the step that begins at `start`, the first key of `range` above the bottom.
-fn step_from(levels: &Levels, options: &LsmOptions, range: &Bounds, start: &Fence) -> Result<Bounds> {
-    let outside_max = options.run_bytes * OUTSIDE_RUNS;
-    let step_bytes = options.run_bytes * STEP_RUNS;
+/// Returns the bounds of the step for `start`, the first key of `range` above the bottom. It ends before that
+/// if too much is above the part of a run of the bottom that is outside the range.
+fn step_from(
+    levels: &Levels,
+    options: &LsmOptions,
+    range: &Bounds,
+    start: &Fence,
+    size: StepSize,
+) -> Result<Bounds> {
     let bottom = &levels.bottom;
     let next = bottom.runs_up_to(&start.bytes());
     let first = next.checked_sub(1);
-    let low = low_of(levels, first, range, start, outside_max)?;
+    let low = low_of(levels, first, range, start, size.outside)?;
+    let of_step = Bounds { low: low.clone(), high: range.high.clone() };
+    let outside = Bounds { low: low.clone(), high: Some(start.clone()) };
+    let start = first_above(levels, &outside)?.unwrap_or_else(|| start.clone());
+    let step_bytes = size.merged.min(size.all.saturating_sub(head_bytes(levels, &of_step)?));
+    let pairs = |bounds: &Bounds| Ok(options.pair_sizes.pairs_of(above_bytes(levels, bounds)?));
     let (mut at, mut bytes) = (first, 0);
     let mut begin = low.clone();
     for next in next..=bottom.len() {
         let own_bytes = at.and_then(|at| bottom.get(at)).map_or(0, |level_run| level_run.bytes);
         let fence = bottom.get(next).map(|level_run| level_run.fenced.low.clone());
-        let between = Bounds { low: begin, high: fence.clone() };
-        let inside = between.intersection(range);
-        let above = above_bytes(levels, &inside)?;
-        if above > step_bytes {
-            let layers: Vec<Layer> = levels.upper().map(|component| component.slices(&inside)).collect();
-            let cut = key_after(layers, step_bytes.saturating_sub(bytes))?;
-            let cut = cut.filter(|cut| start < cut);
-            if cut.is_some() {
-                return Ok(Bounds { low, high: cut });
+        let inside = Bounds { low: begin.clone(), high: fence.clone() }.intersection(&of_step);
+        let above: u64 = pairs(&inside)?;
+        if bytes + own_bytes + above > step_bytes {
+            // Without the run of the bottom that does not fit, unless it is the first.
+            if bytes > 0 {
+                return Ok(Bounds { low, high: begin });
+            }
+            let above_max = options.pair_sizes.own_of(step_bytes.saturating_sub(own_bytes));
+            if let Some(cut) = cut_of(levels, &inside, &start, above_max)? {
+                return Ok(Bounds { low, high: Some(cut) });
             }
         }
         bytes += own_bytes + above;
         if fence.is_none() || range.high.is_some() && fence >= range.high {
             let outside = Bounds { low: range.high.clone(), high: fence.clone() };
-            let is_little = range.high.is_none() || above_bytes(levels, &outside)? <= outside_max;
+            let outside_max = size.outside.min(step_bytes.saturating_sub(bytes));
+            let is_little = range.high.is_none() || pairs(&outside)? <= outside_max;
             return Ok(Bounds { low, high: if is_little { fence } else { range.high.clone() } });
-        }
-        if bytes >= step_bytes {
-            return Ok(Bounds { low, high: fence });
         }
         (at, begin) = (Some(next), fence);
     }
     Ok(Bounds { low, high: range.high.clone() })
+}
+
+/// Returns a key of `inside` behind `start` before which at most about `bytes_max` are above the bottom; if
+/// one key has more, the key after it; `None` if there is none.
+fn cut_of(levels: &Levels, inside: &Bounds, start: &Fence, bytes_max: u64) -> Result<Option<Fence>> {
+    let least = Bounds { low: Some(start.clone()), high: inside.high.clone() };
+    let mut bytes = bytes_max;
+    loop {
+        let layers: Vec<Layer> = levels.upper().map(|component| component.slices(&least)).collect();
+        let Some(cut) = key_after(layers, bytes)?.filter(|cut| start < cut) else { return Ok(None) };
+        let before = Bounds { low: inside.low.clone(), high: Some(cut.clone()) };
+        // Sizes are known by pages.
+        if bytes == 0 || above_bytes(levels, &before)? <= bytes_max {
+            return Ok(Some(cut));
+        }
+        bytes /= 2;
+    }
 }
 
 /// Returns the low end of a step; `first`: the run of the bottom whose fence is at or before `start`.

@@ -12,7 +12,7 @@ use std::{ops::Range, sync::Arc};
 use testudo_base::{Result, planted};
 use testudo_contract::{Job, JobRequest, Opaque, RangeJob, Scope, Work};
 use testudo_run::KeyBounds;
-use testudo_sequence::{Bounds, Fence};
+use testudo_sequence::Bounds;
 
 use crate::{
     LsmOptions,
@@ -159,10 +159,14 @@ pub(crate) fn pick_range(
     levels: &Levels,
     options: &LsmOptions,
     range: &KeyBounds,
+    bytes_max: u64,
 ) -> Result<Option<RangeJob>> {
-    let Some(bounds) = pick_step(levels, options, range)? else { return Ok(None) };
+    let bytes_max = job_bytes_max(levels, options, bytes_max);
+    let Some(bounds) = pick_step(levels, options, range, bytes_max)? else { return Ok(None) };
     let debt_bytes = above_bytes(levels, &bounds)?;
-    let done_below = bounds.high.as_ref().map(Fence::to_vec);
+    // A step may end before the range.
+    let done_below =
+        bounds.high.as_ref().map(|high| range.low.clone().unwrap_or_default().max(high.to_vec()));
     let target = Opaque::new(Action::CompactRange(bounds));
     let job = Job { what: "compact a range", debt_bytes, scope: Scope::all(), target };
     Ok(Some(RangeJob { job, done_below }))

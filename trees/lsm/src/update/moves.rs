@@ -332,12 +332,7 @@ impl Move<'_> {
         let Some(border) = &destination.border else { return Ok(destination.merged_bytes()) };
         let mut cut_bytes = 0;
         for component in self.emptying.iter().chain([self.own]) {
-            let last = component.runs_below(&border.bytes()).checked_sub(1).and_then(|at| component.get(at));
-            if let Some(last) = last.filter(|last| !last.run().reference().keys.end_before(&border.head())) {
-                let before = Bounds { low: None, high: Some(border.clone()) };
-                let left = last.bytes.saturating_sub(last.slice().bytes_within(&before)?);
-                cut_bytes += left.min(u64_of(last.run().block_bytes_for(&border.bytes())?));
-            }
+            cut_bytes += component.cut_block_bytes(border)?;
         }
         Ok(destination.merged_bytes() + cut_bytes)
     }

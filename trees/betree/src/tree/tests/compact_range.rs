@@ -1,5 +1,6 @@
 //! Compaction of ranges.
 
+use testudo_contract::JOB_BYTES;
 use testudo_treebed::{compact_a_part, random_compactions, random_range};
 
 use super::*;
@@ -45,13 +46,13 @@ fn entries_beside_the_range_stay_buffered() {
 #[test]
 fn an_empty_range_or_tree_has_no_step() {
     let mut bed = Bed::new(turtle(4096, 4));
-    assert!(bed.tree.pick_range(&KeyBounds::default()).unwrap().is_none());
+    assert!(bed.tree.pick_range(&KeyBounds::default(), JOB_BYTES).unwrap().is_none());
     let mut random = SplitMix::new(1);
     for _ in 0..4 {
         bed.apply((0..300).map(|_| (random_key(&mut random), Some(vec![1; 40]))).collect());
     }
     for (low, high) in [("key1", "key1"), ("key2", "key1"), ("x", "y")] {
         let range = KeyBounds { low: Some(low.into()), high: Some(high.into()) };
-        assert!(bed.tree.pick_range(&range).unwrap().is_none(), "{low}..{high}");
+        assert!(bed.tree.pick_range(&range, JOB_BYTES).unwrap().is_none(), "{low}..{high}");
     }
 }

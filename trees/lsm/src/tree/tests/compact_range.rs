@@ -1,5 +1,6 @@
 //! Compaction of ranges.
 
+use testudo_contract::JOB_BYTES;
 use testudo_treebed::{compact_a_part, random_compactions, random_range};
 
 use super::*;
@@ -70,7 +71,7 @@ fn pieces_end_at_fences_of_the_bottom() {
         .collect();
     let range = KeyBounds { low: Some(key(100)), high: Some(key(300)) };
     let (mut rest, mut ends) = (range, Vec::new());
-    while let Some(picked) = bed.tree.pick_range(&rest).unwrap() {
+    while let Some(picked) = bed.tree.pick_range(&rest, JOB_BYTES).unwrap() {
         let end = picked.done_below.clone().unwrap();
         assert!(fences.contains(&end), "a piece ends at a fence");
         ends.push(end.clone());
@@ -83,12 +84,12 @@ fn pieces_end_at_fences_of_the_bottom() {
 #[test]
 fn an_empty_range_or_tree_has_no_piece() {
     let mut bed = Bed::new(options(4096, 3, 2));
-    assert!(bed.tree.pick_range(&KeyBounds::default()).unwrap().is_none());
+    assert!(bed.tree.pick_range(&KeyBounds::default(), JOB_BYTES).unwrap().is_none());
     bed.apply(random_batch(&mut SplitMix::new(1), 300, 0));
     bed.apply(random_batch(&mut SplitMix::new(2), 300, 0));
     for (low, high) in [("key1", "key1"), ("key2", "key1"), ("x", "y")] {
         let range = KeyBounds { low: Some(low.into()), high: Some(high.into()) };
-        assert!(bed.tree.pick_range(&range).unwrap().is_none(), "{low}..{high}");
+        assert!(bed.tree.pick_range(&range, JOB_BYTES).unwrap().is_none(), "{low}..{high}");
     }
 }
 

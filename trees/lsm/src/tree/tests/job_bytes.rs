@@ -75,3 +75,26 @@ fn a_level_above_one_run_is_moved_in_parts() {
     assert!(jobs > 5, "{jobs} jobs");
     bed.check(&mut SplitMix::new(1));
 }
+
+/// A range begins inside a run of the bottom, and most data above that run is before the range.
+#[test]
+fn a_range_behind_much_data_above_one_run_is_compacted_in_parts() {
+    let mut bed = Bed::new(options(4 << 10, 4, 2));
+    bed.apply((0..30).map(|number| (key(number), Some(vec![1; 100]))).collect());
+    bed.run_jobs();
+    for round in 0..4u8 {
+        let narrow = (0..4800u64).map(|n| [key(7), n.to_be_bytes().to_vec()].concat());
+        let narrow = narrow.map(|key| (key, Some(vec![2; 100])));
+        bed.apply_on_top(narrow.chain([(key(9), Some(vec![round; 100]))]).collect());
+    }
+    let above = bed.tree.stats().buffered_bytes;
+    let bytes_max = bed.tree.job_bytes_max(bed.options.job_bytes());
+    assert!(above > 3 * bytes_max, "{above} bytes, {bytes_max} for each job");
+    let range = KeyBounds { low: Some(key(8)), high: None };
+    let jobs = bed.compact_range(&range, |_| {});
+    assert!(jobs > 3, "{jobs} jobs");
+    bed.check_compact(&range);
+    let largest = bed.largest_job;
+    assert!(largest.bytes >= largest.bytes_max / 4 * 3, "{largest:?}: the bound is never reached");
+    bed.check(&mut SplitMix::new(1));
+}

@@ -198,12 +198,12 @@ impl Bed {
     /// Compacts a range; returns the number of jobs.
     pub(super) fn compact_range(&mut self, range: &KeyBounds) -> u32 {
         let (mut rest, mut jobs) = (range.clone(), 0);
-        while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest).unwrap() {
+        while let Some(RangeJob { job, done_below }) = self.tree.pick_range(&rest, JOB_BYTES_MAX).unwrap() {
             let prepared = self.tree.prepare(&self.work, &job).unwrap();
             assert!(self.install(prepared), "no update in between");
             jobs += 1;
             let Some(end) = done_below else { break };
-            assert!(Some(&end) > rest.low.as_ref(), "jobs proceed in key order");
+            assert!(Some(&end) >= rest.low.as_ref(), "jobs proceed in key order");
             rest.low = Some(end);
         }
         jobs
