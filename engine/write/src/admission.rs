@@ -23,7 +23,7 @@ use testudo_flush::{
     seal::seal_buffers::{seal_if_full, seal_one},
     space::reclaim::{admit_nearly_full, flush_or_reclaim, is_full},
 };
-use testudo_store::{Store, keyspace::KeyspaceCore, space::space_guard::Intent};
+use testudo_store::{Store, commits::delays::StallCause, keyspace::KeyspaceCore, space::space_guard::Intent};
 
 /// Maximum wait for a flush before the state is checked again.
 const MEMORY_RECHECK: Duration = Duration::from_millis(50);
@@ -109,7 +109,9 @@ fn step_towards_memory(store: &Store) -> Result<bool> {
         }
         // Nothing flushes although write memory is exhausted: the background is about to begin, or cannot.
         store.health.check_not_stalled()?;
-        store.env.sleep(Duration::from_millis(1));
+        let pause = Duration::from_millis(1);
+        store.env.sleep(pause);
+        store.backpressure.delays.record(pause, StallCause::Memory);
     }
     Ok(false)
 }

@@ -73,8 +73,8 @@ pub struct RunWriter {
     on_its_way: VecDeque<PageWrite>,
     /// Maximum writes in flight.
     writes_max: usize,
-    /// Whether its pages must outlive the process once they are written, rather than from the next sync on.
-    is_kept_by_os: bool,
+    /// Whether its pages may be only in the memory of the process until the next sync.
+    is_collected: bool,
     data: Arc<DataFile>,
     origin: RunOrigin,
     /// Lowest 32 bits of the data file's writing incarnation.
@@ -131,7 +131,7 @@ impl RunWriter {
             taken_pages: extents.iter().map(|extent| extent.span().page_count).sum(),
             on_its_way: VecDeque::new(),
             writes_max: 1,
-            is_kept_by_os: false,
+            is_collected: false,
             data,
             origin,
             incarnation,
@@ -186,12 +186,12 @@ impl RunWriter {
         Self { buffer: AlignedBuffer::unfilled(bytes), writes_max, ..self }
     }
 
-    /// Makes every write reach the OS before the call returns: for entries that are acknowledged before the
-    /// next sync. REQUIRES: no entry was pushed.
+    /// Allows small writes to be combined with those of other runs, until the next sync of the data file: for
+    /// entries that are in the log as well. REQUIRES: no entry was pushed.
     #[must_use]
-    pub fn kept_by_os(self) -> Self {
+    pub fn collected(self) -> Self {
         debug_assert_eq!(self.entries, 0, "set before the first entry");
-        Self { is_kept_by_os: true, ..self }
+        Self { is_collected: true, ..self }
     }
 
     /// Sets the upper bound of its entries' seqnos: for commits it is known only at the end.
@@ -492,10 +492,10 @@ impl RunWriter {
             let (physical, room) = locate(spans, page).expect("space must be allocated");
             debug_assert!(room > 0 && bytes.len().is_multiple_of(PAGE_SIZE), "whole pages are written");
             let length = bytes.len().min(usize_of(u64::from(room)) * PAGE_SIZE);
-            if self.is_kept_by_os && !planted!("logged-values-written-late") {
-                self.data.write_pages(physical, &bytes[..length])?;
-            } else {
+            if self.is_collected || planted!("logged-values-written-late") {
                 self.data.write_pages_soon(physical, &bytes[..length])?;
+            } else {
+                self.data.write_pages(physical, &bytes[..length])?;
             }
             bytes = &bytes[length..];
             page += u32_of(length / PAGE_SIZE);

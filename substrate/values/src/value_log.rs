@@ -168,7 +168,6 @@ impl ValueLog {
         let layout = RunLayout { has_filter: false, ..RunLayout::default() };
         let mut writer = RunWriter::new(Arc::clone(data), origin, capacity_bytes)?
             .with_layout(layout)
-            .kept_by_os()
             .with_buffers(WRITES_MAX, usize_of(capacity_bytes / PART_OF_BUFFER));
         writer.note_referred();
         let extents = writer.extents().to_vec();

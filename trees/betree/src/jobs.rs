@@ -84,8 +84,8 @@ pub(crate) fn pick_due(root: &Arc<Node>, options: &BeTreeOptions, request: &JobR
 }
 
 /// Picks the job that compacts the first leaves of `range` for which entries are buffered.
-pub(crate) fn pick_range(root: &Arc<Node>, range: &KeyBounds) -> Result<Option<RangeJob>> {
-    let step = find_step(root, &Bounds::from(range))?;
+pub(crate) fn pick_range(root: &Arc<Node>, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+    let step = find_step(root, &Bounds::from(range), bytes_max)?;
     Ok(step.map(|step| {
         let done_below = step.bounds.high.as_ref().map(Fence::to_vec);
         let debt_bytes = step.waiting_bytes;

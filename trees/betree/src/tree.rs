@@ -351,8 +351,8 @@ impl Compact for BeTree {
         bytes_max.max(largest_unit(&self.root, &self.options))
     }
 
-    fn pick_range(&self, range: &KeyBounds, _bytes_max: u64) -> Result<Option<RangeJob>> {
-        jobs::pick_range(&self.root, range)
+    fn pick_range(&self, range: &KeyBounds, bytes_max: u64) -> Result<Option<RangeJob>> {
+        jobs::pick_range(&self.root, range, bytes_max)
     }
 
     fn has_new_reasons(&self) -> bool {

@@ -281,5 +281,5 @@ pub(crate) fn new_writer(work: &Work, newest_seqno: Seqno, target: u64) -> Resul
         keyspace_name: Arc::clone(&work.keyspace_name),
         newest_seqno,
     };
-    RunWriter::new(Arc::clone(&work.data), origin, target)
+    RunWriter::new(Arc::clone(&work.data), origin, target).map(RunWriter::collected)
 }

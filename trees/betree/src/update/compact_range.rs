@@ -22,7 +22,7 @@ use crate::{
 
 /// Maximum leaves, with something buffered for them, of one step …
 const LEAVES_MAX: usize = 8;
-/// … and the approximate bytes written from which a step gets no more of them.
+/// … and maximum bytes written by a step of several leaves, if jobs may write as much.
 const STEP_BYTES: u64 = 16 << 20;
 
 /// Adjacent leaves to compact.
@@ -34,15 +34,18 @@ pub(crate) struct RangeStep {
     pub(crate) waiting_bytes: u64,
 }
 
-/// Finds the first leaves of `range` for which entries are buffered.
-pub(crate) fn find_step(root: &Node, range: &Bounds) -> Result<Option<RangeStep>> {
-    let mut search = Search { range, step: None, leaves: 0, written_bytes: 0, is_full: false };
+/// Finds the first leaves of `range` for which entries are buffered. Unless that is one leaf, at most
+/// `bytes_max` are read or written.
+pub(crate) fn find_step(root: &Node, range: &Bounds, bytes_max: u64) -> Result<Option<RangeStep>> {
+    let bytes_max = bytes_max.min(STEP_BYTES);
+    let mut search = Search { range, bytes_max, step: None, leaves: 0, written_bytes: 0, is_full: false };
     search.visit(root, &Above::nothing())?;
     Ok(search.step)
 }
 
 struct Search<'a> {
     range: &'a Bounds,
+    bytes_max: u64,
     step: Option<RangeStep>,
     leaves: usize,
     written_bytes: u64,
@@ -75,19 +78,23 @@ impl Search<'_> {
             self.is_full = self.step.is_some();
             return Ok(());
         }
-        let first = || RangeStep { bounds: bounds.clone(), waiting_bytes: 0 };
-        let step = self.step.get_or_insert_with(first);
-        step.bounds.high.clone_from(&bounds.high);
         let mut waiting_bytes = 0;
         for slice in layers.iter().flatten() {
             waiting_bytes += slice.bytes_within(&bounds)?;
         }
-        step.waiting_bytes += waiting_bytes;
-        if layers.iter().any(|layer| !layer.is_empty()) {
-            self.leaves += 1;
-            self.written_bytes += waiting_bytes + leaf_bytes;
+        let is_written = layers.iter().any(|layer| !layer.is_empty());
+        let bytes = if is_written { waiting_bytes + leaf_bytes } else { 0 };
+        if self.step.is_some() && self.written_bytes + bytes > self.bytes_max {
+            self.is_full = true;
+            return Ok(());
         }
-        self.is_full = self.leaves >= LEAVES_MAX || self.written_bytes >= STEP_BYTES;
+        let first = || RangeStep { bounds: bounds.clone(), waiting_bytes: 0 };
+        let step = self.step.get_or_insert_with(first);
+        step.bounds.high.clone_from(&bounds.high);
+        step.waiting_bytes += waiting_bytes;
+        self.leaves += usize::from(is_written);
+        self.written_bytes += bytes;
+        self.is_full = self.leaves >= LEAVES_MAX || self.written_bytes >= self.bytes_max;
         Ok(())
     }
 }

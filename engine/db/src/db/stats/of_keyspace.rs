@@ -187,7 +187,7 @@ stat_group! {
         #[metric("memtable_entries", Count)]
         pub entries: u64,
         /// Time for which writers waited for jobs of this keyspace, or because it exceeded its own share of
-        /// the write memory, in microseconds.
+        /// the write memory or the capacity of a write buffer, in microseconds.
         #[metric("delayed_micros", Micros)]
         pub delayed_micros: u64,
     }

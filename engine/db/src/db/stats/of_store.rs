@@ -530,7 +530,7 @@ stat_group! {
         #[metric("throttled_by_memory_micros", Micros)]
         pub by_memory_micros: u64,
         /// Time for which writers waited because their keyspace exceeded its own share of the write memory,
-        /// in microseconds.
+        /// or the capacity of a write buffer, in microseconds.
         #[metric("throttled_by_share_micros", Micros)]
         pub by_share_micros: u64,
         /// Time for which writers waited for jobs of their own keyspace, in microseconds.

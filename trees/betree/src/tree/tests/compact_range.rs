@@ -56,3 +56,20 @@ fn an_empty_range_or_tree_has_no_step() {
         assert!(bed.tree.pick_range(&range, JOB_BYTES).unwrap().is_none(), "{low}..{high}");
     }
 }
+
+#[test]
+fn a_step_takes_fewer_leaves_with_a_smaller_bound() {
+    let mut bed = Bed::new(turtle(4096, 4));
+    let mut random = SplitMix::new(1);
+    for _ in 0..4 {
+        bed.apply((0..600).map(|_| (random_key(&mut random), Some(vec![1; 40]))).collect());
+    }
+    let all = KeyBounds::default();
+    let end_with = |bytes_max| {
+        let step = bed.tree.pick_range(&all, bytes_max).unwrap().unwrap();
+        assert!(step.job.debt_bytes <= bytes_max.max(bed.tree.job_bytes_max(0)), "{bytes_max}");
+        step.done_below.unwrap()
+    };
+    let ends = [0, 20 << 10, JOB_BYTES].map(end_with);
+    assert!(ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+}
