@@ -506,11 +506,6 @@ impl DataFile {
         outcome
     }
 
-    /// Records the start of a round of work.
-    pub fn begin_round(&self) {
-        self.extents.begin_round();
-    }
-
     /// Returns the bytes that the file occupies on the device.
     pub fn allocated_bytes(&self) -> Result<u64> {
         self.file.allocated_bytes().map_err(|e| Error::io(DATA_FILE, e))

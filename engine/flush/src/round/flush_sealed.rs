@@ -136,7 +136,6 @@ pub fn flush_round(store: &Store, waiting: Vec<Waiting>) -> Result<()> {
     let part = |(_, buffer): &Waiting| (buffer.table.memory_bytes(), Arc::new(Progress::default()));
     let parts: Vec<Part> = waiting.iter().map(part).collect();
     let started = store.env.monotonic();
-    store.data.begin_round();
     store.backpressure.flush_started(&*store.env, parts.clone());
     let outcome = flush_in_groups(store, &waiting, &parts);
     match &outcome {

@@ -85,13 +85,16 @@ struct Table {
     kept_pages: u64,
     /// Whether pages are allocated in spans of any size.
     takes_fragments: bool,
-    /// Pages allocated in the current round of work.
-    taken: u64,
     target: FreeSpaceTarget,
     live: BTreeMap<u64, Live>,
 }
 
 impl Table {
+    /// Number of pages in use.
+    fn used_pages(&self) -> u64 {
+        self.free.end_page() - self.free.hole_pages() - self.free.free_pages()
+    }
+
     /// Number of free pages missing for an allocation of `page_count`.
     fn lacking(&self, page_count: u32) -> u64 {
         if self.kept_pages == 0 {
@@ -154,13 +157,13 @@ impl Extents {
         let spans = live.iter().map(|(&first_page, l)| ExtentSpan { first_page, page_count: l.page_count });
         let end = live.iter().next_back().map_or(0, |(&first, l)| first + u64::from(l.page_count));
         let free = FreeSpace::from_live(0, file_pages.max(end), spans);
+        let used = free.end_page() - free.free_pages();
         Arc::new(Self {
             table: Mutex::new(Table {
                 free,
                 kept_pages: 0,
                 takes_fragments: false,
-                taken: 0,
-                target: FreeSpaceTarget::default(),
+                target: FreeSpaceTarget::new(used),
                 live,
             }),
             on_free: Box::new(on_free),
@@ -181,7 +184,8 @@ impl Extents {
             page_count,
             "as many pages as requested"
         );
-        table.taken += u64::from(page_count);
+        let used = table.used_pages();
+        table.target.note_used(used);
         Some(spans.into_iter().map(|span| self.hold_new(&mut table, span)).collect())
     }
 
@@ -283,7 +287,6 @@ impl Extents {
         let shortened = self.hold_new(&mut table, kept);
         let rest = u64::from(span.page_count - page_count);
         table.free.release(kept.end_page(), rest);
-        table.taken = table.taken.saturating_sub(rest);
         drop(table);
         drop(extent);
         shortened
@@ -408,16 +411,12 @@ impl Extents {
         if has_space { table.free.release(start, pages) } else { table.free.put_hole((start, pages)) }
     }
 
-    /// Records the start of a round of work.
-    pub(crate) fn begin_round(&self) {
-        self.table.lock().taken = 0;
-    }
-
     /// Records the end of a round. Returns how many free pages to keep, if there are far more.
     pub(crate) fn end_round(&self) -> Option<u64> {
         let mut table = self.table.lock();
-        let Table { free, taken, target, .. } = &mut *table;
-        target.note(*taken);
+        let used = table.used_pages();
+        let Table { free, target, .. } = &mut *table;
+        target.end_round(used);
         target.kept_pages(free.free_pages(), free.end_page() - free.hole_pages())
     }
 
