@@ -54,6 +54,8 @@ pub struct BeTreeOptions {
     pub stagger: u64,
     /// The tree's own share of its pairs' bytes; the tree measures it. Default all.
     pub tree_share: TreeShare,
+    /// Fraction of recent updates that overwrites leaves; the tree measures it. Default unknown.
+    pub inflow: Overwrites,
 }
 
 /// Inverse of the fraction of a leaf below which sizes of tiers and leaves are not distinguished.
@@ -146,7 +148,14 @@ impl Excess {
 impl BeTreeOptions {
     /// Creates default settings with this policy.
     pub const fn new(policy: Policy) -> Self {
-        Self { policy, leaf_bytes: 2 << 20, max_pivots: 64, stagger: 0, tree_share: TreeShare::ALL }
+        Self {
+            policy,
+            leaf_bytes: 2 << 20,
+            max_pivots: 64,
+            stagger: 0,
+            tree_share: TreeShare::ALL,
+            inflow: Overwrites::UNKNOWN,
+        }
     }
 
     /// Size below which tiers and leaves are not distinguished.

@@ -33,6 +33,7 @@ use crate::{
         references::{Buffers, all_runs, changes_of, deletions_of},
     },
     update::{
+        inflow::inflow_after,
         join::Above,
         migrate,
         plan::PlanNode,
@@ -203,12 +204,19 @@ impl BeTree {
         sizes: &BeTreeOptions,
     ) -> Result<TreeEdit> {
         let outputs = write_plan(&mut plan, work, sizes)?;
-        self.assemble(plan, outputs, work, origin)
+        self.assemble(plan, outputs, work, origin, &self.options)
     }
 
-    /// Assembles the tree in which a written plan has replaced the root.
-    fn assemble(&self, plan: PlanNode, outputs: Outputs, work: &Work, origin: Origin) -> Result<TreeEdit> {
-        let mut assembly = Assembly::new(self.options, outputs, self.next_object);
+    /// Assembles the tree with `options` in which a written plan has replaced the root.
+    fn assemble(
+        &self,
+        plan: PlanNode,
+        outputs: Outputs,
+        work: &Work,
+        origin: Origin,
+        options: &BeTreeOptions,
+    ) -> Result<TreeEdit> {
+        let mut assembly = Assembly::new(*options, outputs, self.next_object);
         assembly.keeps_scan_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
         Ok(self.edit(root, assembly, work))
@@ -249,7 +257,7 @@ impl BeTree {
         let tree_share = TreeShare::within(work, || user_bytes_of(&root));
         let tree = Self {
             data: Arc::clone(&self.data),
-            options: BeTreeOptions { tree_share, ..self.options },
+            options: BeTreeOptions { tree_share, ..assembly.options },
             root,
             next_object: assembly.next_object,
             is_stored: true,
@@ -290,12 +298,18 @@ impl Update for BeTree {
     fn apply(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
         let mut plan = PlanNode::new(&self.root);
         let bytes = updates.bytes();
+        let inflow = match self.options.compacts_later() {
+            true => inflow_after(&self.root, &self.options, &*updates),
+            false => self.options.inflow,
+        };
+        let options = BeTreeOptions { inflow, ..self.options };
         let slice = RunSlice { source: Source::Updates(updates), bounds: Bounds::default() };
         plan.push(vec![vec![slice]], bytes, &self.options, 0)?;
         if !self.options.compacts_later() {
             plan.join_children(&self.options, 0, &Above::nothing())?;
         }
-        self.finish(plan, work, Origin::Updates, &self.options)
+        let outputs = write_plan(&mut plan, work, &self.options)?;
+        self.assemble(plan, outputs, work, Origin::Updates, &options)
     }
 
     fn apply_on_top(&self, work: &Work, updates: Arc<dyn Updates>) -> Result<TreeEdit> {
@@ -369,7 +383,7 @@ impl Compact for BeTree {
 
     fn install(&self, work: &Work, prepared: Prepared) -> Result<Option<TreeEdit>> {
         let Some((plan, outputs)) = jobs::planned_from_root(&self.root, prepared) else { return Ok(None) };
-        self.assemble(plan, outputs, work, Origin::Job).map(Some)
+        self.assemble(plan, outputs, work, Origin::Job, &self.options).map(Some)
     }
 }
 

@@ -4,6 +4,7 @@
 //! `plan → write`; all I/O happens in `write`.
 
 pub(crate) mod compact_range;
+pub(crate) mod inflow;
 pub(crate) mod join;
 pub(crate) mod leaf_parts;
 pub(crate) mod migrate;

@@ -28,6 +28,11 @@ impl Overwrites {
         Self(Some(self.0.map_or(seen, |before| u64::midpoint(before, seen))))
     }
 
+    /// Returns the greater of two estimates; the known one if the other is unknown.
+    pub fn or_more(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+
     /// Returns a conservative estimate: 0 up to one half, then rising linearly to 1. The bytes that wait for
     /// a leaf are only estimated, and an overestimate looks like overwrites.
     pub fn surely(self) -> Self {

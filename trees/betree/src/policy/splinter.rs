@@ -34,7 +34,7 @@ pub(super) const REWRITES_PER_DOUBLING: f64 = 1.0 / 3.0;
 /// Minimum limit on the number of tiers of a node.
 const MAX_TIERS: u64 = 12;
 /// Maximum bytes flushed at once; up to that, about as much as came in last.
-const DUE_BYTES_MAX: u64 = 16 << 20;
+const DUE_BYTES_MAX: u64 = 8 << 20;
 /// Denominator of fractions of a leaf.
 const SIXTEENTHS: u64 = 16;
 /// A node buffers the average size of its leaves if all entries are new, and this many sixteenths of it if
@@ -85,10 +85,11 @@ pub(super) fn tiers_to_merge(
 /// A leaf is due when two and a half times the average over all leaves is buffered for it; other children are
 /// due at a leaf of bytes.
 pub(super) fn thresholds(options: &BeTreeOptions, load: &NodeLoad<'_>) -> (Vec<u64>, u64) {
+    let overwrites = load.overwrites.or_more(options.inflow);
     let waiting_bytes = |leaf_bytes: u64| {
         let if_new = options.tree_share.waiting_if_new(leaf_bytes);
         let if_overwriting = options.tree_share.waiting(leaf_bytes * BUFFERED_IF_OVERWRITING / SIXTEENTHS);
-        load.overwrites.between(if_new, if_overwriting).max(leaf_bytes / BUFFERED_PARTS_MAX)
+        overwrites.between(if_new, if_overwriting).max(leaf_bytes / BUFFERED_PARTS_MAX)
     };
     let mut bound = 0;
     let mut threshold = |leaf_bytes: &Option<u64>| {

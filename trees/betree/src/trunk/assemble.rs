@@ -27,7 +27,8 @@ use crate::{
 /// Collects the changes of an edit while the next trunk is built.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    options: BeTreeOptions,
+    /// Settings of the tree after the change.
+    pub(crate) options: BeTreeOptions,
     outputs: Outputs,
     pub(crate) next_object: u64,
     /// Scan charges survive the change.

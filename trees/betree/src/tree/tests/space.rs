@@ -71,3 +71,34 @@ fn a_tree_under_uniform_overwrites_takes_little_space() {
         assert!(written <= written_max && mean <= 145 && most <= 160, "{written} {mean} {most}: {options:?}");
     }
 }
+
+/// Fills a tree, does all of its jobs as an idle one does, and overwrites two thirds of the keys once, with the
+/// jobs that this makes due. Returns the most bytes that were buffered, in percent of the data.
+fn overwritten_once(options: BeTreeOptions) -> u64 {
+    const ALL: u64 = 2 * RECORDS;
+    const LARGE_BATCH: u64 = 2 * BATCH;
+    let (mut random, mut bed) = (SplitMix::new(11), Bed::new(options));
+    let update = |bed: &mut Bed, numbers: &mut dyn FnMut(u64) -> u64, is_idle: bool| {
+        let batch: Batch = (0..LARGE_BATCH).map(|n| (key(numbers(n)), Some(vec![0; 100]))).collect();
+        let updates = bed.updates_of(testudo_treebed::entries_of(&batch));
+        let edit = bed.tree.apply(&bed.work, updates).unwrap();
+        bed.publish(edit);
+        while let Some(job) = bed.tree.pick_job(&JobRequest::only(is_idle)) {
+            assert!(bed.run_job_with(&job, |_| {}), "no update in between");
+        }
+        bed.tree.stats().buffered_bytes
+    };
+    for round in 0..ALL.div_ceil(LARGE_BATCH) {
+        update(&mut bed, &mut |n| (round * LARGE_BATCH + n) * 40_503 % ALL, true);
+    }
+    let rounds = ALL * 2 / 3 / LARGE_BATCH;
+    let most = (0..rounds).map(|_| update(&mut bed, &mut |_| random.below(ALL), false)).max();
+    bed.tree.check_invariants(true).unwrap();
+    most.unwrap() * 100 / (ALL * RECORD_BYTES)
+}
+
+#[test]
+fn overwrites_are_detected_before_many_are_buffered() {
+    let most = overwritten_once(splinter(128 << 10, 32));
+    assert!(most <= 40, "{most} % of the data were buffered");
+}
