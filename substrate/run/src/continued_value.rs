@@ -141,7 +141,7 @@ impl Run {
             missing.extend((!self.data().has_page(address.page)).then_some(address));
         }
         match access {
-            Access::Blocking => {
+            Access::Blocking | Access::Counting(_) => {
                 if missing.len() > 1 {
                     self.data().load_pages(&missing)?;
                 }

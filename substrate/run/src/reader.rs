@@ -260,8 +260,9 @@ impl Run {
             if let Some(page) = self.data.cached_page(&address) {
                 return Ok(Some(act(payload_of(&page), Some(&page))));
             }
+            access.note_read();
             return match access {
-                Access::Blocking => {
+                Access::Blocking | Access::Counting(_) => {
                     self.data.load_page(&address, |bytes, page| act(payload_of(bytes), page)).map(Some)
                 }
                 Access::Collecting(wanted, _) => {

@@ -525,6 +525,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["trees/betree/src/tree/tests/bound.rs"],
     ),
     bug(
+        "probes-not-charged",
+        "point reads that search runs without their key never pay for a merge",
+        &["trees/betree/src/tree/tests/read_charges.rs", "trees/lsm/src/tree/tests/read_charges.rs"],
+    ),
+    bug(
         "overwrites-seen-late",
         "a splinter tree buffers as if all updates were new until leaves are rewritten",
         &["trees/betree/src/tree/tests/space.rs"],

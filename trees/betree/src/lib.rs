@@ -16,6 +16,7 @@
 
 mod jobs;
 mod policy;
+mod read_charges;
 mod scan;
 mod tombstones;
 mod tree;

@@ -72,16 +72,22 @@ const JOINED_NODE_QUARTERS: usize = 3;
 const RUNS_OF_A_LEAF: u64 = 4;
 /// Minimum run size of tiers: pages of smaller runs are mostly not full.
 const TIER_RUN_BYTES_MIN: u64 = 64 << 10;
-/// Scan cost of one more source, in KiB of merging: for an entry in memory…
+/// Read cost of one more source, in KiB of merging: for an entry in memory…
 const LOOK_KIB: u32 = 2;
 /// …or on a page read for it.
 const READ_KIB: u32 = 32;
-/// Minimum scan charge for which a buffer is flushed.
+/// Minimum charge for which a buffer is flushed.
 const CHARGES_KIB_MIN: u32 = 1 << 10;
 
 /// Cost charged to a scan for one tier, in KiB of merging.
 pub(crate) fn look_kib(has_read: bool) -> u32 {
     if has_read { READ_KIB } else { LOOK_KIB }
+}
+
+/// Cost charged to a point read for one tier without its key, in KiB of merging, if its filter was read, or
+/// did not exclude the key. `reads`: pages that were not cached.
+pub(crate) fn probe_kib(reads: u32) -> u32 {
+    if reads == 0 { LOOK_KIB } else { reads.saturating_mul(READ_KIB) }
 }
 
 /// Input of flush decisions of one node.
@@ -343,17 +349,17 @@ impl BeTreeOptions {
         }
     }
 
-    /// Whether flushing `bytes` costs no more than it would have saved scans, which were charged
+    /// Whether flushing `bytes` costs no more than it would have saved reads, which were charged
     /// `charged_kib` for reading the buffer.
-    pub(crate) fn scans_are_worth_a_flush(&self, charged_kib: u32, bytes: u64) -> bool {
+    pub(crate) fn reads_are_worth_a_flush(&self, charged_kib: u32, bytes: u64) -> bool {
         charged_kib >= CHARGES_KIB_MIN && u64::from(charged_kib) << 10 >= bytes
     }
 
-    /// Whether merging all tiers of a node into one costs no more than it would have saved scans, which were
+    /// Whether merging all tiers of a node into one costs no more than it would have saved reads, which were
     /// charged `charged_kib` for reading them. The charge per tier is about proportional to its size: the
     /// less of it is in memory, the more often a page is read. Reading the merged tier costs as much as the
     /// largest one did.
-    pub(crate) fn scans_are_worth_a_merge(&self, charged_kib: u64, tier_bytes: &[u64]) -> bool {
+    pub(crate) fn reads_are_worth_a_merge(&self, charged_kib: u64, tier_bytes: &[u64]) -> bool {
         let (total, largest) =
             (tier_bytes.iter().sum::<u64>(), tier_bytes.iter().max().copied().unwrap_or(0));
         debug_assert!(largest <= total, "the largest tier is one of them");

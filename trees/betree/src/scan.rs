@@ -1,4 +1,3 @@
-//! Range reads: a cursor over all sources of a range, and the cost of scans.
+//! Range reads: a cursor over all sources of a range.
 
 pub(crate) mod node_parts;
-pub(crate) mod scan_charges;

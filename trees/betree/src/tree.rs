@@ -4,6 +4,7 @@
 //! - A `BeTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -13,7 +14,7 @@ use testudo_contract::{
     Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
     Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
+use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
     Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, ReclaimStep, RunSlice, Source, TreeShare,
     decode_buffer, find_stacked, load_sparing_damaged, on_top_bytes, target_of,
@@ -23,7 +24,9 @@ use testudo_storage::{Change, DataFile, PageAddress};
 use crate::{
     BeTreeOptions,
     jobs::{self, bounded::largest_unit},
-    scan::{node_parts::NodeParts, scan_charges::ScanCharges},
+    policy::probe_kib,
+    read_charges::ReadCharges,
+    scan::node_parts::NodeParts,
     trunk::{
         assemble::Assembly,
         invariants,
@@ -80,7 +83,7 @@ impl BeTree {
             pivots: vec![Pivot { low: Fence::default(), child: Child::Leaf(None) }],
             high: None,
             tiers: Vec::new(),
-            scan_charges: ScanCharges::default(),
+            read_charges: ReadCharges::default(),
             overwrites: Overwrites::UNKNOWN,
         };
         Arc::new(Self {
@@ -178,6 +181,9 @@ impl BeTree {
                 if found != Lookup::Absent {
                     return Ok(found);
                 }
+                if let Some(effort) = access.effort() {
+                    self.charge_probe(node, pivot, effort);
+                }
                 access.set_passed(*passed);
             }
             match &node.pivots[pivot].child {
@@ -193,6 +199,16 @@ impl BeTree {
                 }
             }
         }
+    }
+
+    /// Charges a child of `node` for the search of a tier that does not have its key.
+    #[cold]
+    fn charge_probe(&self, node: &Node, pivot: usize, effort: LookupProgress) {
+        if planted!("probes-not-charged") {
+            return;
+        }
+        node.read_charges.charge(pivot, node.pivots.len(), probe_kib(effort.reads));
+        self.root.read_charges.note();
     }
 
     /// Writes a plan and assembles the edit. `sizes`: settings for the runs written.
@@ -217,7 +233,7 @@ impl BeTree {
         options: &BeTreeOptions,
     ) -> Result<TreeEdit> {
         let mut assembly = Assembly::new(*options, outputs, self.next_object);
-        assembly.keeps_scan_charges = origin == Origin::Job;
+        assembly.keeps_read_charges = origin == Origin::Job;
         let root = assembly.build_root(plan)?;
         Ok(self.edit(root, assembly, work))
     }
@@ -274,7 +290,8 @@ const MAX_OBJECT: u64 = 1 << 60;
 
 impl Read for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        find_stacked(access, |access, passed| self.find(key, hash, access, passed))
+        let progress = Cell::default();
+        find_stacked(access.counted(&progress), |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
@@ -370,7 +387,7 @@ impl Compact for BeTree {
     }
 
     fn has_new_reasons(&self) -> bool {
-        self.root.scan_charges.take_note()
+        self.root.read_charges.take_note()
     }
 
     fn behind_bytes(&self) -> u64 {
@@ -473,7 +490,7 @@ impl Movable for BeTree {
     fn with_portion(&self, work: &Work, portion: &Portion) -> Result<TreeEdit> {
         let plan = migrate::plan_with_portion(&self.root, portion)?;
         let mut assembly = Assembly::new(self.options, Outputs::new(), self.next_object);
-        assembly.keeps_scan_charges = true;
+        assembly.keeps_read_charges = true;
         let root = assembly.build_root(plan)?;
         Ok(self.edit_retaining(root, None, assembly, work))
     }

@@ -19,6 +19,7 @@
 mod levels;
 mod options;
 mod policy;
+mod read_charges;
 mod scan;
 mod tree;
 mod update;

@@ -8,7 +8,6 @@
 
 pub(crate) mod buffered_scan;
 pub(crate) mod buffered_sections;
-pub(crate) mod scan_charges;
 
 use std::sync::Arc;
 
@@ -19,27 +18,28 @@ use testudo_sequence::{
 
 use crate::{
     levels::{Levels, component::Component},
-    scan::{buffered_sections::BufferedSections, scan_charges::ScanCharges},
+    read_charges::ReadCharges,
+    scan::buffered_sections::BufferedSections,
 };
 
 /// The runs of the bottom, each with the data above it.
 #[derive(Debug)]
 pub(crate) struct LevelParts {
     levels: Arc<Levels>,
-    charges: Arc<ScanCharges>,
+    charges: Arc<ReadCharges>,
     /// Compaction buffers that may be read instead of sequences.
     buffered: Option<Arc<BufferedSections>>,
 }
 
 impl LevelParts {
-    pub(crate) fn new(levels: &Arc<Levels>, charges: &Arc<ScanCharges>) -> Self {
+    pub(crate) fn new(levels: &Arc<Levels>, charges: &Arc<ReadCharges>) -> Self {
         Self { levels: Arc::clone(levels), charges: Arc::clone(charges), buffered: None }
     }
 
     /// Like [`LevelParts::new`], reading compaction buffers instead of sequences where possible.
     pub(crate) fn with_buffers(
         levels: &Arc<Levels>,
-        charges: &Arc<ScanCharges>,
+        charges: &Arc<ReadCharges>,
         buffered: &Arc<BufferedSections>,
     ) -> Self {
         Self { buffered: Some(Arc::clone(buffered)), ..Self::new(levels, charges) }

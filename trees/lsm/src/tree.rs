@@ -4,6 +4,7 @@
 //! - An `LsmTree` is immutable; `apply` and `install` return the next one.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, OnceLock},
 };
@@ -34,7 +35,8 @@ use crate::{
         load::load_levels,
     },
     policy::{REWRITES_PER_DOUBLING, pair_sizes::PairSizes},
-    scan::{LevelParts, buffered_scan::BufferedScan, scan_charges::ScanCharges},
+    read_charges::ReadCharges,
+    scan::{LevelParts, buffered_scan::BufferedScan},
     update::{
         destination::Destination, install::Done, jobs, migrate, moves::level_runs, reclaim, write::write_all,
     },
@@ -46,7 +48,7 @@ pub struct LsmTree {
     data: Arc<DataFile>,
     options: LsmOptions,
     levels: Arc<Levels>,
-    scan_charges: Arc<ScanCharges>,
+    read_charges: Arc<ReadCharges>,
     /// Retained runs that were dropped because of damage.
     damaged_runs: Arc<AtomicU64>,
     /// It is persisted in the manifest.
@@ -79,14 +81,14 @@ impl LsmTree {
 
     fn of(options: LsmOptions, data: &Arc<DataFile>, levels: Levels, is_stored: bool) -> Self {
         let (data, levels, user_bytes) = (Arc::clone(data), Arc::new(levels), OnceLock::new());
-        let (scan_charges, damaged_runs) = (Arc::default(), Arc::default());
-        Self { data, options, levels, scan_charges, damaged_runs, is_stored, user_bytes }
+        let (read_charges, damaged_runs) = (Arc::default(), Arc::default());
+        Self { data, options, levels, read_charges, damaged_runs, is_stored, user_bytes }
     }
 
     /// Creates the next state of the tree.
     fn next(&self, options: LsmOptions, levels: Levels, is_stored: bool) -> Arc<Self> {
-        let (scan_charges, damaged_runs) = (Arc::clone(&self.scan_charges), Arc::clone(&self.damaged_runs));
-        Arc::new(Self { scan_charges, damaged_runs, ..Self::of(options, &self.data, levels, is_stored) })
+        let (read_charges, damaged_runs) = (Arc::clone(&self.read_charges), Arc::clone(&self.damaged_runs));
+        Arc::new(Self { read_charges, damaged_runs, ..Self::of(options, &self.data, levels, is_stored) })
     }
 
     /// Looks up `key` in the sequences after the first `passed` ones, and sets `passed` to the number of
@@ -110,6 +112,9 @@ impl LsmTree {
             let found = fenced.run.get_unless_known(key, hash, access, known)?;
             if found != Lookup::Absent {
                 return Ok(found);
+            }
+            if let Some(effort) = access.effort() {
+                self.read_charges.charge_probe(effort.reads);
             }
             access.set_passed(*passed);
         }
@@ -183,7 +188,8 @@ impl LsmTree {
 
 impl Read for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        find_stacked(access, |access, passed| self.find(key, hash, access, passed))
+        let progress = Cell::default();
+        find_stacked(access.counted(&progress), |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {
@@ -202,11 +208,11 @@ impl Read for LsmTree {
     }
 
     fn cursor_within(&self, limits: &ScanLimits) -> Box<dyn Cursor + Send> {
-        let Self { data, levels, scan_charges, .. } = self;
+        let Self { data, levels, read_charges, .. } = self;
         if levels.components().any(|component| component.buffer().is_some()) {
-            return Box::new(BufferedScan::new(levels, scan_charges, data, limits));
+            return Box::new(BufferedScan::new(levels, read_charges, data, limits));
         }
-        Box::new(PartCursor::new(LevelParts::new(levels, scan_charges), data, limits))
+        Box::new(PartCursor::new(LevelParts::new(levels, read_charges), data, limits))
     }
 }
 
@@ -248,7 +254,7 @@ impl Compact for LsmTree {
     }
 
     fn pick_job(&self, request: &JobRequest<'_>) -> Option<Job> {
-        jobs::pick_job(&self.levels, &self.options, self.scan_charges.bytes(), request)
+        jobs::pick_job(&self.levels, &self.options, self.read_charges.bytes(), request)
     }
 
     fn job_bytes_max(&self, bytes_max: u64) -> u64 {
@@ -260,7 +266,7 @@ impl Compact for LsmTree {
     }
 
     fn has_new_reasons(&self) -> bool {
-        self.scan_charges.take_note() || self.levels.has_damaged_retained()
+        self.read_charges.take_note() || self.levels.has_damaged_retained()
     }
 
     fn behind_bytes(&self) -> u64 {
@@ -269,7 +275,7 @@ impl Compact for LsmTree {
     }
 
     fn prepare(&self, work: &Work, job: &Job) -> Result<Prepared> {
-        let done = jobs::prepare(&self.levels, &self.options, &self.scan_charges, work, job)?;
+        let done = jobs::prepare(&self.levels, &self.options, &self.read_charges, work, job)?;
         Ok(Prepared::new(job.what, done))
     }
 
@@ -405,7 +411,7 @@ impl Movable for LsmTree {
     }
 
     fn merging_cursor(&self, work: &Work) -> Box<dyn Cursor + Send> {
-        let parts = LevelParts::new(&self.levels, &self.scan_charges);
+        let parts = LevelParts::new(&self.levels, &self.read_charges);
         let sink = RecordedDrops(Arc::clone(&work.progress));
         Box::new(PartCursor::with_sink(parts, &self.data, &ScanLimits::default(), sink))
     }

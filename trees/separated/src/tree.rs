@@ -245,7 +245,7 @@ impl Read for SeparatedTree {
                 // The query's progress in the tree is kept: it is repeated if a page is missing.
                 let progress = std::cell::Cell::new(LookupProgress::default());
                 let access = match access {
-                    Access::Blocking => Access::Blocking,
+                    Access::Blocking | Access::Counting(_) => Access::Blocking,
                     Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
                 };
                 Ok(match resolve(&self.segments, &entry, access)? {

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use testudo_base::{Kind, Result, operands_format::begin_stack};
-use testudo_run::{Access, Lookup, LookupProgress, Reached};
+use testudo_run::{Access, Lookup, LookupProgress};
 use testudo_storage::Neighbours;
 
 /// Returns the entry of a key: operands are stacked on top of what older sources have. `find` looks the key
@@ -35,10 +35,11 @@ fn find_below(
     newest: Vec<u8>,
     find: impl Fn(Access<'_>, &mut u32) -> Result<Lookup>,
 ) -> Result<Lookup> {
-    let progress = Cell::new(LookupProgress { passed, reached: Reached::Start });
+    let progress = Cell::new(LookupProgress::after(passed));
     let access = match access {
         Access::Blocking => Access::Blocking,
         Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
+        Access::Counting(_) => Access::Counting(&progress),
     };
     let (mut newer, mut stack) = (vec![newest], Vec::new());
     let kind = loop {

@@ -224,9 +224,9 @@ impl<'a> Finder<'a> {
             }
             let waiting = node.pending_of(pivot);
             let below = leaf_bytes_of(&node.pivots[pivot].child);
-            waiting > 0 && self.options.scans_are_worth_a_flush(charged_kib, waiting + below)
+            waiting > 0 && self.options.reads_are_worth_a_flush(charged_kib, waiting + below)
         };
-        let charged = |pivot: usize| node.scan_charges.of(pivot);
+        let charged = |pivot: usize| node.read_charges.of(pivot);
         let (due, others): (Vec<usize>, Vec<usize>) =
             (0..node.pivots.len()).partition(|pivot| is_worth(*pivot, charged(*pivot)));
         if due.is_empty() {
@@ -235,7 +235,7 @@ impl<'a> Finder<'a> {
         let (times, parts) = NEARLY_CHARGED;
         let nearly = others.into_iter().filter(|pivot| is_worth(*pivot, charged(*pivot) / parts * times));
         let pivots: Vec<usize> = due.into_iter().chain(nearly).take(FLUSHED_AT_ONCE).collect();
-        self.flush("flush for scans", node, &pivots)
+        self.flush("flush for reads", node, &pivots)
     }
 
     /// A node above leaves for which merging all tiers into one pays off: scans then read only that one, for
@@ -244,14 +244,14 @@ impl<'a> Finder<'a> {
         if node.height > 1 {
             return None;
         }
-        let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.scan_charges.of(pivot))).sum();
+        let charged_kib = (0..node.pivots.len()).map(|pivot| u64::from(node.read_charges.of(pivot))).sum();
         let tier_bytes = Load::of(node).tier_bytes();
-        if !self.options.scans_are_worth_a_merge(charged_kib, &tier_bytes) {
+        if !self.options.reads_are_worth_a_merge(charged_kib, &tier_bytes) {
             return None;
         }
         debug_assert!(tier_bytes.len() > 1, "a merge has two inputs");
         let tiers = part_within(0..=tier_bytes.len() - 1, &tier_bytes, self.request.bytes_max)?;
-        self.merge("merge for scans", node, tiers)
+        self.merge("merge for reads", node, tiers)
     }
 
     fn idle_work(&self, node: &Arc<Node>) -> Option<Job> {

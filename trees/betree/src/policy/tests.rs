@@ -19,16 +19,16 @@ fn tier_runs_are_parts_of_a_leaf_unless_tiny_or_all_new_in_turtle() {
 #[test]
 fn scanned_buffers_are_flushed_once_scans_cost_as_much() {
     let options = BeTreeOptions::new(Policy::Turtle);
-    assert!(!options.scans_are_worth_a_flush(1023, 1), "a few scans are no evidence");
-    assert!(options.scans_are_worth_a_flush(1024, 1 << 20));
-    assert!(!options.scans_are_worth_a_flush(4095, 4 << 20));
-    assert!(options.scans_are_worth_a_flush(4096, 4 << 20));
+    assert!(!options.reads_are_worth_a_flush(1023, 1), "a few scans are no evidence");
+    assert!(options.reads_are_worth_a_flush(1024, 1 << 20));
+    assert!(!options.reads_are_worth_a_flush(4095, 4 << 20));
+    assert!(options.reads_are_worth_a_flush(4096, 4 << 20));
 }
 
 #[test]
 fn scanned_tiers_are_merged_once_the_savings_cover_the_cost() {
     let is_worth = |charged_kib, tiers: &[u64]| {
-        BeTreeOptions::new(Policy::Turtle).scans_are_worth_a_merge(charged_kib, tiers)
+        BeTreeOptions::new(Policy::Turtle).reads_are_worth_a_merge(charged_kib, tiers)
     };
     let equal = [4 << 20; 4];
     // Reads of three of four tiers are saved.

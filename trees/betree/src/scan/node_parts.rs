@@ -122,8 +122,8 @@ impl ScanParts for NodeParts {
         let mut sources = sources.iter();
         for Look { node, pivot, tiers } in self.looks.drain(..) {
             let cost = sources.by_ref().take(tiers).map(|source| look_kib(source.has_read())).sum();
-            node.scan_charges.charge(pivot, node.pivots.len(), cost);
-            self.root.scan_charges.note();
+            node.read_charges.charge(pivot, node.pivots.len(), cost);
+            self.root.read_charges.note();
         }
     }
 

@@ -12,7 +12,7 @@ use testudo_sequence::{Fence, FencedRun, Overwrites, bytes_of_runs, clip_runs, r
 
 use crate::{
     BeTreeOptions,
-    scan::scan_charges::ScanCharges,
+    read_charges::ReadCharges,
     trunk::{
         concatenate::concatenate,
         node::{Child, Node, Pivot, Share, Tier, bounds_among},
@@ -31,8 +31,8 @@ pub(crate) struct Assembly {
     pub(crate) options: BeTreeOptions,
     outputs: Outputs,
     pub(crate) next_object: u64,
-    /// Scan charges survive the change.
-    pub(crate) keeps_scan_charges: bool,
+    /// Read charges survive the change.
+    pub(crate) keeps_read_charges: bool,
     /// Nodes of the new trunk that are not in the old one.
     pub(crate) put: BTreeMap<ObjectId, Arc<Node>>,
     /// Nodes of the old trunk that are not in the new one.
@@ -53,7 +53,7 @@ impl Assembly {
             options,
             outputs,
             next_object,
-            keeps_scan_charges: false,
+            keeps_read_charges: false,
             put: BTreeMap::new(),
             replaced: Vec::new(),
             came: Vec::new(),
@@ -79,7 +79,7 @@ impl Assembly {
                 pivots,
                 high,
                 tiers: Vec::new(),
-                scan_charges: ScanCharges::default(),
+                read_charges: ReadCharges::default(),
                 overwrites: Overwrites::UNKNOWN,
             })?;
         }
@@ -118,11 +118,11 @@ impl Assembly {
             pivots: pivots.into_iter().map(|new| new.pivot).collect(),
             high: base.high.clone(),
             tiers,
-            scan_charges: ScanCharges::default(),
+            read_charges: ReadCharges::default(),
             overwrites,
         };
         let mut node = self.join_nodes(node);
-        if self.keeps_scan_charges && node.pivots.len() == olds.len() {
+        if self.keeps_read_charges && node.pivots.len() == olds.len() {
             // Charges for merged tiers are settled.
             let is_same = |(new, old): (&Pivot, &usize)| new.is_same(&base.pivots[*old]);
             let (left, before) = match node.pivots.iter().zip(&olds).all(is_same) {
@@ -131,9 +131,9 @@ impl Assembly {
             };
             let charge = |(new, old): (usize, &usize)| match node.pending_of(new) {
                 0 => 0,
-                _ => base.scan_charges.of(*old) / before * left.min(before),
+                _ => base.read_charges.of(*old) / before * left.min(before),
             };
-            node.scan_charges = olds.iter().enumerate().map(charge).collect();
+            node.read_charges = olds.iter().enumerate().map(charge).collect();
         }
         self.split(node)
     }
@@ -264,10 +264,10 @@ impl Assembly {
             }
             tiers.shrink_to_fit();
             // A split node loses its charges.
-            let charges = std::mem::take(&mut node.scan_charges);
-            let scan_charges = if fragments == 1 { charges } else { ScanCharges::default() };
+            let charges = std::mem::take(&mut node.read_charges);
+            let read_charges = if fragments == 1 { charges } else { ReadCharges::default() };
             let (height, overwrites) = (node.height, node.overwrites);
-            let part = Node { id, height, pivots, high, tiers, scan_charges, overwrites };
+            let part = Node { id, height, pivots, high, tiers, read_charges, overwrites };
             let part = Arc::new(part.with_shared_starts());
             self.put.insert(id, Arc::clone(&part));
             out.push(part);

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use testudo_sequence::FencedRun;
 
 use crate::{
-    scan::scan_charges::ScanCharges,
+    read_charges::ReadCharges,
     trunk::node::{Node, Tier},
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn concatenate(left: &Node, right: &Node) -> Node {
         pivots,
         high: right.high.clone(),
         tiers,
-        scan_charges: ScanCharges::default(),
+        read_charges: ReadCharges::default(),
         overwrites: left.overwrites,
     }
 }

@@ -11,7 +11,7 @@ use testudo_sequence::{FencedRun, Overwrites};
 use testudo_storage::DataFile;
 
 use crate::{
-    scan::scan_charges::ScanCharges,
+    read_charges::ReadCharges,
     trunk::{
         node::{Child, Node, Pivot, Tier},
         node_format::{StoredChild, decode_node},
@@ -75,7 +75,7 @@ pub(crate) fn load_node(
         pivots,
         high: stored.high,
         tiers,
-        scan_charges: ScanCharges::default(),
+        read_charges: ReadCharges::default(),
         overwrites: Overwrites::UNKNOWN,
     };
     Ok(Arc::new(node.with_shared_starts()))

@@ -12,7 +12,7 @@ use testudo_base::{ObjectId, Seqno};
 use testudo_run::Run;
 use testudo_sequence::{Bounds, Fence, FencedRun, Overwrites, share_starts};
 
-use crate::scan::scan_charges::ScanCharges;
+use crate::read_charges::ReadCharges;
 
 /// The child of a pivot.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ pub(crate) struct Node {
     pub(crate) high: Option<Fence>,
     /// Newest first, also by the seqnos of their runs.
     pub(crate) tiers: Vec<Tier>,
-    pub(crate) scan_charges: ScanCharges,
+    pub(crate) read_charges: ReadCharges,
     pub(crate) overwrites: Overwrites,
 }
 

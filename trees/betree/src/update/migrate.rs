@@ -16,7 +16,7 @@ use testudo_run::{KeyBounds, Run};
 use testudo_sequence::{Bounds, Fence, Overwrites, is_outside};
 
 use crate::{
-    scan::scan_charges::ScanCharges,
+    read_charges::ReadCharges,
     trunk::{
         assemble::{Assembly, prune},
         node::{Child, Node, Pivot, Tier},
@@ -158,7 +158,7 @@ fn empty_child(assembly: &mut Assembly, height: u32, low: Fence, high: Option<Fe
         pivots: vec![Pivot { low, child }],
         high,
         tiers: Vec::new(),
-        scan_charges: ScanCharges::default(),
+        read_charges: ReadCharges::default(),
         overwrites: Overwrites::UNKNOWN,
     };
     Child::Node(put(assembly, node))
@@ -217,7 +217,7 @@ fn restricted(assembly: &mut Assembly, node: &Arc<Node>, keep: &Bounds) -> Resul
         pivots,
         high,
         tiers,
-        scan_charges: ScanCharges::default(),
+        read_charges: ReadCharges::default(),
         overwrites: node.overwrites,
     })
 }

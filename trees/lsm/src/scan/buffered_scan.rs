@@ -17,7 +17,8 @@ use testudo_storage::DataFile;
 
 use crate::{
     levels::Levels,
-    scan::{LevelParts, buffered_sections::BufferedSections, scan_charges::ScanCharges},
+    read_charges::ReadCharges,
+    scan::{LevelParts, buffered_sections::BufferedSections},
 };
 
 /// A cursor over the levels and their compaction buffers.
@@ -69,7 +70,7 @@ impl BufferedScan {
     /// Creates an unpositioned cursor.
     pub(crate) fn new(
         levels: &Arc<Levels>,
-        charges: &Arc<ScanCharges>,
+        charges: &Arc<ReadCharges>,
         data: &Arc<DataFile>,
         limits: &ScanLimits,
     ) -> Self {

@@ -18,7 +18,7 @@ use crate::{
         component::{Component, LevelRun},
         repeats::Repeats,
     },
-    scan::scan_charges::ScanPayment,
+    read_charges::ReadPayment,
     update::{
         compact_range::WrittenStep,
         destination::{Destination, Place},
@@ -35,8 +35,8 @@ pub(crate) struct Done {
     pub(crate) written: Option<(Destination, Vec<LevelRun>)>,
     /// The piece of a range whose destination it is.
     pub(crate) piece: Option<WrittenStep>,
-    /// Scan charges that it has deducted.
-    pub(crate) payment: Option<ScanPayment>,
+    /// Read charges that it has deducted.
+    pub(crate) payment: Option<ReadPayment>,
 }
 
 impl Done {
@@ -46,7 +46,7 @@ impl Done {
         let payment = self.payment.take();
         let levels = self.rebased(now, options)?;
         if levels.is_some() {
-            payment.into_iter().for_each(ScanPayment::spend);
+            payment.into_iter().for_each(ReadPayment::spend);
         }
         Ok(levels)
     }

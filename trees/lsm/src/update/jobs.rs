@@ -22,7 +22,7 @@ use crate::{
         repeats::Inflow,
     },
     policy::IDLE_BYTES,
-    scan::scan_charges::{ScanCharges, ScanPayment},
+    read_charges::{ReadCharges, ReadPayment},
     update::{
         compact_range::{above_bytes, pick_step, write_range},
         destination::{Destination, Place},
@@ -43,7 +43,7 @@ pub(crate) enum Action {
         bytes: u64,
         /// Limit on the bytes merged, those of the destination included.
         bytes_max: u64,
-        /// Scan charges that it deducts.
+        /// Read charges that it deducts.
         price: u64,
     },
     /// Joins these runs of the bottom.
@@ -93,7 +93,7 @@ pub(crate) fn job_bytes_max(levels: &Levels, options: &LsmOptions, bytes_max: u6
     bytes_max.max(unit_bytes(levels, options))
 }
 
-/// Picks the most urgent job outside the scopes of those in progress, if any. `scanned_bytes`: scan charges
+/// Picks the most urgent job outside the scopes of those in progress, if any. `scanned_bytes`: read charges
 /// above the bottom that no move has deducted yet.
 pub(crate) fn pick_job(
     levels: &Levels,
@@ -130,7 +130,7 @@ pub(crate) fn pick_job(
     let scanned = || {
         let level = levels_to_empty(levels).next()?;
         let price = tree.move_bytes(level, step).min(bytes_max);
-        (price <= scanned_bytes).then(|| empty("empty a scanned level", level, price)).flatten()
+        (price <= scanned_bytes).then(|| empty("empty a level for reads", level, price)).flatten()
     };
     let parts = levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
     let sizes: Vec<u64> = parts.iter().map(Component::bytes).collect();
@@ -197,11 +197,11 @@ fn plan_job(
     }
 }
 
-/// Plans and writes a job of these levels. It deducts its price from `scan_charges`.
+/// Plans and writes a job of these levels. It deducts its price from `read_charges`.
 pub(crate) fn prepare(
     levels: &Levels,
     options: &LsmOptions,
-    scan_charges: &Arc<ScanCharges>,
+    read_charges: &Arc<ReadCharges>,
     work: &Work,
     job: &Job,
 ) -> Result<Done> {
@@ -211,14 +211,14 @@ pub(crate) fn prepare(
         return Ok(Done { planned, handed_over: None, written, piece, payment: None });
     }
     let mut planned = levels.clone();
-    let payment = Some(ScanPayment::of(scan_charges, price_of(job)));
+    let payment = Some(ReadPayment::of(read_charges, price_of(job)));
     let (mut destination, handed_over) = plan_job(&mut planned, options, job)?;
     let runs = write_all(destination.as_mut_slice(), work, options)?.pop().unwrap_or_default();
     let written = destination.map(|destination| (destination, runs));
     Ok(Done { planned, handed_over, written, piece: None, payment })
 }
 
-/// Scan charges that a job deducts.
+/// Read charges that a job deducts.
 fn price_of(job: &Job) -> u64 {
     match job.target.of::<Action>() {
         Some(Action::Move { price, .. }) => *price,

@@ -111,7 +111,7 @@ fn tiers_of_joined_nodes_are_ordered_by_age() {
             pivots: vec![Pivot { low: low.into(), child: Child::Leaf(None) }],
             high: high.map(Fence::from),
             tiers: seqnos.iter().map(tier).collect(),
-            scan_charges: ScanCharges::default(),
+            read_charges: ReadCharges::default(),
             overwrites: Overwrites::UNKNOWN,
         }
     };

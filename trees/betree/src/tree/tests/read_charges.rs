@@ -1,4 +1,6 @@
-//! Buffers that scans read are flushed once it pays off, and not before.
+//! Buffers that reads search are merged and flushed once it pays off, and not before.
+
+use std::cell::RefCell;
 
 use super::*;
 
@@ -8,7 +10,11 @@ fn key(number: u64) -> Vec<u8> {
 
 /// A tree with tiers in each node.
 fn filled() -> Bed {
-    let mut bed = Bed::new(turtle(64 << 10, 16));
+    filled_with(turtle(64 << 10, 16))
+}
+
+fn filled_with(options: BeTreeOptions) -> Bed {
+    let mut bed = Bed::new(options);
     let (batches, records) = (15, 2001);
     for batch in 0..batches {
         let number = |n: u64| (batch * records + n) * 7919 % (batches * records);
@@ -97,10 +103,88 @@ fn scanned_tiers_are_merged_before_leaves_are_rewritten() {
         bed.publish(edit.expect("no update in between"));
     }
     let after = bed.tree.stats();
-    assert_eq!(done.first(), Some(&"merge for scans"), "{done:?}");
+    assert_eq!(done.first(), Some(&"merge for reads"), "{done:?}");
     assert!(
         after.leaf_bytes - before.leaf_bytes <= before.buffered_bytes / 4,
         "{before:?} {after:?} {done:?}"
     );
     bed.check(&mut SplitMix::new(1));
+}
+
+/// Looks up `count` random records; returns the page reads.
+fn reads_of_lookups(bed: &Bed, random: &mut SplitMix, count: u64) -> u64 {
+    let before = bed.work.data.io_stats().page_reads;
+    for _ in 0..count {
+        let key = key(random.below(30_015));
+        let found = bed.tree.get(&key, hash_key(&key), Access::Blocking).unwrap();
+        assert!(matches!(found, Lookup::Found(..)), "all records are there");
+    }
+    bed.work.data.io_stats().page_reads - before
+}
+
+#[test]
+fn point_reads_that_read_several_runs_pay_for_their_merge() {
+    for options in [turtle(64 << 10, 16), splinter(64 << 10, 16)] {
+        let (mut bed, mut random) = (filled_with(options), SplitMix::new(9));
+        bed.cool(64 << 10);
+        let before = reads_of_lookups(&bed, &mut random, 30) * 100 / 3;
+        assert!(before >= 2000, "lookups read several runs: {before} pages");
+        let job = bed.tree.pick_job(&JobRequest::only(false));
+        assert!(job.is_none(), "30 lookups pay for nothing: {job:?}");
+        let jobs: u64 = (0..60)
+            .map(|_| {
+                reads_of_lookups(&bed, &mut random, 500);
+                bed.run_jobs_up_to(100, false)
+            })
+            .sum();
+        let after = reads_of_lookups(&bed, &mut random, 1000);
+        assert!(jobs > 0 && after < before, "{before} page reads per 1,000, later {after}, {jobs} jobs");
+        assert_eq!(bed.tree.stats().buffered_runs, 0, "one run per lookup: {:?}", bed.tree.outline());
+        bed.check(&mut random);
+    }
+}
+
+#[test]
+fn batched_lookups_are_charged_for_what_they_read() {
+    // Filters of smaller runs are in their footers.
+    let (mut bed, mut random) = (filled_with(turtle(320 << 10, 16)), SplitMix::new(9));
+    bed.cool(1 << 20);
+    let (wanted, progress) = (RefCell::new(Vec::new()), Cell::default());
+    let mut is_charged = false;
+    for _ in 0..20 {
+        let key = key(random.below(30_015));
+        progress.set(LookupProgress::default());
+        let access = Access::Collecting(&wanted, &progress);
+        while bed.tree.get(&key, hash_key(&key), access).unwrap() == Lookup::Waiting {
+            bed.tree.load_pages(&wanted.take()).unwrap();
+        }
+        is_charged |= bed.tree.has_new_reasons();
+    }
+    assert!(is_charged, "pages of runs without the keys were read");
+}
+
+#[test]
+fn runs_that_filters_in_memory_exclude_charge_nothing() {
+    let (mut bed, mut random) = (filled(), SplitMix::new(9));
+    bed.cool(16 << 20);
+    reads_of_lookups(&bed, &mut random, 30_000);
+    bed.tree.has_new_reasons();
+    let is_charged = |_: &u32| {
+        reads_of_lookups(&bed, &mut random, 1);
+        bed.tree.has_new_reasons()
+    };
+    let charged = (0..1000_u32).filter(is_charged).count();
+    assert!(charged <= 20, "{charged} of 1,000 lookups, more than filters fail to exclude");
+}
+
+#[test]
+fn point_reads_of_one_run_charge_nothing() {
+    let (mut bed, mut random) = (filled(), SplitMix::new(9));
+    bed.cool(64 << 10);
+    while let Some(job) = bed.tree.pick_range(&KeyBounds::default(), 64 << 20).unwrap() {
+        assert!(bed.run_job_with(&job.job, |_| {}), "no update in between");
+    }
+    assert_eq!(bed.tree.stats().buffered_runs, 0, "{:?}", bed.tree.outline());
+    assert!(reads_of_lookups(&bed, &mut random, 1000) > 900, "each lookup reads its leaf");
+    assert!(!bed.tree.has_new_reasons(), "nothing was searched in vain");
 }
