@@ -17,8 +17,8 @@ pub enum Access<'a> {
     /// Collects them here and stops. The caller loads them in one batch and repeats the query, which resumes
     /// from its progress.
     Collecting(&'a RefCell<Vec<PageAddress>>, &'a Cell<LookupProgress>),
-    /// Reads them, one by one, and records the progress: the effort in each source.
-    Counting(&'a Cell<LookupProgress>),
+    /// Reads them, one by one, and records the effort in the current source.
+    Counting(&'a Cell<Effort>),
 }
 
 /// Progress of a point query before it missed a page.
@@ -28,8 +28,8 @@ pub struct LookupProgress {
     pub passed: u32,
     /// Progress in the next source.
     pub reached: Reached,
-    /// Pages of the next source that were not cached.
-    pub reads: u32,
+    /// Effort in the next source.
+    pub effort: Effort,
 }
 
 impl LookupProgress {
@@ -37,10 +37,29 @@ impl LookupProgress {
     pub fn after(passed: u32) -> Self {
         Self { passed, ..Self::default() }
     }
+}
 
-    /// Whether the search of the next source went beyond a filter in memory.
-    pub fn took_effort(&self) -> bool {
-        self.reads > 0 || self.reached != Reached::Start
+/// Effort of the search of one source that goes beyond a filter in memory: twice the pages that were not
+/// cached, plus one if the filter did not exclude the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort(u32);
+
+impl Effort {
+    /// Number of pages that were not cached.
+    pub fn reads(self) -> u32 {
+        self.0 / 2
+    }
+
+    fn with_search(self) -> Self {
+        Self(self.0 | 1)
+    }
+
+    fn with_read(self) -> Self {
+        Self(self.0.saturating_add(2))
+    }
+
+    fn is_any(self) -> bool {
+        self.0 > 0
     }
 }
 
@@ -57,14 +76,14 @@ pub enum Reached {
 }
 
 impl<'p> Access<'p> {
-    /// Returns the access that also records progress, in `progress` unless it does so elsewhere.
+    /// Returns the access that also records the effort, in `effort` unless it does so elsewhere.
     #[inline]
-    pub fn counted<'a>(self, progress: &'a Cell<LookupProgress>) -> Access<'a>
+    pub fn counted<'a>(self, effort: &'a Cell<Effort>) -> Access<'a>
     where
         'p: 'a,
     {
         match self {
-            Self::Blocking => Access::Counting(progress),
+            Self::Blocking => Access::Counting(effort),
             counted => counted,
         }
     }
@@ -81,7 +100,7 @@ impl<'p> Access<'p> {
     /// Records that the first `passed` sources are done.
     #[inline]
     pub fn set_passed(&self, passed: u32) {
-        if let Self::Collecting(_, progress) | Self::Counting(progress) = self {
+        if let Self::Collecting(_, progress) = self {
             progress.set(LookupProgress::after(passed));
         }
     }
@@ -89,29 +108,37 @@ impl<'p> Access<'p> {
     /// Records the progress in the current source.
     #[inline]
     pub fn set_reached(&self, reached: Reached) {
-        if let Self::Collecting(_, progress) | Self::Counting(progress) = self {
-            progress.set(LookupProgress { reached, ..progress.get() });
+        match self {
+            Self::Blocking => {}
+            Self::Collecting(_, progress) => {
+                let before = progress.get();
+                progress.set(LookupProgress { reached, effort: before.effort.with_search(), ..before });
+            }
+            Self::Counting(effort) => effort.set(effort.get().with_search()),
         }
     }
 
     /// Records that a page of the current source is not cached.
     #[cold]
     pub(crate) fn note_read(&self) {
-        if let Self::Collecting(_, progress) | Self::Counting(progress) = self {
-            let before = progress.get();
-            progress.set(LookupProgress { reads: before.reads + 1, ..before });
+        match self {
+            Self::Blocking => {}
+            Self::Collecting(_, progress) => {
+                let before = progress.get();
+                progress.set(LookupProgress { effort: before.effort.with_read(), ..before });
+            }
+            Self::Counting(effort) => effort.set(effort.get().with_read()),
         }
     }
 
-    /// Returns the effort in the current source if it went beyond a filter in memory; `None` if that is not
-    /// recorded.
+    /// Returns the effort in the current source, which does not have the key, and begins with the next one;
+    /// `None` if a filter in memory excluded the key, or if the effort is not recorded.
     #[inline]
-    pub fn effort(&self) -> Option<LookupProgress> {
+    pub fn take_effort(&self) -> Option<Effort> {
         match self {
             Self::Blocking => None,
-            Self::Collecting(_, progress) | Self::Counting(progress) => {
-                Some(progress.get()).filter(LookupProgress::took_effort)
-            }
+            Self::Collecting(_, progress) => Some(progress.get().effort).filter(|effort| effort.is_any()),
+            Self::Counting(effort) => effort.get().is_any().then(|| effort.take()),
         }
     }
 }

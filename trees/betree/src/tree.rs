@@ -14,7 +14,7 @@ use testudo_contract::{
     Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
     Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
 };
-use testudo_run::{Access, KeyBounds, Lookup, LookupProgress, Run, RunLayout, ScanLimits};
+use testudo_run::{Access, Effort, KeyBounds, Lookup, Run, RunLayout, ScanLimits};
 use testudo_sequence::{
     Bounds, CompactionBuffer, Fence, Overwrites, PartCursor, ReclaimStep, RunSlice, Source, TreeShare,
     decode_buffer, find_stacked, load_sparing_damaged, on_top_bytes, target_of,
@@ -181,7 +181,7 @@ impl BeTree {
                 if found != Lookup::Absent {
                     return Ok(found);
                 }
-                if let Some(effort) = access.effort() {
+                if let Some(effort) = access.take_effort() {
                     self.charge_probe(node, pivot, effort);
                 }
                 access.set_passed(*passed);
@@ -203,11 +203,11 @@ impl BeTree {
 
     /// Charges a child of `node` for the search of a tier that does not have its key.
     #[cold]
-    fn charge_probe(&self, node: &Node, pivot: usize, effort: LookupProgress) {
+    fn charge_probe(&self, node: &Node, pivot: usize, effort: Effort) {
         if planted!("probes-not-charged") {
             return;
         }
-        node.read_charges.charge(pivot, node.pivots.len(), probe_kib(effort.reads));
+        node.read_charges.charge(pivot, node.pivots.len(), probe_kib(effort.reads()));
         self.root.read_charges.note();
     }
 
@@ -290,8 +290,8 @@ const MAX_OBJECT: u64 = 1 << 60;
 
 impl Read for BeTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let progress = Cell::default();
-        find_stacked(access.counted(&progress), |access, passed| self.find(key, hash, access, passed))
+        let effort = Cell::default();
+        find_stacked(access.counted(&effort), |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {

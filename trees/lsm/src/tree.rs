@@ -113,8 +113,8 @@ impl LsmTree {
             if found != Lookup::Absent {
                 return Ok(found);
             }
-            if let Some(effort) = access.effort() {
-                self.read_charges.charge_probe(effort.reads);
+            if let Some(effort) = access.take_effort() {
+                self.read_charges.charge_probe(effort.reads());
             }
             access.set_passed(*passed);
         }
@@ -188,8 +188,8 @@ impl LsmTree {
 
 impl Read for LsmTree {
     fn get(&self, key: &[u8], hash: u64, access: Access<'_>) -> Result<Lookup> {
-        let progress = Cell::default();
-        find_stacked(access.counted(&progress), |access, passed| self.find(key, hash, access, passed))
+        let effort = Cell::default();
+        find_stacked(access.counted(&effort), |access, passed| self.find(key, hash, access, passed))
     }
 
     fn may_hold_more(&self, key: &[u8], bytes: u64) -> bool {

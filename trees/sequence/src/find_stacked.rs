@@ -39,7 +39,10 @@ fn find_below(
     let access = match access {
         Access::Blocking => Access::Blocking,
         Access::Collecting(wanted, _) => Access::Collecting(wanted, &progress),
-        Access::Counting(_) => Access::Counting(&progress),
+        Access::Counting(effort) => {
+            effort.take();
+            Access::Counting(effort)
+        }
     };
     let (mut newer, mut stack) = (vec![newest], Vec::new());
     let kind = loop {

@@ -153,7 +153,7 @@ fn batched_lookups_are_charged_for_what_they_read() {
     let mut is_charged = false;
     for _ in 0..20 {
         let key = key(random.below(30_015));
-        progress.set(LookupProgress::default());
+        progress.set(testudo_run::LookupProgress::default());
         let access = Access::Collecting(&wanted, &progress);
         while bed.tree.get(&key, hash_key(&key), access).unwrap() == Lookup::Waiting {
             bed.tree.load_pages(&wanted.take()).unwrap();

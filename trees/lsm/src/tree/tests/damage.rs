@@ -71,6 +71,8 @@ fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
         .pick_job(&JobRequest::only(true))
         .inspect(|job| assert!(!job.what.contains("damaged"), "{job:?}"));
     damage(&bed, &spare);
+    // Lookups of the first round may stop at a damaged run that hides another one.
+    check_all(&bed);
     check_all(&bed);
     let damaged: Vec<RunId> =
         spare.iter().filter(|run| run.is_known_damaged()).map(|run| run.reference().id).collect();
@@ -90,7 +92,8 @@ fn damaged_retained_runs_cost_no_answer_and_are_dropped() {
     assert_eq!(bed.tree.stats().retained_damaged_runs, u64_of(damaged.len()));
     check_all(&bed);
     bed.run_jobs();
-    assert!(!bed.tree.has_new_reasons());
+    let job = bed.pick_job(true);
+    assert!(job.as_ref().is_none_or(|job| !job.what.contains("damaged")), "{job:?}");
 }
 
 #[test]
