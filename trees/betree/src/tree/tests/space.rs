@@ -72,8 +72,8 @@ fn a_tree_under_uniform_overwrites_takes_little_space() {
     }
 }
 
-/// Fills a tree, does all of its jobs as an idle one does, and overwrites two thirds of the keys once, with the
-/// jobs that this makes due. Returns the most bytes that were buffered, in percent of the data.
+/// Fills a tree, does all of its jobs as an idle one does, and overwrites two thirds of the keys once, with
+/// the jobs that this makes due. Returns the most bytes that were buffered, in percent of the data.
 fn overwritten_once(options: BeTreeOptions) -> u64 {
     const ALL: u64 = 2 * RECORDS;
     const LARGE_BATCH: u64 = 2 * BATCH;
