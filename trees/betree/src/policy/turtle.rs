@@ -37,9 +37,9 @@ const TIERS_IF_OVERWRITING: u64 = 32;
 const FILLED_PARTS: u64 = 2;
 /// Leaves of bytes written by one idle job.
 const IDLE_LEAVES: u64 = 4;
-/// Number of tiers below one unit that are merged together. Each flush of one of thousands of small keyspaces
-/// would otherwise read and rewrite the whole keyspace. With twice as many, a process of 4,096 keyspaces takes
-/// a sixth more memory for its runs.
+/// Number of tiers below one unit that are merged together. Each flush of one of thousands of small
+/// keyspaces would otherwise read and rewrite the whole keyspace. With twice as many, a process of 4,096
+/// keyspaces takes a sixth more memory for its runs.
 const SMALL_TIERS: usize = 4;
 /// Maximum number of tiers per node: every read through the node searches all of them.
 pub(super) const MAX_TIERS: u64 = 12;
