@@ -35,11 +35,16 @@ pub fn lock_and_release_log(store: &Store) -> Result<()> {
 pub fn release_log(store: &Store) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "one release at a time");
     let Some(wal) = &store.log.wal else { return Ok(()) };
+    let log_segment = store.manifest.with_state(|state| state.log_segment);
+    // Then no buffer holds a segment, whatever it contains, and none need be visited.
+    if wal.first_needed_segment(store.last_seqno()) <= log_segment {
+        return Ok(());
+    }
     let commit = store.commits.lock();
     let seqno = releasable_seqno(store);
     drop(commit);
     let segment = wal.first_needed_segment(seqno);
-    if segment > store.manifest.with_state(|state| state.log_segment) {
+    if segment > log_segment {
         // Flushed commits were synced before their flush, those of dropped keyspaces before the drop.
         debug_assert!(wal.durable_seqno() >= seqno, "released commits are durable");
         debug_assert!(

@@ -9,7 +9,7 @@ use testudo_store::{Store, memory::log_bounds::log_bound};
 use crate::{
     log_release::{lock_and_release_log, releasable_seqno},
     round::flush_sealed::flush_sealed,
-    seal::seal_buffers::{has_sealed, seal_all, seal_older_than},
+    seal::seal_buffers::{seal_all, seal_older_than},
 };
 
 /// Log size above which the log is shortened if it also far exceeds what the write buffers need.
@@ -45,7 +45,7 @@ pub fn renew_log(store: &Store, most: u32) -> Result<()> {
         return Ok(());
     }
     for _ in 0..RENEWAL_ROUNDS {
-        if !has_sealed(store) {
+        if !store.buffered.has_sealed() {
             break;
         }
         flush_sealed(store)?;
@@ -80,7 +80,7 @@ pub fn shorten_log(store: &Store) -> Result<bool> {
         let others: u64 = segments.iter().rev().skip(1).map(|segment| segment.bytes).sum();
         others <= LOG_BYTES_MIN + fitting_log_bytes(store) + store.data.space_bytes() / DATA_PARTS
     };
-    if has_sealed(store) || (wal.live_bytes() <= log_bound(store) && is_fitting()) {
+    if store.buffered.has_sealed() || (wal.live_bytes() <= log_bound(store) && is_fitting()) {
         return Ok(false);
     }
     let commit = store.commits.lock();

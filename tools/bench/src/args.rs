@@ -40,6 +40,8 @@ pub enum BenchCommand {
     /// Queues, windows and sessions, and a churn workload with 30 % removals: whether peeks at the front slow
     /// down
     Queue(QueueArgs),
+    /// Paced updates of several keyspaces, alone and while another keyspace is written at full speed
+    Neighbors(NeighborsArgs),
     /// Replays a recorded history against the store and compares it with an in-memory model
     Replay(ReplayArgs),
     /// Raw disk performance: random reads, bandwidth, syncs
@@ -361,6 +363,33 @@ pub struct QueueArgs {
     /// Initial number of entries
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub waiting: u64,
+    /// Bytes of a value; a key has 16
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
+    pub value_bytes: u64,
+}
+
+/// Flags of `neighbors`.
+#[derive(Args, Clone, Debug)]
+pub struct NeighborsArgs {
+    /// The store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Keyspaces with paced updates
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub neighbors: u16,
+    /// Records of each keyspace
+    #[arg(long, value_name = "N", default_value = "500k", value_parser = parse_positive)]
+    pub records: u64,
+    /// Updates per second of these keyspaces together
+    #[arg(long, value_name = "N", default_value = "20k", value_parser = parse_positive)]
+    pub rate: u64,
+    /// Writes per second to the busy keyspace, instead of the maximum
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub busy_rate: Option<u64>,
+    /// Duration of each phase
+    #[arg(long, value_name = "S", default_value = "20", value_parser = parse_seconds)]
+    pub seconds: f64,
     /// Bytes of a value; a key has 16
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse_positive)]
     pub value_bytes: u64,

@@ -11,7 +11,7 @@ use testudo::Result;
 use crate::{
     BenchArgs, BenchCommand, Context, Outcome, Testudo,
     measure::{device, phases},
-    workloads::{micro, paper, queue, replay, ycsb},
+    workloads::{micro, neighbors, paper, queue, replay, ycsb},
 };
 
 #[derive(Parser)]
@@ -33,6 +33,7 @@ pub fn run(command: &BenchCommand, context: &Context) -> Result<Outcome> {
         | BenchCommand::Rangehot(args)
         | BenchCommand::Mixgraph(args) => ycsb::run_on::<Testudo>(args, context),
         BenchCommand::Queue(args) => queue::run_queue_on::<Testudo>(args, context),
+        BenchCommand::Neighbors(args) => neighbors::run_neighbors_on::<Testudo>(args, context),
         BenchCommand::Replay(args) => replay::run(args, context),
         BenchCommand::Device(args) => device::run(args, context),
         BenchCommand::Micro(args) => micro::run(args, context),

@@ -20,8 +20,8 @@ mod subject;
 mod workloads;
 
 pub use args::{
-    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, Mix, PaperArgs, PhasesArgs, QueueArgs,
-    QueuePattern, ReplayArgs, Scale, StoreArgs, TraceFormat, Workload, YcsbArgs,
+    BenchArgs, BenchCommand, DeviceArgs, Distribution, MicroArgs, Mix, NeighborsArgs, PaperArgs, PhasesArgs,
+    QueueArgs, QueuePattern, ReplayArgs, Scale, StoreArgs, TraceFormat, Workload, YcsbArgs,
 };
 pub use context::{Context, Outcome, stop_on_signals};
 pub use entry_point::{main_with, run};
@@ -31,6 +31,7 @@ pub use report::output::Output;
 pub use report::size::{floor, human_bytes, human_count, parse_positive, quotient};
 pub use subject::testudo_subject::Testudo;
 pub use subject::{Readings, Records, Settings, Subject};
+pub use workloads::neighbors::run_neighbors_on;
 pub use workloads::paper::experiment::Experiment;
 pub use workloads::paper::key_sets::{KeySet, key_sets};
 pub use workloads::paper::{Findings, NamedExperiment, run_experiments};

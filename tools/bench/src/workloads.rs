@@ -2,6 +2,7 @@
 //! the store.
 
 pub(crate) mod micro;
+pub(crate) mod neighbors;
 pub(crate) mod paper;
 pub(crate) mod queue;
 pub(crate) mod replay;

@@ -37,7 +37,7 @@ impl Sealed {
 /// Returns the sealed keyspaces, and has the writers of those that are behind delayed.
 pub fn look_at_sealed(store: &Store) -> Sealed {
     let mut sealed = Sealed::default();
-    for keyspace in store.buffered.all() {
+    for keyspace in store.buffered.sealed() {
         let Some(buffer) = keyspace.view.load().sealed.last().cloned() else { continue };
         match behind_bytes(store, &keyspace) {
             0 => sealed.is_any_ready = true,

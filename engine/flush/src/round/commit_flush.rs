@@ -29,7 +29,7 @@ use crate::{
         begin_value_log::{
             begin_value_logs, forget_released_value_logs, keep_value_log, released_value_logs,
         },
-        seal_buffers::recount_buffers,
+        seal_buffers::recount_sealed,
     },
 };
 
@@ -130,13 +130,13 @@ fn publish_flushed(
         let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
         note_tree(store, &*tree);
         keyspace.publish(tree, Some(&buffer), records);
-        store.buffered.remove_if_empty(&keyspace);
+        store.buffered.note_flushed(&keyspace);
         count_dropped(store, &keyspace, dropped);
         keyspace.idle.lock().record_flush(now);
         retired.push(buffer);
         keyspace.expect_jobs();
     }
     store.snapshots.holdings.await_relief(&retired);
-    recount_buffers(store);
+    recount_sealed(store);
     retired
 }

@@ -121,7 +121,7 @@ fn due_for_round(store: &Store) -> Vec<Waiting> {
 /// The oldest sealed buffer of every keyspace that has one.
 pub fn oldest_sealed(store: &Store) -> Vec<Waiting> {
     let mut waiting = Vec::new();
-    for keyspace in store.buffered.all() {
+    for keyspace in store.buffered.sealed() {
         let oldest = keyspace.view.load().sealed.last().cloned();
         waiting.extend(oldest.map(|buffer| (keyspace, buffer)));
     }

@@ -20,7 +20,7 @@ use testudo_store::{
     },
 };
 
-use crate::seal::seal_buffers::recount_buffers;
+use crate::seal::seal_buffers::recount_sealed;
 
 /// Flushed buffers may use this fraction of the write memory before they are spilled …
 const PINNED_PART: u64 = 8;
@@ -86,7 +86,7 @@ pub fn retire_buffers(store: &Store, keyspace: &KeyspaceCore) {
 pub fn end_relief(store: &Store) {
     if store.snapshots.holdings.end_awaiting() {
         let commit = store.commits.lock();
-        recount_buffers(store);
+        recount_sealed(store);
         drop(commit);
         store.backpressure.wake_writers();
     }

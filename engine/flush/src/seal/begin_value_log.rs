@@ -59,32 +59,33 @@ pub fn without_value_logs(store: &Store, keyspace: &KeyspaceCore) -> Vec<Change>
 
 /// Prepares a spare value log for each keyspace that should have one.
 pub fn prepare_value_logs(store: &Store) -> Result<()> {
-    store.keyspaces().iter().try_for_each(|keyspace| prepare_value_log(store, keyspace))
+    store.keyspaces().iter().try_for_each(|keyspace| prepare_value_log(store, keyspace).map(|_| ()))
 }
 
 /// Prepares a spare value log if the active buffer has received enough large values for the next one to need
 /// it. Waits for the device; under continuous flushing, each flush begins the next value log with its own
-/// edit ([`begin_value_logs`]).
+/// edit ([`begin_value_logs`]). Returns whether it has prepared one.
 ///
 /// Errors: those of files; they also poison the store.
-pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
+pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<bool> {
     if keyspace.spare_value_log.lock().is_some() {
-        return Ok(());
+        return Ok(false);
     }
     let view = keyspace.view.load();
     let buffer = &view.active;
     // The arrival rate of values is unknown for the first log. Later flushes begin none only if nothing
     // arrived meanwhile.
-    let is_first = view.tree.stats().value_segments == 0;
-    let came_bytes = if is_first { buffer.loggable_bytes() } else { 0 };
+    let came_bytes = buffer.loggable_bytes();
+    let is_first = came_bytes > 0 && view.tree.stats().value_segments == 0;
+    let came_bytes = if is_first { came_bytes } else { 0 };
     let wanted = value_log_capacity(store, buffer, came_bytes, &view.tree, &view.options);
     let Some(capacity) = wanted else {
-        return Ok(());
+        return Ok(false);
     };
     let _flush = store.flush_lock.lock();
     store.beginning.begin().inspect_err(|error| store.poison(error))?;
     let begun = begin_value_log(store, keyspace, capacity, 0).inspect_err(|error| store.poison(error))?;
-    let Some(log) = begun else { return Ok(()) };
+    let Some(log) = begun else { return Ok(false) };
     if !planted!("value-log-not-in-edit") {
         // The file is as long as the edit says.
         store.data.sync().inspect_err(|error| store.poison(error))?;
@@ -93,7 +94,7 @@ pub fn prepare_value_log(store: &Store, keyspace: &KeyspaceCore) -> Result<()> {
         commit_edit(store, &edit).inspect_err(|error| store.poison(error))?;
     }
     keep_value_log(store, keyspace, log);
-    Ok(())
+    Ok(true)
 }
 
 /// Begins a spare value log for each keyspace of a round that is still being written and whose flushed buffer

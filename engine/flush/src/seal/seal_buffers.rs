@@ -21,55 +21,95 @@ use crate::seal::{
 /// Maximum buffers of keyspaces at rest that are sealed together: bounds the delay of concurrent writes.
 const AT_REST_TOGETHER: usize = 64;
 
-/// Seals the largest active buffers if they are due.
+/// Seals the largest active buffers if they are due. Only this visits all buffers; all else is counted from
+/// there.
 pub fn seal_if_full(store: &Store) {
     // Must come first: a commit that finds sealing due from now on requests another check.
     store.backpressure.begin_seal_check();
     if !store.backpressure.may_be_full() {
         return;
     }
-    let mut candidates = Vec::new();
-    let mut fill = check_buffers(store, |bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
-    let write_buffers = store.backpressure.write_buffers();
-    if fill.is_time(write_buffers).is_ok() {
-        let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
-        for buffer in sealing::choose(&sizes, write_buffers) {
-            // A failure stops writes and is reported to the next writer.
-            if prepare_value_log(store, &candidates[buffer].1).is_err() {
-                return;
-            }
+    let mut count = count_buffers(store);
+    let mut chosen = count.choose(store);
+    let mut has_waited = false;
+    for (_, keyspace) in &chosen {
+        match prepare_value_log(store, keyspace) {
+            Ok(has_prepared) => has_waited |= has_prepared,
+            // It stops writes and is reported to the next writer.
+            Err(_) => return,
         }
-        // Preparing may have taken a while.
-        candidates.clear();
-        fill = check_buffers(store, |bytes, keyspace| candidates.push((bytes, Arc::clone(keyspace))));
+    }
+    if has_waited {
+        // Commits went on meanwhile.
+        count = count_buffers(store);
+        chosen = count.choose(store);
     }
     let _commit = store.commits.lock();
-    if fill.is_time(write_buffers).is_ok() {
-        let sizes: Vec<u64> = candidates.iter().map(|(bytes, _)| *bytes).collect();
-        for buffer in sealing::choose(&sizes, write_buffers) {
-            seal(store, &candidates[buffer].1);
+    for (_, keyspace) in &chosen {
+        // Another thread may have sealed one meanwhile.
+        if keyspace.view.load().sealed.is_empty() && !keyspace.is_dropped() {
+            seal(store, keyspace);
         }
     }
-    recount_buffers(store);
+    count.note(store, &chosen);
+    recount_sealed(store);
 }
 
-/// Returns the fill of the write buffers. Calls `candidate` with each active buffer that can be sealed
-/// (nothing of its keyspace is sealed already) and its size in bytes.
-fn check_buffers(store: &Store, mut candidate: impl FnMut(u64, &Arc<KeyspaceCore>)) -> Fill {
-    let mut fill = Fill::default();
-    for keyspace in &store.buffered.all() {
+/// Active buffers of all keyspaces, counted at once.
+struct Count {
+    /// Bytes of active buffers, as commits had counted them before.
+    before: u64,
+    active: u64,
+    largest: u64,
+    /// Those of which none is sealed.
+    candidates: Vec<(u64, Arc<KeyspaceCore>)>,
+}
+
+/// Counts the bytes of active buffers.
+fn count_buffers(store: &Store) -> Count {
+    let before = store.backpressure.active().0;
+    let mut count = Count { before, active: 0, largest: 0, candidates: Vec::new() };
+    for keyspace in store.buffered.all() {
         let view = keyspace.view.load();
         if view.active.first_commit().is_some() {
             let bytes = view.active.table.memory_bytes();
-            fill.active += bytes;
-            fill.largest = bytes.max(fill.largest);
+            count.active += bytes;
+            count.largest = bytes.max(count.largest);
             if view.sealed.is_empty() {
-                candidate(bytes, keyspace);
+                count.candidates.push((bytes, keyspace));
             }
         }
-        fill.sealed += view.sealed.iter().map(|buffer| buffer.table.memory_bytes()).sum::<u64>();
     }
-    fill
+    count
+}
+
+impl Count {
+    /// Removes the buffers to seal from the candidates; none if sealing is not due.
+    fn choose(&mut self, store: &Store) -> Vec<(u64, Arc<KeyspaceCore>)> {
+        let fill = Fill { active: self.active, largest: self.largest, sealed: sealed_bytes(store) };
+        let write_buffers = store.backpressure.write_buffers();
+        if fill.is_time(write_buffers).is_err() {
+            return Vec::new();
+        }
+        let sizes: Vec<u64> = self.candidates.iter().map(|(bytes, _)| *bytes).collect();
+        let mut chosen = sealing::choose(&sizes, write_buffers);
+        chosen.sort_unstable();
+        chosen.into_iter().rev().map(|at| self.candidates.swap_remove(at)).collect()
+    }
+
+    /// Stores the bytes of the active buffers after those `chosen` were sealed. Commits that went on while
+    /// they were counted have added theirs.
+    fn note(&self, store: &Store, chosen: &[(u64, Arc<KeyspaceCore>)]) {
+        debug_assert!(store.commits.is_locked(), "nothing is sealed or published meanwhile");
+        let since = store.backpressure.active().0.saturating_sub(self.before);
+        let sealed: u64 = chosen.iter().map(|(bytes, _)| bytes).sum();
+        let active = (self.active + since).saturating_sub(sealed);
+        let largest = match chosen.is_empty() {
+            true => self.largest,
+            false => self.candidates.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+        };
+        store.backpressure.set_active(active, (largest + since).min(active));
+    }
 }
 
 /// Seals the active buffer of a keyspace that has outgrown its own share, unless one is sealed already.
@@ -116,7 +156,7 @@ pub fn seal_with_full_logs(store: &Store) -> Result<()> {
     for keyspace in store.keyspaces() {
         let buffer = Arc::clone(&keyspace.view.load().active);
         if buffer.has_full_log() {
-            prepare_value_log(store, &keyspace)?;
+            let _ = prepare_value_log(store, &keyspace)?;
             seal_one_if(store, &keyspace, |active| Arc::ptr_eq(active, &buffer));
         }
     }
@@ -191,20 +231,32 @@ fn seal(store: &Store, keyspace: &KeyspaceCore) {
     debug_assert!(store.commits.is_locked(), "no seqno is assigned meanwhile");
     if keyspace.view.load().active.first_commit().is_some() {
         keyspace.seal_active(store.last_seqno(), store.new_table(&keyspace.full_merge));
+        store.buffered.note_sealed(keyspace);
     }
 }
 
-/// Recounts the bytes of write buffers after some were sealed or flushed. REQUIRES: the commit lock is held.
+/// Recounts the bytes of all write buffers. REQUIRES: the commit lock is held.
 pub fn recount_buffers(store: &Store) {
-    debug_assert!(store.commits.is_locked(), "nothing is sealed or published meanwhile");
-    let fill = check_buffers(store, |_, _| ());
-    debug_assert!(fill.largest <= fill.active, "the largest buffer is one of the active ones");
-    let check_at = fill.is_time(store.backpressure.write_buffers()).err().unwrap_or(fill.active);
-    let sealed = fill.sealed + store.snapshots.holdings.awaited_bytes();
-    store.backpressure.set_counted(fill.active, sealed, check_at);
+    let count = count_buffers(store);
+    store.backpressure.set_active(count.active, count.largest);
+    recount_sealed(store);
 }
 
-/// Whether any sealed buffer is waiting.
-pub fn has_sealed(store: &Store) -> bool {
-    store.buffered.all().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty())
+/// Recounts the bytes of sealed buffers after some were sealed or flushed. REQUIRES: the commit lock is held.
+pub fn recount_sealed(store: &Store) {
+    debug_assert!(store.commits.is_locked(), "nothing is sealed or published meanwhile");
+    debug_assert!(store.buffered.is_consistent(), "flushes visit all sealed buffers");
+    let sealed = sealed_bytes(store);
+    let (active, largest) = store.backpressure.active();
+    let fill = Fill { active, largest, sealed };
+    let check_at = fill.is_time(store.backpressure.write_buffers()).err().unwrap_or(active);
+    store.backpressure.set_sealed(sealed + store.snapshots.holdings.awaited_bytes(), check_at);
+}
+
+/// Bytes of all sealed buffers.
+fn sealed_bytes(store: &Store) -> u64 {
+    let of = |keyspace: &Arc<KeyspaceCore>| -> u64 {
+        keyspace.view.load().sealed.iter().map(|buffer| buffer.table.memory_bytes()).sum()
+    };
+    store.buffered.sealed().iter().map(of).sum()
 }

@@ -108,6 +108,8 @@ impl FlushUnderway {
 pub struct Backpressure {
     /// Bytes of active write buffers.
     pub active_bytes: AtomicU64,
+    /// Bytes of active write buffers except the largest, when they were last counted.
+    other_active_bytes: AtomicU64,
     /// Bytes of sealed write buffers.
     sealed_bytes: AtomicU64,
     /// Maximum bytes of all write buffers.
@@ -138,6 +140,7 @@ impl Backpressure {
     pub fn new(write_buffers: u64) -> Self {
         Self {
             active_bytes: 0.into(),
+            other_active_bytes: 0.into(),
             sealed_bytes: 0.into(),
             write_buffers: write_buffers.into(),
             check_at: 0.into(),
@@ -167,11 +170,21 @@ impl Backpressure {
         self.check_at.store(0, Relaxed);
     }
 
-    /// Stores the counted bytes of active and sealed buffers, and the active bytes at which a seal may be
-    /// due.
-    pub fn set_counted(&self, active: u64, sealed: u64, check_at: u64) {
-        debug_assert!(check_at >= active, "a check that is due later is due with more bytes");
+    /// Stores the counted bytes of active buffers, and of the largest of them.
+    pub fn set_active(&self, active: u64, largest: u64) {
+        debug_assert!(largest <= active, "the largest buffer is one of the active ones");
         self.active_bytes.store(active, Relaxed);
+        self.other_active_bytes.store(active - largest, Relaxed);
+    }
+
+    /// Bytes of active buffers, and of the largest of them if all writes since the last count went to it.
+    pub fn active(&self) -> (u64, u64) {
+        let active = self.active_bytes.load(Relaxed);
+        (active, active.saturating_sub(self.other_active_bytes.load(Relaxed)))
+    }
+
+    /// Stores the counted bytes of sealed buffers, and the active bytes at which a seal may be due.
+    pub fn set_sealed(&self, sealed: u64, check_at: u64) {
         self.sealed_bytes.store(sealed, Relaxed);
         self.check_at.store(check_at, Relaxed);
     }

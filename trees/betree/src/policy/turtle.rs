@@ -37,6 +37,10 @@ const TIERS_IF_OVERWRITING: u64 = 32;
 const FILLED_PARTS: u64 = 2;
 /// Leaves of bytes written by one idle job.
 const IDLE_LEAVES: u64 = 4;
+/// Number of tiers below one unit that are merged together. Each flush of one of thousands of small
+/// keyspaces would otherwise read and rewrite the whole keyspace. With twice as many, a process of 4,096
+/// keyspaces takes a sixth more memory for its runs.
+const SMALL_TIERS: usize = 4;
 /// Maximum number of tiers per node: every read through the node searches all of them.
 pub(super) const MAX_TIERS: u64 = 12;
 
@@ -66,6 +70,11 @@ pub(super) fn tiers_to_join(
 ) -> usize {
     let buffered = max_buffered_bytes(options);
     let bytes_max = overwrites.surely().between(buffered / TIERS_IF_NEW, buffered / TIERS_IF_OVERWRITING);
+    let is_small = |bytes: u64| tier_class(options, bytes) == 0;
+    let small = older.iter().take_while(|bytes| is_small(**bytes)).count();
+    if is_small(bytes) && small + 1 < SMALL_TIERS {
+        return 0;
+    }
     let mut total = bytes;
     let mut count = 0;
     for &next in older {

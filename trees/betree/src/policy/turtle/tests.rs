@@ -26,11 +26,19 @@ fn classes_double_from_a_thirty_second_of_a_leaf() {
 
 #[test]
 fn a_new_tier_absorbs_older_ones_up_to_its_class() {
-    assert_eq!(joined(100, &[]), 0);
-    assert_eq!(joined(100, &[200, 400]), 0, "both are larger");
-    assert_eq!(joined(100, &[100, 200, 400, 800]), 4, "a carry ripples as in a binary counter");
-    assert_eq!(joined(100, &[100, 400]), 1);
+    assert_eq!(joined(200, &[]), 0);
+    assert_eq!(joined(200, &[400, 800]), 0, "both are larger");
+    assert_eq!(joined(200, &[200, 400, 800]), 3, "a carry ripples as in a binary counter");
+    assert_eq!(joined(200, &[200, 800]), 1);
     assert_eq!(joined(1500, &[50, 50, 3200]), 2, "the two small ones do not raise its class");
+}
+
+#[test]
+fn a_flush_of_a_small_keyspace_rewrites_its_tiers_only_together() {
+    assert_eq!(joined(50, &[50, 50]), 0, "the whole keyspace is not read and rewritten");
+    assert_eq!(joined(50, &[50, 50, 50]), 3);
+    assert_eq!(joined(50, &[50, 50, 200]), 0, "a larger one below does not count");
+    assert_eq!(joined(100, &[100, 100, 100, 200, 400, 800]), 6, "then a carry goes on as usual");
 }
 
 #[test]

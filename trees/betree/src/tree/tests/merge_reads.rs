@@ -24,7 +24,9 @@ fn merged_bytes(entries: u64) -> (u64, u64) {
     let data_pages = u64::from(run.reference().data_pages);
     assert!(data_pages > 4, "{data_pages} pages");
     let before = bed.work.data.io_stats();
-    bed.tree.apply(&bed.work, updates(entries / 2..entries * 2)).unwrap();
+    // Tiers below 64 KiB would wait for others.
+    let incoming = (entries * 3 / 2).max(700);
+    bed.tree.apply(&bed.work, updates(entries / 2..entries / 2 + incoming)).unwrap();
     let after = bed.work.data.io_stats();
     assert_eq!(after.page_reads - before.page_reads, 1, "only the evicted footer is read separately");
     (after.stream_read_bytes - before.stream_read_bytes, data_pages)
