@@ -34,7 +34,7 @@ pub(super) const REWRITES_PER_DOUBLING: f64 = 1.0 / 3.0;
 /// Minimum limit on the number of tiers of a node.
 const MAX_TIERS: u64 = 12;
 /// Maximum bytes flushed at once; up to that, about as much as came in last.
-const DUE_BYTES_MAX: u64 = 8 << 20;
+const DUE_BYTES_MAX: u64 = 16 << 20;
 /// Denominator of fractions of a leaf.
 const SIXTEENTHS: u64 = 16;
 /// A node buffers the average size of its leaves if all entries are new, and this many sixteenths of it if
