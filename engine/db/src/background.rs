@@ -5,7 +5,7 @@
 //!   watermark. It is separate so that buffers are written while the device syncs.
 //! - *flush thread*: flushes sealed buffers and those of keyspaces at rest, shortens the log, returns space
 //!   to the file system.
-//! - *job threads*: run the trees' own background jobs, flushes excluded.
+//! - *job threads*: remove released log segments, and run the trees' own background jobs.
 //! - *warm thread*: reads back the hot set, see `background/warm_loop.rs`.
 //!
 //! **Invariants**
@@ -27,6 +27,7 @@ use testudo_env::Thread;
 use testudo_flush::{
     govern::{govern_memory::govern_memory, govern_values::govern_values},
     jobs::{catch_up::look_at_sealed, run_job, schedule::Schedule, step_job},
+    log_release::remove_released,
     seal::seal_buffers::{seal_at_rest, seal_if_full, seal_with_full_logs},
     shorten_log::shorten_log,
     space::{
@@ -282,7 +283,7 @@ fn job_loop(store: &Store) -> Result<()> {
     while !store.health.is_closing() && !store.has_failed() {
         let began = store.env.monotonic();
         watch.check(store);
-        let worked = watch.run_job(store);
+        let worked = remove_released(store).and_then(|removed| Ok(removed || watch.run_job(store)?));
         if is_stalled(&worked) || !worked? {
             let took = store.env.monotonic().saturating_sub(began);
             if took >= LONG_LOOK {

@@ -38,6 +38,7 @@ use testudo_env::{DirLock, Thread};
 use testudo_flush::{
     at_close::{fit_at_close, give_back_at_close},
     govern::keyspace_settings::{commit_catalogue, commit_creation},
+    log_release::remove_released,
     round::spill::retire_buffers,
     seal::{
         begin_value_log::{UnusedIn, give_up_unused_value_logs, prepare_value_logs, without_value_logs},
@@ -108,6 +109,10 @@ impl Open {
         let _flush = self.store.flush_lock.lock();
         let _catalogue = self.store.catalogue_lock.lock();
         self.store.background.drop_prepared();
+        if !self.store.has_failed() {
+            // An error poisons the store; it is reported below.
+            let _ = remove_released(&self.store);
+        }
         // By now, writers in flight when closing began have reserved their place in the log or never will.
         drop(self.store.commits.lock());
         self.store.commits.wait_for(self.store.last_seqno());
@@ -514,7 +519,7 @@ impl Db {
         seal_all(store);
         flush_all_sealed(store)?;
         while reclaim_round(store, LeastGain::Worthwhile)? {}
-        Ok(())
+        remove_released(store).map(drop)
     }
 
     /// Does the pending background work of the trees, then returns free space to the file system. For

@@ -141,7 +141,8 @@ fn run(
                 wal.write_all()?
             }
             wal.prepare_segment()?;
-            wal.release_before(wal.first_needed_segment(wal.last_reserved_seqno()))?;
+            wal.release_before(wal.first_needed_segment(wal.last_reserved_seqno()));
+            wal.remove_released()?;
         }
         Ok(())
     };

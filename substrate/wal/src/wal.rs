@@ -1,5 +1,7 @@
 //! The log as the engine uses it: reserve, fill, sync, flush, release.
 //!
+//! Length: the calls of the engine, each of which takes the writer or the tail.
+//!
 //! Durability of a commit: once filled, it survives the end of the process, because the tail is kept in files
 //! that are mapped shared. Without such files, it survives once it is written to a segment ([`Wal::keep`]).
 //! Once synced, it survives a power loss.
@@ -410,10 +412,15 @@ impl Wal {
         self.segments.first_needed(seqno)
     }
 
-    /// Removes the segments before number `segment`, which the store has persisted. Segments that have
-    /// stopped being current since it was computed are removed with the next persisted number.
-    pub fn release_before(&self, segment: u64) -> Result<()> {
-        self.segments.release_before(segment)
+    /// Releases the segments before number `segment`, which the store has persisted: they are no longer
+    /// listed. Segments that stopped being current since it was computed are released with the next one.
+    pub fn release_before(&self, segment: u64) {
+        self.segments.release_before(segment);
+    }
+
+    /// Removes the files of released segments; `false` if there are none. After an error some may remain.
+    pub fn remove_released(&self) -> Result<bool> {
+        self.segments.remove_released()
     }
 
     /// Bytes in segments that were not released.

@@ -33,6 +33,11 @@ pub(crate) const BUGS: &[Bug] = &[
     bug("flushed-seqno-too-high", "an edit marks newer commits as flushed", &["schedules/flushes"]),
     bug("log-released-early", "the log is released one segment too far", &["model"]),
     bug("needed-segment-released", "log segments are removed before an edit releases them", &["model"]),
+    bug(
+        "removal-awaited-by-flush",
+        "a flush waits for the removal of log segments",
+        &["engine/db/src/tests/several_jobs/released.rs"],
+    ),
     bug("newest-superblock-overwritten", "every superblock goes to the same slot", &["exhaustive"]),
     bug("extent-freed-before-edit", "extents are reused before their successors are durable", &["crash"]),
     bug("segment-header-unsynced", "a log segment is written to before its header is durable", &["crash"]),
@@ -601,17 +606,17 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "jobs-that-touch-begun",
         "jobs of a keyspace run side by side although their scopes overlap",
-        &["engine/db/src/tests/jobs.rs"],
+        &["engine/db/src/tests/jobs.rs", "schedules/two-jobs"],
     ),
     bug(
         "job-of-dropped-keyspace-installed",
         "a job is installed although its keyspace was dropped meanwhile",
-        &["engine/db/src/tests/jobs.rs"],
+        &["engine/db/src/tests/jobs.rs", "schedules/dropped-jobs"],
     ),
     bug(
         "dropped-job-frees-runs",
         "a discarded job releases the runs that it would have replaced",
-        &["engine/db/src/tests/jobs.rs"],
+        &["engine/db/src/tests/jobs.rs", "schedules/dropped-jobs"],
     ),
     bug("settled-only-at-rest", "settling ends only without writers", &["engine/db/src/tests/settle.rs"]),
     bug("gap-never-remembered", "each scan passes all tombstones one by one", &["queues"]),

@@ -23,4 +23,6 @@ mod records;
 #[cfg(testudo_shuttle)]
 mod scenarios;
 #[cfg(testudo_shuttle)]
+mod two_jobs;
+#[cfg(testudo_shuttle)]
 mod world;

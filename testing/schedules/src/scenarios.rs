@@ -15,7 +15,7 @@ use crate::world::{World, judge, open, read_image};
 pub(crate) type Scenario = fn();
 
 /// All scenarios of the whole store.
-pub(crate) const SCENARIOS: [(&str, Scenario); 15] = [
+pub(crate) const SCENARIOS: [(&str, Scenario); 17] = [
     ("registers", registers),
     ("swaps", swaps),
     ("batches", batches),
@@ -30,6 +30,8 @@ pub(crate) const SCENARIOS: [(&str, Scenario); 15] = [
     ("snapshots", snapshots),
     ("hot-key", hot_key),
     ("jobs", jobs),
+    ("two-jobs", crate::two_jobs::two_jobs),
+    ("dropped-jobs", crate::two_jobs::dropped_jobs),
     ("value-logs", value_logs),
 ];
 

@@ -75,6 +75,10 @@ impl World {
         self.db.keyspace(name, || options().placement(placement)).expect("a keyspace")
     }
 
+    pub(crate) fn keyspace_of(&self, name: &str, tree: Tree) -> Keyspace {
+        self.db.keyspace(name, || options().tree(tree)).expect("a keyspace")
+    }
+
     pub(crate) fn client(&self, number: usize) -> Client {
         Client { number, db: self.db.clone(), recorder: self.recorder.clone() }
     }

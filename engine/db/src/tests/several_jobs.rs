@@ -1,9 +1,11 @@
 //! Four jobs of a keyspace in progress, and a change that none of them expects: a drop, another tree, other
-//! contents, another memory budget, snapshots. For the device and for panics, see the modules.
+//! contents, another memory budget, snapshots. The modules are about the device, panics and released log
+//! segments.
 
 mod device;
 mod gate;
 mod panics;
+mod released;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 

@@ -1,8 +1,9 @@
-//! The last steps of a flush: sync the data, commit the edit, publish the trees.
+//! The last steps of a flush: sync the data, commit the edit, publish the trees, release the log.
 //!
 //! **Invariants**
 //! - The data file is synced before an edit that refers to it.
 //! - Reference counts change only after their edit is durable.
+//! - Log segments are released only after the edit that states the new start of the log is durable.
 //! - Readers switch from a buffer to the tree that contains it atomically, under the commit lock.
 
 use testudo_base::{
@@ -17,12 +18,11 @@ use testudo_storage::Change;
 use testudo_store::{
     Store,
     background::stages::{Stage, StageClock},
-    keyspace::WriteBuffer,
     memory::metadata::{fit_caches, note_tree},
 };
 
 use crate::{
-    log_release::release_log,
+    log_release::{LogStart, leave_released, log_start_without, release_segments},
     manifest_edit::{commit_edit, count_dropped},
     round::flushed::Flushed,
     seal::{
@@ -37,7 +37,8 @@ use crate::{
 /// written records are likely to be read soon if the workload reads at all.
 const WRITES_OF_READ: u64 = 2;
 
-/// Makes a round of flushed buffers durable, shows it to readers, and releases the log that it held.
+/// Makes a round of flushed buffers durable, shows it to readers, and releases the log segments that it held.
+/// A job thread removes their files.
 pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut StageClock<'_>) -> Result<()> {
     debug_assert!(store.is_flush_locked(), "one round or job at a time");
     debug_assert!(!flushed.is_empty(), "a round has buffers");
@@ -45,6 +46,8 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
     debug_assert!(!edit.is_empty(), "the edit states what was flushed");
     let begun = begin_value_logs(store, &flushed, &mut edit)?;
     edit.push(Change::NextRun(store.run_ids.next()));
+    let log_start = log_start_without(store, &flushed);
+    edit.extend(log_start.map(LogStart::change));
     if !planted!("data-unsynced-at-edit") {
         store.data.sync()?;
     }
@@ -61,20 +64,15 @@ pub fn commit_flushed(store: &Store, mut flushed: Vec<Flushed>, clock: &mut Stag
         log.into_iter().for_each(|log| keep_value_log(store, &flushed.keyspace, log));
     }
     let records = advance_records(store, &flushed)?;
-    let retired = publish_flushed(store, flushed, records);
+    publish_flushed(store, flushed, records);
+    let released = log_start.map_or(Ok(()), |start| release_segments(store, start));
     store.long_values.expect_sweep();
     store.background.job_wakeup.wake();
-    store.snapshots.holdings.record_flushed(retired.into_iter());
     store.counters.flushes.fetch_add(1, Relaxed);
     fit_caches(store);
-    let released = release_log(store);
+    let left = leave_released(store);
     clock.end(Stage::Publish);
-    match released {
-        // The buffers are in their trees: a round that is retried after a shortage would apply them again.
-        // The next one releases the log. Any other error poisons the store.
-        Err(error) if error.is_transient() => Ok(()),
-        released => released,
-    }
+    released.and(left)
 }
 
 /// Builds the manifest edit of a round; moves the changes out of the tree edits.
@@ -115,17 +113,13 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     flushed.iter().map(|flushed| advance(flushed).transpose()).collect()
 }
 
-/// Publishes the new trees. Returns the retired buffers, so that the caller drops them without the commit
-/// lock: freeing a memtable takes milliseconds.
-fn publish_flushed(
-    store: &Store,
-    flushed: Vec<Flushed>,
-    records: Vec<Option<KeyspaceRecords>>,
-) -> Vec<Arc<WriteBuffer>> {
+/// Publishes the new trees. The caller still refers to the buffers, so they are freed later, without the
+/// commit lock: that takes milliseconds.
+fn publish_flushed(store: &Store, flushed: Vec<Flushed>, records: Vec<Option<KeyspaceRecords>>) {
     debug_assert_eq!(flushed.len(), records.len(), "records of every buffer");
     let mut retired = Vec::with_capacity(flushed.len());
     let now = store.background_time();
-    let _commit = store.commits.lock();
+    let commit = store.commits.lock();
     for (Flushed { keyspace, buffer, edit, dropped }, records) in flushed.into_iter().zip(records) {
         let tree = edit.map_or_else(|| Arc::clone(&keyspace.view.load().tree), |edit| edit.tree);
         note_tree(store, &*tree);
@@ -138,5 +132,6 @@ fn publish_flushed(
     }
     store.snapshots.holdings.await_relief(&retired);
     recount_sealed(store);
-    retired
+    drop(commit);
+    store.snapshots.holdings.record_flushed(retired.into_iter());
 }

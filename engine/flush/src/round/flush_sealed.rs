@@ -7,7 +7,7 @@
 //! | wait for in-flight commits, sync the log | here |
 //! | freeze, apply to the trees | `apply.rs` |
 //! | sync the data, commit the edit, publish | `commit_flush.rs` |
-//! | release the log | `log_release.rs` |
+//! | release the log | `log_release.rs`; a job thread removes the files |
 //! | spill flushed buffers that are still held | `spill.rs` |
 //!
 //! **Invariants**

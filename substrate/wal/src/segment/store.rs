@@ -4,7 +4,8 @@
 //! - A segment's name is durable before the next segment is created, and its header page is durable before a
 //!   record is written to it. So at most the last segment file may lack a header, and a gap in the numbers is
 //!   damage.
-//! - Segments are released oldest first, never the current one.
+//! - Segments are released and removed oldest first, never the current one. A released segment is no longer
+//!   listed, even while its file exists.
 
 use std::{collections::VecDeque, io, path::Path, time::Duration};
 
@@ -90,6 +91,8 @@ pub(crate) struct SegmentStore {
     next: Mutex<Option<SegmentFile>>,
     /// Ascending; the last one is the current one once this opening has one.
     live: Mutex<VecDeque<SegmentInfo>>,
+    /// Numbers of released segments whose files were not removed yet, ascending; locked alone.
+    released: Mutex<VecDeque<u64>>,
 }
 
 impl SegmentStore {
@@ -102,6 +105,7 @@ impl SegmentStore {
             segment_bytes: segment_bytes.into(),
             next: Mutex::new(None),
             live: Mutex::new(live.into()),
+            released: Mutex::default(),
         }
     }
 
@@ -191,17 +195,36 @@ impl SegmentStore {
         if planted!("log-released-early") { current.number.min(first + 1) } else { first }
     }
 
-    /// Removes the segments before number `segment`, except the current one.
-    pub(crate) fn release_before(&self, segment: u64) -> Result<()> {
-        // The lock is not held while a file is removed: that would block the writer.
-        while let Some(number) = self.releasable(segment) {
+    /// Releases the segments before number `segment`, except the current one; their files remain. REQUIRES:
+    /// one call at a time.
+    pub(crate) fn release_before(&self, segment: u64) {
+        let is_before = |oldest: &SegmentInfo| oldest.number < segment || planted!("needed-segment-released");
+        let mut numbers = Vec::new();
+        let mut live = self.live.lock();
+        while live.len() > 1
+            && let Some(number) = live.front().filter(|oldest| is_before(oldest)).map(|oldest| oldest.number)
+        {
+            numbers.push(number);
+            live.pop_front();
+        }
+        drop(live);
+        self.released.lock().extend(numbers);
+    }
+
+    /// Removes the files of released segments; `false` if there are none. Several threads may do so at once.
+    pub(crate) fn remove_released(&self) -> Result<bool> {
+        // No lock is held while a file is removed: that would block the writer.
+        let oldest = || self.released.lock().front().copied();
+        let mut removed = false;
+        while let Some(number) = oldest() {
             let name = segment_file_name(number);
             match self.env.remove_file(&self.dir.join(&name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io(name, error)),
-                _ => self.live.lock().retain(|segment| segment.number != number),
+                _ => self.released.lock().retain(|released| *released != number),
             }
+            removed = true;
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Removes the newest segments if they hold no commit, except the only one; durable on return. REQUIRES:
@@ -225,13 +248,6 @@ impl SegmentStore {
         }
         // A later opening reuses their numbers for other segments.
         self.env.sync_dir(&self.dir).map_err(|error| Error::io(self.dir.display().to_string(), error))
-    }
-
-    fn releasable(&self, segment: u64) -> Option<u64> {
-        let live = self.live.lock();
-        let is_before = |oldest: &SegmentInfo| oldest.number < segment || planted!("needed-segment-released");
-        let oldest = live.front().filter(|oldest| live.len() > 1 && is_before(oldest))?;
-        Some(oldest.number)
     }
 
     fn create(&self, number: u64) -> Result<SegmentFile> {

@@ -209,7 +209,8 @@ fn release_removes_segments_and_replay_starts_at_the_first_needed() {
     let before = wal.segments();
     let bytes = wal.live_bytes();
     let first = wal.first_needed_segment(Seqno(50));
-    wal.release_before(first).unwrap();
+    wal.release_before(first);
+    wal.remove_released().unwrap();
     assert!(wal.live_bytes() < bytes && first > 1);
     assert_eq!(wal.segments()[0].number, first);
     assert!(before.iter().all(|old| old.number >= first || old.last_seqno <= Seqno(50)));
@@ -220,7 +221,8 @@ fn release_removes_segments_and_replay_starts_at_the_first_needed() {
     })
     .unwrap();
     assert_eq!(seqnos, (wal.segments()[0].first_seqno.0..=100).collect::<Vec<_>>());
-    wal.release_before(wal.first_needed_segment(Seqno(u64::MAX))).unwrap();
+    wal.release_before(wal.first_needed_segment(Seqno(u64::MAX)));
+    wal.remove_released().unwrap();
     assert_eq!(wal.segments().len(), 1, "the current segment stays");
     assert_eq!(crate::list_segments(&*env, &dir()).unwrap(), [wal.segments()[0].number]);
 }
@@ -238,7 +240,8 @@ fn release_keeps_segments_from_the_persisted_first_needed_on() {
     }
     wal.sync_all().unwrap();
     assert!(wal.segments().len() > 2, "segments were begun");
-    wal.release_before(remembered).unwrap();
+    wal.release_before(remembered);
+    wal.remove_released().unwrap();
     assert_eq!(wal.segments()[0].number, remembered, "replay begins there");
     let mut seqnos = 0;
     replay(&*env, &dir(), STORE, &LogEvidence::starting_at(remembered), |_| {
@@ -313,7 +316,8 @@ fn continued_log_has_no_own_segment_before_its_first_commit() {
     wal.write_all().unwrap();
     wal.write_sealed().unwrap();
     wal.sync_all().unwrap();
-    wal.release_before(wal.first_needed_segment(Seqno(1))).unwrap();
+    wal.release_before(wal.first_needed_segment(Seqno(1)));
+    wal.remove_released().unwrap();
     assert_eq!((wal.first_needed_segment(Seqno(1)), listed()), (1, vec![1]));
     wal.close().unwrap();
     assert_eq!(listed(), [1]);

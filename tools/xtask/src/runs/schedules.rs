@@ -13,7 +13,10 @@ use std::{
 use crate::runs::special_build;
 
 /// Schedules per scenario in CI, and in a long run.
-const SCHEDULES: [&str; 2] = ["2000", "100000"];
+const SCHEDULES: [u32; 2] = [2000, 100_000];
+/// Scenarios that flush several times before their clients start, and run a part of the schedules.
+const LONG_SCENARIOS: [&str; 2] = ["two-jobs", "dropped-jobs"];
+const LONG_SCENARIO_PARTS: u32 = 4;
 /// A long run tries other seeds than CI.
 const LONG_FIRST_SEED: &str = "1000000";
 
@@ -33,7 +36,9 @@ pub fn schedules(root: &Path, arguments: &[String]) -> io::Result<bool> {
     let names = String::from_utf8_lossy(&listed.stdout);
     let command = |name: &str| {
         let mut command = Command::new(&program);
-        command.args([name, "--schedules", SCHEDULES[usize::from(is_long)]]).env("RUST_BACKTRACE", "0");
+        let parts = if LONG_SCENARIOS.contains(&name) { LONG_SCENARIO_PARTS } else { 1 };
+        let schedules = (SCHEDULES[usize::from(is_long)] / parts).to_string();
+        command.args([name, "--schedules", &schedules]).env("RUST_BACKTRACE", "0");
         if is_long {
             command.args(["--first-seed", LONG_FIRST_SEED]);
         }

@@ -1,4 +1,5 @@
-//! An environment whose writes and syncs of one file wait at a gate, take time, or panic.
+//! An environment whose writes and syncs of one file, or removals of files, wait at a gate, take time, or
+//! panic.
 
 use std::{io, path::Path, sync::Arc, thread, time::Duration};
 
@@ -14,6 +15,8 @@ pub(super) enum Calls {
     OfJobs,
     /// Writes and syncs of all threads.
     All,
+    /// Removals of files by job threads.
+    RemovalsOfJobs,
 }
 
 #[derive(Debug, Default)]
@@ -22,6 +25,8 @@ struct State {
     /// Calls to panic from now on.
     panics: usize,
     panicked: usize,
+    /// Calls that wait.
+    waiting: usize,
     /// Time that each read, write and sync takes.
     call_time: Duration,
 }
@@ -57,6 +62,11 @@ impl Gate {
         self.state.lock().panicked
     }
 
+    /// Number of calls that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
     /// Makes each call on any file take this much time.
     pub(super) fn set_call_time(&self, time: Duration) {
         self.state.lock().call_time = time;
@@ -66,19 +76,34 @@ impl Gate {
         self.state.lock().call_time
     }
 
-    fn pass(&self, path: &Path) {
-        let is_of_file = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(self.file));
+    fn pass_write(&self, path: &Path) {
         let passes = match self.calls {
             Calls::OfJobs => matches!(thread::current().name(), Some("testudo-jobs" | "testudo-work")),
             Calls::All => true,
+            Calls::RemovalsOfJobs => false,
         };
-        if !(is_of_file && passes) {
+        if passes {
+            self.pass(path);
+        }
+    }
+
+    fn pass_removal(&self, path: &Path) {
+        if matches!(self.calls, Calls::RemovalsOfJobs) && thread::current().name() == Some("testudo-jobs") {
+            self.pass(path);
+        }
+    }
+
+    fn pass(&self, path: &Path) {
+        let is_of_file = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(self.file));
+        if !is_of_file {
             return;
         }
         let mut state = self.state.lock();
+        state.waiting += 1;
         while state.is_shut {
             self.changed.wait(&mut state);
         }
+        state.waiting -= 1;
         if state.panics > 0 {
             state.panics -= 1;
             state.panicked += 1;
@@ -121,6 +146,11 @@ impl Env for GatedEnv {
         self.inner.create_mapped(path, bytes)
     }
 
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.gate.pass_removal(path);
+        self.inner.remove_file(path)
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.inner.create_dir(path)
     }
@@ -130,7 +160,7 @@ impl Env for GatedEnv {
     }
 
     forward!(
-        inner: temporary_file, list_dir, remove_file, remove_dir, sync_dir, process, lock, lock_dir,
+        inner: temporary_file, list_dir, remove_dir, sync_dir, process, lock, lock_dir,
         lock_holder, owner_state, monotonic, wall_clock, random_u64, spawn, sleep, boot_id, free_bytes
     );
 }
@@ -166,13 +196,13 @@ impl File for GatedFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.gate.pass(&self.path);
+        self.gate.pass_write(&self.path);
         self.take_time();
         self.inner.write_at(offset, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.gate.pass(&self.path);
+        self.gate.pass_write(&self.path);
         self.take_time();
         self.inner.sync()
     }

@@ -274,7 +274,8 @@ fn a_log_never_begins_with_a_segment_behind_a_hole() {
     let (env, end) = with_a_segment_behind_a_hole();
     let wal = open_unbegun(&env, WalStart::after(&end, Incarnation(2)));
     let first = wal.first_needed_segment(end.last_seqno);
-    wal.release_before(first).unwrap();
+    wal.release_before(first);
+    wal.remove_released().unwrap();
     assert_eq!((first, read_from(&env, first).unwrap().last_seqno), (1, end.last_seqno));
     wal.begin().unwrap();
     assert_eq!(wal.first_needed_segment(end.last_seqno), 3);
