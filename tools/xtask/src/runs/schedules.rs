@@ -16,7 +16,7 @@ use crate::runs::special_build;
 const SCHEDULES: [u32; 2] = [2000, 100_000];
 /// Scenarios that flush several times before their clients start, and run a part of the schedules.
 const LONG_SCENARIOS: [&str; 2] = ["two-jobs", "dropped-jobs"];
-const LONG_SCENARIO_PARTS: u32 = 4;
+const LONG_SCENARIO_PARTS: u32 = 8;
 /// A long run tries other seeds than CI.
 const LONG_FIRST_SEED: &str = "1000000";
 
