@@ -15,7 +15,7 @@ use std::{path::Path, sync::Arc};
 use testudo::{Db, DbStats, Error, ErrorKind, Result};
 use testudo_env::RealEnv;
 
-use crate::measure::process;
+use crate::{Context, StoreArgs, measure::process};
 
 /// Settings that a store is opened with.
 #[derive(Clone, Debug)]
@@ -42,6 +42,26 @@ pub struct Settings {
     pub record_cache: bool,
     /// The machine.
     pub env: Arc<RealEnv>,
+}
+
+impl Settings {
+    /// Settings of the store that these flags describe, without synced writes; the rest as applications have
+    /// it.
+    pub(crate) fn of(args: &StoreArgs, threads: usize, context: &Context) -> Self {
+        Self {
+            memory_bytes: args.memory,
+            sync: false,
+            threads,
+            tree: args.tree.clone(),
+            leaf_bytes: args.leaf_bytes,
+            placement: args.placement,
+            warm_restart: true,
+            warm_merges: false,
+            retain_merged: 0,
+            record_cache: true,
+            env: context.env.clone(),
+        }
+    }
 }
 
 /// A store under measurement.

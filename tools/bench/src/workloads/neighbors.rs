@@ -77,19 +77,7 @@ impl Phase {
 /// Errors of the store, and `Invalid` for contradictory flags.
 pub fn run_neighbors_on<S: Subject>(args: &NeighborsArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
-    let settings = Settings {
-        memory_bytes: args.store.memory,
-        sync: false,
-        threads: 2,
-        tree: args.store.tree.clone(),
-        leaf_bytes: args.store.leaf_bytes,
-        placement: args.store.placement,
-        warm_restart: true,
-        warm_merges: false,
-        retain_merged: 0,
-        record_cache: true,
-        env: context.env.clone(),
-    };
+    let settings = Settings::of(&args.store, 2, context);
     let scratch = Scratch::new(&*context.env, args.store.dir.as_deref(), args.store.tmp.as_deref())?;
     let store = S::open(scratch.path(), &settings)?;
     let (records, seconds) = if args.store.smoke { SMOKE } else { (args.records, args.seconds) };

@@ -42,19 +42,7 @@ const REMOVED_PERCENT: u64 = 30;
 /// Errors of the store, and `Invalid` for contradictory flags.
 pub fn run_queue_on<S: Subject>(args: &QueueArgs, context: &Context) -> Result<Outcome> {
     let mut output = Output::new(args.store.json.as_deref())?;
-    let settings = Settings {
-        memory_bytes: args.store.memory,
-        sync: false,
-        threads: 1,
-        tree: args.store.tree.clone(),
-        leaf_bytes: args.store.leaf_bytes,
-        placement: args.store.placement,
-        warm_restart: true,
-        warm_merges: false,
-        retain_merged: 0,
-        record_cache: true,
-        env: context.env.clone(),
-    };
+    let settings = Settings::of(&args.store, 1, context);
     let mut reports = Vec::new();
     for pattern in &args.patterns {
         if context.stopped() {

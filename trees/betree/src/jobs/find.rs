@@ -43,8 +43,8 @@ impl<'a> Finder<'a> {
             .or_else(|| self.find_join(root, &Above::nothing()))
             .or_else(|| self.find_in_tree(root, &|node| self.beyond_bound(node)))
             .or_else(|| self.find_tombstones(root))
-            .or_else(|| self.find_in_tree(root, &|node| self.scanned_pivots(node)))
-            .or_else(|| self.find_in_tree(root, &|node| self.scanned_tiers(node)))
+            .or_else(|| self.find_in_tree(root, &|node| self.charged_pivots(node)))
+            .or_else(|| self.find_in_tree(root, &|node| self.charged_tiers(node)))
             .or_else(|| {
                 // The uppermost node first, because its output may make more due below at once.
                 let is_idle = self.request.is_idle;
@@ -215,9 +215,10 @@ impl<'a> Finder<'a> {
         Some(Job { debt_bytes: saved_bytes, ..job })
     }
 
-    /// The children of a node for which it pays to flush the buffers that scans read. If there are any, also
-    /// those for which it almost pays, since a job costs syncs and an edit however many children it covers.
-    fn scanned_pivots(&self, node: &Arc<Node>) -> Option<Job> {
+    /// The children of a node for which it pays to flush the buffers that reads search. If there are any,
+    /// also those for which it almost pays, since a job costs syncs and an edit however many children it
+    /// covers.
+    fn charged_pivots(&self, node: &Arc<Node>) -> Option<Job> {
         let is_worth = |pivot: usize, charged_kib: u32| {
             if charged_kib == 0 {
                 return false;
@@ -238,9 +239,9 @@ impl<'a> Finder<'a> {
         self.flush("flush for reads", node, &pivots)
     }
 
-    /// A node above leaves for which merging all tiers into one pays off: scans then read only that one, for
-    /// a fraction of the cost of flushing. If all are too many for one job, the newest of them.
-    fn scanned_tiers(&self, node: &Arc<Node>) -> Option<Job> {
+    /// A node above leaves for which merging all tiers into one pays off: reads then search only that one,
+    /// for a fraction of the cost of flushing. If all are too many for one job, the newest of them.
+    fn charged_tiers(&self, node: &Arc<Node>) -> Option<Job> {
         if node.height > 1 {
             return None;
         }

@@ -3,8 +3,9 @@
 //!
 //! The paper (TurtleKV §3.1.2, §3.2.1) has tiers of 1, 2, 4, 8 … leaf-sized segments. Here the sizes
 //! continue below one leaf, so that a keyspace that gets a few kilobytes per checkpoint rewrites a few
-//! kilobytes, not a leaf. And they end at an eighth of a node's buffer: a larger tier would save reads little
-//! and cost a rewrite of half of the buffer at once.
+//! kilobytes, not a leaf; below a thirty-second of a leaf, four tiers are merged at once. And they end at an
+//! eighth of a node's buffer: a larger tier would save reads little and cost a rewrite of half of the buffer
+//! at once.
 //!
 //! Where incoming entries overwrite those of leaves, one of the two is garbage until they meet. So only three
 //! eighths of the paper's amount is buffered there, and is merged less in return (decision 0029). The rest is

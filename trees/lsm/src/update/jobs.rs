@@ -93,12 +93,12 @@ pub(crate) fn job_bytes_max(levels: &Levels, options: &LsmOptions, bytes_max: u6
     bytes_max.max(unit_bytes(levels, options))
 }
 
-/// Picks the most urgent job outside the scopes of those in progress, if any. `scanned_bytes`: read charges
+/// Picks the most urgent job outside the scopes of those in progress, if any. `charged_bytes`: read charges
 /// above the bottom that no move has deducted yet.
 pub(crate) fn pick_job(
     levels: &Levels,
     options: &LsmOptions,
-    scanned_bytes: u64,
+    charged_bytes: u64,
     request: &JobRequest<'_>,
 ) -> Option<Job> {
     let is_idle = request.is_idle;
@@ -127,10 +127,10 @@ pub(crate) fn pick_job(
     if let Some(WorthMoving { level, saved_bytes }) = pick_level(levels, is_idle, may_move) {
         return job(FOR_TOMBSTONES, saved_bytes, Action::Move { level, bytes: step, bytes_max, price: 0 });
     }
-    let scanned = || {
+    let charged = || {
         let level = levels_to_empty(levels).next()?;
         let price = tree.move_bytes(level, step).min(bytes_max);
-        (price <= scanned_bytes).then(|| empty("empty a level for reads", level, price)).flatten()
+        (price <= charged_bytes).then(|| empty("empty a level for reads", level, price)).flatten()
     };
     let parts = levels.levels.first().map(|level| &level.filling[..]).unwrap_or_default();
     let sizes: Vec<u64> = parts.iter().map(Component::bytes).collect();
@@ -148,7 +148,7 @@ pub(crate) fn pick_job(
         let emptied = next.find_map(|level| empty("empty a level while idle", level, 0));
         emptied.or_else(|| merge_flushes("merge flushes while idle", true))
     };
-    scanned()
+    charged()
         .or_else(|| merge_flushes("merge many flushes", false))
         .or_else(join)
         .or_else(|| is_idle.then(idle).flatten())

@@ -74,17 +74,12 @@ impl<'a, S: Subject> RunState<'a, S> {
     /// Opens the store in `dir`; determines what it holds unless it is to be loaded.
     pub(crate) fn open(args: &'a YcsbArgs, context: &'a Context, dir: &'a Path) -> Result<Self> {
         let settings = Settings {
-            memory_bytes: args.store.memory,
             sync: args.sync,
-            threads: usize::from(args.threads),
-            tree: args.store.tree.clone(),
-            leaf_bytes: args.store.leaf_bytes,
-            placement: args.store.placement,
             warm_restart: !args.no_warm_restart,
             warm_merges: args.warm_merges,
             retain_merged: args.retain_merged,
             record_cache: !args.no_record_cache,
-            env: context.env.clone(),
+            ..Settings::of(&args.store, usize::from(args.threads), context)
         };
         let started = context.env.monotonic();
         let db = S::open(dir, &settings)?;
