@@ -53,6 +53,24 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
+/// One write in a batch.
+#[derive(Debug)]
+pub struct WriteRequest<'a> {
+    /// Offset in bytes from the start of the file.
+    pub offset: u64,
+    /// Written completely on success.
+    pub bytes: &'a [u8],
+    /// The result; `Ok` before the call.
+    pub result: io::Result<()>,
+}
+
+impl<'a> WriteRequest<'a> {
+    /// A request to write `bytes` at `offset`.
+    pub fn new(offset: u64, bytes: &'a [u8]) -> Self {
+        Self { offset, bytes, result: Ok(()) }
+    }
+}
+
 /// An open file. All calls are positional and may be made from many threads concurrently.
 pub trait File: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
@@ -70,6 +88,13 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Performs many writes within the file concurrently, as many in flight as the device accepts. Each request
+    /// carries its own result, as [`File::write_at`] returns it. Their ranges must not overlap.
+    fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        for request in requests {
+            request.result = self.write_at(request.offset, request.bytes);
+        }
+    }
     /// Starts to write the first `length` bytes of `buffer` at `offset`, within the file, in the background.
     /// Where that is not supported, the write has ended when the call returns. No other write may touch the
     /// range meanwhile, and [`File::sync`] covers it only after it was waited for.

@@ -26,7 +26,7 @@ pub use buffer::AlignedBuffer;
 pub use contract::{
     DirEntry, DirLock, EntryType, Env, Execution, LockHolder, OwnerState, Thread, ThreadPanicked,
 };
-pub use file::{File, OpenMode, OpenOptions, ReadRequest};
+pub use file::{File, OpenMode, OpenOptions, ReadRequest, WriteRequest};
 pub use mapped_file::MappedFile;
 pub use memory::{CrashPolicy, MappedMemory, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;

@@ -11,20 +11,17 @@
 //! - No page in use by any version is overwritten. The writes are durable after the data file is synced.
 //! - A key stays on the page to which the index leads, or on its overflow page.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{
     Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
-    num::{low32, u32_of, u64_of},
+    num::{low32, u32_of, u64_of, usize_of},
     planted,
     sync::OnceLock,
 };
-use testudo_env::{AlignedBuffer, WRITES_AT_ONCE};
+use testudo_env::AlignedBuffer;
 use testudo_storage::{
-    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PageWrite, PlaceSet, payload_of, seal_pages,
+    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages,
 };
 
 use crate::{
@@ -42,8 +39,12 @@ use crate::{
 
 /// Maximum spans of a run with replaced pages.
 const SPANS_MAX: usize = 64;
-/// Maximum pages per write.
-const WRITE_PAGES: usize = 64;
+/// Maximum distance of pages that are read together: a longer read costs less than a second one.
+const READ_GAP_MAX: u64 = 4;
+/// Maximum pages to be placed together.
+const CHAIN_PAGES_MAX: u32 = 16;
+/// Number of free places tried on either side.
+const WINDOWS_TRIED: usize = 64;
 /// Minimum pages per allocation.
 const PAGES_TAKEN_MIN: u32 = 4;
 
@@ -53,6 +54,57 @@ struct NewPage {
     page: u32,
     payload: Vec<u8>,
     overflow: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Contents of pages that were read together.
+#[derive(Default)]
+struct PageContents {
+    /// Adjacent pages each.
+    pieces: Vec<AlignedBuffer>,
+    /// Piece and first byte of each page.
+    places: Vec<(usize, usize)>,
+}
+
+impl PageContents {
+    fn page(&self, number: usize) -> &[u8] {
+        let (piece, start) = self.places[number];
+        &self.pieces[piece][start..start + PAGE_SIZE]
+    }
+
+    /// Reads pages that are not cached, those near each other together, bypassing the cache.
+    fn read(&mut self, run: &Run, pages: &[u32]) -> Result<()> {
+        let data = run.data();
+        let mut missing: Vec<(PageAddress, usize)> = Vec::with_capacity(pages.len());
+        for (number, page) in pages.iter().enumerate() {
+            let address = run.address(PageKind::Data, *page)?;
+            self.places.push((self.pieces.len(), 0));
+            match data.cached_page(&address) {
+                Some(cached) => {
+                    let mut bytes = AlignedBuffer::unfilled(PAGE_SIZE);
+                    bytes.copy_from_slice(&cached);
+                    self.pieces.push(bytes);
+                }
+                None => missing.push((address, number)),
+            }
+        }
+        missing.sort_unstable_by_key(|(address, _)| address.page);
+        let mut first_pages = Vec::new();
+        for near in missing.chunk_by(|(a, _), (b, _)| b.page - a.page <= READ_GAP_MAX) {
+            let [(first, _), ..] = near else { continue };
+            let at = |address: &PageAddress| usize_of(address.page - first.page) * PAGE_SIZE;
+            near.iter().for_each(|(address, number)| self.places[*number] = (self.pieces.len(), at(address)));
+            let bytes = near.last().map_or(0, |(last, _)| at(last)) + PAGE_SIZE;
+            self.pieces.push(AlignedBuffer::unfilled(bytes));
+            first_pages.push(first.page);
+        }
+        let read = self.pieces.len() - first_pages.len();
+        let buffers = self.pieces[read..].iter_mut().map(|piece| &mut piece[..]);
+        let mut reads: Vec<(u64, &mut [u8])> = first_pages.into_iter().zip(buffers).collect();
+        if !reads.is_empty() {
+            data.read_many(&mut reads).into_iter().collect::<Result<()>>()?;
+        }
+        missing.iter().try_for_each(|(address, number)| data.verify(self.page(*number), address))
+    }
 }
 
 /// An update of pages of a run.
@@ -75,6 +127,7 @@ impl PageUpdate {
             return Ok(None);
         }
         let mut blocks: Vec<IndexedBlock> = Vec::new();
+        run.load_index()?;
         for at in run.footer()?.index.positions() {
             blocks.extend(run.index_entries(at)?);
         }
@@ -122,35 +175,18 @@ impl PageUpdate {
         let mut pages = Vec::with_capacity(blocks.len());
         for block in blocks {
             let page = self.blocks[*block].position.page;
-            pages.push((pages.len(), page));
-            if let Some((overflow, _)) = self.run.reference().overflow_of(page) {
-                pages.push((pages.len(), overflow));
-            }
+            pages.push(page);
+            pages.extend(self.run.reference().overflow_of(page).map(|(overflow, _)| overflow));
         }
-        let mut buffer = AlignedBuffer::unfilled(pages.len() * PAGE_SIZE);
-        let mut missing = Vec::new();
-        for ((_, page), bytes) in pages.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
-            let address = self.run.address(PageKind::Data, *page)?;
-            match self.run.data().cached_page(&address) {
-                Some(cached) => bytes.copy_from_slice(&cached),
-                None => missing.push((address, bytes)),
-            }
-        }
-        let mut reads: Vec<(u64, &mut [u8])> =
-            missing.iter_mut().map(|(address, bytes)| (address.page, &mut **bytes)).collect();
-        if !reads.is_empty() {
-            self.run.data().read_many(&mut reads).into_iter().collect::<Result<()>>()?;
-        }
-        for (address, bytes) in missing {
-            self.run.data().verify(bytes, &address)?;
-        }
+        let mut contents = PageContents::default();
+        contents.read(&self.run, &pages)?;
         let mut lists: Vec<EntryList> = Vec::with_capacity(blocks.len());
-        for ((_, page), bytes) in pages.iter().zip(buffer.chunks_exact(PAGE_SIZE)) {
+        for (number, page) in pages.iter().enumerate() {
             if self.run.reference().owner_of(*page).is_none() {
                 lists.push(EntryList::default());
             }
             if let Some(list) = lists.last_mut() {
-                self.add_entries(*page, payload_of(bytes), list)?;
+                self.add_entries(*page, payload_of(contents.page(number)), list)?;
             }
         }
         Ok(lists)
@@ -312,13 +348,7 @@ impl PageUpdate {
             extents.extend(taken?);
             free.extend(before..all(extents));
         }
-        let mut take_nearest = |page: u32| {
-            let behind = free.range(page..).next().copied();
-            let ahead = free.range(..page).next_back().copied();
-            let nearest = ahead.into_iter().chain(behind).min_by_key(|place| place.abs_diff(page));
-            nearest.inspect(|place| _ = free.remove(place))
-        };
-        let numbers: Vec<u32> = wanted.iter().filter_map(|page| take_nearest(*page)).collect();
+        let numbers = places_near(wanted, &mut free);
         debug_assert_eq!(numbers.len(), wanted.len(), "missing places must be allocated");
         Ok(numbers)
     }
@@ -357,27 +387,20 @@ impl PageUpdate {
             pages.push((physical, page, payload));
         }
         pages.sort_unstable_by_key(|(physical, ..)| *physical);
-        let mut under_way: VecDeque<PageWrite> = VecDeque::new();
-        let mut rest = pages.as_slice();
-        while let Some((start, ..)) = rest.first() {
-            let beside = rest.iter().zip(0..).take(WRITE_PAGES);
-            let count = beside.take_while(|((physical, ..), number)| *physical == start + number).count();
-            let (together, others) = rest.split_at(count);
-            let mut buffer = AlignedBuffer::unfilled(count * PAGE_SIZE);
-            for ((physical, _, payload), bytes) in together.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
-                bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
-                seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
-            }
-            self.admit(together, &buffer, writing)?;
-            if under_way.len() >= WRITES_AT_ONCE
-                && let Some(first) = under_way.pop_front()
-            {
-                first.wait()?;
-            }
-            under_way.push_back(data.start_write(*start, buffer, count * PAGE_SIZE));
+        let mut buffer = AlignedBuffer::unfilled(pages.len() * PAGE_SIZE);
+        for ((physical, _, payload), bytes) in pages.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
+        }
+        self.admit(&pages, &buffer, writing)?;
+        let mut writes: Vec<(u64, &[u8])> = Vec::new();
+        let mut rest = &buffer[..];
+        for adjacent in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let (bytes, others) = rest.split_at(adjacent.len() * PAGE_SIZE);
+            writes.push((adjacent[0].0, bytes));
             rest = others;
         }
-        under_way.into_iter().try_for_each(|write| write.wait().map(drop))
+        data.write_many(&writes)
     }
 
     /// Address of a page of this update.
@@ -399,6 +422,40 @@ impl PageUpdate {
         }
         Ok(())
     }
+}
+
+/// Takes a free place for each of these pages, near its original one. Consecutive pages get consecutive
+/// places where there are some, so that they are read and written together.
+fn places_near(wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
+    let mut numbers = Vec::with_capacity(wanted.len());
+    for chain in wanted.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+        let mut rest = chain;
+        while let Some(first) = rest.first() {
+            let mut count = u32_of(rest.len()).min(CHAIN_PAGES_MAX);
+            let start = loop {
+                match window_near(*first, count, free) {
+                    Some(start) => break start,
+                    None if count > 1 => count = count.div_ceil(2),
+                    None => return numbers,
+                }
+            };
+            for place in start..start + count {
+                free.remove(&place);
+                numbers.push(place);
+            }
+            rest = &rest[usize_of(u64::from(count))..];
+        }
+    }
+    numbers
+}
+
+/// Returns the start of `count` consecutive free places near a page; `None` if there are none among the
+/// nearest.
+fn window_near(page: u32, count: u32, free: &BTreeSet<u32>) -> Option<u32> {
+    let is_window = |start: &&u32| (1..count).all(|more| free.contains(&(**start + more)));
+    let ahead = free.range(..page).rev().take(WINDOWS_TRIED).find(is_window);
+    let behind = free.range(page..).take(WINDOWS_TRIED).find(is_window);
+    ahead.into_iter().chain(behind).copied().min_by_key(|place| place.abs_diff(page))
 }
 
 /// Builds a page with these entries, and its overflow page if needed; `None` if they do not fit into both.

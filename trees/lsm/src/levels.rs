@@ -9,6 +9,7 @@
 //! - Levels are immutable; an update makes new ones.
 
 pub(crate) mod component;
+pub(crate) mod direct_flushes;
 pub(crate) mod edit;
 pub(crate) mod invariants;
 pub(crate) mod layout;
@@ -24,6 +25,7 @@ use testudo_sequence::Overwrites;
 
 use crate::levels::{
     component::{Component, LevelRun},
+    direct_flushes::DirectFlushes,
     repeats::Repeats,
 };
 
@@ -86,6 +88,7 @@ pub(crate) struct Levels {
     pub(crate) flush_bytes: u64,
     /// Fraction of the flow into the bottom that overwrites.
     pub(crate) overwrites: Overwrites,
+    pub(crate) direct: DirectFlushes,
     /// Fraction of repeated keys in moves into the bottom.
     pub(crate) bottom_repeats: Repeats,
 }

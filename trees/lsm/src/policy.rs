@@ -71,6 +71,8 @@ const LITTLE_PARTS: u64 = 4;
 const KEPT_LEVEL_PARTS: f64 = 2.0;
 /// Level 1 has too many sequences at this many times the number that fills it.
 const MANY_TIMES: usize = 2;
+/// Approximate bytes written to move a byte into the bottom, if flushes are so dense that they are direct.
+const WRITTEN_TIMES_IF_DENSE: u64 = 3;
 /// Inverse of the part of a full move that is worth moving.
 const LEAST_MOVE_PARTS: u64 = 2;
 /// Levels are handed over early: by half of what fills them at once, and offsets in these parts of it …
@@ -98,6 +100,9 @@ pub(crate) struct TreeBytes {
     /// Usual size of a flush.
     pub(crate) flush: u64,
     pub(crate) overwrites: Overwrites,
+    /// Bytes that the levels may hold when the next flush comes, if flushes go straight into the bottom once
+    /// the levels are empty.
+    pub(crate) direct_upper_max: Option<u64>,
 }
 
 impl TreeBytes {
@@ -109,6 +114,12 @@ impl TreeBytes {
         let below = self.levels.get(level + 1).map_or(self.bottom, |next| next.filling);
         let bytes = bytes.min(all);
         bytes + part_of(below, bytes as f64 / all as f64)
+    }
+
+    /// Approximate bytes written to empty all levels now, with uniformly distributed keys.
+    pub(crate) fn emptying_cost(&self) -> u64 {
+        let is_used = |level: &usize| self.levels[*level].filling + self.levels[*level].emptying > 0;
+        (0..self.levels.len()).filter(is_used).map(|level| self.move_bytes(level, u64::MAX)).sum()
     }
 
     /// Total bytes.
@@ -213,7 +224,7 @@ impl LsmOptions {
 
     /// Bytes from which a level is handed over; `capacities` are those of all levels.
     fn due_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
-        let Some(capacity) = capacities.get(level) else { return 1 };
+        let Some(capacity) = capacities.get(level).filter(|_| tree.direct_upper_max.is_none()) else { return 1 };
         let step = match level.checked_sub(1) {
             Some(above) => capacities[above],
             None => tree.flush.max(1),
@@ -270,7 +281,7 @@ impl LsmOptions {
         let late_of = move |number: usize| {
             let LevelBytes { emptying, began, .. } = tree.levels[number];
             let is_late = capacities.get(number).is_none_or(|capacity| began * 2 > capacity * LATE_HALVES);
-            (emptying > 0 && (is_late || self.tree_share.is_minor()))
+            (emptying > 0 && (is_late || self.tree_share.is_minor() || tree.direct_upper_max.is_some()))
                 .then_some((number, emptying.min(at_once(number))))
         };
         let all = 0..tree.levels.len();
@@ -287,6 +298,9 @@ impl LsmOptions {
     /// of the moves, and at full write speed more is handed over at once.
     pub(crate) fn behind_bytes(&self, tree: &TreeBytes, capacities: &[u64]) -> u64 {
         let (Some(level), Some(capacity)) = (tree.levels.first(), capacities.first()) else { return 0 };
+        if let Some(upper_max) = tree.direct_upper_max {
+            return tree.upper().saturating_sub(upper_max) * WRITTEN_TIMES_IF_DENSE;
+        }
         let capacity = (*capacity).max(tree.flush);
         let began = level.began.max(level.emptying);
         let overwrites = tree.overwrites.surely();

@@ -25,6 +25,7 @@ use testudo_base::{errno::lasting, num::u64_of};
 
 use crate::{
     AlignedBuffer, File, OpenMode, OpenOptions, PendingRead, PendingWrite, Process, ReadRequest,
+    WriteRequest,
     file::{range_end, require_direct_alignment},
     pending_read::FinishedRead,
     pending_write::FinishedWrite,
@@ -160,6 +161,20 @@ impl File for RealFile {
             return Box::new(FinishedRead { buffer, result });
         }
         self.reads.start(&self.descriptor, offset, buffer)
+    }
+
+    fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        let are_valid =
+            requests.iter().all(|request| self.check_write(request.offset, request.bytes).is_ok());
+        if are_valid {
+            self.reads.write(&self.descriptor, requests);
+        }
+        for request in requests {
+            let is_refused = request.result.as_ref().is_err_and(|error| self.leave_direct(error));
+            if !are_valid || is_refused {
+                request.result = self.write_at(request.offset, request.bytes);
+            }
+        }
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {

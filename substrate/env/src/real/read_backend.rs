@@ -14,7 +14,7 @@ use testudo_base::sync::{Arc, OnceLock};
 #[cfg(all(feature = "io-uring", target_os = "linux"))]
 use crate::real::uring::RingPool;
 use crate::{
-    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest,
+    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest, WriteRequest,
     pending_write::FinishedWrite,
     real::{
         plain_io::{read_exact_at, write_rest},
@@ -121,6 +121,19 @@ impl ReadBackend {
 }
 
 impl ReadBackend {
+    /// Completes every write; without io_uring one after the other.
+    pub(crate) fn write(&self, file: &OwnedFd, requests: &mut [WriteRequest<'_>]) {
+        match self.way() {
+            #[cfg(all(feature = "io-uring", target_os = "linux"))]
+            Way::Ring(pool) if requests.len() > 1 => pool.write(file, requests),
+            _ => {
+                for request in requests {
+                    request.result = write_rest(file, request.offset, request.bytes, 0);
+                }
+            }
+        }
+    }
+
     /// Starts to write the first `length` bytes of `buffer`; without io_uring the write ends here, too.
     pub(crate) fn start_write(
         &self,

@@ -1,11 +1,11 @@
 #![expect(unsafe_code, reason = "the kernel writes into buffers while io_uring requests are in flight")]
-//! Batches of reads through Linux io_uring.
+//! Batches of reads and writes through Linux io_uring.
 //!
-//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] reads in flight on it and returns it. A
+//! Rings are pooled: a batch takes one, keeps up to [`RING_DEPTH`] requests in flight on it and returns it. A
 //! single background read or write has its own ring while it lasts.
 //!
 //! **Invariants**
-//! - The kernel holds no pointer into a caller's buffer: a batch reads into its own staging memory
+//! - The kernel holds no pointer into a caller's buffer: a batch uses its own staging memory
 //!   (`uring/flight.rs`), and a background read or write owns its buffer.
 //! - Memory that the kernel may still access is released only after its completion was reaped; if none comes
 //!   within [`SILENCE_MAX`], the memory and the ring are leaked on purpose.
@@ -28,9 +28,9 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use testudo_base::sync::Arc;
 
-use self::flight::{End, Flight};
+use self::flight::{End, Flight, Request};
 use crate::{
-    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest,
+    AlignedBuffer, PendingRead, PendingWrite, Process, ReadRequest, WriteRequest,
     real::{
         plain_io::{read_exact_at, read_rest, write_rest},
         read_monotonic,
@@ -166,21 +166,36 @@ impl RingPool {
         self.rings.check()
     }
 
-    /// Completes every request.
+    /// Completes every read.
     pub(crate) fn read(&self, file: &OwnedFd, requests: &mut [ReadRequest<'_>]) {
-        let Some(mut ring) = self.rings.take() else {
+        if !self.fly(file, requests) {
             for request in requests {
                 // Without a failure there was no descriptor or memory for a ring: slower, but it works.
                 request.result =
                     self.check().and_then(|()| read_exact_at(file, request.offset, request.buffer));
             }
-            return;
-        };
+        }
+    }
+
+    /// Completes every write.
+    pub(crate) fn write(&self, file: &OwnedFd, requests: &mut [WriteRequest<'_>]) {
+        if !self.fly(file, requests) {
+            for request in requests {
+                request.result =
+                    self.check().and_then(|()| write_rest(file, request.offset, request.bytes, 0));
+            }
+        }
+    }
+
+    /// Completes every request on a ring; `false` without one.
+    fn fly<R: Request>(&self, file: &OwnedFd, requests: &mut [R]) -> bool {
+        let Some(mut ring) = self.rings.take() else { return false };
         match Flight::new(&mut ring, file, requests).run(Silence::new(self.rings.silence_max)) {
             End::Complete => self.rings.put_back(ring),
             End::Refused => drop(ring),
             End::Silent => drop(self.rings.fail(ring)),
         }
+        true
     }
 
     /// Starts to fill `buffer`.

@@ -31,7 +31,9 @@ use testudo_base::{
     },
 };
 
-use crate::{AlignedBuffer, File, PendingRead, PendingWrite, ReadRequest, pending_read::FinishedRead};
+use crate::{
+    AlignedBuffer, File, PendingRead, PendingWrite, ReadRequest, WriteRequest, pending_read::FinishedRead,
+};
 
 /// Writes up to this length are collected.
 const SMALL_BYTES: usize = 64 << 10;
@@ -213,6 +215,13 @@ impl File for CombiningFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.replace(offset, u64_of(bytes.len()));
         self.inner.write_at(offset, bytes)
+    }
+
+    fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        for request in &*requests {
+            self.replace(request.offset, u64_of(request.bytes.len()));
+        }
+        self.inner.write_batch(requests);
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {

@@ -22,7 +22,7 @@ use std::{
 use testudo_base::{Error, ErrorKind, planted};
 
 use crate::{
-    AlignedBuffer, DirLock, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite,
+    AlignedBuffer, DirLock, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite, WriteRequest,
     pending_write::FinishedWrite,
 };
 
@@ -133,6 +133,19 @@ impl File for LockCheckedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check.check()?;
         self.inner.write_at(offset, bytes)
+    }
+
+    fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        match self.check.check() {
+            Ok(()) => self.inner.write_batch(requests),
+            Err(error) => {
+                let kind = error.kind();
+                let mut first = Some(error);
+                for request in requests {
+                    request.result = Err(first.take().unwrap_or_else(|| kind.into()));
+                }
+            }
+        }
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {

@@ -35,7 +35,7 @@ use testudo_base::{
 };
 
 use crate::{
-    AlignedBuffer, DirEntry, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite,
+    AlignedBuffer, DirEntry, Env, File, MappedFile, OpenMode, OpenOptions, PendingWrite, WriteRequest,
     wrappers::patience::Patience,
 };
 
@@ -352,6 +352,16 @@ struct ReservingFile {
 impl File for ReservingFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.reserve.with_reserve(self.keep, || self.inner.write_at(offset, bytes))
+    }
+
+    fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
+        self.inner.write_batch(requests);
+        for request in requests.iter_mut().filter(|request| request.result.is_err()) {
+            let mut first = Some(std::mem::replace(&mut request.result, Ok(())));
+            let again = || self.inner.write_at(request.offset, request.bytes);
+            request.result =
+                self.reserve.with_reserve(self.keep, || first.take().unwrap_or_else(again));
+        }
     }
 
     fn start_write(&self, offset: u64, buffer: AlignedBuffer, length: usize) -> Box<dyn PendingWrite> {

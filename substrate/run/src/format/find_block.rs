@@ -3,7 +3,10 @@
 //! **Invariants**
 //! - A key that the run holds is in the block found. Damage causes an error, or at worst a wrong block.
 
-use std::cmp::Ordering;
+use std::{
+    cell::{Cell, RefCell},
+    cmp::Ordering,
+};
 
 use testudo_base::{Cursor, PAGE_SIZE, Result, codec::Damage, num::usize_of, planted, sync::Arc};
 use testudo_storage::PageKind;
@@ -161,6 +164,16 @@ impl Run {
         };
         let seen = self.with_block(PageKind::Data, position, Access::Blocking, first)?;
         self.found_in(position, seen)
+    }
+
+    /// Reads all index pages that are not cached, together.
+    pub(crate) fn load_index(&self) -> Result<()> {
+        let (wanted, progress) = (RefCell::default(), Cell::default());
+        for position in self.footer()?.index.positions() {
+            self.with_structure(Structure::Index, position, Access::Collecting(&wanted, &progress), |_| ())?;
+        }
+        let wanted = wanted.into_inner();
+        if wanted.is_empty() { Ok(()) } else { self.data().load_pages(&wanted) }
     }
 
     /// Reads separators and entries of an index block.

@@ -13,6 +13,7 @@ use testudo_storage::DataFile;
 use crate::levels::{
     Level, Levels,
     component::{Component, LevelRun, Segment},
+    direct_flushes::DirectFlushes,
     levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
 };
 
@@ -53,8 +54,9 @@ pub(crate) fn load_levels(
     let bottom = loader.component(stored.bottom)?;
     let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
     let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
+    let direct = DirectFlushes::default();
     let mut levels =
-        Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites, bottom_repeats };
+        Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites, direct, bottom_repeats };
     let mut opened = BTreeMap::new();
     for (number, id) in stored.buffers {
         let buffer = loader.buffer(id, &mut opened)?;

@@ -52,6 +52,7 @@ impl Levels {
             bottom_entry: self.bottom.mean_entry_bytes(),
             flush: self.flush_bytes,
             overwrites: self.overwrites,
+            direct_upper_max: self.direct.upper_max(),
         }
     }
 
@@ -100,6 +101,9 @@ impl Levels {
         if options.goes_to_bottom(bytes, &self.to_bytes()) {
             return self.plan_into_bottom(updates, options);
         }
+        if let Some(direct) = self.plan_direct(updates, options)? {
+            return Ok(direct);
+        }
         if self.levels.is_empty() {
             self.levels.push(Level::default());
         }
@@ -109,7 +113,11 @@ impl Levels {
     }
 
     /// Plans a merge of updates with the bottom.
-    fn plan_into_bottom(&self, updates: &Arc<dyn Updates>, options: &LsmOptions) -> Result<Destination> {
+    pub(crate) fn plan_into_bottom(
+        &self,
+        updates: &Arc<dyn Updates>,
+        options: &LsmOptions,
+    ) -> Result<Destination> {
         let range = 0..self.bottom.len();
         let layers = vec![MergeLayer::Updates(Arc::clone(updates)), own_layer(&self.bottom, range.clone())];
         let cells = plan_cells(&layers, &Bounds::default(), Floor::Bottom, options)?;

@@ -38,7 +38,7 @@ const WORTH_A_RUN_PARTS: u64 = 2;
 /// Halves of a full run at which the open one is cut, however little is left.
 const LARGEST_RUN_HALVES: u64 = 3;
 /// A separately written page costs more than one written as part of a run.
-const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
+pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
 
 /// Input of one worker.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
-#![expect(unsafe_code, reason = "the kernel writes into staging memory while requests are in flight")]
-//! One batch of reads on one ring.
+#![expect(unsafe_code, reason = "the kernel accesses staging memory while requests are in flight")]
+//! One batch of reads, or of writes, on one ring.
 //!
-//! The kernel reads into staging memory, from which the bytes are copied. A caller's buffer could not be
-//! leaked if a device stops answering; the copy costs a few percent of the request.
+//! The kernel reads into staging memory, from which the bytes are copied, and writes from it. A caller's buffer
+//! could not be leaked if a device stops answering; the copy costs a few percent of the request.
 //!
 //! **Invariants**
 //! - A slot of the staging memory is in use by one request at a time, from its submission until its
@@ -17,7 +17,7 @@ use std::{
     slice,
 };
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use testudo_base::{
     PAGE_SIZE,
     num::{u32_of, u64_of, usize_of},
@@ -25,8 +25,8 @@ use testudo_base::{
 
 use super::{RING_DEPTH, Silence, silence_error, submit_and_wait};
 use crate::{
-    AlignedBuffer, ReadRequest,
-    real::plain_io::{read_exact_at, read_rest},
+    AlignedBuffer, ReadRequest, WriteRequest,
+    real::plain_io::{read_exact_at, read_rest, write_rest},
 };
 
 /// Retries for a kernel short of memory before the ring counts as failed.
@@ -48,19 +48,99 @@ pub(super) enum End {
     Silent,
 }
 
+/// A read or a write of a batch.
+pub(super) trait Request {
+    /// The kernel's request for `length` bytes at `memory`.
+    fn entry(file: types::Fd, offset: u64, memory: *mut u8, length: u32) -> squeue::Entry;
+    /// Copies the bytes from `start` on to the staging memory, if they are to be written.
+    fn stage(&self, start: usize, staging: &mut [u8]);
+    /// Completes a part of which the kernel has moved all bytes of `staged`, by ordinary calls if more remain.
+    fn complete(&mut self, file: &OwnedFd, part: Part, staged: &[u8]) -> io::Result<()>;
+    /// Performs a part by ordinary calls.
+    fn perform(&mut self, file: &OwnedFd, part: Part) -> io::Result<()>;
+    fn offset(&self) -> u64;
+    fn length(&self) -> usize;
+    fn result(&mut self) -> &mut io::Result<()>;
+}
+
+impl Request for ReadRequest<'_> {
+    fn entry(file: types::Fd, offset: u64, memory: *mut u8, length: u32) -> squeue::Entry {
+        opcode::Read::new(file, memory, length).offset(offset).build()
+    }
+
+    fn stage(&self, _: usize, _: &mut [u8]) {}
+
+    fn complete(&mut self, file: &OwnedFd, part: Part, staged: &[u8]) -> io::Result<()> {
+        if staged.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let target = &mut self.buffer[part.start..part.start + part.length];
+        target[..staged.len()].copy_from_slice(staged);
+        read_rest(file, self.offset + u64_of(part.start), target, staged.len())
+    }
+
+    fn perform(&mut self, file: &OwnedFd, part: Part) -> io::Result<()> {
+        let target = &mut self.buffer[part.start..part.start + part.length];
+        read_exact_at(file, self.offset + u64_of(part.start), target)
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn length(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn result(&mut self) -> &mut io::Result<()> {
+        &mut self.result
+    }
+}
+
+impl Request for WriteRequest<'_> {
+    fn entry(file: types::Fd, offset: u64, memory: *mut u8, length: u32) -> squeue::Entry {
+        opcode::Write::new(file, memory, length).offset(offset).build()
+    }
+
+    fn stage(&self, start: usize, staging: &mut [u8]) {
+        staging.copy_from_slice(&self.bytes[start..start + staging.len()]);
+    }
+
+    fn complete(&mut self, file: &OwnedFd, part: Part, staged: &[u8]) -> io::Result<()> {
+        let source = &self.bytes[part.start..part.start + part.length];
+        write_rest(file, self.offset + u64_of(part.start), source, staged.len())
+    }
+
+    fn perform(&mut self, file: &OwnedFd, part: Part) -> io::Result<()> {
+        self.complete(file, part, &[])
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn result(&mut self) -> &mut io::Result<()> {
+        &mut self.result
+    }
+}
+
 /// A part of a request.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+pub(super) struct Part {
     request: usize,
     start: usize,
     length: usize,
 }
 
 /// One batch on one ring.
-pub(super) struct Flight<'a, 'b> {
+pub(super) struct Flight<'a, R> {
     ring: &'a mut IoUring,
     file: &'a OwnedFd,
-    requests: &'a mut [ReadRequest<'b>],
+    requests: &'a mut [R],
     staging: ManuallyDrop<AlignedBuffer>,
     /// The first byte of `staging`, which has no references while requests are in flight.
     base: NonNull<u8>,
@@ -72,9 +152,9 @@ pub(super) struct Flight<'a, 'b> {
     next: (usize, usize),
 }
 
-impl<'a, 'b> Flight<'a, 'b> {
-    pub(super) fn new(ring: &'a mut IoUring, file: &'a OwnedFd, requests: &'a mut [ReadRequest<'b>]) -> Self {
-        let lengths = || requests.iter().map(|request| request.buffer.len());
+impl<'a, R: Request> Flight<'a, R> {
+    pub(super) fn new(ring: &'a mut IoUring, file: &'a OwnedFd, requests: &'a mut [R]) -> Self {
+        let lengths = || requests.iter().map(Request::length);
         let slot_bytes = lengths().max().unwrap_or(0).clamp(1, PART_BYTES_MAX).next_multiple_of(PAGE_SIZE);
         let part_count: usize = lengths().map(|length| length.div_ceil(PART_BYTES_MAX)).sum();
         let slot_count = part_count.min(RING_DEPTH).min(STAGING_BYTES_MAX / slot_bytes).max(1);
@@ -135,10 +215,10 @@ impl<'a, 'b> Flight<'a, 'b> {
     /// The next part that was not pushed.
     fn next_part(&self) -> Option<Part> {
         let (mut request, mut start) = self.next;
-        while start >= self.requests.get(request)?.buffer.len() {
+        while start >= self.requests.get(request)?.length() {
             (request, start) = (request + 1, 0);
         }
-        let length = (self.requests[request].buffer.len() - start).min(self.slot_bytes);
+        let length = (self.requests[request].length() - start).min(self.slot_bytes);
         Some(Part { request, start, length })
     }
 
@@ -149,13 +229,14 @@ impl<'a, 'b> Flight<'a, 'b> {
                 self.next = (self.requests.len(), 0);
                 return;
             };
-            let offset = self.requests[part.request].offset + u64_of(part.start);
+            let request = &self.requests[part.request];
+            let offset = request.offset() + u64_of(part.start);
             debug_assert!(part.length <= self.slot_bytes && slot < self.slots.len(), "a part fits its slot");
-            let target = self.base.as_ptr().wrapping_add(slot * self.slot_bytes);
-            let entry = opcode::Read::new(file, target, u32_of(part.length))
-                .offset(offset)
-                .build()
-                .user_data(u64_of(slot));
+            let memory = self.base.as_ptr().wrapping_add(slot * self.slot_bytes);
+            // SAFETY: the slot is within the staging memory, whose bytes were all initialized, and free: the
+            // kernel does not access it, and nothing else has a reference to it.
+            request.stage(part.start, unsafe { slice::from_raw_parts_mut(memory, part.length) });
+            let entry = R::entry(file, offset, memory, u32_of(part.length)).user_data(u64_of(slot));
             // SAFETY: the slot is free and within the staging memory, which is freed only if nothing is in
             // flight; nothing else accesses it before its completion was reaped. The request holds the file
             // open.
@@ -179,30 +260,25 @@ impl<'a, 'b> Flight<'a, 'b> {
             self.free_slots.push(slot);
             any = true;
             let request = &mut self.requests[part.request];
-            let target = &mut request.buffer[part.start..part.start + part.length];
-            let offset = request.offset + u64_of(part.start);
-            let read = match usize::try_from(completion.result()) {
-                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            let done = match usize::try_from(completion.result()) {
                 Ok(count) => {
-                    let count = count.min(part.length);
                     let staged = self.base.as_ptr().wrapping_add(slot * self.slot_bytes);
                     // SAFETY: the slot is within the staging memory, whose bytes were all initialized, and
                     // the kernel has released it.
-                    let staged = unsafe { slice::from_raw_parts(staged, count) };
-                    target[..count].copy_from_slice(staged);
-                    read_rest(self.file, offset, target, count)
+                    let staged = unsafe { slice::from_raw_parts(staged, count.min(part.length)) };
+                    request.complete(self.file, part, staged)
                 }
-                // A ring error or a real one: the ordinary read determines which.
-                Err(_) => read_exact_at(self.file, offset, target),
+                // A ring error or a real one: the ordinary call determines which.
+                Err(_) => request.perform(self.file, part),
             };
-            if request.result.is_ok() {
-                request.result = read;
+            if request.result().is_ok() {
+                *request.result() = done;
             }
         }
         any
     }
 
-    /// The kernel accepts no more requests: waits for those in flight and reads the rest the ordinary way.
+    /// The kernel accepts no more requests: waits for those in flight and performs the rest the ordinary way.
     fn abandon(mut self, mut silence: Silence) -> End {
         let untaken = self.ring.submission().len();
         while self.in_flight() > untaken {
@@ -214,34 +290,33 @@ impl<'a, 'b> Flight<'a, 'b> {
             std::thread::yield_now();
         }
         let refused: Vec<Part> = self.slots.iter_mut().filter_map(Option::take).collect();
-        refused.into_iter().for_each(|part| self.read_ordinarily(part));
+        refused.into_iter().for_each(|part| self.perform(part));
         while let Some(part) = self.next_part() {
-            self.read_ordinarily(part);
+            self.perform(part);
             self.next = (part.request, part.start + part.length);
         }
         self.free_staging();
         End::Refused
     }
 
-    fn read_ordinarily(&mut self, part: Part) {
+    fn perform(&mut self, part: Part) {
         let request = &mut self.requests[part.request];
-        let target = &mut request.buffer[part.start..part.start + part.length];
-        if request.result.is_ok() {
-            request.result = read_exact_at(self.file, request.offset + u64_of(part.start), target);
+        if request.result().is_ok() {
+            *request.result() = request.perform(self.file, part);
         }
     }
 
-    /// Fails all incomplete requests. The kernel may still write into the staging memory, which is leaked.
+    /// Fails all incomplete requests. The kernel may still access the staging memory, which is leaked.
     fn give_up(&mut self) -> End {
         debug_assert!(self.in_flight() > 0, "something was awaited");
         for part in self.slots.iter().flatten() {
-            self.requests[part.request].result = Err(silence_error());
+            *self.requests[part.request].result() = Err(silence_error());
         }
         let (request, start) = self.next;
-        let is_partial = self.requests.get(request).is_some_and(|request| start < request.buffer.len());
+        let is_partial = self.requests.get(request).is_some_and(|request| start < request.length());
         let first = if is_partial { request } else { request + 1 };
         for request in self.requests.iter_mut().skip(first) {
-            request.result = Err(silence_error());
+            *request.result() = Err(silence_error());
         }
         End::Silent
     }
