@@ -373,8 +373,10 @@ impl KeyspaceCore {
     /// Whether a search for jobs may find one; clears the flags until [`KeyspaceCore::expect_jobs`] sets
     /// them.
     pub fn take_expected_jobs(&self, is_idle: bool) -> bool {
-        let expected = self.jobs_may_exist.swap(false, AcqRel);
-        let expected_if_idle = is_idle && self.idle_jobs_may_exist.swap(false, AcqRel);
+        // A search visits all keyspaces, and few have a flag set.
+        let take = |flag: &AtomicBool| flag.load(Acquire) && flag.swap(false, AcqRel);
+        let expected = take(&self.jobs_may_exist);
+        let expected_if_idle = is_idle && take(&self.idle_jobs_may_exist);
         expected || expected_if_idle
     }
 

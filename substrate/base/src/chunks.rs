@@ -27,10 +27,10 @@ mod fragments;
 
 use std::{fmt, mem, sync::atomic::AtomicU64 as Word};
 
-use self::fragments::{Fragment, Fragments, Level};
+use self::fragments::{Fragments, Level};
 pub use self::{
     division::Division,
-    fragments::{FRAGMENT_BYTES, SMALL_FRAGMENT_BYTES},
+    fragments::{FRAGMENT_BYTES, Fragment, SMALL_FRAGMENT_BYTES},
 };
 use crate::{
     LargeSlice,
@@ -239,8 +239,8 @@ impl ChunkPool {
     /// REQUIRES: no lock of a borrower is held.
     pub fn take(&self, bytes: usize) -> Chunk {
         debug_assert!(bytes > 0 && bytes.is_multiple_of(8), "a chunk consists of whole words");
-        if let Some(level) = Level::of(bytes) {
-            return self.take_fragment(level, bytes);
+        if let Some(fragment) = self.take_fragment(bytes) {
+            return Chunk(Memory::Fragment(fragment));
         }
         // If the store was opened with a small budget, borrowers give up less than a chunk at a time. Beyond
         // about one attempt per chunk, continue only while it helps: the allocator does not return memory.
@@ -309,8 +309,10 @@ impl ChunkPool {
         self.give_up(first) || self.give_up(second)
     }
 
-    /// Takes a fragment of `bytes` from a chunk that is cut, or else cuts another one.
-    fn take_fragment(&self, level: Level, bytes: usize) -> Chunk {
+    /// Like [`ChunkPool::take`], for a size that is a fragment of a chunk; `None` for others. Takes it from a
+    /// chunk that is cut, or else cuts another one.
+    pub fn take_fragment(&self, bytes: usize) -> Option<Fragment> {
+        let level = Level::of(bytes)?;
         let of_cut = self.fragments_of(level).lock().take(bytes);
         let fragment = of_cut.unwrap_or_else(|| {
             let Chunk(memory) = self.take(level.chunk_bytes());
@@ -319,7 +321,13 @@ impl ChunkPool {
         });
         let before = self.free_fragment_bytes.fetch_sub(u64_of(fragment.taken_bytes()), Relaxed);
         debug_assert!(before >= u64_of(fragment.taken_bytes()), "a fragment was free before it was taken");
-        Chunk(Memory::Fragment(fragment))
+        Some(fragment)
+    }
+
+    /// Returns fragments to the pool. REQUIRES: nothing refers to their bytes anymore, and
+    /// [`ChunkPool::give_back`] is called next.
+    pub fn give_back_fragments(&self, fragments: impl IntoIterator<Item = Fragment>) {
+        fragments.into_iter().for_each(|fragment| self.give_back_fragment(fragment));
     }
 
     /// Returns a fragment to its chunk, and the chunk to the pool once all of it is free.

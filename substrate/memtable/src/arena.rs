@@ -24,8 +24,8 @@ use std::{marker::PhantomData, mem, num::NonZeroU32, ptr::NonNull, slice};
 
 use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, Seqno,
-    chunks::{CHUNK_BYTES, Chunk, ChunkPool, SMALL_FRAGMENT_BYTES},
-    num::{high32, low32, u32_of, u64_of},
+    chunks::{CHUNK_BYTES, ChunkPool},
+    num::{low32, u32_of, u64_of},
     planted,
     prefetch::{LINE_BYTES, prefetch},
     sync::{
@@ -37,8 +37,10 @@ use testudo_base::{
 use crate::windows::{WINDOWS_MAX, Windows};
 
 mod held;
+mod space;
 
 pub(crate) use self::held::Held;
+use self::space::{Space, Span, chunk_bytes_after};
 
 const UNIT_BYTES: usize = 8;
 const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
@@ -46,18 +48,16 @@ const LINE_UNITS: usize = LINE_BYTES / UNIT_BYTES;
 const RECORD_LINES: usize = 3;
 /// Log2 of the units per window; a window holds at most one full-size chunk.
 const WINDOW_LOG: u32 = (CHUNK_BYTES / UNIT_BYTES).ilog2();
-const FIRST_CHUNK_BYTES: usize = SMALL_FRAGMENT_BYTES;
 /// A record of at least this size that does not fit into the rest of the chunk gets a dedicated chunk, while
 /// window ids are plentiful.
 const DEDICATED_BYTES: usize = CHUNK_BYTES / 8;
 /// A record of at least this size does not go through a slab.
 const DIRECT_BYTES: usize = 1 << 10;
 const SLABS: usize = 16;
-/// A chunk has about this part of the bytes of all previous ones: many small memtables must not all reserve
-/// twice their contents.
-const GROWTH_PARTS: usize = 8;
 const SLAB_BYTES: usize = 16 << 10;
-const SMALL_SLAB_BYTES: usize = 1 << 10;
+const SMALL_SLAB_BYTES: usize = 4 << 10;
+/// Space for parts of the index in a small arena: a leaf and two groups, or four groups.
+const SMALL_INDEX_BYTES: usize = 768;
 /// An arena smaller than this has one small slab for all threads.
 const SMALL_ARENA_BYTES: u64 = 256 << 10;
 /// Position of the kind in the key length word: the kind has the top byte.
@@ -85,13 +85,6 @@ struct Header<'id> {
 #[repr(transparent)]
 pub(crate) struct Record<'id>(NonZeroU32, Brand<'id>);
 
-/// Space that was handed out, in units.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    at: u32,
-    left: u32,
-}
-
 /// A span from which records are cut: its start in the high half, the remaining units in the low half. On
 /// separate cache lines.
 #[derive(Debug, Default)]
@@ -111,18 +104,6 @@ impl Version<'_> {
     pub(crate) fn entry(&self) -> Entry<'_> {
         Entry { key: self.key, kind: self.kind, value: self.value }
     }
-}
-
-#[derive(Debug)]
-struct Space {
-    chunks: Vec<Chunk>,
-    /// Start and length of the current chunk's free end, in units.
-    at: u32,
-    left: u32,
-    /// Free space for parts of the index; starts at a cache line.
-    index: Span,
-    /// Total bytes of the chunks for small records.
-    chunk_bytes: usize,
 }
 
 /// The memory of one memtable. The fields that every insert accesses come first.
@@ -159,8 +140,6 @@ impl<'id> Arena<'id> {
     /// Code that sees this arena or anything branded by it is generic over `'id` and gets no two arenas with
     /// the same brand; and what carries the brand is dropped before the arena.
     pub(crate) unsafe fn with_brand(pool: Arc<ChunkPool>) -> Self {
-        let space =
-            Space { chunks: Vec::new(), at: 0, left: 0, index: Span { at: 0, left: 0 }, chunk_bytes: 0 };
         Self {
             pool,
             windows: Windows::default(),
@@ -169,7 +148,7 @@ impl<'id> Arena<'id> {
             bytes: AtomicU64::new(0),
             small_slab: AtomicU64::new(0),
             slabs: OnceLock::new(),
-            space: Mutex::new(space),
+            space: Mutex::default(),
             brand: PhantomData,
         }
     }
@@ -253,13 +232,7 @@ impl<'id> Arena<'id> {
         let mut space = self.space.lock();
         let mut grown = 0;
         if units > space.index.left as usize {
-            let wish = if self.bytes() < SMALL_ARENA_BYTES { SMALL_SLAB_BYTES } else { SLAB_BYTES };
-            let least = units + LINE_UNITS - 1;
-            let (span, bytes) = self.take(&mut space, least, (wish / UNIT_BYTES).max(least));
-            let start = self.start(span.at).addr().get();
-            let before_line = u32_of((start.next_multiple_of(LINE_BYTES) - start) / UNIT_BYTES);
-            space.index = Span { at: span.at + before_line, left: span.left - before_line };
-            grown = bytes;
+            (space.index, grown) = self.take_lines(&mut space, units);
         }
         let at = space.index.at;
         let units = u32_of(units);
@@ -410,6 +383,29 @@ impl<'id> Arena<'id> {
         (at, grown + table_bytes)
     }
 
+    /// Takes at least `units` of space for parts of the index, from the start of a cache line on.
+    fn take_lines(&self, space: &mut Space, units: usize) -> (Span, u64) {
+        let units_to_line = |at| {
+            let start = self.start(at).addr().get();
+            u32_of((start.next_multiple_of(LINE_BYTES) - start) / UNIT_BYTES)
+        };
+        if space.left > 0 {
+            let skipped = units_to_line(space.at).min(space.left);
+            space.at += skipped;
+            space.left -= skipped;
+        }
+        let wish = if self.bytes() < SMALL_ARENA_BYTES { SMALL_INDEX_BYTES } else { SLAB_BYTES };
+        let (mut span, mut grown) = self.take(space, units, wish / UNIT_BYTES);
+        if units_to_line(span.at) > 0 {
+            // Memory that the system refused to map starts anywhere.
+            let (other, more) = self.take(space, units + LINE_UNITS - 1, wish / UNIT_BYTES);
+            let skipped = units_to_line(other.at);
+            span = Span { at: other.at + skipped, left: other.left - skipped };
+            grown += more;
+        }
+        (span, grown)
+    }
+
     /// Takes at least `units` of space, and up to `wish` if that is more.
     fn take(&self, space: &mut Space, units: usize, wish: usize) -> (Span, u64) {
         let mut grown = 0;
@@ -420,9 +416,7 @@ impl<'id> Arena<'id> {
                 let (at, grown) = self.add_chunk(space, bytes);
                 return (Span { at, left: 0 }, grown);
             }
-            let least = if is_scarce { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
-            let wanted = (space.chunk_bytes / GROWTH_PARTS).next_power_of_two().clamp(least, CHUNK_BYTES);
-            let chunk_bytes = wanted.max(bytes.next_power_of_two());
+            let chunk_bytes = chunk_bytes_after(space.chunk_bytes, bytes, is_scarce);
             space.chunk_bytes += chunk_bytes;
             (space.at, grown) = self.add_chunk(space, chunk_bytes);
             space.left = u32_of(chunk_bytes / UNIT_BYTES);
@@ -439,29 +433,26 @@ impl<'id> Arena<'id> {
     fn add_chunk(&self, space: &mut Space, bytes: usize) -> (u32, u64) {
         let window = self.window_count.fetch_add(1, Ordering::Relaxed);
         assert!(window < WINDOWS_MAX, "a memtable outgrew its address space; it should have been sealed");
-        let mut chunk = self.pool.take(bytes);
-        let mut grown = u64_of(bytes) + self.windows.set(window, chunk.start());
-        let before = space.chunks.capacity();
-        space.chunks.push(chunk);
-        grown += u64_of((space.chunks.capacity() - before) * size_of::<Chunk>());
+        let lists_before = space.list_bytes();
+        let start = if let Some(fragment) = self.pool.take_fragment(bytes) {
+            space.push_fragment(fragment).start()
+        } else {
+            let mut chunk = self.pool.take(bytes);
+            let start = chunk.start();
+            space.chunks.push(chunk);
+            start
+        };
+        let grown = u64_of(bytes + space.list_bytes() - lists_before) + self.windows.set(window, start);
         self.bytes.fetch_add(grown, Ordering::Relaxed);
         (window << WINDOW_LOG, grown)
     }
 }
 
-impl Span {
-    fn of(packed: u64) -> Self {
-        Self { at: high32(packed), left: low32(packed) }
-    }
-
-    fn packed(self) -> u64 {
-        u64::from(self.at) << 32 | u64::from(self.left)
-    }
-}
-
 impl Drop for Arena<'_> {
     fn drop(&mut self) {
-        self.pool.give_back(std::mem::take(&mut self.space.get_mut().chunks));
+        let space = self.space.get_mut();
+        self.pool.give_back_fragments(mem::take(&mut space.fragments));
+        self.pool.give_back(mem::take(&mut space.chunks));
     }
 }
 

@@ -52,6 +52,13 @@ impl Batch {
     /// Copies an entry; returns whether the batch accepts another one.
     fn push(&mut self, view: View<'_>, entries_max: usize) -> bool {
         let start = self.bytes.len();
+        if self.spans.is_empty() {
+            // The others are probably about as long.
+            let entry_bytes = view.key().len() + view.value().len();
+            self.spans.reserve(entries_max);
+            let bytes = entry_bytes.saturating_mul(entries_max);
+            self.bytes.reserve(bytes.min(BATCH_BYTES_MAX.max(entry_bytes)));
+        }
         self.bytes.extend_from_slice(view.key());
         let value_start = self.bytes.len();
         self.bytes.extend_from_slice(view.value());
@@ -72,6 +79,8 @@ pub struct MemtableScan {
     seqno: Seqno,
     batch: Batch,
     at: usize,
+    /// Maximum number of entries of the first batch after a seek, and of the next batch.
+    first_entries: usize,
     entries_max: usize,
     /// Scratch space for the key at which the next batch starts.
     bound: Vec<u8>,
@@ -84,6 +93,7 @@ impl MemtableScan {
             seqno: at,
             batch: Batch::default(),
             at: 0,
+            first_entries: FIRST_BATCH_ENTRIES,
             entries_max: FIRST_BATCH_ENTRIES,
             bound: Vec::new(),
         }
@@ -112,13 +122,13 @@ impl MemtableScan {
 
     /// Moves to the first entry whose key is ≥ `key`.
     pub fn seek(&mut self, memtable: &Memtable, key: &[u8]) {
-        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.entries_max = self.first_entries;
         self.fill_from(memtable, key, false);
     }
 
     /// Moves to the last entry whose key is < `end`, or to the last of all.
     pub fn seek_below(&mut self, memtable: &Memtable, end: Option<&[u8]>) {
-        self.entries_max = FIRST_BATCH_ENTRIES;
+        self.entries_max = self.first_entries;
         self.fill_below(memtable, end);
     }
 
@@ -192,6 +202,13 @@ impl Memtable {
     /// one, as with `Seqno(u64::MAX)`, it sees each entry in its state when the batch is copied.
     pub fn cursor(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
         MemtableCursor { memtable: Arc::clone(self), scan: MemtableScan::new(at) }
+    }
+
+    /// Like [`Memtable::cursor`], for a caller that reads on to the end: its batches are large from the first
+    /// one on.
+    pub fn cursor_to_end(self: &Arc<Self>, at: Seqno) -> MemtableCursor {
+        let scan = MemtableScan { first_entries: BATCH_ENTRIES_MAX, ..MemtableScan::new(at) };
+        MemtableCursor { memtable: Arc::clone(self), scan }
     }
 }
 

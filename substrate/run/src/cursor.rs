@@ -19,6 +19,7 @@ pub(crate) mod index_position;
 pub(crate) mod merge;
 pub(crate) mod page_walk;
 pub(crate) mod scan_forecast;
+pub(crate) mod small_runs;
 pub(crate) mod window;
 
 mod seek;

@@ -37,6 +37,7 @@ pub use cursor::bounded::{BoundedCursor, KeyBounds};
 pub use cursor::merge::{Direction, MergeCursor};
 pub use cursor::page_walk::{PageWalk, ReadPages, Stretch, WalkedBlock};
 pub use cursor::scan_forecast::{ScanForecast, ScanLimits, ScanProgress};
+pub use cursor::small_runs::read_small_runs;
 pub use cursor::{ReadAhead, RunCursor, Target};
 pub use entry_list::{EntryList, EntryListCursor};
 pub use format::footer::RunRecord;

@@ -337,6 +337,11 @@ impl Run {
         if let Some(footer) = self.footer.get() { Ok(footer) } else { self.read_footer() }
     }
 
+    /// Whether its index is in memory.
+    pub(crate) fn has_index_in_memory(&self) -> bool {
+        self.footer.get().is_some_and(Footer::keeps_structure)
+    }
+
     #[cold]
     fn read_footer(&self) -> Result<&Footer> {
         let take = |payload: &[u8]| self.take_footer(payload);

@@ -25,12 +25,13 @@ impl TestBed {
 
     /// Creates a writer of run 3 of keyspace 1.
     pub(crate) fn writer(&self) -> RunWriter {
-        let origin = RunOrigin {
-            id: RunId(3),
-            keyspace: KeyspaceId(1),
-            keyspace_name: "tests".into(),
-            newest_seqno: Seqno(1),
-        };
+        self.writer_of(RunId(3))
+    }
+
+    /// Creates a writer of a run of keyspace 1.
+    pub(crate) fn writer_of(&self, id: RunId) -> RunWriter {
+        let origin =
+            RunOrigin { id, keyspace: KeyspaceId(1), keyspace_name: "tests".into(), newest_seqno: Seqno(1) };
         RunWriter::new(Arc::clone(&self.data), origin, 1 << 16).unwrap()
     }
 

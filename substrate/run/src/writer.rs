@@ -46,6 +46,8 @@ const PAGES_MIN: u32 = 4;
 const OVERHEAD_PARTS: u64 = 16;
 /// Minimum entries of an index page with short keys, for space estimates.
 const INDEX_ENTRIES_MIN: usize = 64;
+/// Entries of a page for which memory is allocated at once.
+const PAGE_ENTRIES: usize = 32;
 /// Pages of an incomplete index block and of a footer, for space estimates.
 const ENDING_PAGES: usize = 3;
 
@@ -141,7 +143,7 @@ impl RunWriter {
             // A small run needs only its data pages plus index, filter and footer.
             buffer: AlignedBuffer::unfilled(BUFFER_BYTES.min((usize_of(u64::from(pages)) + 4) * PAGE_SIZE)),
             buffered_pages: 0,
-            block: BlockBuilder::default(),
+            block: BlockBuilder::with_room_for(PAGE_ENTRIES, usize_of(expected_bytes)),
             index: WrittenIndex::default(),
             hashes: LargeVec::new(),
             admitted: Vec::new(),

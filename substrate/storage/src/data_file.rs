@@ -242,13 +242,17 @@ impl DataFile {
         if let [(page, buffer)] = reads {
             return vec![self.read_counted(*page, buffer)];
         }
+        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
+        self.io.read_rounds.fetch_add(1, Relaxed);
+        self.io.page_reads.fetch_add(u64_of(reads.len()), Relaxed);
+        self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
+        self.read_batch(reads)
+    }
+
+    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
         let mut requests: Vec<ReadRequest<'_>> =
             reads.iter_mut().map(|(page, buffer)| ReadRequest::new(*page * PAGE_BYTES, buffer)).collect();
         self.file.read_batch(&mut requests);
-        self.io.read_rounds.fetch_add(1, Relaxed);
-        let bytes: usize = requests.iter().map(|request| request.buffer.len()).sum();
-        self.io.page_reads.fetch_add(u64_of(requests.len()), Relaxed);
-        self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
         let result = |request: ReadRequest<'_>| {
             request.result.map_err(|e| self.read_error(request.offset / PAGE_BYTES, e))
         };
@@ -300,6 +304,13 @@ impl DataFile {
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
         self.count_stream_reads(1, u64_of(buffer.len()));
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
+    }
+
+    /// Several [`DataFile::read_stream`] in one batch. Returns one result per buffer.
+    pub fn read_streams(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
+        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
+        self.count_stream_reads(u64_of(reads.len()), u64_of(bytes));
+        self.read_batch(reads)
     }
 
     /// Leases memory for a read-ahead; `None` if the limit is reached.

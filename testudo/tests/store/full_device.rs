@@ -102,7 +102,7 @@ fn a_flush_without_space_under_the_rules_goes_on_top() {
     // A failed extension is retried with less space, many times. A flush under the rules gives up after as
     // many failures as it requests space, which is more often in a splinter tree. Further failures hit the
     // flush on top, which has to grow into the space released by the first one.
-    for (tree, failures) in [(Tree::turtle(), 8..=28), (Tree::splinter(), 24..=48)] {
+    for (tree, failures) in [(Tree::turtle(), 8..=28), (Tree::splinter(), 12..=28)] {
         for failures in failures.step_by(4) {
             let machine = MemEnv::new(5);
             let faults = FaultyEnv::new(machine.clone());

@@ -13,7 +13,7 @@ use testudo_base::{
     num::{low64, u64_of},
 };
 use testudo_contract::Updates;
-use testudo_run::{BoundedCursor, MAX_END_BYTES, MergeCursor, ReadAhead, Run, RunCursor};
+use testudo_run::{BoundedCursor, MAX_END_BYTES, MergeCursor, ReadAhead, Run, RunCursor, read_small_runs};
 
 use crate::{
     Bounds, Fence, FencedRun,
@@ -173,14 +173,17 @@ impl RunSlice {
     }
 
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        let bounds = self.counted_bounds().to_keys();
         match &self.source {
-            Source::Updates(updates) => Box::new(BoundedCursor::new(updates.cursor(), bounds)),
-            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => {
-                let read_ahead = ReadAhead::bytes(COMPACTION_READ_BYTES);
-                Box::new(BoundedCursor::new(RunCursor::new(Arc::clone(run), read_ahead), bounds))
+            Source::Updates(updates) => {
+                Box::new(BoundedCursor::new(updates.cursor(), self.counted_bounds().to_keys()))
             }
+            Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _) => self.bounded(run_cursor(run)),
         }
+    }
+
+    /// A cursor over its run, restricted to its bounds.
+    fn bounded(&self, cursor: RunCursor) -> Box<dyn Cursor + Send> {
+        Box::new(BoundedCursor::new(cursor, self.counted_bounds().to_keys()))
     }
 }
 
@@ -301,6 +304,28 @@ fn first_values(slice: &RunSlice) -> Result<(u64, u64)> {
     }
     debug_assert!(entries <= SAMPLED_VALUES, "a sample is bounded");
     Ok((bytes, entries))
+}
+
+fn run_cursor(run: &Arc<Run>) -> RunCursor {
+    RunCursor::new(Arc::clone(run), ReadAhead::bytes(COMPACTION_READ_BYTES))
+}
+
+/// Returns cursors over the layers of a compaction that begins with their first entries. Small runs are read
+/// here, all at once.
+pub fn layer_cursors(layers: Vec<Layer>) -> Vec<Box<dyn Cursor + Send>> {
+    let sole_run = |layer: &Layer| match &**layer {
+        [RunSlice { source: Source::Run(run) | Source::Fenced(FencedRun { run, .. }, _), .. }] => {
+            Some(run_cursor(run))
+        }
+        _ => None,
+    };
+    let mut of_runs: Vec<Option<RunCursor>> = layers.iter().map(sole_run).collect();
+    read_small_runs(of_runs.iter_mut().flatten());
+    let cursor = |(layer, of_run): (Layer, Option<RunCursor>)| match (&*layer, of_run) {
+        ([slice], Some(cursor)) => slice.bounded(cursor),
+        _ => layer_cursor(layer),
+    };
+    layers.into_iter().zip(of_runs).map(cursor).collect()
 }
 
 /// Returns a cursor over a layer for a compaction.

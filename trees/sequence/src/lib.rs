@@ -40,8 +40,8 @@ pub use fence_format::{FenceWriter, decode_fence};
 pub use fenced_run::{FencedRun, check_run, is_outside};
 pub use find_stacked::find_stacked;
 pub use layer::{
-    Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, key_after, layer_cursor, mean_entry_bytes,
-    newest_of, runs_within, shared_prefix, slices_of,
+    Layer, RunSlice, Source, bytes_of_runs, clip_layer, clip_runs, key_after, layer_cursor, layer_cursors,
+    mean_entry_bytes, newest_of, runs_within, shared_prefix, slices_of,
 };
 pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
 pub use overwrites::Overwrites;

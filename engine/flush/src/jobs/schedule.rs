@@ -34,9 +34,9 @@ pub(super) fn choose_job(
     let mut found = 0;
     for keyspace in in_turn(store, schedule.last) {
         let is_idle = is_idle(&keyspace);
-        let is_pressing = behind_bytes(store, &keyspace) > 0;
+        let is_pressing = || behind_bytes(store, &keyspace) > 0;
         // A job that is overtaken again would be repeated under the lock of the flush.
-        if (is_paused && !is_pressing) || (is_flushing && keyspace.was_overtaken()) {
+        if (is_paused && !is_pressing()) || (is_flushing && keyspace.was_overtaken()) {
             continue;
         }
         let has_new_reasons = keyspace.view.load().tree.has_new_reasons();
@@ -54,6 +54,7 @@ pub(super) fn choose_job(
         keyspace.expect_jobs();
         found += 1;
         schedule.last = keyspace.id;
+        let is_pressing = is_pressing();
         let is_better = |(was_pressing, best): &(bool, Chosen)| {
             (is_pressing, chosen.job.debt_bytes) > (*was_pressing, best.job.debt_bytes)
         };

@@ -107,7 +107,7 @@ fn advance_records(store: &Store, flushed: &[Flushed]) -> Result<Vec<Option<Keys
     let advance = |flushed: &Flushed| {
         flushed.edit.as_ref()?;
         let records = flushed.keyspace.view.load().records.clone();
-        let mut updates = flushed.buffer.table.cursor(Seqno(u64::MAX));
+        let mut updates = flushed.buffer.table.cursor_to_end(Seqno(u64::MAX));
         Some(records.advance(&mut updates, admits && reads > 0))
     };
     flushed.iter().map(|flushed| advance(flushed).transpose()).collect()

@@ -141,7 +141,7 @@ impl Cursor for ReferringCursor {
 
 impl Updates for MemtableUpdates {
     fn cursor(&self) -> Box<dyn Cursor + Send> {
-        Box::new(self.table.cursor(NEWEST))
+        Box::new(self.table.cursor_to_end(NEWEST))
     }
 
     fn sealed_seqno(&self) -> Seqno {
@@ -167,7 +167,7 @@ impl Updates for MemtableUpdates {
     fn cursor_with_references(&self) -> Box<dyn Cursor + Send> {
         match &self.logged {
             Some(logged) => Box::new(ReferringCursor {
-                plain: self.table.cursor(NEWEST),
+                plain: self.table.cursor_to_end(NEWEST),
                 values: Arc::clone(&logged.values),
                 reference: None,
             }),

@@ -6,14 +6,14 @@
 //! | level | cuts | into multiples of |
 //! |---|---|---|
 //! | 0 | a full-size chunk | [`FRAGMENT_BYTES`] |
-//! | 1 | a fragment of 64 KiB | [`SMALL_FRAGMENT_BYTES`] |
+//! | 1 | a fragment of 16 KiB | [`SMALL_FRAGMENT_BYTES`] |
 //!
 //! **Invariants**
 //! - In a chunk that is cut, a bit of `free` is set for each free part; a chunk that is entirely free is
 //!   removed.
 //! - No chunk before `first_with[n - 1]` has `n` consecutive free parts.
 
-use std::sync::atomic::AtomicU64 as Word;
+use std::{fmt, sync::atomic::AtomicU64 as Word};
 
 use super::{CHUNK_BYTES, Memory};
 use crate::{
@@ -26,7 +26,7 @@ const PARTS: usize = 64;
 /// Sizes and offsets of fragments of full-size chunks are multiples of this.
 pub const FRAGMENT_BYTES: usize = CHUNK_BYTES / PARTS;
 /// Sizes and offsets of smaller fragments are multiples of this.
-pub const SMALL_FRAGMENT_BYTES: usize = FRAGMENT_BYTES / 4;
+pub const SMALL_FRAGMENT_BYTES: usize = FRAGMENT_BYTES / 16;
 /// From this size on, chunks are separate mappings; a process is limited to about 65,000 of them.
 const WHOLE_BYTES_MIN: usize = CHUNK_BYTES / 2;
 /// Maximum number of parts of a fragment.
@@ -62,15 +62,14 @@ impl Level {
     }
 }
 
-/// A fragment of a chunk.
-pub(super) struct Fragment {
+/// A fragment of a chunk. Small, because a small write buffer has a dozen.
+pub struct Fragment {
     of: Arc<Memory>,
+    /// Index of the chunk, and the first part in it.
+    chunk: u32,
+    words: u16,
+    at: u8,
     level: Level,
-    /// Index of the chunk, the first part in it, and the number of parts.
-    chunk: usize,
-    at: u32,
-    parts: u32,
-    words: usize,
 }
 
 impl Fragment {
@@ -78,15 +77,30 @@ impl Fragment {
         self.level
     }
 
+    /// Pointer to the first byte. Stays valid while the fragment lives, even if it is moved.
+    pub fn start(&mut self) -> *mut u8 {
+        self.words().as_ptr().cast_mut().cast()
+    }
+
     #[inline]
     pub(super) fn words(&self) -> &[Word] {
-        let start = usize_of(u64::from(self.at)) * (self.level.part_bytes() / 8);
-        &self.of.words()[start..][..self.words]
+        let start = usize::from(self.at) * (self.level.part_bytes() / 8);
+        &self.of.words()[start..][..usize::from(self.words)]
+    }
+
+    fn parts(&self) -> u32 {
+        u32_of((usize::from(self.words) * 8).div_ceil(self.level.part_bytes()))
     }
 
     /// Bytes that it occupies in its chunk.
     pub(super) fn taken_bytes(&self) -> usize {
-        usize_of(u64::from(self.parts)) * self.level.part_bytes()
+        usize_of(u64::from(self.parts())) * self.level.part_bytes()
+    }
+}
+
+impl fmt::Debug for Fragment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fragment({} bytes)", usize::from(self.words) * 8)
     }
 }
 
@@ -104,8 +118,8 @@ pub(super) struct Fragments {
     first_with: [usize; LONGEST],
 }
 
-impl std::fmt::Debug for Fragments {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Fragments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fragments({} chunks)", self.chunks.len() - self.unused.len())
     }
 }
@@ -150,14 +164,17 @@ impl Fragments {
         debug_assert!(at + parts <= u64::BITS, "the piece ends within its chunk");
         debug_assert!(cut.free & mask(at, parts) == mask(at, parts), "the parts are free");
         cut.free &= !mask(at, parts);
-        Some(Fragment { of: Arc::clone(&cut.memory), level, chunk, at, parts, words: bytes / 8 })
+        let words = u16::try_from(bytes / 8).expect("a fragment is smaller than half a chunk");
+        let at = u8::try_from(at).expect("a chunk has few parts");
+        Some(Fragment { of: Arc::clone(&cut.memory), level, chunk: u32_of(chunk), at, words })
     }
 
     /// Returns a fragment to its chunk; returns the chunk once all of it is free.
     pub(super) fn give_back(&mut self, fragment: Fragment) -> Option<Memory> {
         debug_assert_eq!(fragment.level, self.level, "a fragment returns to its level");
-        let Fragment { of, chunk, at, parts, .. } = fragment;
-        drop(of);
+        let (at, parts) = (u32::from(fragment.at), fragment.parts());
+        let chunk = usize_of(u64::from(fragment.chunk));
+        drop(fragment);
         let cut = self.chunks[chunk].as_mut().expect("a chunk with a fragment in use is present");
         debug_assert!(cut.free & mask(at, parts) == 0, "a fragment is returned only once");
         cut.free |= mask(at, parts);
@@ -171,10 +188,16 @@ impl Fragments {
         whole
     }
 
-    /// Lowers the search starts after a chunk gained room.
+    /// Lowers the search starts for the sizes for which a chunk has room.
     fn has_room(&mut self, chunk: usize) {
-        for first in &mut self.first_with {
+        let mut rows = self.chunks[chunk].as_ref().map_or(0, |cut| cut.free);
+        let free = rows;
+        for (more, first) in (1..).zip(&mut self.first_with) {
+            if rows == 0 {
+                return;
+            }
             *first = chunk.min(*first);
+            rows &= free >> more;
         }
     }
 }

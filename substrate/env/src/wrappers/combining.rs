@@ -42,7 +42,7 @@ const COLLECTED_PARTS: u64 = 16;
 /// Maximum length of a combined write.
 const COMBINED_BYTES: usize = 1 << 20;
 
-type Pages = BTreeMap<u64, Box<[u8; PAGE_SIZE]>>;
+type Pages = BTreeMap<u64, Box<[u8]>>;
 
 /// Pages in memory. A page may be in both: the collected one is newer.
 #[derive(Debug, Default)]
@@ -139,9 +139,7 @@ impl CombiningFile {
         }
         let mut held = self.held.lock();
         for (page, part) in (offset / PAGE_BYTES..).zip(bytes.chunks_exact(PAGE_SIZE)) {
-            let mut copy = Box::new([0; PAGE_SIZE]);
-            copy.copy_from_slice(part);
-            held.collected.insert(page, copy);
+            held.collected.insert(page, part.into());
         }
         self.recount(&held);
         let is_full = held.collected.len() >= self.pages_max;
@@ -168,7 +166,7 @@ impl CombiningFile {
             let count = adjacent.count().min(COMBINED_BYTES / PAGE_SIZE);
             let mut buffer = AlignedBuffer::unfilled(count * PAGE_SIZE);
             for (part, page) in buffer.chunks_exact_mut(PAGE_SIZE).zip(pages.values()) {
-                part.copy_from_slice(&**page);
+                part.copy_from_slice(page);
             }
             written = self.inner.write_at(first * PAGE_BYTES, &buffer);
             if written.is_ok() {

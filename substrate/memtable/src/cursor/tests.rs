@@ -171,3 +171,20 @@ fn snapshot_is_stable_during_concurrent_inserts_and_splits() {
     assert_eq!(scan(false), expected);
     table.check();
 }
+
+#[test]
+fn a_cursor_to_the_end_has_the_same_entries_and_allocates_once() {
+    let table = table((0..50).rev());
+    let (mut whole, mut plain) = (table.cursor_to_end(LATEST), table.cursor(LATEST));
+    whole.seek_first().unwrap();
+    plain.seek_first().unwrap();
+    let memory_bytes = whole.memory_bytes();
+    while plain.entry().is_some() {
+        assert_eq!(current(&whole), current(&plain));
+        whole.next().unwrap();
+        plain.next().unwrap();
+    }
+    assert_eq!(current(&whole), None);
+    assert!(whole.memory_bytes() <= memory_bytes + key(0).len(), "a key of space for the next batch");
+    assert!(memory_bytes > 50 * (key(0).len() + 4), "all entries are in the first batch");
+}

@@ -61,6 +61,12 @@ fn entry_bytes(entry: &Entry<'_>) -> usize {
 }
 
 impl BlockBuilder {
+    /// A builder with memory for `entries` entries of `bytes` bytes in total, at most for those of a page.
+    pub(crate) fn with_room_for(entries: usize, bytes: usize) -> Self {
+        let (entries, bytes) = (Vec::with_capacity(entries), Vec::with_capacity(bytes.min(PAGE_SIZE)));
+        Self { bytes, entries, ..Self::default() }
+    }
+
     /// Whether it has no entry. It may still have a continuation.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -21,6 +21,9 @@ use crate::format::{
 /// Bytes of the lengths before each entry.
 const LENGTHS_BYTES: usize = 3 * 4;
 
+/// Usual bytes of an entry without its separator.
+const INDEX_ENTRY_BYTES: usize = 32;
+
 /// A written data block.
 #[derive(Debug)]
 pub(super) struct WrittenBlock {
@@ -81,6 +84,7 @@ impl WrittenIndex {
         let fork_bytes = if separator.fork.is_some() { Fork::BYTES } else { 0 };
         let entry = &mut self.entry;
         entry.clear();
+        entry.reserve(LENGTHS_BYTES + separator.bytes.len() + INDEX_ENTRY_BYTES);
         entry.extend_from_slice(&[0; LENGTHS_BYTES]);
         entry.extend_from_slice(&separator.bytes);
         let start = entry.len();

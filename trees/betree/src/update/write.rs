@@ -20,7 +20,7 @@ use testudo_contract::{Height, Task, Work};
 use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, FencedRun, Layer, Pushed, RunSequence, RunSlice, SequenceOrigin, Source, clip_layer,
-    layer_cursor, newest_of, shared_prefix,
+    layer_cursors, newest_of, shared_prefix,
 };
 
 use crate::{
@@ -339,7 +339,7 @@ fn write_chunk(chunk: Chunk, work: &Work, options: &BeTreeOptions) -> Result<Out
     }
     let rewrites_leaf = is_leaf && layers.len() > 1 && staying.is_none();
     let shared_bytes = shared_prefix(&layers);
-    let sources = layers.into_iter().map(layer_cursor).collect();
+    let sources = layer_cursors(layers);
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let cutter = match leaf_bytes {
         Some(whole) => RunCutter::of_part(bytes, whole, options),

@@ -16,7 +16,7 @@ use testudo_contract::{Height, Task, Work};
 use testudo_run::{MergeCursor, RunLayout};
 use testudo_sequence::{
     Bounds, Fence, FencedRun, Layer, PageUpdateLimits, PagesUpdated, Pushed, RunSequence, SequenceOrigin,
-    clip_layer, layer_cursor, mean_entry_bytes, shared_prefix, update_pages,
+    clip_layer, layer_cursor, layer_cursors, mean_entry_bytes, shared_prefix, update_pages,
 };
 
 use crate::{
@@ -271,7 +271,7 @@ fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Result<ChunkR
         _ => RunLayout::default(),
     };
     let shared_bytes = shared_prefix(&layers);
-    let sources = layers.into_iter().map(layer_cursor).collect();
+    let sources = layer_cursors(layers);
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
     let runs_expected = bytes.div_ceil(options.run_bytes).max(1);
     let target = (bytes / runs_expected).clamp(1, options.run_bytes);
