@@ -48,7 +48,7 @@ pub use format::replaced_pages::{
 pub use format::run_ref::RunRef;
 pub use get_together::{FoundTogether, KnownKey, get_known_together};
 pub use lookup::{Access, Effort, Lookup, LookupProgress, Reached};
-pub use page_update::PageUpdate;
+pub use page_update::{PageUpdate, PreparedVersion};
 pub use reader::Run;
 pub use rescue::found_pages::FoundPage;
 pub use rescue::inspect::{BlockContents, EnclosedContents, inspect_block};

@@ -1,7 +1,9 @@
 //! Out-of-place updates of data pages: pages of a run are written to unused places. The run itself stays
 //! unchanged, and a new version of it has the new pages (decision 0049; TreeLine's update in place).
 //!
-//! `find the pages of keys → read their entries → write the new pages → new version`
+//! `find the pages of keys → read their entries → seal the new pages → new version → write the pages`
+//!
+//! Reads and writes of several runs can be batched.
 //!
 //! Places left by earlier versions are reused; pages are allocated where these are too few. A page whose
 //! entries no longer fit gets an overflow page. Updates that do not fit into both, or would leave a page
@@ -21,7 +23,7 @@ use testudo_base::{
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{
-    Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages,
+    DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages,
 };
 
 use crate::{
@@ -63,6 +65,8 @@ struct PageContents {
     pieces: Vec<AlignedBuffer>,
     /// Piece and first byte of each page.
     places: Vec<(usize, usize)>,
+    /// Pages to be read, with their numbers.
+    missing: Vec<(PageAddress, usize)>,
 }
 
 impl PageContents {
@@ -71,22 +75,27 @@ impl PageContents {
         &self.pieces[piece][start..start + PAGE_SIZE]
     }
 
-    /// Reads pages that are not cached, those near each other together, bypassing the cache.
-    fn read(&mut self, run: &Run, pages: &[u32]) -> Result<()> {
-        let data = run.data();
-        let mut missing: Vec<(PageAddress, usize)> = Vec::with_capacity(pages.len());
-        for (number, page) in pages.iter().enumerate() {
+    /// Adds pages of a run. Those that are not cached are read later.
+    fn add(&mut self, run: &Run, pages: &[u32]) -> Result<()> {
+        for page in pages {
             let address = run.address(PageKind::Data, *page)?;
+            let number = self.places.len();
             self.places.push((self.pieces.len(), 0));
-            match data.cached_page(&address) {
+            match run.data().cached_page(&address) {
                 Some(cached) => {
                     let mut bytes = AlignedBuffer::unfilled(PAGE_SIZE);
                     bytes.copy_from_slice(&cached);
                     self.pieces.push(bytes);
                 }
-                None => missing.push((address, number)),
+                None => self.missing.push((address, number)),
             }
         }
+        Ok(())
+    }
+
+    /// Reads the pages that are not cached, those near each other together, bypassing the cache.
+    fn read(&mut self, data: &DataFile) -> Result<()> {
+        let mut missing = std::mem::take(&mut self.missing);
         missing.sort_unstable_by_key(|(address, _)| address.page);
         let mut first_pages = Vec::new();
         for near in missing.chunk_by(|(a, _), (b, _)| b.page - a.page <= READ_GAP_MAX) {
@@ -104,6 +113,49 @@ impl PageContents {
             data.read_many(&mut reads).into_iter().collect::<Result<()>>()?;
         }
         missing.iter().try_for_each(|(address, number)| data.verify(self.page(*number), address))
+    }
+}
+
+/// Sealed pages, and their places in the data file, ascending.
+#[derive(Debug)]
+struct SealedPages {
+    places: Vec<u64>,
+    buffer: AlignedBuffer,
+}
+
+impl SealedPages {
+    /// Returns adjacent pages together, each with the first place.
+    fn writes(&self) -> Vec<(u64, &[u8])> {
+        let mut rest = &self.buffer[..];
+        let mut writes = Vec::new();
+        for adjacent in self.places.chunk_by(|a, b| a + 1 == *b) {
+            let (bytes, others) = rest.split_at(adjacent.len() * PAGE_SIZE);
+            writes.push((adjacent[0], bytes));
+            rest = others;
+        }
+        debug_assert!(rest.is_empty(), "each page has a place");
+        writes
+    }
+}
+
+/// A new version of a run whose pages are not written yet. If it is dropped, its places are free again.
+#[derive(Debug)]
+pub struct PreparedVersion {
+    run: Arc<Run>,
+    pages: SealedPages,
+}
+
+impl PreparedVersion {
+    /// Writes the pages of several versions in one batch.
+    ///
+    /// Errors: `OutOfSpace`, `Io`. Pages written until then are unreferenced.
+    pub fn write(versions: Vec<Self>) -> Result<Vec<Arc<Run>>> {
+        if let Some(first) = versions.first() {
+            let writes: Vec<(u64, &[u8])> =
+                versions.iter().flat_map(|version| version.pages.writes()).collect();
+            first.run.data().write_many(&writes)?;
+        }
+        Ok(versions.into_iter().map(|version| version.run).collect())
     }
 }
 
@@ -127,7 +179,7 @@ impl PageUpdate {
             return Ok(None);
         }
         let mut blocks: Vec<IndexedBlock> = Vec::new();
-        run.load_index()?;
+        Run::load_indexes(std::slice::from_ref(run))?;
         for at in run.footer()?.index.positions() {
             blocks.extend(run.index_entries(at)?);
         }
@@ -168,9 +220,37 @@ impl PageUpdate {
         blocks.iter().all(|block| self.blocks[*block].position.pages == 1)
     }
 
-    /// Returns the entries of blocks, in order. Pages that are not cached are read in one batch, bypassing
-    /// the cache.
-    pub fn read(&self, blocks: &[usize]) -> Result<Vec<EntryList>> {
+    /// Returns the entries of some blocks of each update, in order. Pages that are not cached are read in one
+    /// batch, bypassing the cache.
+    pub fn read(updates: &[(&Self, &[usize])]) -> Result<Vec<Vec<EntryList>>> {
+        let Some((first, _)) = updates.first() else { return Ok(Vec::new()) };
+        let mut contents = PageContents::default();
+        let mut wanted = Vec::with_capacity(updates.len());
+        for (update, blocks) in updates {
+            let pages = update.pages_of(blocks);
+            contents.add(&update.run, &pages)?;
+            wanted.push(pages);
+        }
+        contents.read(first.run.data())?;
+        let mut number = 0..;
+        let mut all = Vec::with_capacity(updates.len());
+        for ((update, blocks), pages) in updates.iter().zip(wanted) {
+            let mut lists: Vec<EntryList> = Vec::with_capacity(blocks.len());
+            for (page, number) in pages.into_iter().zip(&mut number) {
+                if update.run.reference().owner_of(page).is_none() {
+                    lists.push(EntryList::default());
+                }
+                if let Some(list) = lists.last_mut() {
+                    update.add_entries(page, payload_of(contents.page(number)), list)?;
+                }
+            }
+            all.push(lists);
+        }
+        Ok(all)
+    }
+
+    /// Returns the pages of blocks, each followed by its overflow page.
+    fn pages_of(&self, blocks: &[usize]) -> Vec<u32> {
         debug_assert!(self.can_replace(blocks), "only blocks of one page can be replaced");
         let mut pages = Vec::with_capacity(blocks.len());
         for block in blocks {
@@ -178,18 +258,7 @@ impl PageUpdate {
             pages.push(page);
             pages.extend(self.run.reference().overflow_of(page).map(|(overflow, _)| overflow));
         }
-        let mut contents = PageContents::default();
-        contents.read(&self.run, &pages)?;
-        let mut lists: Vec<EntryList> = Vec::with_capacity(blocks.len());
-        for (number, page) in pages.iter().enumerate() {
-            if self.run.reference().owner_of(*page).is_none() {
-                lists.push(EntryList::default());
-            }
-            if let Some(list) = lists.last_mut() {
-                self.add_entries(*page, payload_of(contents.page(number)), list)?;
-            }
-        }
-        Ok(lists)
+        pages
     }
 
     fn add_entries(&self, page: u32, payload: &[u8], list: &mut EntryList) -> Result<()> {
@@ -244,13 +313,13 @@ impl PageUpdate {
         low32(all).saturating_sub(self.run.reference().footer_end())
     }
 
-    /// Writes the pages under the generation `id` and returns the new version of the run, with an age of at
-    /// least `newest_seqno`. `None` if it would have too many spans.
+    /// Prepares a new version of the run, with an age of at least `newest_seqno` and pages of the generation
+    /// `id`, which are not written yet. `None` if it would have too many spans.
     ///
-    /// Errors: `OutOfSpace`, `Io`. Pages written until then are unreferenced.
+    /// Errors: `OutOfSpace`, `Io`.
     ///
     /// REQUIRES: at least one block was replaced.
-    pub fn finish(mut self, id: RunId, newest_seqno: Seqno) -> Result<Option<Arc<Run>>> {
+    pub fn prepare(mut self, id: RunId, newest_seqno: Seqno) -> Result<Option<PreparedVersion>> {
         debug_assert!(!self.changed.is_empty(), "some block must be replaced");
         let run = Arc::clone(&self.run);
         let incarnation = run.data().writer().map(Incarnation::low);
@@ -304,10 +373,11 @@ impl PageUpdate {
         if extents.len() > SPANS_MAX.max(run.extents().len()) {
             return Ok(None);
         }
-        self.write(&changed, &numbers, writing, reference.newest_seqno, &extents)?;
+        let pages = self.seal(&changed, &numbers, writing, reference.newest_seqno, &extents)?;
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
-        Ok(Some(Arc::new(Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places)))))
+        let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places));
+        Ok(Some(PreparedVersion { run: Arc::new(run), pages }))
     }
 
     /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.
@@ -353,15 +423,15 @@ impl PageUpdate {
         Ok(numbers)
     }
 
-    /// Seals the pages, and writes adjacent ones together.
-    fn write(
+    /// Seals the pages for their places.
+    fn seal(
         &self,
         changed: &[NewPage],
         numbers: &[u32],
         writing: Writing,
         newest_seqno: Seqno,
         extents: &[Arc<Extent>],
-    ) -> Result<()> {
+    ) -> Result<SealedPages> {
         let data = self.run.data();
         let part_of =
             |new: &NewPage| if new.overflow.is_some() { PagePart::BeforeBorder } else { PagePart::All };
@@ -393,14 +463,7 @@ impl PageUpdate {
             seal_pages(bytes, &data.identity(&self.address_of(*physical, writing)), payload.len());
         }
         self.admit(&pages, &buffer, writing)?;
-        let mut writes: Vec<(u64, &[u8])> = Vec::new();
-        let mut rest = &buffer[..];
-        for adjacent in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let (bytes, others) = rest.split_at(adjacent.len() * PAGE_SIZE);
-            writes.push((adjacent[0].0, bytes));
-            rest = others;
-        }
-        data.write_many(&writes)
+        Ok(SealedPages { places: pages.into_iter().map(|(physical, ..)| physical).collect(), buffer })
     }
 
     /// Address of a page of this update.

@@ -224,7 +224,9 @@ impl LsmOptions {
 
     /// Bytes from which a level is handed over; `capacities` are those of all levels.
     fn due_bytes(&self, level: usize, tree: &TreeBytes, capacities: &[u64]) -> u64 {
-        let Some(capacity) = capacities.get(level).filter(|_| tree.direct_upper_max.is_none()) else { return 1 };
+        let Some(capacity) = capacities.get(level).filter(|_| tree.direct_upper_max.is_none()) else {
+            return 1;
+        };
         let step = match level.checked_sub(1) {
             Some(above) => capacities[above],
             None => tree.flush.max(1),

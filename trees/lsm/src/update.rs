@@ -2,6 +2,7 @@
 //!
 //! `moves → plan → destination → write → install`; reading entries and writing begin in `write`.
 
+pub(crate) mod chunks;
 pub(crate) mod compact_range;
 pub(crate) mod destination;
 pub(crate) mod direct;
@@ -9,6 +10,7 @@ pub(crate) mod install;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 pub(crate) mod moves;
+pub(crate) mod page_batch;
 pub(crate) mod plan;
 pub(crate) mod reclaim;
 pub(crate) mod retain;

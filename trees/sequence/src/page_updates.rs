@@ -9,9 +9,9 @@ use testudo_base::{
     Cursor, DropSink, Entry, Kind, MergeDrops, PAGE_BYTES, Result, Seqno, num::u64_of, sync::Arc,
 };
 use testudo_contract::Work;
-use testudo_run::{EntryList, MergeCursor, PageUpdate, Run};
+use testudo_run::{EntryList, MergeCursor, PageUpdate, PreparedVersion, Run};
 
-use crate::resolver::Resolver;
+use crate::{Bounds, resolver::Resolver};
 
 /// Cost limits up to which pages are rewritten instead of the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,75 +25,124 @@ pub struct PageUpdateLimits {
 /// A replaced page and its overflow page: each page may get one (TreeLine §4.5).
 const PAGES_OF_A_PAGE: u64 = 2;
 
-/// Outcome of the update.
+/// Entries that come into a run.
 #[derive(Debug)]
-pub struct PagesUpdated {
-    /// The version of the run with the entries.
+pub struct IncomingEntries<C> {
+    /// The run.
     pub run: Arc<Run>,
-    /// Number of entries that had no older entry in the run.
-    pub inserted: u64,
+    /// Their sources, newest first.
+    pub sources: Vec<C>,
+    /// Upper bound on the seqno of the newest one.
+    pub newest_seqno: Seqno,
+    /// Keys for which the run has all entries of its age or older; tombstones of others must not be dropped.
+    pub cover: Option<Bounds>,
 }
 
-/// Applies the entries of `incoming`, newest first, to the pages of `run`; `None` if the cost exceeds
-/// `limits`, or it is impossible. `may_end`: whether a tombstone of this key may be dropped.
+/// Incoming entries of a run by page.
+struct PageShares {
+    update: PageUpdate,
+    newest_seqno: Seqno,
+    entries: EntryList,
+    drops: MergeDrops,
+    /// Blocks with incoming entries.
+    changed: Vec<usize>,
+    /// Index of the first entry of each.
+    firsts: Vec<usize>,
+}
+
+/// Applies incoming entries to pages of their runs. All runs are read in one batch, and written in one. Returns
+/// the new version of each run, or `None` if the cost exceeds `limits`, or it is impossible.
 pub fn update_pages<C: Cursor>(
     work: &Work,
-    run: &Arc<Run>,
-    incoming: Vec<C>,
-    newest_seqno: Seqno,
+    incoming: Vec<IncomingEntries<C>>,
     limits: PageUpdateLimits,
-    may_end: impl Fn(&[u8]) -> bool,
-) -> Result<Option<PagesUpdated>> {
-    let Some(mut update) = PageUpdate::begin(run)? else { return Ok(None) };
-    let blocks = u64_of(update.blocks());
-    if u64::from(update.extra_pages()) * limits.extra_parts > blocks {
-        return Ok(None);
-    }
-    let most = (blocks / limits.parts.max(1)).max(1);
-    let mut merge = MergeCursor::with_sink(incoming, 0, MergeDrops::default());
-    let mut list = EntryList::default();
-    let mut shares: Vec<(usize, usize)> = Vec::new();
-    let mut room = most * PAGES_OF_A_PAGE * PAGE_BYTES;
-    merge.seek_first()?;
-    while let Some(entry) = merge.entry() {
-        let goes_on =
-            shares.last().is_some_and(|(block, _)| update.end_of(*block).is_none_or(|end| entry.key < end));
-        if !goes_on {
-            shares.push((update.block_of(entry.key), list.len()));
+) -> Result<Vec<Option<Arc<Run>>>> {
+    let runs: Vec<Arc<Run>> = incoming.iter().map(|incoming| Arc::clone(&incoming.run)).collect();
+    Run::load_indexes(&runs)?;
+    let shares: Vec<Option<PageShares>> =
+        incoming.into_iter().map(|incoming| PageShares::of(incoming, limits)).collect::<Result<_>>()?;
+    let reads: Vec<(&PageUpdate, &[usize])> =
+        shares.iter().flatten().map(|shares| (&shares.update, &shares.changed[..])).collect();
+    let mut contents = PageUpdate::read(&reads)?.into_iter();
+    let (mut numbers, mut prepared, mut drops) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, shares) in shares.into_iter().enumerate() {
+        let Some((shares, old)) = shares.and_then(|shares| Some((shares, contents.next()?))) else {
+            continue;
+        };
+        if let Some((version, dropped)) = shares.merge(work, &old)? {
+            numbers.push(number);
+            prepared.push(version);
+            drops.push(dropped);
         }
-        if u64_of(shares.len()) > most || (entry.kind == Kind::Tombstone && !may_end(entry.key)) {
+    }
+    let mut versions: Vec<Option<Arc<Run>>> = runs.iter().map(|_| None).collect();
+    for (number, version) in numbers.into_iter().zip(PreparedVersion::write(prepared)?) {
+        versions[number] = Some(version);
+    }
+    drops.into_iter().for_each(|dropped| work.progress.record_drops(dropped));
+    Ok(versions)
+}
+
+impl PageShares {
+    /// Collects incoming entries by page; `None` if they are too many, or their pages cannot be replaced.
+    fn of<C: Cursor>(incoming: IncomingEntries<C>, limits: PageUpdateLimits) -> Result<Option<Self>> {
+        let IncomingEntries { run, sources, newest_seqno, cover } = incoming;
+        let Some(update) = PageUpdate::begin(&run)? else { return Ok(None) };
+        let blocks = u64_of(update.blocks());
+        if u64::from(update.extra_pages()) * limits.extra_parts > blocks {
             return Ok(None);
         }
-        if entry.kind == Kind::Value {
-            let Some(rest) = room.checked_sub(u64_of(entry.user_bytes())) else { return Ok(None) };
-            room = rest;
+        let most = (blocks / limits.parts.max(1)).max(1);
+        let may_end = |key: &[u8]| cover.as_ref().is_some_and(|cover| cover.contains(key));
+        let mut merge = MergeCursor::with_sink(sources, 0, MergeDrops::default());
+        let mut entries = EntryList::default();
+        let (mut changed, mut firsts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut room = most * PAGES_OF_A_PAGE * PAGE_BYTES;
+        merge.seek_first()?;
+        while let Some(entry) = merge.entry() {
+            let is_in = |block: &usize| update.end_of(*block).is_none_or(|end| entry.key < end);
+            if !changed.last().is_some_and(is_in) {
+                changed.push(update.block_of(entry.key));
+                firsts.push(entries.len());
+            }
+            if u64_of(changed.len()) > most || (entry.kind == Kind::Tombstone && !may_end(entry.key)) {
+                return Ok(None);
+            }
+            if entry.kind == Kind::Value {
+                let Some(rest) = room.checked_sub(u64_of(entry.user_bytes())) else { return Ok(None) };
+                room = rest;
+            }
+            entries.push(&entry);
+            merge.next()?;
         }
-        list.push(&entry);
-        merge.next()?;
-    }
-    let changed: Vec<usize> = shares.iter().map(|(block, _)| *block).collect();
-    if changed.is_empty() || !update.can_replace(&changed) {
-        return Ok(None);
-    }
-    debug_assert!(changed.is_sorted_by(|a, b| a < b), "each page is written once, in key order");
-    let old = update.read(&changed)?;
-    debug_assert_eq!(old.len(), changed.len(), "the contents of each changed page");
-    let mut resolver = Resolver::in_pages(work, newest_seqno.max(run.reference().newest_seqno));
-    let (mut inserted, mut new) = (0, EntryList::default());
-    for (number, (block, from)) in shares.iter().enumerate() {
-        let to = shares.get(number + 1).map_or(list.len(), |(_, next)| *next);
-        let sources = vec![list.cursor(*from..to), old[number].cursor(0..old[number].len())];
-        new.clear();
-        merge_page(sources, &mut resolver, &mut new)?;
-        inserted += u64_of(new.len().saturating_sub(old[number].len()));
-        if !update.replace(*block, &old[number], &new) {
+        if changed.is_empty() || !update.can_replace(&changed) {
             return Ok(None);
         }
+        debug_assert!(changed.is_sorted_by(|a, b| a < b), "each page is written once, in key order");
+        let newest_seqno = newest_seqno.max(run.reference().newest_seqno);
+        Ok(Some(Self { update, newest_seqno, entries, drops: merge.into_sink(), changed, firsts }))
     }
-    let Some(run) = update.finish(work.run_ids.take(), newest_seqno)? else { return Ok(None) };
-    work.progress.record_drops(merge.into_sink());
-    work.progress.record_drops(resolver.drops);
-    Ok(Some(PagesUpdated { run, inserted }))
+
+    /// Merges the entries with the contents `old` of their pages. Returns the new version of the run and the
+    /// dropped entries; `None` if a page is too small, or would be empty.
+    fn merge(self, work: &Work, old: &[EntryList]) -> Result<Option<(PreparedVersion, MergeDrops)>> {
+        let Self { mut update, newest_seqno, entries, mut drops, changed, firsts } = self;
+        debug_assert_eq!(old.len(), changed.len(), "the contents of each changed page");
+        let mut resolver = Resolver::in_pages(work, newest_seqno);
+        let mut new = EntryList::default();
+        for (number, block) in changed.into_iter().enumerate() {
+            let (from, to) = (firsts[number], firsts.get(number + 1).copied().unwrap_or(entries.len()));
+            let old = &old[number];
+            new.clear();
+            merge_page(vec![entries.cursor(from..to), old.cursor(0..old.len())], &mut resolver, &mut new)?;
+            if !update.replace(block, old, &new) {
+                return Ok(None);
+            }
+        }
+        drops += resolver.drops;
+        let version = update.prepare(work.run_ids.take(), newest_seqno)?;
+        Ok(version.map(|version| (version, drops)))
+    }
 }
 
 /// Merges the incoming entries of a page with its contents, newest first, into `new`.

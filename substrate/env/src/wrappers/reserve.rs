@@ -359,8 +359,7 @@ impl File for ReservingFile {
         for request in requests.iter_mut().filter(|request| request.result.is_err()) {
             let mut first = Some(std::mem::replace(&mut request.result, Ok(())));
             let again = || self.inner.write_at(request.offset, request.bytes);
-            request.result =
-                self.reserve.with_reserve(self.keep, || first.take().unwrap_or_else(again));
+            request.result = self.reserve.with_reserve(self.keep, || first.take().unwrap_or_else(again));
         }
     }
 

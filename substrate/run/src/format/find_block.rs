@@ -166,14 +166,17 @@ impl Run {
         self.found_in(position, seen)
     }
 
-    /// Reads all index pages that are not cached, together.
-    pub(crate) fn load_index(&self) -> Result<()> {
+    /// Reads all index pages of runs of the same data file that are not cached, in one batch.
+    pub fn load_indexes(runs: &[Arc<Self>]) -> Result<()> {
         let (wanted, progress) = (RefCell::default(), Cell::default());
-        for position in self.footer()?.index.positions() {
-            self.with_structure(Structure::Index, position, Access::Collecting(&wanted, &progress), |_| ())?;
+        let access = Access::Collecting(&wanted, &progress);
+        for run in runs {
+            for position in run.footer()?.index.positions() {
+                run.with_structure(Structure::Index, position, access, |_| ())?;
+            }
         }
         let wanted = wanted.into_inner();
-        if wanted.is_empty() { Ok(()) } else { self.data().load_pages(&wanted) }
+        runs.first().filter(|_| !wanted.is_empty()).map_or(Ok(()), |run| run.data().load_pages(&wanted))
     }
 
     /// Reads separators and entries of an index block.

@@ -42,7 +42,7 @@ impl Bed {
         let mut update = PageUpdate::begin(run).unwrap().unwrap();
         let mut blocks: Vec<usize> = changes.keys().map(|key| update.block_of(key)).collect();
         blocks.dedup();
-        let lists = update.read(&blocks).unwrap();
+        let lists = PageUpdate::read(&[(&update, &blocks)]).unwrap().pop().unwrap();
         for (block, old) in blocks.into_iter().zip(lists) {
             let mut model: Model =
                 old.iter().map(|entry| (entry.key.to_vec(), entry.value.to_vec())).collect();
@@ -61,7 +61,8 @@ impl Bed {
             }
         }
         self.next_id += 1;
-        update.finish(RunId(self.next_id), Seqno(self.next_id)).unwrap()
+        let version = update.prepare(RunId(self.next_id), Seqno(self.next_id)).unwrap()?;
+        PreparedVersion::write(vec![version]).unwrap().pop()
     }
 }
 

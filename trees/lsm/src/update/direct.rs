@@ -13,11 +13,7 @@
 
 use std::sync::Arc;
 
-use testudo_base::{
-    Cursor, PAGE_BYTES, Result,
-    checksum::hash_key,
-    num::u64_of,
-};
+use testudo_base::{Cursor, PAGE_BYTES, Result, checksum::hash_key, num::u64_of};
 use testudo_contract::Updates;
 use testudo_run::{Access, Lookup, PageUpdate};
 use testudo_sequence::layer_cursor;
@@ -28,8 +24,8 @@ use crate::{
     policy::part_of,
     update::{
         destination::Destination,
+        page_batch::PAGE_UPDATE_LIMITS,
         plan::{Cell, Merge},
-        write::PAGE_UPDATE_LIMITS,
     },
 };
 
