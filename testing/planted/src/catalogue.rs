@@ -264,6 +264,11 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests.rs"],
     ),
     bug(
+        "direct-flush-over-older",
+        "a flush goes into pages of the bottom while older entries of its keys are above",
+        &["trees/lsm/src/tree/tests/direct_flushes.rs"],
+    ),
+    bug(
         "overflow-page-not-asked",
         "entries on overflow pages are searched on the replaced pages",
         &["substrate/run/src/page_update/tests.rs"],

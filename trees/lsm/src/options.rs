@@ -27,9 +27,6 @@ pub struct LsmOptions {
     /// Whether entries moved into the bottom are written into the pages of its runs if they are few, instead
     /// of rewriting the runs (TreeLine). Default no.
     pub updates_pages: bool,
-    /// Whether all flushes go through the levels, even if writing their records straight into pages costs less.
-    /// Default no. Without effect unless pages are updated.
-    pub stages_all: bool,
     /// Offset that spreads the handing over of levels of different trees over different rounds. Default 0; an
     /// engine gives each of many trees its own.
     pub stagger: u64,
@@ -55,7 +52,6 @@ impl LsmOptions {
             level1_flushes: 4,
             retained_percent: 0,
             updates_pages: false,
-            stages_all: false,
             stagger: 0,
             tree_share: TreeShare::ALL,
             pair_sizes: PairSizes::WHOLE,
@@ -94,11 +90,6 @@ impl LsmOptions {
     /// self-contained, so large entries, of which few fit, would leave much of them empty.
     pub(crate) fn updates_pages_of(&self, entry_bytes: u64) -> bool {
         self.updates_pages && RunLayout::for_page_updates().filled_part(entry_bytes) >= FILLED_PART_MIN
-    }
-
-    /// Whether flushes may go straight into pages of a bottom with entries of about `entry_bytes`.
-    pub(crate) fn may_flush_directly(&self, entry_bytes: u64) -> bool {
-        !self.stages_all && self.updates_pages_of(entry_bytes)
     }
 
     /// Page layout of the bottom for entries of about `entry_bytes`.

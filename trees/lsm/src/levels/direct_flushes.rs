@@ -3,37 +3,68 @@
 //! **Invariants**
 //! - It is a hint, in memory only: losing it costs time, never an answer.
 
+/// Measures of a flush for which going directly costs less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlushSeen {
+    pub(crate) bytes: u64,
+    /// Cost saved, in bytes of sequential merging.
+    pub(crate) saved: u64,
+    /// Bytes that the levels hold.
+    pub(crate) upper: u64,
+    /// Cost of emptying the levels now.
+    pub(crate) emptying: u64,
+}
+
 /// State of the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DirectFlushes {
     /// The last flush costs less in levels.
     #[default]
     Off,
-    /// Recent flushes would have cost less directly, but have not yet saved this many bytes: those that
-    /// emptying the levels costs.
+    /// Recent flushes would have cost less directly, but have not yet saved this much: the cost of emptying the
+    /// levels.
     Worth(u64),
-    /// Flushes are direct once the levels are empty. The next one waits until they hold at most this many
-    /// bytes.
-    On(u64),
+    /// Flushes are direct once the levels are empty.
+    On {
+        /// The next flush waits until the levels hold at most this many bytes.
+        upper_max: u64,
+        /// The last flush costs less in levels.
+        is_doubtful: bool,
+    },
 }
 
 impl DirectFlushes {
-    /// Returns the state after a flush of `bytes` for which going directly saves `saved_bytes`.
-    /// `emptying_cost`: bytes written to empty the levels, which hold `upper_bytes`.
-    pub(crate) fn after(self, bytes: u64, saved_bytes: u64, emptying_cost: u64, upper_bytes: u64) -> Self {
-        // Two flushes of bytes leave the levels for each one that comes.
-        let on = Self::On(upper_bytes.saturating_sub(bytes));
+    /// Returns the state after a flush for which going directly costs less.
+    pub(crate) fn after_dense(self, flush: FlushSeen) -> Self {
+        let FlushSeen { bytes, saved, upper, emptying } = flush;
+        let on = |upper_max| Self::On { upper_max, is_doubtful: false };
+        // While the levels are being emptied, flushes continue to fill them, but a little less each time.
+        let begun = on(upper + bytes * 2);
         match self {
-            Self::On(_) => on,
-            Self::Off if emptying_cost <= saved_bytes => on,
-            Self::Off => Self::Worth(emptying_cost - saved_bytes),
-            Self::Worth(left) if left <= saved_bytes => on,
-            Self::Worth(left) => Self::Worth(left - saved_bytes),
+            Self::On { upper_max, .. } => on(upper_max.saturating_sub(bytes / 2)),
+            Self::Off if emptying <= saved => begun,
+            Self::Off => Self::Worth(emptying - saved),
+            Self::Worth(left) if left <= saved => begun,
+            Self::Worth(left) => Self::Worth(left - saved),
+        }
+    }
+
+    /// Returns the state after a flush of `bytes` that costs less in levels. The second one in a row ends direct
+    /// flushes.
+    pub(crate) fn after_sparse(self, bytes: u64) -> Self {
+        match self {
+            Self::On { upper_max, is_doubtful: false } => {
+                Self::On { upper_max: upper_max + bytes, is_doubtful: true }
+            }
+            _ => Self::Off,
         }
     }
 
     /// Bytes that the levels may hold when the next flush comes, if flushes are to be direct.
     pub(crate) fn upper_max(self) -> Option<u64> {
-        if let Self::On(upper_max) = self { Some(upper_max) } else { None }
+        if let Self::On { upper_max, .. } = self { Some(upper_max) } else { None }
     }
 }
+
+#[cfg(test)]
+mod tests;

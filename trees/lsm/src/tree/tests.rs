@@ -16,6 +16,7 @@ mod compaction_buffer;
 mod concurrent_updates;
 mod conservation;
 mod damage;
+mod direct_flushes;
 mod in_order;
 mod job_bytes;
 mod joining;
