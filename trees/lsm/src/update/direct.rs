@@ -92,14 +92,18 @@ impl Levels {
         Ok(is_direct.then_some(planned))
     }
 
-    /// Approximate bytes that updates of `bytes` cost if they go through the levels: one write for each level
-    /// and their share of the last move. `touched`: fraction of the bottom's pages that they touch.
+    /// Approximate cost of updates of `bytes` that go through the levels: one write for each level, and their
+    /// share of the last move. `touched`: fraction of the bottom's pages that they touch.
     fn staged_cost(&self, bytes: u64, touched: f64, options: &LsmOptions) -> u64 {
-        let capacities = options.capacities(&self.to_bytes());
-        let (levels, last) = (u64_of(capacities.len()), capacities.last().copied().unwrap_or_default());
+        let tree = self.to_bytes();
+        let capacities = options.capacities(&tree);
+        // Fast flushes fill a level beyond its capacity.
+        let held = tree.levels.last().map_or(0, |level| level.began.max(level.filling));
+        let last = capacities.last().copied().unwrap_or_default().max(held);
         let flushes = last.max(bytes) as f64 / bytes.max(1) as f64;
         let together = 1.0 - (1.0 - touched).powf(flushes);
-        bytes * levels + part_of(self.bottom.bytes(), together / flushes)
+        let last_move = if together * PAGE_UPDATE_LIMITS.parts as f64 <= 1.0 { together } else { 1.0 };
+        bytes * u64_of(capacities.len()) + part_of(self.bottom.bytes(), last_move / flushes)
     }
 }
 
