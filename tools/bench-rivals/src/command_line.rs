@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use testudo::Placement;
-use testudo_bench::{Mix, QueueArgs, Workload, YcsbArgs, parse_positive};
+use testudo_bench::{Mix, QueueArgs, Workload, WorkloadParser, YcsbArgs, parse_positive};
 
 use crate::engine::Engine;
 
@@ -62,7 +62,7 @@ pub(crate) struct CompareArgs {
     /// Workloads in the order they run, as in `testudo-bench ycsb`
     #[arg(
         long,
-        value_enum,
+        value_parser = WorkloadParser,
         value_delimiter = ',',
         default_value = "load,a,b,c,d,e,f,uniform-c,multiget,scan"
     )]

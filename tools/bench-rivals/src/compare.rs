@@ -17,14 +17,14 @@ use std::{
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use testudo::{Error, Result};
-use testudo_bench::{Output, human_bytes};
+use testudo_bench::{Output, Workload, human_bytes};
 
 use crate::{
     command_line::CompareArgs, engine::Engine, machine, memory_limit::MemoryLimit, summary::Summary,
 };
 
 const MIB: u64 = 1 << 20;
-/// Memory of the driver itself (program, stacks, histograms), in addition to half a byte per record.
+/// Memory of the driver itself (program, stacks, histograms), in addition to that for each record.
 const DRIVER_BYTES: u64 = 16 * MIB;
 
 /// Runs everything and returns the exit code.
@@ -75,7 +75,11 @@ fn ready_engines(asked: &[Engine]) -> (Vec<Engine>, bool) {
 /// Memory budget of an engine: the limit minus what the driver needs.
 fn store_bytes(args: &CompareArgs) -> Result<u64> {
     // Inserts of workloads d and e add records.
-    let driver_bytes = DRIVER_BYTES + args.records / 2 + args.records / 8;
+    let mut driver_bytes = DRIVER_BYTES + args.records / 2 + args.records / 8;
+    if args.workloads.contains(&Workload::ClusterOverwrite) {
+        // The order of the keys.
+        driver_bytes += 4 * args.records;
+    }
     match args.store_memory.or(args.memory.checked_sub(driver_bytes)) {
         Some(bytes) if bytes >= 8 * MIB => Ok(bytes),
         _ => {
@@ -170,8 +174,7 @@ impl Comparison<'_> {
 
     fn arguments(&self, engine: Engine, dir: &Path, limit: Option<&MemoryLimit>) -> Vec<String> {
         let args = self.args;
-        let names = args.workloads.iter().filter_map(ValueEnum::to_possible_value);
-        let workloads: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+        let workloads: Vec<String> = args.workloads.iter().map(|workload| workload.name()).collect();
         let warmup = args.warmup_seconds.unwrap_or(args.seconds / 3.0);
         let mut given = vec!["run".to_owned(), engine.name()];
         if let Some(limit) = limit {

@@ -98,13 +98,25 @@ pub(crate) struct FjallRecords {
     sync_through: Option<Database>,
 }
 
-impl Records for FjallRecords {
-    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.keyspace.insert(key, value).map_err(failed(PLACE))?;
+impl FjallRecords {
+    /// Makes the last write durable, if writes are synced.
+    fn persist(&self) -> Result<()> {
         match &self.sync_through {
             Some(db) => db.persist(PersistMode::SyncData).map_err(failed(PLACE)),
             None => Ok(()),
         }
+    }
+}
+
+impl Records for FjallRecords {
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(failed(PLACE))?;
+        self.persist()
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        self.keyspace.remove(key).map_err(failed(PLACE))?;
+        self.persist()
     }
 
     fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {

@@ -103,6 +103,12 @@ impl Records for LmdbRecords {
         transaction.commit().map_err(failed(PLACE)).map(|_| ())
     }
 
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        let mut transaction = self.env.write_txn().map_err(failed(PLACE))?;
+        self.database.delete(&mut transaction, key).map_err(failed(PLACE))?;
+        transaction.commit().map_err(failed(PLACE)).map(|_| ())
+    }
+
     fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         let transaction = self.env.read_txn().map_err(failed(PLACE))?;
         let found = self.database.get(&transaction, key).map_err(failed(PLACE))?;

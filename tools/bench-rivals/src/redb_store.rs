@@ -135,6 +135,15 @@ impl Records for RedbRecords {
         transaction.commit().map_err(failed(PLACE))
     }
 
+    fn remove(&self, key: &[u8]) -> Result<()> {
+        let transaction = self.begin()?;
+        {
+            let mut table = transaction.open_table(TABLE).map_err(failed(PLACE))?;
+            table.remove(key).map_err(failed(PLACE))?;
+        }
+        transaction.commit().map_err(failed(PLACE))
+    }
+
     fn get<T>(&self, key: &[u8], see: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         let transaction = self.db.begin_read().map_err(failed(PLACE))?;
         let table = transaction.open_table(TABLE).map_err(failed(PLACE))?;

@@ -10,7 +10,8 @@ use std::{
 use serde_json::Value;
 
 const RUNNABLE: [&str; 7] = ["testudo", "rocksdb", "blobdb", "rocksdb-tuned", "lmdb", "fjall", "redb"];
-const WORKLOADS: &str = "load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range-hot,scan";
+const WORKLOADS: &str = "load,a,b,c,d,e,f,uniform-a,uniform-c,overwrite,multiget,range-hot,range-overwrite,\
+                         range-scan-10,cluster-overwrite,delete-half,scan";
 
 fn bench_rivals(arguments: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench-rivals"));

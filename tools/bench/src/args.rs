@@ -4,12 +4,15 @@
 //! - clap rejects invalid values, naming the flag.
 //! - Defaults that depend on other flags are `None` here; the command resolves them.
 
+mod workload;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser as _, Subcommand, ValueEnum};
 use testudo::{KeyspaceOptions, Placement, TreePreset};
 
 use crate::report::size::{parse, parse_positive};
+pub use workload::{Distribution, Workload, WorkloadParser};
 
 /// All of `bench`, embeddable as a subcommand.
 #[derive(Args, Clone, Debug)]
@@ -136,7 +139,7 @@ pub struct YcsbArgs {
     #[command(flatten)]
     pub store: StoreArgs,
     /// Workloads in the order they run; without `load`, the store in --dir must hold a data set
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "load,a,b,c,d,e,f")]
+    #[arg(long, value_parser = WorkloadParser, value_delimiter = ',', default_value = "load,a,b,c,d,e,f")]
     pub workloads: Vec<Workload>,
     /// Records loaded [default: 1M]
     #[arg(long, value_name = "N", value_parser = parse_positive)]
@@ -155,13 +158,14 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
-    /// Operations of each workload after the load [default: 2M, e and range: 200k]
+    /// Operations of each workload after the load [default: 2M; 200k for e and scans of a given length; all
+    /// that there are for delete-half and delete-most]
     #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "seconds")]
     pub ops: Option<u64>,
     /// Duration of each workload after the load, instead of --ops
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub seconds: Option<f64>,
-    /// Warm-up of each workload except loads, before measurement
+    /// Warm-up of each workload except loads, removals and queue, before measurement
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     pub warmup_seconds: f64,
     /// Load in key order, by one thread, with the store's method for ordered loads
@@ -195,9 +199,11 @@ pub struct YcsbArgs {
     /// Updates per second concurrent with the reads of range-hot
     #[arg(long, value_name = "N", default_value = "1k", value_parser = parse_positive)]
     pub updates_beside: u64,
-    /// Hot share of the key space in range-hot, 0.001 to 0.5
-    #[arg(long, value_name = "F", default_value = "0.05", value_parser = parse_hot_share)]
-    pub hot_share: f64,
+    /// Hot range of workloads whose names begin with range- and of --distribution range-hot: fraction of all
+    /// keys, 0.001 to 1
+    #[arg(long, alias = "hot-share", value_name = "F", default_value = "0.05",
+        value_parser = parse_hot_fraction)]
+    pub hot_fraction: f64,
     /// With --reopen-each: run only the workload with this index, in the directory of the first process
     #[arg(long, value_name = "INDEX", hide = true, requires = "reopen_each")]
     pub step: Option<usize>,
@@ -238,7 +244,7 @@ pub struct YcsbArgs {
         requires = "switch_trees")]
     pub switches: u16,
     /// Workload to switch in
-    #[arg(long, value_enum, default_value = "a", requires = "switch_trees")]
+    #[arg(long, value_parser = WorkloadParser, default_value = "a", requires = "switch_trees")]
     pub switch_in: Workload,
     /// Directory for charts of throughput and latency (SVG)
     #[arg(long, value_name = "DIR")]
@@ -473,70 +479,6 @@ pub struct MicroArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Workload of `ycsb`; a to f are the YCSB core.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// Inserts all records in random order
-    Load,
-    /// Half reads, half updates
-    A,
-    /// 95 % reads, 5 % updates
-    B,
-    /// Reads only
-    C,
-    /// 95 % reads of recent records, 5 % inserts
-    D,
-    /// 95 % short scans, 5 % inserts
-    E,
-    /// Half reads, half read-modify-writes
-    F,
-    /// As a, uniform
-    UniformA,
-    /// As c, uniform
-    UniformC,
-    /// Updates only, uniform
-    Overwrite,
-    /// Inserts the same number of records again, in key order, into a separate keyspace
-    Seq,
-    /// Reads in batches of 32, uniform
-    Multiget,
-    /// Scans of exactly --scan-length records, uniform
-    Range,
-    /// Scans everything in order
-    Scan,
-    /// Reads of absent keys, each adjacent to a record's, uniform
-    Absent,
-    /// Removes every second record, each thread in its own share; only `scan` can follow
-    DeleteEverySecond,
-    /// Removes all records but every hundredth, each thread in its own share; only `scan` can follow
-    DeleteMost,
-    /// 70 % updates, which restore removed records, and 30 % removals, uniform; only `scan` can follow
-    PutDelete,
-    /// Reads, 98 % of them in one part of the key space (--hot-share), concurrent with uniform updates
-    /// (--updates-beside) by one more thread, not counted as operations
-    RangeHot,
-    /// As range-hot, with scans of exactly --scan-length records instead of reads
-    RangeHotScans,
-    /// 83 % reads, 14 % updates, 3 % scans, with the scan lengths and keys of a ZippyDB shard; values as in
-    /// --mix pareto
-    Mixgraph,
-}
-
-/// Key distribution.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distribution {
-    /// θ = 0.99, hot records spread over all keys
-    Zipfian,
-    /// All equally likely
-    Uniform,
-    /// θ = 0.99, newest records hottest
-    Latest,
-    /// 98 % uniform in a contiguous part of the key space (--hot-share), 2 % uniform over all
-    RangeHot,
-    /// Four fifths in one of 30 ranges of the key space, some of its keys hotter than others
-    Mixgraph,
-}
-
 /// File format of a trace.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
@@ -564,11 +506,9 @@ fn parse_adjacent(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_hot_share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.001..=0.5).contains(&share) => Ok(share),
-        _ => Err(format!("{text:?} is not a part from 0.001 to 0.5")),
-    }
+fn parse_hot_fraction(text: &str) -> Result<f64, String> {
+    let fraction = text.parse::<f64>().ok().filter(|fraction| (0.001..=1.0).contains(fraction));
+    fraction.ok_or_else(|| format!("{text:?} is not a fraction from 0.001 to 1"))
 }
 
 fn parse_write_share(text: &str) -> Result<f64, String> {

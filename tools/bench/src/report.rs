@@ -25,7 +25,7 @@ use crate::{
         size::{human_bytes, human_count, quotient},
         tally::{Class, Tally},
     },
-    subject::Readings,
+    subject::{PageCounts, Readings},
     workloads::ycsb::{BackupResult, SwitchResult},
 };
 use serde::Serialize;
@@ -74,9 +74,9 @@ pub(crate) struct Report {
     /// Updates per second concurrent with the measured operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) updates_beside: Option<u64>,
-    /// Hot share of the key space.
+    /// Hot range as a fraction of all keys.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hot_share: Option<f64>,
+    pub(crate) hot_fraction: Option<f64>,
     pub(crate) memory_bytes: u64,
     pub(crate) ops: u64,
     pub(crate) seconds: f64,
@@ -146,6 +146,15 @@ pub(crate) struct Report {
     pub(crate) cpu_seconds: f64,
     pub(crate) cpu_us_per_op: f64,
     pub(crate) peak_rss_bytes: u64,
+    /// Part of `peak_rss_bytes` in the driver's list of records in key order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_order_bytes: Option<u64>,
+    /// Pages of treeline trees at the end that have been replaced since their run was written, and overflow
+    /// pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced_pages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) overflow_pages: Option<u64>,
     /// Time to reopen the store after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
@@ -342,6 +351,14 @@ impl Report {
         if in_full {
             self.rate_by_second = rates.operations.by_second();
             self.page_reads_by_second = rates.page_reads.by_second();
+        }
+    }
+
+    /// Adds the page counts of keyspaces, for those that have them.
+    pub(crate) fn note_pages(&mut self, counts: impl Iterator<Item = PageCounts>) {
+        for PageCounts { replaced, overflow } in counts {
+            *self.replaced_pages.get_or_insert(0) += replaced;
+            *self.overflow_pages.get_or_insert(0) += overflow;
         }
     }
 

@@ -175,6 +175,11 @@ pub trait Records: Send + Sync {
         false
     }
 
+    /// Returns the page counts of the map, if its tree replaces single pages.
+    fn page_counts(&self) -> Option<PageCounts> {
+        None
+    }
+
     /// Passes the records from `first` (inclusive) to `end` (exclusive) to `see`, in order, until it returns
     /// false. `expected` is an upper bound on the number of records, roughly; `None` is all.
     ///
@@ -187,6 +192,15 @@ pub trait Records: Send + Sync {
         expected: Option<u64>,
         see: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()>;
+}
+
+/// Pages of a map whose tree replaces single pages; current sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Pages that were replaced since their run was written.
+    pub replaced: u64,
+    /// Overflow pages of replaced pages.
+    pub overflow: u64,
 }
 
 /// Measurements of a store; those it does not support are zero.

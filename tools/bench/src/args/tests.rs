@@ -1,4 +1,4 @@
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::{BenchArgs, BenchCommand, Distribution, Mix, Workload, YcsbArgs};
 
@@ -54,17 +54,32 @@ fn mixed_rangehot_and_mixgraph_are_subcommands() {
     assert_eq!((mixed.mix, mixed.records, mixed.workloads.len()), (Some(Mix::Sd), Some(5_000), 7));
     let missing = parse("mixed --records 5k").unwrap_err();
     assert!(missing.contains("--mix <MIX>"), "{missing}");
-    let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k --hot-share 0.01") else {
+    let Ok(BenchCommand::Rangehot(hot)) = parse("rangehot --updates-beside 4k --hot-fraction 0.01") else {
         panic!("bench rangehot was not parsed")
     };
     assert_eq!((hot.workloads, hot.updates_beside), (vec![Workload::Load, Workload::RangeHot], 4_000));
-    assert!((hot.hot_share - 0.01).abs() < 1e-9, "{}", hot.hot_share);
+    assert!((hot.hot_fraction - 0.01).abs() < 1e-9, "{}", hot.hot_fraction);
     let Ok(BenchCommand::Mixgraph(graph)) = parse("mixgraph --seconds 5") else {
         panic!("bench mixgraph was not parsed")
     };
     assert_eq!((graph.workloads, graph.mix), (vec![Workload::Load, Workload::Mixgraph], Some(Mix::Pareto)));
     assert_eq!(graph.key_bytes, 48);
     assert!(parse("ycsb").is_ok(), "ycsb does not require --mix");
+}
+
+#[test]
+fn names_of_workloads_are_parsed_and_listed() {
+    let lengths = [Workload::RangeScan(1), Workload::RangeScan(10_000)];
+    for workload in Workload::value_variants().iter().chain(&lengths) {
+        assert_eq!(parse_ycsb(&format!("ycsb --workloads {}", workload.name())).workloads, [*workload]);
+    }
+    let earlier = parse_ycsb("ycsb --workloads delete-every-second --hot-share 0.25");
+    assert_eq!(earlier.workloads, [Workload::DeleteHalf]);
+    assert!((earlier.hot_fraction - 0.25).abs() < 1e-9);
+    let help = parse("ycsb --help").unwrap_err();
+    for name in ["range-overwrite", "cluster-overwrite", "delete-half", "queue", "range-scan-N"] {
+        assert!(help.contains(&format!("- {name}:")), "{name} in {help}");
+    }
 }
 
 #[test]
@@ -78,7 +93,9 @@ fn invalid_value_error_names_the_flag() {
         ("ycsb --ops 1 --seconds 1", "--seconds"),
         ("ycsb --reopen-each --plot p", "--plot"),
         ("ycsb --step 1", "--reopen-each"),
-        ("ycsb --hot-share 0.7", "--hot-share"),
+        ("ycsb --hot-fraction 1.5", "--hot-fraction"),
+        ("ycsb --workloads load,range-scan-0", "range-scan-0"),
+        ("ycsb --workloads load,range-scan-N", "range-scan-N"),
         ("ycsb --sequential-share 101", "--sequential-share"),
         ("ycsb --sequential-share 5 --ordered-load", "--ordered-load"),
         ("replay x --value-scale nan", "--value-scale"),

@@ -10,8 +10,11 @@ use testudo_env::Env;
 
 use crate::{
     args::keyspace_options,
-    subject::{Readings, Records, Settings, Subject},
+    subject::{PageCounts, Readings, Records, Settings, Subject},
 };
+
+/// Name of the tree that replaces single pages.
+const TREELINE: &str = "treeline";
 
 /// An open store, and the options of its keyspaces.
 #[derive(Debug)]
@@ -103,6 +106,12 @@ impl Records for Keyspace {
 
     fn is_moving(&self) -> bool {
         self.stats().moving.from.is_some()
+    }
+
+    fn page_counts(&self) -> Option<PageCounts> {
+        let tree = self.stats().tree;
+        let counts = PageCounts { replaced: tree.replaced_pages, overflow: tree.overflow_pages };
+        (tree.name == TREELINE).then_some(counts)
     }
 
     fn scan(

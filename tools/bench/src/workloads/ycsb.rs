@@ -12,6 +12,7 @@
 mod backup_check;
 mod client_threads;
 mod held_snapshots;
+mod key_order;
 mod keys;
 mod mixgraph;
 mod oracle;
@@ -110,7 +111,7 @@ fn check(args: &YcsbArgs) -> Result<()> {
     if loads > 1 {
         return Err(Error::invalid("--workloads: load can be given only once"));
     }
-    let first = args.workloads.iter().find(|workload| **workload != Workload::Seq);
+    let first = args.workloads.iter().find(|workload| !workload.has_own_keyspace());
     if loads == 1 && first != Some(&Workload::Load) {
         return Err(Error::invalid("--workloads: load must come before all workloads that need its records"));
     }
@@ -127,6 +128,9 @@ fn check(args: &YcsbArgs) -> Result<()> {
     }
     if args.ordered_load && args.keyspaces > 1 {
         return Err(Error::invalid("--ordered-load: supports one keyspace only"));
+    }
+    if args.workloads.contains(&Workload::ClusterOverwrite) && args.keyspaces > 1 {
+        return Err(Error::invalid("--keyspaces: cluster-overwrite supports one keyspace only"));
     }
     for tree in &args.switch_trees {
         tree.parse::<TreePreset>().map_err(|error| error.context("--switch-trees"))?;

@@ -5,7 +5,10 @@
 //! - Keys compare like their positions, so the key space can be cut into equal parts.
 
 use testudo::{Error, Result};
-use testudo_base::{MAX_KEY_BYTES, num::u64_of};
+use testudo_base::{
+    MAX_KEY_BYTES,
+    num::{low64, u64_of},
+};
 
 const PREFIX: &[u8; 4] = b"user";
 /// Digits of the largest 64-bit number; longer keys are padded at the end.
@@ -87,6 +90,11 @@ impl KeyMaker {
     pub(crate) fn write_boundary(&self, part: usize, parts: usize, key: &mut Vec<u8>) {
         let position = self.positions() * u128::from(u64_of(part)) / u128::from(u64_of(parts));
         self.write_position(u64::try_from(position).unwrap_or(u64::MAX), key);
+    }
+
+    /// Returns which of `parts` equal parts of the key space has the key of record `number`.
+    pub(crate) fn part(&self, number: u64, parts: u64) -> u64 {
+        low64((u128::from(self.position(number)) * u128::from(parts)) >> self.position_bits)
     }
 
     /// Returns the distance of record `number` from the start of the key space, 0 to 1.

@@ -2,7 +2,9 @@
 //!
 //! **Invariants**
 //! - A store that already holds records is never loaded again; its versions are read before it is measured.
-//! - `seq` writes to a separate keyspace, which it empties first; no other workload uses that keyspace.
+//! - `seq` and `queue` have a keyspace of their own, which they empty first; no other workload uses it.
+
+mod existing_records;
 
 use std::{
     path::Path,
@@ -20,6 +22,7 @@ use super::{
     backup_check::BackupCheck,
     client_threads::{Asides, run_threads},
     held_snapshots::HeldSnapshots,
+    key_order::KeyOrder,
     keys::KeyMaker,
     oracle::Oracle,
     ordered_load::{Preparation, SequentialShare},
@@ -28,7 +31,7 @@ use super::{
     tree_switches::{Calls, TreeSwitches},
     values::Lengths,
     versions_file,
-    worker::Shared,
+    worker::{Shared, queues::fill_queues},
     workload::Shape,
     zipf::{Picker, below},
 };
@@ -42,7 +45,6 @@ use crate::{
     subject::{Readings, Records, Settings, Subject},
 };
 
-const SEQ_KEYSPACE: &str = "ycsb-seq";
 const SMOKE_RECORDS: u64 = 2_000;
 const DEFAULT_RECORDS: u64 = 1_000_000;
 /// Number of records read after a write-only workload.
@@ -64,7 +66,10 @@ pub(crate) struct RunState<'a, S: Subject> {
     /// Number of records when the first workload after the load began.
     records: u64,
     main: Target<S::Records>,
-    seq: Option<Target<S::Records>>,
+    /// Records of the last workload with its own keyspace.
+    own: Option<Target<S::Records>>,
+    /// Key order of the records while a workload needs it.
+    key_order: Option<KeyOrder>,
     backup: Option<BackupCheck<'a>>,
     /// Index of the next workload of the run.
     number: usize,
@@ -105,8 +110,21 @@ impl<'a, S: Subject> RunState<'a, S> {
         let main = Target::new(keyspaces, keys, lengths, Oracle::new(0));
         let backup = args.backup_to.as_deref().map(|repository| BackupCheck::new(context, repository));
         let number = args.step.unwrap_or(0);
-        let mut state =
-            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup, number };
+        let (own, key_order) = (None, None);
+        let mut state = Self {
+            args,
+            context,
+            settings,
+            dir,
+            db,
+            open_seconds,
+            records,
+            main,
+            own,
+            key_order,
+            backup,
+            number,
+        };
         state.find_records()?;
         Ok(state)
     }
@@ -133,16 +151,16 @@ impl<'a, S: Subject> RunState<'a, S> {
 
     /// Closes the store.
     pub(crate) fn close(self) -> Result<()> {
-        drop((self.main, self.seq));
+        drop((self.main, self.own));
         self.db.close()
     }
 
     /// Closes the store, then writes the expected state of its records to `file`, for the next process.
     /// Returns the time to close it, in seconds.
     pub(crate) fn close_keeping_versions(self, file: &Path) -> Result<f64> {
-        let Self { context, db, records, main, seq, .. } = self;
+        let Self { context, db, records, main, own, .. } = self;
         let Target { keyspaces, oracle, .. } = main;
-        drop((keyspaces, seq));
+        drop((keyspaces, own));
         let started = context.env.monotonic();
         db.close()?;
         let seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
@@ -150,105 +168,30 @@ impl<'a, S: Subject> RunState<'a, S> {
         Ok(seconds)
     }
 
-    /// Loads the expected state of the records from another process, if it left one.
-    fn read_versions(&mut self) -> Result<bool> {
-        let Some(dir) = &self.args.step_dir else { return Ok(false) };
-        let file = dir.join(versions_file::NAME);
-        let is_there = file.exists();
-        if is_there {
-            self.records = versions_file::read(&file, &self.main.oracle)?;
-        }
-        Ok(is_there)
-    }
-
     /// Closes and reopens the store; adds the time to reopen and any wrong answers to `report`.
     pub(crate) fn reopen(self, report: &mut Report) -> Result<Self> {
-        let Self { args, context, settings, dir, db, records, main, seq, backup, number, .. } = self;
-        drop((main.keyspaces, seq));
+        let Self { args, context, settings, dir, db, main, own, .. } = self;
+        drop((main.keyspaces, own));
         db.close()?;
         let started = context.env.monotonic();
         let db = S::open(dir, &settings)?;
         let open_seconds = context.env.monotonic().saturating_sub(started).as_secs_f64();
         report.reopen_seconds = Some(open_seconds);
         let main = Target { keyspaces: main_keyspaces(&db, args)?, ..main };
-        let state =
-            Self { args, context, settings, dir, db, open_seconds, records, main, seq: None, backup, number };
+        let state = Self { settings, db, open_seconds, main, own: None, ..self };
         let complaints = Complaints::default();
         state.spot_check(&state.main, &complaints)?;
         report.wrong_answers += complaints.count();
         Ok(state)
     }
 
-    fn find_records(&mut self) -> Result<()> {
-        let named = |workload: &Workload| self.args.workloads.contains(workload);
-        let mut holds_records = false;
-        for keyspace in &self.main.keyspaces {
-            keyspace.scan(b"", None, Some(1), |_, _| {
-                holds_records = true;
-                false
-            })?;
-        }
-        if named(&Workload::Load) {
-            if holds_records {
-                let message = "--dir already holds records: omit load, or name an empty directory";
-                return Err(Error::invalid(message));
-            }
-            return Ok(());
-        }
-        if self.read_versions()? || self.args.workloads.iter().all(|workload| *workload == Workload::Seq) {
-            return Ok(());
-        }
-        if !holds_records {
-            let message = "--workloads: the store is empty; begin with load, or name a loaded --dir";
-            return Err(Error::invalid(message));
-        }
-        self.take_over_records()
-    }
-
-    /// Reads all records to learn their versions.
-    fn take_over_records(&mut self) -> Result<()> {
-        let damaged = |reason: &str| {
-            Error::invalid(format!("--dir does not hold a complete data set of these flags: {reason}"))
-        };
-        let (mut count, mut end) = (0, 0);
-        let mut key = Vec::new();
-        let mut failure = None;
-        for (index, keyspace) in self.main.keyspaces.iter().enumerate() {
-            keyspace.scan(b"", None, None, |found, value| {
-                match self.main.judge_entry(index, (found, value), false, &mut key) {
-                    Ok((record, version)) => {
-                        self.main.oracle.assume_version(record, version);
-                        count += 1;
-                        end = end.max(record + 1);
-                        if self.context.stopped() {
-                            failure = Some(Error::invalid("stopped while the records were read"));
-                        }
-                    }
-                    Err(reason) => failure = Some(damaged(&reason)),
-                }
-                failure.is_none()
-            })?;
-            if let Some(failure) = failure {
-                return Err(failure);
-            }
-        }
-        if count != end {
-            return Err(damaged(&format!("{count} records found, the last is number {}", end - 1)));
-        }
-        self.main.oracle.assume_records(count);
-        self.records = count;
-        Ok(())
-    }
-
     /// Runs one workload; after a load, and after the last one, waits for background work.
     pub(crate) fn run_workload(&mut self, workload: Workload, last: bool) -> Result<Report> {
-        if workload == Workload::Seq {
-            self.prepare_seq()?;
-        }
+        self.prepare(workload)?;
         let complaints = Complaints::default();
         let page_reads = || self.db.readings().page_reads;
         let mut rates = OverTime::new(&page_reads);
-        if self.args.warmup_seconds > 0.0 && !matches!(workload.shape(), Shape::Fill | Shape::Removals(_)) {
+        if self.args.warmup_seconds > 0.0 && workload.has_warm_up() {
             self.warm_up(workload, &complaints, &mut rates)?;
         }
         let mut backup = self.backup.take();
@@ -286,12 +229,14 @@ impl<'a, S: Subject> RunState<'a, S> {
         let mut report = Report { is_backed_up, writers, tree_switches, snapshots_held, ..new_report };
         report.measure(&totals, &before, &after);
         report.note_rates(&rates, self.args.reopen_each || workload.has_updates_beside());
+        report.key_order_bytes = self.key_order.as_ref().map(KeyOrder::bytes);
+        report.note_pages(self.target(workload).keyspaces.iter().filter_map(Records::page_counts));
         if workload.has_updates_beside() {
             report.live_bytes_by_second = live_bytes_by_second;
             report.updates_beside = Some(self.args.updates_beside);
         }
         if self.distribution(workload) == Distribution::RangeHot {
-            report.hot_share = Some(self.args.hot_share);
+            report.hot_fraction = Some(self.args.hot_fraction);
         }
         if workload == Workload::Load && self.args.ordered_load {
             (report.ordered_load, report.threads) = (true, 1);
@@ -299,7 +244,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         if workload == Workload::Load {
             report.sequential_share = self.args.sequential_share;
         }
-        if workload.shape() != Shape::FullScan && !matches!(workload.shape(), Shape::Fill) {
+        if !matches!(workload.shape(), Shape::Fill | Shape::FullScan | Shape::Queues) {
             let distribution = self.distribution(workload).to_possible_value();
             report.distribution = distribution.map(|value| value.get_name().to_owned()).unwrap_or_default();
             report.warmup_seconds = self.args.warmup_seconds;
@@ -388,7 +333,8 @@ impl<'a, S: Subject> RunState<'a, S> {
     ) -> Shared<'s, S::Records> {
         let target = self.target(workload);
         let is_ordered = self.args.ordered_load && workload == Workload::Load;
-        let writers = if workload.shape() == Shape::Fill { 0 } else { usize::from(self.args.writers) };
+        let has_writers = !matches!(workload.shape(), Shape::Fill | Shape::Queues);
+        let writers = if has_writers { usize::from(self.args.writers) } else { 0 };
         let threads = if is_ordered { 1 } else { usize::from(self.args.threads) - writers };
         Shared {
             env: &*self.context.env,
@@ -399,7 +345,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                 self.distribution(workload),
                 self.population(workload).max(1),
                 target.keys,
-                self.args.hot_share,
+                self.args.hot_fraction,
             ),
             threads,
             writers,
@@ -415,6 +361,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                 .args
                 .rate
                 .map(|rate| Duration::from_nanos(u64::from(self.args.threads) * 1_000_000_000 / rate)),
+            key_order: self.key_order.as_ref(),
             scan_length: self.args.scan_length,
             seed: self.seed(),
             stop: self.context.stop_flag(),
@@ -431,7 +378,8 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     fn distribution(&self, workload: Workload) -> Distribution {
-        self.args.distribution.unwrap_or_else(|| workload.default_distribution())
+        let given = self.args.distribution.filter(|_| workload != Workload::ClusterOverwrite);
+        given.unwrap_or_else(|| workload.default_distribution())
     }
 
     /// Restores the backup, if one was made, and compares it.
@@ -440,22 +388,35 @@ impl<'a, S: Subject> RunState<'a, S> {
     }
 
     fn target(&self, workload: Workload) -> &Target<S::Records> {
-        match &self.seq {
-            Some(seq) if workload == Workload::Seq => seq,
+        match &self.own {
+            Some(own) if workload.has_own_keyspace() => own,
             _ => &self.main,
         }
     }
 
     fn live_bytes(&self) -> u64 {
-        self.main.live_bytes() + self.seq.as_ref().map_or(0, Target::live_bytes)
+        self.main.live_bytes() + self.own.as_ref().map_or(0, Target::live_bytes)
     }
 
-    fn prepare_seq(&mut self) -> Result<()> {
-        self.seq = None;
-        self.db.drop_records(SEQ_KEYSPACE)?;
-        let keyspaces = vec![self.db.records(SEQ_KEYSPACE)?];
+    /// Prepares the keyspace or the key order of a workload that needs one.
+    fn prepare(&mut self, workload: Workload) -> Result<()> {
+        self.key_order = (workload == Workload::ClusterOverwrite)
+            .then(|| KeyOrder::new(self.main.keys, self.main.oracle.acknowledged()));
+        if !workload.has_own_keyspace() {
+            return Ok(());
+        }
+        self.own = None;
+        let keyspace_of = |workload: Workload| format!("ycsb-{}", workload.name());
+        for earlier in [Workload::Seq, Workload::Queue] {
+            self.db.drop_records(&keyspace_of(earlier))?;
+        }
+        let name = keyspace_of(workload);
         let Target { keys, lengths, .. } = &self.main;
-        self.seq = Some(Target::new(keyspaces, keys.in_order(), *lengths, Oracle::new(0)));
+        let own = Target::new(vec![self.db.records(&name)?], keys.in_order(), *lengths, Oracle::new(0));
+        if workload == Workload::Queue {
+            fill_queues(&own, usize::from(self.args.threads))?;
+        }
+        self.own = Some(own);
         Ok(())
     }
 
@@ -502,7 +463,7 @@ impl<'a, S: Subject> RunState<'a, S> {
                     complaints.add(&format!("a full scan returned {seen} records of {expected}"));
                 }
             }
-            Shape::Mixed(_) | Shape::Batches | Shape::Removals(_) => {}
+            Shape::Mixed(_) | Shape::Batches | Shape::Removals(_) | Shape::Queues => {}
         }
         Ok(())
     }

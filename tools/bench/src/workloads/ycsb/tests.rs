@@ -1,3 +1,5 @@
+mod clustered;
+
 use std::{
     path::Path,
     sync::{
@@ -78,12 +80,12 @@ fn every_workload_runs_without_wrong_answers() {
 }
 
 #[test]
-fn delete_every_second_keeps_the_other_records() {
+fn delete_half_keeps_the_other_records() {
     let dir = tempfile::tempdir().unwrap();
     let (path, json) = (dir.path().display(), dir.path().join("out.json"));
     let line = format!(
         "ycsb --smoke --json {} --memory 32MiB --warmup-seconds 0.1 --no-warm-restart \
-         --workloads load,delete-every-second,scan --reopen --dir {path}/store",
+         --workloads load,delete-half,scan --reopen --dir {path}/store",
         json.display()
     );
     assert_eq!(run(&line).unwrap(), Outcome::Fine);
@@ -176,7 +178,9 @@ fn contradictory_flags_are_named() {
         ("--switch-trees turtle,oak", "--switch-trees"),
         ("--switch-trees turtle,splinter --workloads load,c", "--switch-in"),
         ("--workloads c --sequential-share 50", "--sequential-share"),
-        ("--workloads load,delete-every-second,c", "delete-every-second"),
+        ("--workloads load,delete-half,c", "delete-half"),
+        ("--workloads load,cluster-overwrite --keyspaces 2", "cluster-overwrite"),
+        ("--workloads queue --key-bytes 8 --threads 16", "--key-bytes"),
         ("--workloads load,put-delete,c", "put-delete"),
     ];
     for (flags, name) in cases {
@@ -423,7 +427,7 @@ fn concurrent_updates_run_at_their_rate() {
         (result["ops_per_second"].as_f64().unwrap(), result["last_10s_rate"].as_f64().unwrap());
     assert!((rate * seconds / reads - 1.0).abs() < 0.01, "{result}");
     assert!(last > 0.0 && result["first_10s_rate"] == result["last_10s_rate"], "whole run: {result}");
-    assert_eq!((&result["updates_beside"], &result["hot_share"]), (&1_000.into(), &0.05.into()));
+    assert_eq!((&result["updates_beside"], &result["hot_fraction"]), (&1_000.into(), &0.05.into()));
 }
 
 #[test]

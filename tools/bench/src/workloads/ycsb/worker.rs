@@ -6,18 +6,22 @@
 //! - There are no allocations per operation, except for what the store returns.
 //! - A wrong answer is a complaint and the run continues; a failed call ends the run.
 
+pub(crate) mod queues;
+mod writes;
+
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
-use testudo::{Error, Result};
+use testudo::Result;
 use testudo_base::num::{u64_of, usize_of};
 use testudo_env::{Env, SplitMix};
 
 use super::{
+    key_order::KeyOrder,
     mixgraph,
-    oracle::{RECORDS_MAX, Sight},
+    oracle::Sight,
     ordered_load::{PartsInOrder, Preparation},
     target::Target,
     values,
@@ -37,8 +41,6 @@ use crate::{
 const ORDERED_BATCH: usize = 1000;
 /// With --rate, an operation may be this much early, since timers have no finer resolution.
 const EARLY_MAX: Duration = Duration::from_micros(100);
-/// One in this many records has its removal checked by reads of itself and of its neighbor.
-const REMOVALS_CHECKED: u64 = 128;
 /// Entries per step of a full scan.
 const SCAN_STEP: u64 = 1024;
 
@@ -67,6 +69,9 @@ pub(crate) struct Shared<'a, R> {
     pub(crate) deadline: Option<Duration>,
     /// With --rate: interval between operations of a thread.
     pub(crate) interval: Option<Duration>,
+    /// Key order of the records, for updates of stretches of it.
+    pub(crate) key_order: Option<&'a KeyOrder>,
+    /// Scan length of workloads without one in their name.
     pub(crate) scan_length: u64,
     pub(crate) seed: u64,
     pub(crate) stop: &'a AtomicBool,
@@ -166,6 +171,7 @@ impl<'a, R: Records> Worker<'a, R> {
             Shape::Batches => self.batches(),
             Shape::FullScan => self.full_scans(),
             Shape::Removals(kept) => self.remove_all_but(kept),
+            Shape::Queues => self.move_queue(),
         };
         // If the rate is not sustained, the next operation was due before the last one ended.
         self.tally.ended = self.last_reading.max(self.called);
@@ -216,22 +222,6 @@ impl<'a, R: Records> Worker<'a, R> {
     fn fill(&mut self) -> Result<()> {
         for record in self.share_of(self.shared.ops) {
             self.put(record, 0)?;
-            if !self.lap(Class::Write, 1) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the records of this thread's share except one in `kept`. Some removals are checked: the record
-    /// must be absent and the last one before it that is kept present.
-    fn remove_all_but(&mut self, kept: u64) -> Result<()> {
-        let records = self.share_of(self.target.oracle.acknowledged());
-        let most = self.share_of(self.shared.ops);
-        for record in records.filter(|record| record % kept != 0).take(usize_of(most.end - most.start)) {
-            if self.remove(record)? {
-                self.get(record - record % kept)?;
-            }
             if !self.lap(Class::Write, 1) {
                 break;
             }
@@ -296,7 +286,7 @@ impl<'a, R: Records> Worker<'a, R> {
                 self.read()?;
                 Class::Read
             } else if draw < updates {
-                if !self.update_adjacent()? {
+                if !self.update_picked()? {
                     break;
                 }
                 Class::Write
@@ -323,17 +313,6 @@ impl<'a, R: Records> Worker<'a, R> {
             }
         }
         Ok(())
-    }
-
-    /// Updates records until the workload threads are done.
-    fn write_along(&mut self) -> Result<()> {
-        loop {
-            let record = below(&mut self.random, self.target.oracle.acknowledged());
-            self.update(record)?;
-            if !self.lap(Class::Write, 1) || self.shared.busy.load(Ordering::Relaxed) == 0 {
-                return Ok(());
-            }
-        }
     }
 
     fn pick(&mut self) -> u64 {
@@ -389,89 +368,12 @@ impl<'a, R: Records> Worker<'a, R> {
         Ok(())
     }
 
-    /// Updates a record, and with `--adjacent` its neighbors: all but the last are measured here. Returns
-    /// whether to continue.
-    fn update_adjacent(&mut self) -> Result<bool> {
-        let record = self.pick();
-        let count = self.target.keys.adjacent_records();
-        if count > 1 {
-            let first = record - record % count;
-            let last = (first + count).min(self.target.oracle.acknowledged()) - 1;
-            for neighbor in first..last {
-                self.update(neighbor)?;
-                if !self.lap(Class::Write, 1) {
-                    return Ok(false);
-                }
-            }
-            self.update(last)?;
-        } else {
-            self.update(record)?;
-        }
-        Ok(true)
-    }
-
-    fn update(&mut self, record: u64) -> Result<()> {
-        let turn = self.target.oracle.turn(record);
-        self.put(record, turn.next())?;
-        self.target.removed.take_back(record);
-        turn.acknowledge();
-        Ok(())
-    }
-
-    /// Removes a record and reads it back for some records. REQUIRES: no concurrent writes of the record.
-    /// Returns whether it was read back.
-    fn remove(&mut self, record: u64) -> Result<bool> {
-        self.target.keys.write(record, &mut self.key);
-        self.target.keyspace(record).remove(&self.key)?;
-        self.target.removed.add(record);
-        self.tally.writes += 1;
-        self.tally.written_bytes += u64_of(self.key.len());
-        let is_checked = record % REMOVALS_CHECKED == 1;
-        if is_checked {
-            self.get(record)?;
-        }
-        Ok(is_checked)
-    }
-
-    /// Reads and writes a record under its turn, so the version read must be the last one.
-    fn read_modify_write(&mut self) -> Result<()> {
-        let record = self.pick();
-        let turn = self.target.oracle.turn(record);
-        self.target.keys.write(record, &mut self.key);
-        let lengths = self.target.lengths;
-        let (found, bytes) = self.target.keyspace(record).get(&self.key, |found| {
-            (found.map(|value| values::read(value, lengths)), found.map(|value| value.len()))
-        })?;
-        self.count_read(bytes);
-        self.complain(match found {
-            Some(Ok(seen)) if seen == (record, turn.current()) => Ok(()),
-            Some(Ok((number, version))) => {
-                Err(format!("record {record} is record {number}, version {version}"))
-            }
-            Some(Err(reason)) => Err(format!("record {record}: {reason}")),
-            None => Err(format!("record {record} is missing")),
-        });
-        self.put(record, turn.next())?;
-        turn.acknowledge();
-        Ok(())
-    }
-
-    fn insert(&mut self) -> Result<()> {
-        let record = self.target.oracle.reserve_insert();
-        if record >= self.target.keys.capacity().min(RECORDS_MAX) {
-            return Err(Error::invalid(format!("--key-bytes: no key left for record {record}")));
-        }
-        self.put(record, 0)?;
-        self.target.oracle.acknowledge_insert(record);
-        Ok(())
-    }
-
     fn scan(&mut self) -> Result<()> {
         let record = self.pick();
-        let length = match self.shared.workload {
-            Workload::Range | Workload::RangeHotScans => self.shared.scan_length,
-            Workload::Mixgraph => mixgraph::scan_length(&mut self.random),
-            _ => 1 + below(&mut self.random, self.shared.scan_length),
+        let length = match self.shared.workload.scan_length(self.shared.scan_length) {
+            Some(length) => length,
+            None if self.shared.workload == Workload::Mixgraph => mixgraph::scan_length(&mut self.random),
+            None => 1 + below(&mut self.random, self.shared.scan_length),
         };
         self.target.keys.write(record, &mut self.key);
         let start = std::mem::take(&mut self.key);

@@ -6,8 +6,6 @@
 //! **Invariants**
 //! - The shares of a mix add up to 100.
 
-use clap::ValueEnum;
-
 use super::mixgraph;
 use crate::{Distribution, Workload};
 
@@ -39,13 +37,11 @@ pub(crate) enum Shape {
     FullScan,
     /// Removals of all records but one in this many (of every second with 2), each thread in its share.
     Removals(u64),
+    /// Inserts at the end of each thread's queue, reads and removals at its front.
+    Queues,
 }
 
 impl Workload {
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
     pub(crate) fn shape(self) -> Shape {
         let none = Mix::default();
         match self {
@@ -56,15 +52,20 @@ impl Workload {
             Self::D => Shape::Mixed(Mix { reads: 95, inserts: 5, ..none }),
             Self::E => Shape::Mixed(Mix { scans: 95, inserts: 5, ..none }),
             Self::F => Shape::Mixed(Mix { reads: 50, ..none }),
-            Self::Overwrite => Shape::Mixed(Mix { updates: 100, ..none }),
-            Self::Range | Self::RangeHotScans => Shape::Mixed(Mix { scans: 100, ..none }),
+            Self::Overwrite | Self::RangeOverwrite | Self::ClusterOverwrite => {
+                Shape::Mixed(Mix { updates: 100, ..none })
+            }
+            Self::Range | Self::RangeHotScans | Self::RangeScan(_) => {
+                Shape::Mixed(Mix { scans: 100, ..none })
+            }
             Self::Absent => Shape::Mixed(Mix { absent: 100, ..none }),
             Self::RangeHot => Shape::Mixed(Mix { reads: 100, ..none }),
             Self::Mixgraph => Shape::Mixed(mixgraph::OPERATIONS),
             Self::Multiget => Shape::Batches,
             Self::Scan => Shape::FullScan,
-            Self::DeleteEverySecond => Shape::Removals(2),
+            Self::DeleteHalf => Shape::Removals(2),
             Self::DeleteMost => Shape::Removals(100),
+            Self::Queue => Shape::Queues,
             Self::PutDelete => Shape::Mixed(Mix { updates: 70, removals: 30, ..none }),
         }
     }
@@ -74,35 +75,60 @@ impl Workload {
         matches!(self, Self::RangeHot | Self::RangeHotScans)
     }
 
+    /// Whether the workload uses a separate keyspace, which is empty at first.
+    pub(crate) fn has_own_keyspace(self) -> bool {
+        matches!(self, Self::Seq | Self::Queue)
+    }
+
+    /// Whether the mix is preceded by a warm-up, if one is requested.
+    pub(crate) fn has_warm_up(self) -> bool {
+        !matches!(self.shape(), Shape::Fill | Shape::Removals(_) | Shape::Queues)
+    }
+
+    /// Returns the length of all scans; `range_length` is that of workloads without one in their name. `None`
+    /// if lengths vary.
+    pub(crate) fn scan_length(self, range_length: u64) -> Option<u64> {
+        match self {
+            Self::Range | Self::RangeHotScans => Some(range_length),
+            Self::RangeScan(length) => Some(length),
+            _ => None,
+        }
+    }
+
     /// Whether the workload leaves fewer records than before.
     pub(crate) fn removes_records(self) -> bool {
-        matches!(self, Self::DeleteEverySecond | Self::DeleteMost | Self::PutDelete)
+        matches!(self, Self::DeleteHalf | Self::DeleteMost | Self::PutDelete)
     }
 
     /// Whether the workload changes values of existing records.
     pub(crate) fn updates_records(self) -> bool {
-        let of_mix = matches!(self, Self::A | Self::UniformA | Self::B | Self::F | Self::Overwrite);
-        of_mix || matches!(self, Self::Mixgraph | Self::PutDelete) || self.has_updates_beside()
+        let of_core = matches!(self, Self::A | Self::UniformA | Self::B | Self::F);
+        let only = matches!(self, Self::Overwrite | Self::RangeOverwrite | Self::ClusterOverwrite);
+        of_core || only || matches!(self, Self::Mixgraph | Self::PutDelete) || self.has_updates_beside()
     }
 
     pub(crate) fn default_distribution(self) -> Distribution {
         match self {
             Self::D => Distribution::Latest,
-            Self::RangeHot | Self::RangeHotScans => Distribution::RangeHot,
+            Self::RangeHot | Self::RangeHotScans | Self::RangeOverwrite | Self::RangeScan(_) => {
+                Distribution::RangeHot
+            }
             Self::Mixgraph => Distribution::Mixgraph,
             Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
-            Self::Load | Self::Seq | Self::UniformA | Self::UniformC | Self::Overwrite => {
-                Distribution::Uniform
-            }
+            Self::Load | Self::Seq | Self::Queue | Self::UniformA | Self::UniformC => Distribution::Uniform,
+            Self::Overwrite | Self::ClusterOverwrite | Self::PutDelete => Distribution::Uniform,
             Self::Multiget | Self::Range | Self::Scan | Self::Absent => Distribution::Uniform,
-            Self::DeleteEverySecond | Self::DeleteMost | Self::PutDelete => Distribution::Uniform,
+            Self::DeleteHalf | Self::DeleteMost => Distribution::Uniform,
         }
     }
 
     pub(crate) fn default_ops(self, smoke: bool) -> u64 {
-        match (self, smoke) {
-            (Self::E | Self::Range | Self::RangeHotScans, false) => 200_000,
-            (Self::E | Self::Range | Self::RangeHotScans, true) => 200,
+        let is_of_scans = matches!(self, Self::E | Self::Range | Self::RangeHotScans | Self::RangeScan(_));
+        match (self.shape(), smoke) {
+            // Ends when all records to be removed are.
+            (Shape::Removals(_), _) => u64::MAX,
+            (_, false) if is_of_scans => 200_000,
+            (_, true) if is_of_scans => 200,
             (_, false) => 2_000_000,
             (_, true) => 2_000,
         }

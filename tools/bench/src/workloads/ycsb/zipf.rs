@@ -83,7 +83,7 @@ pub(crate) enum Picker {
     Mixgraph(Box<KeyModel>),
 }
 
-/// Start of the hot range in the key space.
+/// Start of the hot range in the key space, unless it would end outside.
 const HOT_FROM: f64 = 0.4;
 const HOT_PERCENT: u64 = 98;
 /// Maximum draws for one pick. At least one in a thousand hits, so only a very small store comes near this.
@@ -96,13 +96,13 @@ impl Picker {
     }
 
     /// Creates a picker for a store that holds `records` records under `keys`, at least 1, and may grow.
-    /// `hot_share` is the hot share of the key space in a hot range.
-    pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker, hot_share: f64) -> Self {
+    /// `hot_fraction` is the size of a hot range as a fraction of the key space.
+    pub(crate) fn new(distribution: Distribution, records: u64, keys: KeyMaker, hot_fraction: f64) -> Self {
         match distribution {
             Distribution::Zipfian => Self::zipfian(records),
             Distribution::Uniform => Self::Uniform,
             Distribution::Latest => Self::Latest { zipf: Zipf::new(records) },
-            Distribution::RangeHot => Self::RangeHot { keys, hot: hot_range(hot_share) },
+            Distribution::RangeHot => Self::RangeHot { keys, hot: hot_range(hot_fraction) },
             Distribution::Mixgraph => Self::Mixgraph(Box::new(KeyModel::new(records, keys))),
         }
     }
@@ -124,8 +124,9 @@ impl Picker {
 }
 
 /// Returns the hot range, as fractions of the key space.
-fn hot_range(share: f64) -> Range<f64> {
-    HOT_FROM..HOT_FROM + share
+fn hot_range(fraction: f64) -> Range<f64> {
+    let from = HOT_FROM.min(1.0 - fraction);
+    from..from + fraction
 }
 
 /// Draws until a record is in the hot range. This needs no memory, and takes about 0.1 µs for a twentieth
