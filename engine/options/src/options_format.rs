@@ -140,7 +140,13 @@ impl StoredOptions {
                     _ => Tree::lsbm().with_retained_percent(narrow(settings.u64()?)?),
                 };
                 let tree = tree.with_run_bytes(run_bytes).with_growth_factor(growth_factor);
-                let tree = tree.with_level1_flushes(level1_flushes);
+                let mut tree = tree.with_level1_flushes(level1_flushes);
+                if tag == TREELINE && !settings.is_empty() {
+                    tree = match settings.u64()? {
+                        flag @ (0 | 1) => tree.with_direct_flushes(flag == 1),
+                        _ => return Err(Unreadable::Newer("unknown settings")),
+                    };
+                }
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {
                     return Err(Unreadable::Newer("unknown settings"));

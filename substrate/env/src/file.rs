@@ -88,8 +88,8 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, extending the file if needed. Not durable before [`File::sync`].
     /// After an error any part of the range may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Performs many writes within the file concurrently, as many in flight as the device accepts. Each request
-    /// carries its own result, as [`File::write_at`] returns it. Their ranges must not overlap.
+    /// Performs many writes within the file concurrently, as many in flight as the device accepts. Each
+    /// request carries its own result, as [`File::write_at`] returns it. Their ranges must not overlap.
     fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
         for request in requests {
             request.result = self.write_at(request.offset, request.bytes);

@@ -6,6 +6,7 @@
 //! - All I/O is in whole pages from aligned buffers.
 //! - The page cache never holds a page of a freed extent.
 
+mod batches;
 mod device_space;
 pub(crate) mod load_pages;
 pub(crate) mod long_read;
@@ -26,7 +27,7 @@ use testudo_base::{
         is_held,
     },
 };
-use testudo_env::{AlignedBuffer, CombiningFile, File, ReadRequest, WriteRequest, collected_bytes};
+use testudo_env::{AlignedBuffer, CombiningFile, File, collected_bytes};
 
 use crate::{
     DATA_FILE, Extent, Extents, PageCache, PageRef,
@@ -236,29 +237,6 @@ impl DataFile {
         self.cache.begin_load(address.page, address.generation, priority(address.kind))
     }
 
-    /// Fills each buffer from its first page on, all in one batch, bypassing the cache and *unverified*.
-    /// Returns one result per buffer.
-    pub fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
-        if let [(page, buffer)] = reads {
-            return vec![self.read_counted(*page, buffer)];
-        }
-        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
-        self.io.read_rounds.fetch_add(1, Relaxed);
-        self.io.page_reads.fetch_add(u64_of(reads.len()), Relaxed);
-        self.io.page_read_bytes.fetch_add(u64_of(bytes), Relaxed);
-        self.read_batch(reads)
-    }
-
-    fn read_batch(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
-        let mut requests: Vec<ReadRequest<'_>> =
-            reads.iter_mut().map(|(page, buffer)| ReadRequest::new(*page * PAGE_BYTES, buffer)).collect();
-        self.file.read_batch(&mut requests);
-        let result = |request: ReadRequest<'_>| {
-            request.result.map_err(|e| self.read_error(request.offset / PAGE_BYTES, e))
-        };
-        requests.into_iter().map(result).collect()
-    }
-
     /// Inserts a page that was just written, or read and verified, into the cache for its next reader.
     pub fn admit(&self, address: &PageAddress, bytes: &[u8]) {
         drop(self.cache.insert(address.page, address.generation, bytes, priority(address.kind)));
@@ -304,13 +282,6 @@ impl DataFile {
     pub fn read_stream(&self, first_page: u64, buffer: &mut [u8]) -> Result<()> {
         self.count_stream_reads(1, u64_of(buffer.len()));
         self.file.read_at(first_page * PAGE_BYTES, buffer).map_err(|e| self.read_error(first_page, e))
-    }
-
-    /// Several [`DataFile::read_stream`] in one batch. Returns one result per buffer.
-    pub fn read_streams(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<()>> {
-        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
-        self.count_stream_reads(u64_of(reads.len()), u64_of(bytes));
-        self.read_batch(reads)
     }
 
     /// Leases memory for a read-ahead; `None` if the limit is reached.
@@ -386,17 +357,6 @@ impl DataFile {
         self.io.written_bytes.fetch_add(u64_of(length), Relaxed);
         let pending = self.file.start_write(first_page * PAGE_BYTES, buffer, length);
         PageWrite { data: Arc::clone(self), first_page, length, pending }
-    }
-
-    /// Writes pages, many at once: each request has the first page and the contents of adjacent ones. Like
-    /// [`DataFile::write_pages`], except for the order.
-    pub fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
-        let mut requests: Vec<WriteRequest<'_>> =
-            writes.iter().map(|(page, bytes)| WriteRequest::new(*page * PAGE_BYTES, bytes)).collect();
-        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.io.written_bytes.fetch_add(u64_of(bytes), Relaxed);
-        self.file.write_batch(&mut requests);
-        requests.into_iter().try_for_each(|request| outcome(request.result))
     }
 
     /// Makes all written pages durable. Every failure except `OutOfSpace` is permanent: the OS reports a

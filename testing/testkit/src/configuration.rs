@@ -61,12 +61,10 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         )
     };
     let treeline = |run_bytes, growth_factor, level1_flushes| {
-        inline().tree(
-            Tree::treeline()
-                .with_run_bytes(run_bytes)
-                .with_growth_factor(growth_factor)
-                .with_level1_flushes(level1_flushes),
-        )
+        Tree::treeline()
+            .with_run_bytes(run_bytes)
+            .with_growth_factor(growth_factor)
+            .with_level1_flushes(level1_flushes)
     };
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),
@@ -79,8 +77,8 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled", KeyspaceOptions::default().tree(Tree::leveled())),
         ("lsbm-narrow", lsbm(4 << 10, 2, 1)),
         ("lsbm-small", lsbm(16 << 10, 4, 2)),
-        ("treeline-narrow", treeline(16 << 10, 2, 1)),
-        ("treeline-small", treeline(48 << 10, 2, 1)),
+        ("treeline-narrow", inline().tree(treeline(16 << 10, 2, 1))),
+        ("treeline-small", inline().tree(treeline(48 << 10, 2, 1).with_direct_flushes(true))),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
         ("leveled-moving", leveled(4 << 10, 2, 1).placement(moving())),

@@ -27,6 +27,9 @@ pub struct LsmOptions {
     /// Whether entries moved into the bottom are written into the pages of its runs if they are few, instead
     /// of rewriting the runs (TreeLine). Default no.
     pub updates_pages: bool,
+    /// Whether dense flushes go past the levels into pages of the bottom if that writes fewer bytes.
+    /// Default no. Without effect unless pages are updated.
+    pub flushes_directly: bool,
     /// Offset that spreads the handing over of levels of different trees over different rounds. Default 0; an
     /// engine gives each of many trees its own.
     pub stagger: u64,
@@ -52,6 +55,7 @@ impl LsmOptions {
             level1_flushes: 4,
             retained_percent: 0,
             updates_pages: false,
+            flushes_directly: false,
             stagger: 0,
             tree_share: TreeShare::ALL,
             pair_sizes: PairSizes::WHOLE,

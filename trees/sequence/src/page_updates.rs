@@ -50,8 +50,8 @@ struct PageShares {
     firsts: Vec<usize>,
 }
 
-/// Applies incoming entries to pages of their runs. All runs are read in one batch, and written in one. Returns
-/// the new version of each run, or `None` if the cost exceeds `limits`, or it is impossible.
+/// Applies incoming entries to pages of their runs. All runs are read in one batch, and written in one.
+/// Returns the new version of each run, or `None` if the cost exceeds `limits`, or it is impossible.
 pub fn update_pages<C: Cursor>(
     work: &Work,
     incoming: Vec<IncomingEntries<C>>,

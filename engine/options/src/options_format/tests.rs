@@ -55,6 +55,11 @@ fn golden() -> Vec<(StoredOptions, &'static [u8])> {
             b"\x06\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0",
         ),
         (
+            inline().with_tree(small(Tree::treeline().with_direct_flushes(true))),
+            b"\x06\x20\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
+              \x01\0\0\0\0\0\0\0\0\0",
+        ),
+        (
             inline().with_tree(small(Tree::lsbm().with_retained_percent(10))),
             b"\x05\x20\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0\0\0",
         ),

@@ -24,7 +24,8 @@ pub enum Settings {
 
 impl From<Tree> for Settings {
     fn from(tree: Tree) -> Self {
-        let Tree { run_bytes, max_pivots, growth_factor, level1_flushes, retained_percent, .. } = tree;
+        let Tree { run_bytes, max_pivots, growth_factor, level1_flushes, .. } = tree;
+        let Tree { retained_percent, direct_flushes, .. } = tree;
         let of_nodes = |policy| {
             let defaults = BeTreeOptions::new(policy);
             Self::BeTree(BeTreeOptions { leaf_bytes: run_bytes, max_pivots, ..defaults })
@@ -35,7 +36,9 @@ impl From<Tree> for Settings {
             TreeKind::Splinter => of_nodes(Policy::Splinter),
             TreeKind::Leveled => Self::Lsm(of_levels),
             TreeKind::Lsbm => Self::Lsm(LsmOptions { retained_percent, ..of_levels }),
-            TreeKind::Treeline => Self::Lsm(LsmOptions { updates_pages: true, ..of_levels }),
+            TreeKind::Treeline => {
+                Self::Lsm(LsmOptions { updates_pages: true, flushes_directly: direct_flushes, ..of_levels })
+            }
         }
     }
 }
@@ -51,6 +54,7 @@ const fn of_nodes(options: &BeTreeOptions) -> Tree {
         growth_factor: 0,
         level1_flushes: 0,
         retained_percent: 0,
+        direct_flushes: false,
         unknown: None,
     }
 }
@@ -67,6 +71,7 @@ const fn of_levels(options: &LsmOptions) -> Tree {
         growth_factor: options.growth_factor,
         level1_flushes: options.level1_flushes,
         retained_percent: options.retained_percent,
+        direct_flushes: options.flushes_directly,
         unknown: None,
     }
 }
@@ -128,8 +133,9 @@ pub fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
         (Settings::BeTree(of_present), Settings::BeTree(of_wanted)) => {
             Some(of_nodes(&BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
-        (Settings::Lsm(of_present), Settings::Lsm(LsmOptions { retained_percent, updates_pages, .. })) => {
-            Some(of_levels(&LsmOptions { retained_percent, updates_pages, ..of_present }))
+        (Settings::Lsm(of_present), Settings::Lsm(wanted)) => {
+            let LsmOptions { retained_percent, updates_pages, flushes_directly, .. } = wanted;
+            Some(of_levels(&LsmOptions { retained_percent, updates_pages, flushes_directly, ..of_present }))
         }
         (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }

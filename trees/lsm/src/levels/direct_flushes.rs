@@ -7,11 +7,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlushSeen {
     pub(crate) bytes: u64,
-    /// Cost saved, in bytes of sequential merging.
+    /// Bytes that it saves.
     pub(crate) saved: u64,
     /// Bytes that the levels hold.
     pub(crate) upper: u64,
-    /// Cost of emptying the levels now.
+    /// Bytes written to empty the levels now.
     pub(crate) emptying: u64,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum DirectFlushes {
     /// The last flush costs less in levels.
     #[default]
     Off,
-    /// Recent flushes would have cost less directly, but have not yet saved this much: the cost of emptying the
+    /// Recent flushes would have cost less directly, but not yet by this much: the cost of emptying the
     /// levels.
     Worth(u64),
     /// Flushes are direct once the levels are empty.
@@ -49,8 +49,8 @@ impl DirectFlushes {
         }
     }
 
-    /// Returns the state after a flush of `bytes` that costs less in levels. The second one in a row ends direct
-    /// flushes.
+    /// Returns the state after a flush of `bytes` that costs less in levels. The second one in a row ends
+    /// direct flushes.
     pub(crate) fn after_sparse(self, bytes: u64) -> Self {
         match self {
             Self::On { upper_max, is_doubtful: false } => {

@@ -1,11 +1,13 @@
 //! Direct flushes: updates that go past the levels, straight into pages of the bottom (TreeLine §4.1).
 //!
 //! Levels pay off for scattered updates: many of them reach a page together. Updates that are dense, several
-//! records for each page that they touch, gain nothing by waiting, but are written once more in level 1. Each
-//! flush is estimated both ways. Once the levels above are empty, those for which pages cost less are direct.
+//! records for each page that they touch, gain nothing by waiting, but are written once more in level 1, and
+//! their older versions are garbage until they are merged. Each flush is estimated both ways. Once the levels
+//! above are empty, those that write fewer bytes into pages are direct.
 //!
 //! The levels are emptied early for that, at a cost. So direct flushes begin only after flushes that would
-//! have saved as much as emptying the levels costs, and end with the first flush that costs less in levels.
+//! have saved as much as emptying the levels costs, and end with two flushes in a row that cost less in
+//! levels.
 //!
 //! **Invariants**
 //! - A flush is direct only if nothing is above the bottom: older entries there would hide its own.
@@ -37,29 +39,15 @@ use crate::{
 const SAMPLED_RUNS: usize = 16;
 /// A direct flush writes at most this many times its own bytes: its buffer takes memory until it ends.
 const WRITTEN_TIMES_MAX: u64 = 4;
-/// Maximum growth of a touched page, as a fraction of it: pages that overflow are soon rewritten with their run.
+/// Maximum growth of a touched page, as a fraction of it: pages that overflow are soon rewritten with their
+/// run.
 const GROWTH_MAX: f64 = 0.25;
-/// Bytes of sequential merging that cost as much as one more read and one more write at another place. Measured
-/// with direct I/O on a virtual disk: 59 µs for two adjacent pages of a stretch of 32 records, 1.7 µs for each
-/// KiB that a merge writes.
-const APART_BYTES: u64 = 24 << 10;
-
 /// Estimated writes of a flush into the bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct BottomWrites {
     bytes: u64,
-    /// Their cost, in bytes of sequential merging.
-    cost: u64,
     /// Fraction of the bottom's pages that the flush touches.
     touched: f64,
-}
-
-/// Pages of a run with incoming entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct TouchedPages {
-    pages: u64,
-    /// Number of sequences of adjacent ones.
-    chains: u64,
 }
 
 impl Levels {
@@ -70,21 +58,21 @@ impl Levels {
         options: &LsmOptions,
     ) -> Result<Option<Destination>> {
         let bytes = updates.bytes();
-        if !options.updates_pages_of(self.bottom.mean_entry_bytes()) || self.bottom.bytes() < bytes {
+        let may_be = options.flushes_directly && options.updates_pages_of(self.bottom.mean_entry_bytes());
+        if !may_be || self.bottom.bytes() < bytes {
             self.direct = DirectFlushes::Off;
             return Ok(None);
         }
         let planned = self.plan_into_bottom(updates, options)?;
         let direct = bottom_writes(&planned.cells)?;
-        let staged = self.staged_cost(bytes, direct.touched, options);
-        let is_dense = direct.cost <= staged
-            && direct.bytes <= bytes * WRITTEN_TIMES_MAX
+        let staged = self.staged_bytes(bytes, direct.touched, options);
+        let is_dense = direct.bytes <= staged.min(bytes * WRITTEN_TIMES_MAX)
             && part_of(bytes, 1.0 - overwriting_part(&planned.cells)?) <= part_of(direct.bytes, GROWTH_MAX);
         if !is_dense {
             self.direct = self.direct.after_sparse(bytes);
             return Ok(None);
         }
-        let (saved, upper) = (staged - direct.cost, self.upper_bytes());
+        let (saved, upper) = (staged - direct.bytes, self.upper_bytes());
         let emptying = self.to_bytes().emptying_cost();
         self.direct = self.direct.after_dense(FlushSeen { bytes, saved, upper, emptying });
         let is_safe = upper == 0 || planted!("direct-flush-over-older");
@@ -92,9 +80,9 @@ impl Levels {
         Ok(is_direct.then_some(planned))
     }
 
-    /// Approximate cost of updates of `bytes` that go through the levels: one write for each level, and their
-    /// share of the last move. `touched`: fraction of the bottom's pages that they touch.
-    fn staged_cost(&self, bytes: u64, touched: f64, options: &LsmOptions) -> u64 {
+    /// Approximate bytes written by updates of `bytes` that go through the levels: one write for each
+    /// level, and their share of the last move. `touched`: fraction of the bottom's pages that they touch.
+    fn staged_bytes(&self, bytes: u64, touched: f64, options: &LsmOptions) -> u64 {
         let tree = self.to_bytes();
         let capacities = options.capacities(&tree);
         // Fast flushes fill a level beyond its capacity.
@@ -114,25 +102,18 @@ fn bottom_writes(cells: &[Cell]) -> Result<BottomWrites> {
     let incoming_of = |(level_run, merge): &(&LevelRun, &Merge)| merge.bytes.saturating_sub(level_run.bytes);
     let incoming: u64 = updated.iter().map(incoming_of).sum();
     let step = updated.len().div_ceil(SAMPLED_RUNS).max(1);
-    let (mut incoming_seen, mut touched, mut blocks) = (0, 0, 0);
-    let mut seen = BottomWrites::default();
+    let (mut incoming_seen, mut written, mut touched, mut blocks) = (0, 0, 0, 0);
     for cell @ (level_run, merge) in updated.iter().step_by(step) {
         incoming_seen += incoming_of(cell);
         let update = PageUpdate::begin(level_run.run())?;
         let of_run = update.as_ref().map_or(0, |update| u64_of(update.blocks()));
-        let found = update.map(|update| touched_pages(&update, merge)).transpose()?.unwrap_or_default();
-        (touched, blocks) = (touched + found.pages, blocks + of_run);
-        if found.pages > (of_run / PAGE_UPDATE_LIMITS.parts).max(1) || of_run == 0 {
-            seen.bytes += merge.bytes;
-            seen.cost += merge.bytes;
-        } else {
-            seen.bytes += found.pages * PAGE_BYTES;
-            seen.cost += found.pages * PAGE_BYTES + found.chains * APART_BYTES;
-        }
+        let pages = update.map(|update| touched_pages(&update, merge)).transpose()?.unwrap_or_default();
+        (touched, blocks) = (touched + pages, blocks + of_run);
+        let is_rewritten = pages > (of_run / PAGE_UPDATE_LIMITS.parts).max(1) || of_run == 0;
+        written += if is_rewritten { merge.bytes } else { pages * PAGE_BYTES };
     }
-    let all = |of_seen: u64| rewritten + part_of(of_seen, incoming as f64 / incoming_seen.max(1) as f64);
-    let touched = touched as f64 / blocks.max(1) as f64;
-    Ok(BottomWrites { bytes: all(seen.bytes), cost: all(seen.cost), touched })
+    let bytes = rewritten + part_of(written, incoming as f64 / incoming_seen.max(1) as f64);
+    Ok(BottomWrites { bytes, touched: touched as f64 / blocks.max(1) as f64 })
 }
 
 /// Estimated fraction of a flush that overwrites entries of the bottom. Looks one key up in some of the runs.
@@ -161,21 +142,17 @@ fn updated_run(cell: &Cell) -> Option<(&LevelRun, &Merge)> {
     if let Cell::Pages(level_run, merge) = cell { Some((level_run, merge)) } else { None }
 }
 
-/// Counts the pages of a run with incoming entries.
-fn touched_pages(update: &PageUpdate, merge: &Merge) -> Result<TouchedPages> {
-    let (mut found, mut last) = (TouchedPages::default(), None);
+/// Number of pages of a run with incoming entries.
+fn touched_pages(update: &PageUpdate, merge: &Merge) -> Result<u64> {
     // Incoming entries are in one layer: the updates.
-    let Some(layer) = merge.layers.first().filter(|_| merge.layers.len() > 1) else { return Ok(found) };
+    let Some(layer) = merge.layers.first().filter(|_| merge.layers.len() > 1) else { return Ok(0) };
     let mut cursor = layer_cursor(layer.clone());
     cursor.seek_first()?;
+    let mut pages = 0;
     while let Some(entry) = cursor.entry() {
-        let block = update.block_of(entry.key);
-        found.pages += 1;
-        found.chains += u64::from(last.is_none_or(|last| last + 1 != block));
-        last = Some(block);
-        let Some(end) = update.end_of(block).map(<[u8]>::to_vec) else { break };
+        pages += 1;
+        let Some(end) = update.end_of(update.block_of(entry.key)).map(<[u8]>::to_vec) else { break };
         cursor.seek(&end)?;
     }
-    debug_assert!(found.chains <= found.pages, "a chain has a page");
-    Ok(found)
+    Ok(pages)
 }

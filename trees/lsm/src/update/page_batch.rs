@@ -55,8 +55,8 @@ impl PagesBatch {
         self.cells.push(cell);
     }
 
-    /// Writes incoming entries into pages of the runs, or rewrites those for which that costs less. Returns the
-    /// runs in key order.
+    /// Writes incoming entries into pages of the runs, or rewrites those for which that costs less. Returns
+    /// the runs in key order.
     pub(crate) fn write(self, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
         let keys = Bounds::from(&work.keys);
         let may_update: Vec<bool> = self.cells.iter().map(|cell| cell.may_update(&keys)).collect();

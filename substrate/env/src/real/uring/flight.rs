@@ -1,8 +1,8 @@
 #![expect(unsafe_code, reason = "the kernel accesses staging memory while requests are in flight")]
 //! One batch of reads, or of writes, on one ring.
 //!
-//! The kernel reads into staging memory, from which the bytes are copied, and writes from it. A caller's buffer
-//! could not be leaked if a device stops answering; the copy costs a few percent of the request.
+//! The kernel reads into staging memory, from which the bytes are copied, and writes from it. A caller's
+//! buffer could not be leaked if a device stops answering; the copy costs a few percent of the request.
 //!
 //! **Invariants**
 //! - A slot of the staging memory is in use by one request at a time, from its submission until its
@@ -54,7 +54,8 @@ pub(super) trait Request {
     fn entry(file: types::Fd, offset: u64, memory: *mut u8, length: u32) -> squeue::Entry;
     /// Copies the bytes from `start` on to the staging memory, if they are to be written.
     fn stage(&self, start: usize, staging: &mut [u8]);
-    /// Completes a part of which the kernel has moved all bytes of `staged`, by ordinary calls if more remain.
+    /// Completes a part of which the kernel has moved all bytes of `staged`, by ordinary calls if more
+    /// remain.
     fn complete(&mut self, file: &OwnedFd, part: Part, staged: &[u8]) -> io::Result<()>;
     /// Performs a part by ordinary calls.
     fn perform(&mut self, file: &OwnedFd, part: Part) -> io::Result<()>;

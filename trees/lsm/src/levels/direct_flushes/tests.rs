@@ -8,7 +8,7 @@ fn flush(saved: u64, upper: u64, emptying: u64) -> FlushSeen {
 fn savings_must_cover_the_cost_of_emptying_the_levels() {
     let once = DirectFlushes::Off.after_dense(flush(40, 500, 100));
     assert_eq!(once.upper_max(), None);
-    // What emptying costs later does not count: those flushes would have been emptied anyway.
+    // Later costs of emptying do not count: those flushes would leave the levels anyway.
     let twice = once.after_dense(flush(40, 600, 1_000));
     assert_eq!(twice.upper_max(), None);
     assert_eq!(twice.after_dense(flush(40, 700, 2_000)).upper_max(), Some(900));

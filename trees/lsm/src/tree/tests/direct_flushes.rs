@@ -10,6 +10,10 @@ fn batch(keys: impl Iterator<Item = u64>, byte: u8) -> Batch {
     keys.map(|number| (key(number), Some(vec![byte; 100]))).collect()
 }
 
+fn direct() -> LsmOptions {
+    LsmOptions { flushes_directly: true, ..updating(2 << 20, 8, 4) }
+}
+
 /// A tree with everything in its bottom: 40,000 even numbers.
 fn settled(options: LsmOptions) -> Bed {
     let mut bed = Bed::new(options);
@@ -34,7 +38,7 @@ fn stretches(random: &mut SplitMix) -> Vec<u64> {
 
 #[test]
 fn stretches_are_written_into_pages_only() {
-    let (mut bed, mut random) = (settled(updating(2 << 20, 8, 4)), SplitMix::new(1));
+    let (mut bed, mut random) = (settled(direct()), SplitMix::new(1));
     let mut leveled = settled(options(2 << 20, 8, 4));
     let written_by = |bed: &mut Bed, updates: Batch| {
         let before = bed.written_bytes();
@@ -60,7 +64,7 @@ fn stretches_are_written_into_pages_only() {
 
 #[test]
 fn scattered_updates_wait_in_levels() {
-    let (mut bed, mut random) = (settled(updating(2 << 20, 8, 4)), SplitMix::new(2));
+    let (mut bed, mut random) = (settled(direct()), SplitMix::new(2));
     for round in 0..6 {
         bed.apply(batch((0..800).map(|number| number * 100 + u64::from(round) * 2), round));
         assert!(
@@ -74,7 +78,7 @@ fn scattered_updates_wait_in_levels() {
 
 #[test]
 fn dense_inserts_wait_in_levels() {
-    let (mut bed, mut random) = (settled(updating(2 << 20, 8, 4)), SplitMix::new(3));
+    let (mut bed, mut random) = (settled(direct()), SplitMix::new(3));
     bed.apply(batch((0..3000).map(|number| 20_001 + number * 2), 7));
     assert!(bed.tree.stats().buffered_runs > 0, "pages would overflow");
     bed.check(&mut random);
@@ -82,7 +86,7 @@ fn dense_inserts_wait_in_levels() {
 
 #[test]
 fn levels_with_older_entries_are_emptied_first() {
-    let (mut bed, mut random) = (settled(updating(2 << 20, 8, 4)), SplitMix::new(4));
+    let (mut bed, mut random) = (settled(direct()), SplitMix::new(4));
     bed.apply(batch((0..800).map(|number| number * 100), 9));
     let mut direct = 0;
     for round in 0..80 {
