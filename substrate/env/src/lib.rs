@@ -30,7 +30,7 @@ pub use file::{File, OpenMode, OpenOptions, ReadRequest, WriteRequest};
 pub use mapped_file::MappedFile;
 pub use memory::{CrashPolicy, MappedMemory, MemEnv, SIMULATED_CRASH, TornMode, is_simulated_crash};
 pub use pending_read::PendingRead;
-pub use pending_write::{PendingWrite, WRITES_AT_ONCE};
+pub use pending_write::PendingWrite;
 pub use process::Process;
 pub use random::SplitMix;
 pub use real::{RealEnv, RealEnvBuilder};

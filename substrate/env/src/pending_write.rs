@@ -9,10 +9,6 @@ use std::{fmt, io};
 
 use crate::AlignedBuffer;
 
-/// Maximum useful number of writes in flight. Each has its own io_uring while it lasts; 16 of these are
-/// pooled, also for reads. More would be created and dropped each time, which takes longer.
-pub const WRITES_AT_ONCE: usize = 12;
-
 /// A write in flight.
 pub trait PendingWrite: Send + fmt::Debug {
     /// Waits for the write to end and returns the unchanged buffer. `Ok` has the same meaning as for

@@ -20,10 +20,12 @@ impl TreePreset {
         Self { tree, placement: Some(placement) }
     }
 
-    /// Every preset, by name: those of [`Tree::presets`], and `parallax`.
+    /// Every preset, by name: those of [`Tree::presets`], `treeline-direct`, which has
+    /// [direct flushes](Tree::with_direct_flushes), and `parallax`.
     pub fn all() -> Vec<(&'static str, Self)> {
         let trees = Tree::presets().into_iter().map(|(name, tree)| (name, Self::from(tree)));
-        trees.chain([("parallax", Tree::parallax())]).collect()
+        let direct = Tree::treeline().with_direct_flushes(true);
+        trees.chain([("treeline-direct", Self::from(direct)), ("parallax", Tree::parallax())]).collect()
     }
 
     /// The tree.

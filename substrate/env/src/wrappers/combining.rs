@@ -283,7 +283,17 @@ mod tests {
                 let count = (1 + random.below(20)).min(PAGES - first);
                 let bytes = usize_of(count) * PAGE_SIZE;
                 let range = usize_of(first) * PAGE_SIZE..usize_of(first) * PAGE_SIZE + bytes;
-                match random.below(6) {
+                match random.below(7) {
+                    6 => {
+                        let mut buffer = AlignedBuffer::zeroed(bytes);
+                        buffer.fill(step);
+                        let pages = (first..).zip(buffer.chunks(PAGE_SIZE));
+                        let mut requests: Vec<WriteRequest<'_>> =
+                            pages.map(|(page, bytes)| WriteRequest::new(page * PAGE_BYTES, bytes)).collect();
+                        file.write_batch(&mut requests);
+                        assert!(requests.iter().all(|request| request.result.is_ok()));
+                        model[range].fill(step);
+                    }
                     way @ (0 | 1) => {
                         let mut buffer = AlignedBuffer::zeroed(bytes);
                         buffer.fill(step);

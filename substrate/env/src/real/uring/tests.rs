@@ -11,7 +11,7 @@ use testudo_base::{
 
 use super::{IDLE_RINGS_MAX, RingPool, SILENCE_MAX, new_ring};
 use crate::{
-    AlignedBuffer, File, OpenMode, ReadRequest,
+    AlignedBuffer, File, OpenMode, ReadRequest, WriteRequest,
     real::{file::RealFile, read_backend::ReadBackend},
     wrappers::anchor,
 };
@@ -48,6 +48,54 @@ fn failing_ring_is_dropped_and_the_batch_is_read_without_it() {
     assert_eq!(pool.rings.idle.lock().len(), 0);
     read_and_check(&pool, &file);
     assert_eq!(pool.rings.idle.lock().len(), 1);
+}
+
+/// Writes parts of different lengths, the longest more than fits into a slot of the staging memory.
+fn write_and_check(pool: &RingPool, place: &tempfile::TempDir) {
+    let path = place.path().join("written");
+    let file: OwnedFd =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).unwrap().into();
+    let lengths = [1, 512, 4096, 200_000, 3, 70_000].into_iter().cycle().take(150);
+    let parts: Vec<Vec<u8>> =
+        lengths.zip((1..=255_u8).cycle()).map(|(length, byte)| vec![byte; length]).collect();
+    let mut offset = 0;
+    let mut requests: Vec<WriteRequest<'_>> = Vec::new();
+    for part in &parts {
+        requests.push(WriteRequest::new(offset, part));
+        offset += part.len() as u64;
+    }
+    // The order of requests is not that of the file.
+    requests.reverse();
+    pool.write(&file, &mut requests);
+    assert!(requests.iter().all(|request| request.result.is_ok()));
+    assert!(std::fs::read(&path).unwrap() == parts.concat());
+}
+
+#[test]
+fn failing_ring_is_dropped_and_the_batch_is_written_without_it() {
+    if RingPool::probe().is_none() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let disabled = IoUring::builder().setup_r_disabled().build(64).unwrap();
+    let pool = RingPool::of(vec![disabled], SILENCE_MAX);
+    write_and_check(&pool, &place);
+    assert_eq!(pool.rings.idle.lock().len(), 0);
+    write_and_check(&pool, &place);
+    assert_eq!(pool.rings.idle.lock().len(), 1);
+}
+
+#[test]
+fn errors_of_a_batch_of_writes_are_those_of_its_requests() {
+    let Some(pool) = RingPool::probe() else { return };
+    let place = tempfile::tempdir().unwrap();
+    // It is open for reading.
+    let file = patterned_file(&place);
+    let mut requests =
+        [WriteRequest::new(0, b"a"), WriteRequest::new(100, b""), WriteRequest::new(200, b"b")];
+    pool.write(&file, &mut requests);
+    assert!(requests[0].result.is_err() && requests[1].result.is_ok() && requests[2].result.is_err());
+    assert!(pool.check().is_ok(), "the ring is not to blame");
 }
 
 #[test]

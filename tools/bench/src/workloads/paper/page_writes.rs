@@ -2,7 +2,7 @@
 //! overwriting them in place after writing and syncing images of all of them.
 //!
 //! Both alternate, batch by batch, on the same file; both sync it, as an edit of the tree does. Pages of a
-//! batch are written in ascending order, with as many writes in flight as in a tree.
+//! batch are written in ascending order, in one batch of requests, as by a tree.
 //!
 //! **Invariants**
 //! - Both write the same number of the same pages. Free places are those released by earlier batches.
@@ -12,7 +12,7 @@ use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 use serde::Serialize;
 use testudo::{Error, Result};
 use testudo_base::num::{u64_of, usize_of};
-use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, PendingWrite, SplitMix, WRITES_AT_ONCE};
+use testudo_env::{AlignedBuffer, Env, File, OpenMode, OpenOptions, SplitMix, WriteRequest};
 
 use super::{Findings, experiment::Experiment};
 use crate::{
@@ -119,22 +119,19 @@ impl<'e> Bed<'e> {
         self.file.sync().map_err(|error| Error::io("pages", error))
     }
 
-    /// Writes pages to ascending places, coalescing neighbors, with several writes in flight.
+    /// Writes pages to ascending places in one batch, as the store does; neighbors are one write.
     fn write(&self, places: &[u64]) -> Result<()> {
-        let end = |write: Box<dyn PendingWrite>| write.wait().1.map_err(|error| Error::io("pages", error));
-        let mut under_way = VecDeque::new();
-        for beside in places.chunk_by(|a, b| a + 1 == *b) {
-            let mut buffer = AlignedBuffer::unfilled(beside.len() * self.page.len());
-            buffer.chunks_exact_mut(self.page.len()).for_each(|bytes| bytes.copy_from_slice(&self.page));
-            let length = buffer.len();
-            if under_way.len() >= WRITES_AT_ONCE
-                && let Some(first) = under_way.pop_front()
-            {
-                end(first)?;
-            }
-            under_way.push_back(self.file.start_write(beside[0] * PAGE, buffer, length));
+        let mut buffer = AlignedBuffer::unfilled(places.len() * self.page.len());
+        buffer.chunks_exact_mut(self.page.len()).for_each(|bytes| bytes.copy_from_slice(&self.page));
+        let mut rest = &buffer[..];
+        let mut writes = Vec::new();
+        for adjacent in places.chunk_by(|a, b| a + 1 == *b) {
+            let (bytes, others) = rest.split_at(adjacent.len() * self.page.len());
+            writes.push(WriteRequest::new(adjacent[0] * PAGE, bytes));
+            rest = others;
         }
-        under_way.into_iter().try_for_each(end)
+        self.file.write_batch(&mut writes);
+        writes.into_iter().try_for_each(|write| write.result).map_err(|error| Error::io("pages", error))
     }
 
     fn timed(

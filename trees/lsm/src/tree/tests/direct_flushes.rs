@@ -49,7 +49,7 @@ fn stretches_are_written_into_pages_only() {
     let (mut incoming, mut of_pages, mut of_runs) = (0, 0, 0);
     for round in 0..40 {
         let updates = batch(stretches(&mut random).into_iter(), round);
-        incoming += updates.iter().map(|(key, _)| key.len() as u64 + 100).sum::<u64>();
+        incoming += updates.keys().map(|key| key.len() as u64 + 100).sum::<u64>();
         of_runs += written_by(&mut leveled, updates.clone());
         of_pages += written_by(&mut bed, updates);
         assert_eq!(bed.tree.stats().buffered_runs, 0, "round {round}: nothing is left in the levels");
