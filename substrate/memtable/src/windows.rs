@@ -3,8 +3,7 @@
 //! Each chunk has its own *window* of the arena's address space, whatever its size; a record is found by its
 //! window id and its offset in the window. The table grows by buckets that double in size, so that entries
 //! never move and a small arena has a small table. The first bucket is inline, because a separate lookup
-//! would cost another memory latency. The list of buckets from the third on is allocated with the first of
-//! them: it takes more memory than all windows of a small arena.
+//! would cost another memory latency.
 //!
 //! **Invariants**
 //! - An entry is set once, before any record in its window becomes reachable, and never changed.
@@ -21,33 +20,28 @@ use testudo_base::{
 
 const FIRST_BUCKET_LOG: u32 = 3;
 const FIRST_BUCKET: u32 = 1 << FIRST_BUCKET_LOG;
-/// Windows of the first two buckets.
-const FIRST_TWO: u32 = 3 * FIRST_BUCKET;
-/// Buckets in addition to the first two.
-const BUCKETS: usize = 12;
+/// Buckets in addition to the first.
+const BUCKETS: usize = 13;
 /// Maximum number of windows of an arena.
-pub(crate) const WINDOWS_MAX: u32 = ((4 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
-
-type Bucket = OnceLock<Box<[AtomicPtr<u8>]>>;
+pub(crate) const WINDOWS_MAX: u32 = ((2 << BUCKETS) - 1) << FIRST_BUCKET_LOG;
 
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Windows {
     first: [AtomicPtr<u8>; FIRST_BUCKET as usize],
-    second: OnceLock<Box<[AtomicPtr<u8>; 2 * FIRST_BUCKET as usize]>>,
-    buckets: OnceLock<Box<[Bucket; BUCKETS]>>,
+    buckets: [OnceLock<Box<[AtomicPtr<u8>]>>; BUCKETS],
 }
 
 impl Windows {
     /// Bytes of the first bucket, at the start of the table.
     pub(crate) const FIRST_BYTES: usize = size_of::<[AtomicPtr<u8>; FIRST_BUCKET as usize]>();
 
-    /// Returns the bucket of `window`, which is not in the first two, and its index there.
+    /// Returns the bucket of `window`, which is not in the first one, and its index there.
     #[inline]
     fn place(window: u32) -> (usize, usize) {
         let shifted = window + FIRST_BUCKET;
         let log = shifted.ilog2();
-        ((log - FIRST_BUCKET_LOG - 2) as usize, (shifted - (1 << log)) as usize)
+        ((log - FIRST_BUCKET_LOG - 1) as usize, (shifted - (1 << log)) as usize)
     }
 
     /// Returns the start of `window`. Panics if it is not set, which is a bug in the store.
@@ -55,12 +49,9 @@ impl Windows {
     pub(crate) fn start(&self, window: u32) -> NonNull<u8> {
         let entry = if window < FIRST_BUCKET {
             &self.first[window as usize]
-        } else if window < FIRST_TWO {
-            &self.second.get().expect("the window has a bucket")[(window - FIRST_BUCKET) as usize]
         } else {
             let (bucket, at) = Self::place(window);
-            let buckets = self.buckets.get().expect("there is a list of buckets");
-            &buckets[bucket].get().expect("the window has a bucket")[at]
+            &self.buckets[bucket].get().expect("the window has a bucket")[at]
         };
         NonNull::new(entry.load(Ordering::Acquire)).expect("the window has a chunk")
     }
@@ -71,29 +62,17 @@ impl Windows {
             self.first[window as usize].store(start, Ordering::Release);
             return 0;
         }
+        let (bucket, at) = Self::place(window);
         debug_assert!(window < WINDOWS_MAX && !start.is_null(), "a window of the arena has a chunk");
         let mut grown = 0;
-        if window < FIRST_TWO {
-            let entries = self.second.get_or_init(|| {
-                grown += size_of::<[AtomicPtr<u8>; 2 * FIRST_BUCKET as usize]>();
-                Box::default()
-            });
-            entries[(window - FIRST_BUCKET) as usize].store(start, Ordering::Release);
-            return u64_of(grown);
-        }
-        let (bucket, at) = Self::place(window);
-        let buckets = self.buckets.get_or_init(|| {
-            grown += size_of::<[Bucket; BUCKETS]>();
-            Box::default()
-        });
-        let entries = buckets[bucket].get_or_init(|| {
-            let entries: Box<[_]> = (0..FIRST_BUCKET << (low32(u64_of(bucket)) + 2))
+        let entries = self.buckets[bucket].get_or_init(|| {
+            let entries: Box<[_]> = (0..FIRST_BUCKET << (low32(u64_of(bucket)) + 1))
                 .map(|_| AtomicPtr::new(ptr::null_mut()))
                 .collect();
-            grown += size_of_val(&*entries);
+            grown = u64_of(size_of_val(&*entries));
             entries
         });
         entries[at].store(start, Ordering::Release);
-        u64_of(grown)
+        grown
     }
 }
