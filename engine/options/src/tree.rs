@@ -221,9 +221,8 @@ impl Tree {
     }
 
     /// Sets whether a treeline tree writes dense flushes, of several records for each page, straight into its
-    /// pages if that writes fewer bytes than its levels (TreeLine §4.1). It writes about two thirds of the
-    /// bytes for overwritten stretches of 32 records, and leaves less garbage, but takes more time: a page
-    /// at a time is read and written. Default no.
+    /// pages if that writes fewer bytes than its levels (TreeLine §4.1). Overwriting stretches of 32 records
+    /// writes about two thirds of the bytes and leaves less garbage, at about half the rate. Default no.
     #[must_use]
     pub const fn with_direct_flushes(mut self, direct_flushes: bool) -> Self {
         if !matches!(self.kind, TreeKind::Treeline) {

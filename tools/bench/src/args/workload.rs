@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - [`Workload::name`] of a workload is parsed as that workload.
-//! - Help lists every name; `range-scan-N` stands for all scan lengths.
+//! - The help lists every name; `range-scan-N` covers all scan lengths.
 
 use std::ffi::OsStr;
 
@@ -63,7 +63,7 @@ pub enum Workload {
     /// 70 % updates, which restore removed records, and 30 % removals, uniform; only `scan` can follow
     PutDelete,
     /// Reads, 98 % of them in one part of the key space (--hot-fraction), concurrent with uniform updates
-    /// (--updates-beside) by one more thread, not counted as operations
+    /// (--updates-beside) of a further thread, which are not counted as operations
     RangeHot,
     /// As range-hot, with scans of exactly --scan-length records instead of reads
     RangeHotScans,

@@ -42,6 +42,7 @@ const WRITTEN_TIMES_MAX: u64 = 4;
 /// Maximum growth of a touched page, as a fraction of it: pages that overflow are soon rewritten with their
 /// run.
 const GROWTH_MAX: f64 = 0.25;
+
 /// Estimated writes of a flush into the bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct BottomWrites {
@@ -98,13 +99,11 @@ impl Levels {
 /// Estimates the writes of cells of the bottom. Counts touched pages in some of the runs.
 fn bottom_writes(cells: &[Cell]) -> Result<BottomWrites> {
     let rewritten: u64 = cells.iter().map(rewritten_bytes).sum();
-    let updated: Vec<(&LevelRun, &Merge)> = cells.iter().filter_map(updated_run).collect();
     let incoming_of = |(level_run, merge): &(&LevelRun, &Merge)| merge.bytes.saturating_sub(level_run.bytes);
-    let incoming: u64 = updated.iter().map(incoming_of).sum();
-    let step = updated.len().div_ceil(SAMPLED_RUNS).max(1);
+    let incoming: u64 = updated_runs(cells).map(|updated| incoming_of(&updated)).sum();
     let (mut incoming_seen, mut written, mut touched, mut blocks) = (0, 0, 0, 0);
-    for cell @ (level_run, merge) in updated.iter().step_by(step) {
-        incoming_seen += incoming_of(cell);
+    for updated @ (level_run, merge) in sampled_runs(cells) {
+        incoming_seen += incoming_of(&updated);
         let update = PageUpdate::begin(level_run.run())?;
         let of_run = update.as_ref().map_or(0, |update| u64_of(update.blocks()));
         let pages = update.map(|update| touched_pages(&update, merge)).transpose()?.unwrap_or_default();
@@ -118,10 +117,8 @@ fn bottom_writes(cells: &[Cell]) -> Result<BottomWrites> {
 
 /// Estimated fraction of a flush that overwrites entries of the bottom. Looks one key up in some of the runs.
 fn overwriting_part(cells: &[Cell]) -> Result<f64> {
-    let updated: Vec<(&LevelRun, &Merge)> = cells.iter().filter_map(updated_run).collect();
-    let step = updated.len().div_ceil(SAMPLED_RUNS).max(1);
     let (mut found, mut tried) = (0, 0);
-    for (level_run, merge) in updated.iter().step_by(step) {
+    for (level_run, merge) in sampled_runs(cells) {
         let Some(layer) = merge.layers.first().filter(|_| merge.layers.len() > 1) else { continue };
         let mut cursor = layer_cursor(layer.clone());
         cursor.seek_first()?;
@@ -138,8 +135,18 @@ fn rewritten_bytes(cell: &Cell) -> u64 {
     if let Cell::Merge(merge) = cell { merge.bytes } else { 0 }
 }
 
-fn updated_run(cell: &Cell) -> Option<(&LevelRun, &Merge)> {
-    if let Cell::Pages(level_run, merge) = cell { Some((level_run, merge)) } else { None }
+/// Returns the runs whose pages may be updated, each with the alternative of a merge.
+fn updated_runs(cells: &[Cell]) -> impl Iterator<Item = (&LevelRun, &Merge)> {
+    cells.iter().filter_map(|cell| match cell {
+        Cell::Pages(level_run, merge) => Some((level_run, merge)),
+        Cell::Merge(_) | Cell::Stays(_) => None,
+    })
+}
+
+/// Returns at most [`SAMPLED_RUNS`] of them, evenly.
+fn sampled_runs(cells: &[Cell]) -> impl Iterator<Item = (&LevelRun, &Merge)> {
+    let step = updated_runs(cells).count().div_ceil(SAMPLED_RUNS).max(1);
+    updated_runs(cells).step_by(step)
 }
 
 /// Number of pages of a run with incoming entries.
