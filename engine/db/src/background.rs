@@ -257,6 +257,8 @@ fn flush_loop(store: &Store) -> Result<()> {
 
 /// Maximum wait of the flush thread for a job before it runs one itself.
 const JOB_INTERVAL: Duration = Duration::from_millis(20);
+/// Its minimum pause meanwhile: delayed writers wake it with every write.
+const JOB_PAUSE: Duration = Duration::from_millis(1);
 
 /// If all sealed buffers wait for jobs, waits until one has ended, or there is another reason to wake up;
 /// returns whether a job of theirs runs. Otherwise the flush runs one itself.
@@ -269,6 +271,9 @@ fn are_jobs_awaited(store: &Store) -> bool {
     }
     store.background.job_wakeup.wake();
     wait_for(&store.background.wakeup, JOB_INTERVAL);
+    if jobs() == before {
+        store.env.sleep(JOB_PAUSE);
+    }
     sealed.has_jobs(store) || jobs() > before
 }
 

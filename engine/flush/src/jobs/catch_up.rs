@@ -19,7 +19,8 @@ const FIRST_PACE: u64 = 4 << 10;
 #[derive(Debug, Default)]
 pub struct Sealed {
     pub is_any_ready: bool,
-    behind: Vec<(Arc<KeyspaceCore>, u64)>,
+    /// With the bytes that jobs must read, and those of the buffer.
+    behind: Vec<(Arc<KeyspaceCore>, (u64, u64))>,
 }
 
 impl Sealed {
@@ -41,7 +42,7 @@ pub fn look_at_sealed(store: &Store) -> Sealed {
         let Some(buffer) = keyspace.view.load().sealed.last().cloned() else { continue };
         match behind_bytes(store, &keyspace) {
             0 => sealed.is_any_ready = true,
-            bytes => sealed.behind.push((keyspace, bytes + buffer.table.memory_bytes())),
+            bytes => sealed.behind.push((keyspace, (bytes, buffer.table.memory_bytes()))),
         }
     }
     if sealed.behind.is_empty() && !store.backpressure.behind.is_any() {

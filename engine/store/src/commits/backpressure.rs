@@ -27,7 +27,7 @@ use testudo_env::Env;
 
 use crate::{
     commits::{
-        behind::{AHEAD_NANOS, BehindKeyspaces, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
+        behind::{AHEAD_NANOS, BehindKeyspaces, FREE_PARTS_MIN, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
         delays::{Delays, StallCause},
     },
     memory::shares::{hard_bound, removals_bound},
@@ -46,8 +46,6 @@ const EARLY_THOUSANDTHS: u64 = 50;
 const EARLY_PARTS: u64 = 2;
 /// A flush delays no writer while more than one part in this many of the write memory is free.
 const UNDELAYED_PARTS: u64 = 4;
-/// At least one part in this many of the write memory counts as free, which bounds the delay per byte.
-const FREE_PARTS_MIN: u64 = 128;
 /// A flush, or a job before it, counts as at least this far from its end.
 const LEFT_NANOS_MIN: u64 = 1_000_000;
 /// Duration of the first flush, before any was seen, and the shortest that is recorded.
@@ -236,6 +234,7 @@ impl Backpressure {
     pub fn flush_started(&self, env: &dyn Env, parts: Vec<Part>) {
         debug_assert!(!parts.is_empty(), "a flush has buffers");
         *self.flush.lock() = Some(Underway::Flush(FlushUnderway { started: env.monotonic(), parts }));
+        self.update_delay_rate(env);
     }
 
     /// Records that `bytes` of flushed buffers are about to be spilled.
@@ -334,6 +333,7 @@ impl Backpressure {
             debug_assert!(delay.as_nanos() >= u128::from(MIN_DELAY_NANOS), "shorter delays accumulate");
             env.sleep(delay);
             self.delays.record(delay, StallCause::Flush);
+            self.update_delay_rate(env);
         }
     }
 

@@ -29,8 +29,9 @@ pub(super) const MAX_DEBT_NANOS: u64 = 100_000_000;
 pub(super) const AHEAD_NANOS: u64 = 10_000_000;
 /// A keyspace that is behind may fill one part in this many of the write memory.
 const OWN_PARTS: u64 = 2;
-/// At least one part in this many of the write memory counts as free, which bounds the delay per byte.
-const FREE_PARTS_MIN: u64 = 128;
+/// At least one part in this many of the write memory counts as free, which bounds the delay per byte. The
+/// smaller the free part, the slower the writers: they fill it without ever waiting for all of it.
+pub(super) const FREE_PARTS_MIN: u64 = 8192;
 /// A keyspace with this many of four parts of all buffered bytes is nearly alone.
 const ALONE_QUARTERS: u64 = 3;
 /// Delays per byte are in nanoseconds times this.
@@ -39,8 +40,10 @@ const RATE_SCALE: u64 = 1024;
 /// A keyspace that is behind.
 #[derive(Debug)]
 struct Behind {
-    /// Bytes that jobs read until its buffer is flushed.
+    /// Bytes that jobs read until its buffer may be flushed.
     bytes: u64,
+    /// Bytes of that buffer.
+    buffer_bytes: u64,
     /// Its jobs in progress.
     jobs: Vec<Arc<Progress>>,
     /// Time that those need for a KiB, in nanoseconds.
@@ -52,8 +55,14 @@ struct Behind {
 impl Behind {
     /// Nanoseconds until the buffer is flushed.
     fn nanos_left(&self) -> u64 {
-        let done: u64 = self.jobs.iter().map(|job| job.state().0).sum();
-        (self.bytes.saturating_sub(done) >> 10).saturating_mul(self.nanos_per_kib)
+        let (mut done, mut total) = (0u64, 0u64);
+        for (job_done, job_total) in self.jobs.iter().map(|job| job.state()) {
+            done += job_done.min(job_total);
+            total += job_total;
+        }
+        // A job may read more than is needed, and counts when it ends.
+        let left = self.bytes.max(total).saturating_sub(done) + self.buffer_bytes;
+        (left >> 10).saturating_mul(self.nanos_per_kib)
     }
 }
 
@@ -103,12 +112,19 @@ impl BehindKeyspaces {
         self.is_any() && self.keyspaces.lock().contains_key(&keyspace)
     }
 
-    /// Records that jobs must read `bytes` before the keyspace is flushed, and its jobs in progress.
-    pub fn set(&self, keyspace: KeyspaceId, bytes: u64, jobs: Vec<Arc<Progress>>, nanos_per_kib: u64) {
+    /// Records that jobs must read `bytes` before a buffer of `buffer_bytes` of the keyspace is flushed, and
+    /// its jobs in progress.
+    pub fn set(
+        &self,
+        keyspace: KeyspaceId,
+        (bytes, buffer_bytes): (u64, u64),
+        jobs: Vec<Arc<Progress>>,
+        nanos_per_kib: u64,
+    ) {
         debug_assert!(bytes > 0, "a flush waits only for jobs with work");
         let mut keyspaces = self.keyspaces.lock();
         let paid_until = keyspaces.get(&keyspace).map_or(0, |before| before.paid_until);
-        keyspaces.insert(keyspace, Behind { bytes, jobs, nanos_per_kib, paid_until });
+        keyspaces.insert(keyspace, Behind { bytes, buffer_bytes, jobs, nanos_per_kib, paid_until });
         self.is_any.store(true, Relaxed);
     }
 
@@ -160,7 +176,7 @@ mod tests {
         let job: Arc<Progress> = Arc::default();
         job.expect(64 * MIB);
         // Twenty microseconds for a KiB: 1.3 s for 64 MiB.
-        behind.set(KeyspaceId(1), 64 * MIB, vec![Arc::clone(&job)], 20_000);
+        behind.set(KeyspaceId(1), (64 * MIB, 0), vec![Arc::clone(&job)], 20_000);
         let alone = Fill { write_buffers: 32 * MIB, used: 24 * MIB, own: 24 * MIB };
         let expected = Duration::from_micros(65_536 * 20 / 8);
         let delayed = delay_of_mib(&behind, alone);
@@ -168,6 +184,32 @@ mod tests {
         assert_eq!(behind.delay(KeyspaceId(2), MIB, alone, Duration::from_secs(9)), Duration::ZERO);
         job.advance(64 * MIB);
         assert_eq!(behind.delay(KeyspaceId(1), 1 << 10, alone, Duration::from_secs(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_job_larger_than_the_need_is_awaited_to_its_end() {
+        let behind = BehindKeyspaces::default();
+        let job: Arc<Progress> = Arc::default();
+        job.expect(64 * MIB);
+        behind.set(KeyspaceId(1), (16 * MIB, 4 * MIB), vec![Arc::clone(&job)], 20_000);
+        job.advance(32 * MIB);
+        let alone = Fill { write_buffers: 32 * MIB, used: 24 * MIB, own: 24 * MIB };
+        let expected = Duration::from_micros(36_864 * 20 / 8);
+        let delayed = delay_of_mib(&behind, alone);
+        assert!(delayed > expected / 2 && delayed < expected * 2, "{delayed:?} of {expected:?}");
+    }
+
+    #[test]
+    fn writers_never_fill_the_free_memory_before_the_jobs_end() {
+        let behind = BehindKeyspaces::default();
+        behind.set(KeyspaceId(1), (64 * MIB, 0), Vec::new(), 20_000);
+        let mut fill = Fill { write_buffers: 32 * MIB, used: 24 * MIB, own: 24 * MIB };
+        let (mut now, end) = (Duration::from_secs(1), Duration::from_secs(21));
+        while now < end {
+            now += behind.delay(KeyspaceId(1), 124, fill, now) + Duration::from_micros(1);
+            (fill.used, fill.own) = (fill.used + 124, fill.own + 124);
+        }
+        assert!(fill.used < 33 * MIB, "{} bytes after ten times the expected duration", fill.used);
     }
 
     #[test]
