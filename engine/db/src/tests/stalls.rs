@@ -18,7 +18,7 @@ fn a_delay_names_its_cause_and_its_keyspace() {
     }
     assert_eq!(db.stats().stalls.max_cause, StallCause::Nothing);
     // Jobs of a minute, as far as writers know.
-    db.store().backpressure.behind.set(behind.core.id, 60 << 20, Vec::new(), 1_000_000);
+    db.store().backpressure.behind.set(behind.core.id, (60 << 20, 0), Vec::new(), 1_000_000);
     for number in 0..20_u32 {
         behind.insert(number.to_be_bytes(), [8; 1_000]).unwrap();
         other.insert(number.to_be_bytes(), [8; 1_000]).unwrap();

@@ -27,7 +27,9 @@ use testudo_env::Env;
 
 use crate::{
     commits::{
-        behind::{AHEAD_NANOS, BehindKeyspaces, FREE_PARTS_MIN, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS},
+        behind::{
+            AHEAD_NANOS, BehindKeyspaces, FREE_PARTS_MIN, Fill, MAX_DEBT_NANOS, MAX_DELAY, MIN_DELAY_NANOS,
+        },
         delays::{Delays, StallCause},
     },
     memory::shares::{hard_bound, removals_bound},
