@@ -61,7 +61,7 @@ pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
     }
     store.backpressure.admit(&*store.env, u64_of(bytes));
     while store.backpressure.may_be_full() {
-        match step_towards_memory(store) {
+        match step_towards_memory(store, u64_of(bytes)) {
             Ok(true) => break,
             Ok(false) => store.check_writable()?,
             // Removals free the space that flushes wait for. The log has some left, or the commit would have
@@ -92,9 +92,9 @@ pub fn admit(store: &Store, bytes: usize, intent: Intent) -> Result<()> {
     store.wal()?.begin()
 }
 
-/// Takes a step towards free memory in the write buffers; returns whether a commit may begin at once. Fails
-/// with the reason why nothing flushes.
-fn step_towards_memory(store: &Store) -> Result<bool> {
+/// Takes a step towards free memory in the write buffers; returns whether a commit of `bytes` may begin at
+/// once. Fails with the reason why nothing flushes.
+fn step_towards_memory(store: &Store, bytes: u64) -> Result<bool> {
     if store.background.is_stepped {
         flush_for_memory(store)?;
     } else if store.backpressure.is_blocked() {
@@ -105,6 +105,7 @@ fn step_towards_memory(store: &Store) -> Result<bool> {
             store.background.wake();
         }
         if !store.backpressure.is_over_bound() {
+            store.backpressure.admit_before_flush(&*store.env, bytes);
             return Ok(true);
         }
         // Nothing flushes although write memory is exhausted: the background is about to begin, or cannot.

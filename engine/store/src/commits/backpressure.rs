@@ -4,10 +4,11 @@
 //! byte is the remaining time of the flush divided by the remaining write memory. Faster writers are delayed
 //! in small steps. They wait for the end of the flush only when no write memory is left. While a quarter of
 //! it is left, no writer is delayed: the duration of a flush is unknown when it begins, and most end before
-//! that. If the flush of a keyspace waits for jobs, only its own writers are delayed (`behind.rs`).
+//! that. A flush that is due but has not begun counts as one at its beginning. If the flush of a keyspace waits for jobs, only its own writers are delayed (`behind.rs`).
 //!
 //! **Invariants**
-//! - No writer is delayed unless a flush or a spill runs, or the flush of its keyspace waits for jobs.
+//! - No writer is delayed unless a flush or a spill runs or is due, or the flush of its keyspace waits for
+//!   jobs.
 //! - A single delay is at most `MAX_DELAY`, and the debt of large writes is capped at `MAX_DEBT_NANOS`:
 //!   no writer waits long for a flush that has ended.
 
@@ -277,6 +278,18 @@ impl Backpressure {
         }
     }
 
+    /// Delays a write of `bytes` while a flush is due that has not begun. Otherwise writers would fill the
+    /// memory that they share out over its duration.
+    #[inline]
+    pub fn admit_before_flush(&self, env: &dyn Env, bytes: u64) {
+        let memory = self.write_buffers();
+        let free_bytes = memory.saturating_sub(self.used());
+        if free_bytes <= memory / UNDELAYED_PARTS && self.nanos_per_byte_x1024.load(Relaxed) == 0 {
+            let left = self.last_flush_nanos.load(Relaxed);
+            self.delay_write(env, bytes, self.rate_for(left));
+        }
+    }
+
     /// Delays a write of `bytes` to a keyspace whose flush waits for jobs. `own`: bytes of its write buffers.
     /// Returns the delay.
     #[cold]
@@ -299,9 +312,8 @@ impl Backpressure {
     fn delay_per_byte(&self, env: &dyn Env, underway: &Underway) -> u64 {
         let since = |started| nanos(env.monotonic().saturating_sub(started));
         let memory = self.write_buffers();
-        let free_bytes = memory.saturating_sub(self.used()).max(memory / FREE_PARTS_MIN).max(1);
         let left = match underway {
-            Underway::Flush(_) if free_bytes > memory / UNDELAYED_PARTS => return 0,
+            Underway::Flush(_) if memory.saturating_sub(self.used()) > memory / UNDELAYED_PARTS => return 0,
             Underway::Flush(flush) => {
                 let elapsed = since(flush.started);
                 let expected = match flush.thousandths() {
@@ -316,6 +328,13 @@ impl Backpressure {
                 (bytes.saturating_sub(progress.state().0) >> 10).saturating_mul(SPILL_PACE)
             }
         };
+        self.rate_for(left)
+    }
+
+    /// Delay per byte with which writers fill the free memory in `left` nanoseconds, × [`RATE_SCALE`].
+    fn rate_for(&self, left: u64) -> u64 {
+        let memory = self.write_buffers();
+        let free_bytes = memory.saturating_sub(self.used()).max(memory / FREE_PARTS_MIN).max(1);
         left.max(LEFT_NANOS_MIN).saturating_mul(RATE_SCALE) / free_bytes
     }
 
