@@ -161,7 +161,7 @@ fn begin_job_of(store: &Store, keyspace: &Arc<KeyspaceCore>, is_idle: bool) -> O
 }
 
 fn request<'a>(store: &Store, is_idle: bool, busy: &'a [Scope]) -> JobRequest<'a> {
-    JobRequest { is_idle, busy, bytes_max: store.background.limits.job_bytes_max() }
+    JobRequest { is_idle, busy, bytes_max: store.job_bytes_max() }
 }
 
 fn prepare_chosen(store: &Store, chosen: Chosen) -> Result<Outcome> {

@@ -342,6 +342,12 @@ impl Store {
         self.health.has_failed()
     }
 
+    /// Limit on the bytes that a job reads, and on those that it writes, by the pace of the device and its
+    /// free space.
+    pub fn job_bytes_max(&self) -> u64 {
+        self.background.limits.job_bytes_max().min(self.nearly_full.job_bytes_max())
+    }
+
     /// The clock by which keyspaces become idle. In stepped execution it advances with each step.
     pub fn background_time(&self) -> Duration {
         if self.background.is_stepped {

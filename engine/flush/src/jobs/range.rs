@@ -37,7 +37,7 @@ pub fn run_range_job(
     let jobs = &store.background.jobs;
     let reservation = Some(jobs.reserve(keyspace.id));
     let tree = Arc::clone(&keyspace.view.load().tree);
-    let bytes_max = store.background.limits.job_bytes_max();
+    let bytes_max = store.job_bytes_max();
     let picked = pick_range(store, keyspace, &*tree, range, bytes_max)?;
     let Some(RangeJob { job, mut done_below }) = picked else { return Ok(RangeProgress::Done) };
     keyspace.expect_jobs();

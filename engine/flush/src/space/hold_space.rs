@@ -167,6 +167,7 @@ pub fn fit_to_device(store: &Store) -> Result<()> {
     let free_bytes = free_bytes(store);
     let stored_bytes = stored_bytes(store);
     let capacity = free_bytes.saturating_add(stored_bytes);
+    store.nearly_full.set_free(free_bytes.saturating_add(store.data.usable_bytes()));
     if store.memory.set_write_buffers_max(write_buffers_max(capacity)) {
         rebalance_memory(store);
     }

@@ -43,6 +43,10 @@ const SPARE_SEGMENTS: u64 = 2;
 /// wait for readers to release space.
 const RECLAIMING_PARTS: u64 = 2;
 
+/// Each of several jobs may take this part of the free space.
+const JOB_PARTS: u64 = 8;
+const JOB_BYTES_MIN: u64 = 1 << 20;
+
 /// Minimum space left to the file system.
 const MARGIN_BYTES_MIN: u64 = 256 << 10;
 
@@ -117,6 +121,8 @@ struct Tried {
 #[derive(Debug, Default)]
 pub struct NearlyFull {
     pub is_on: AtomicBool,
+    /// Bytes that a job may read and write for lack of free space; 0 for no limit.
+    job_bytes_max: AtomicU64,
     /// Held space is incomplete.
     pub is_short: AtomicBool,
     /// Free bytes below which the device is nearly full, because a flush by the tree's rules failed with
@@ -148,6 +154,20 @@ impl NearlyFull {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+
+    /// Records the space that is free for the store.
+    pub fn set_free(&self, free_bytes: u64) {
+        self.job_bytes_max.store((free_bytes / JOB_PARTS).max(JOB_BYTES_MIN), Relaxed);
+    }
+
+    /// Limit on the bytes that a job reads, and on those that it writes: its input takes space until its
+    /// output is durable.
+    pub fn job_bytes_max(&self) -> u64 {
+        match self.job_bytes_max.load(Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
     }
 
     /// Whether only removals are accepted, and space must be reclaimed.

@@ -499,7 +499,7 @@ impl JobStats {
             in_progress: u64_of(store.background.jobs.all().len()),
             bytes: limits.bytes(),
             max_bytes: limits.largest(),
-            bytes_limit: limits.job_bytes_max(),
+            bytes_limit: store.job_bytes_max(),
             bytes_per_second: limits.bytes_per_second().unwrap_or(0),
             is_paused: limits.is_paused(),
         }

@@ -72,3 +72,13 @@ fn jobs_leave_a_step_and_half_of_the_rest() {
     state.held_bytes.store(0, Relaxed);
     assert_eq!(state.reclaiming_bytes(), 200, "only a step if nothing is held");
 }
+
+#[test]
+fn a_job_takes_a_part_of_the_free_space() {
+    let state = NearlyFull::default();
+    assert_eq!(state.job_bytes_max(), u64::MAX, "free space is not known yet");
+    state.set_free(64 << 20);
+    assert_eq!(state.job_bytes_max(), 8 << 20);
+    state.set_free(0);
+    assert_eq!(state.job_bytes_max(), JOB_BYTES_MIN, "a job does something");
+}
