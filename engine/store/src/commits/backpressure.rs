@@ -2,10 +2,10 @@
 //!
 //! While sealed buffers flush, the active ones may fill just as fast as the flush progresses. The delay per
 //! byte is the remaining time of the flush divided by the remaining write memory. Faster writers are delayed
-//! in small steps, longer ones the less memory is left, so that they nearly never wait for all of a flush.
-//! While a quarter of it is left, no writer is delayed: the duration of a flush is unknown when it begins, and
-//! most end before that. A flush that is due but has not begun counts as one at its beginning. If the flush of
-//! a keyspace waits for jobs, only its own writers are delayed (`behind.rs`).
+//! in small steps, longer ones the less memory is left, so that they hardly ever wait for a whole flush.
+//! While a quarter of it is left, no writer is delayed: the duration of a flush is unknown when it begins,
+//! and most end before that. A flush that is due but has not begun counts as one at its beginning. If the
+//! flush of a keyspace waits for jobs, only its own writers are delayed (`behind.rs`).
 //!
 //! **Invariants**
 //! - No writer is delayed unless a flush or a spill runs or is due, or the flush of its keyspace waits for
