@@ -43,7 +43,7 @@ use crate::{
         wal_format::{MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, record_bytes, record_salt},
         writer::{LogIdentity, SegmentWriter},
     },
-    stall::Stall,
+    stall::{Stall, Waits},
 };
 
 /// How long a writer without a buffer sleeps before it checks again; it is woken when one becomes free.
@@ -64,6 +64,10 @@ pub struct WalStats {
     pub syncs: u64,
     /// Segments begun.
     pub segments_begun: u64,
+    /// Microseconds for which commits waited because no buffer was empty.
+    pub wait_micros: u64,
+    /// Microseconds of the longest of these waits.
+    pub longest_wait_micros: u64,
 }
 
 /// Rounds a requested segment size up to whole pages; the minimum is a header and one page.
@@ -98,6 +102,7 @@ pub struct Wal {
     has_begun: AtomicBool,
     poison: Poison,
     stall: Stall,
+    waits: Waits,
     listener: Arc<dyn DurabilityListener>,
 }
 
@@ -126,6 +131,7 @@ impl Wal {
         let segment_bytes = whole_segment(options.segment_bytes);
         let is_continued = start.old_segments.iter().any(|segment| segment.first_seqno.0 > 0);
         let tail_files = TailFiles::new(Arc::clone(&env), dir, options.store_id, start.incarnation);
+        let waits = Waits::new(Arc::clone(&env));
         let segments = Arc::new(SegmentStore::new(env, dir, segment_bytes, start.old_segments));
         let next_seqno = start.next_seqno;
         let writer = SegmentWriter::new(Arc::clone(&segments), identity, start.segment_number, next_seqno);
@@ -149,6 +155,7 @@ impl Wal {
             has_begun: false.into(),
             poison: Poison::default(),
             stall: Stall::default(),
+            waits,
             listener,
         });
         if !is_continued || planted!("segment-before-its-use") {
@@ -221,7 +228,7 @@ impl Wal {
             }
             drop(tail);
             if !self.add_buffer(size)? {
-                self.wait_or_write()?;
+                self.waits.measure(|| self.wait_or_write())?;
             }
         }
     }
@@ -309,7 +316,7 @@ impl Wal {
     /// Returns once [`Wal::reserve`] would not have to wait; the engine calls it before it takes its lock.
     pub fn wait_for_space(&self, payload_bytes: usize) -> Result<()> {
         while self.would_block(payload_bytes) {
-            self.wait_or_write()?;
+            self.waits.measure(|| self.wait_or_write())?;
         }
         self.poison.check()
     }
@@ -445,6 +452,7 @@ impl Wal {
     /// Counts since the log was opened.
     pub fn stats(&self) -> WalStats {
         let counts = self.writer.lock().counts;
+        let (wait_micros, longest_wait_micros) = self.waits.micros();
         WalStats {
             bytes_written: counts.bytes_written,
             zero_bytes: counts.zero_bytes,
@@ -452,6 +460,8 @@ impl Wal {
             sync_rounds: self.sync_rounds.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed) + counts.header_syncs,
             segments_begun: counts.segments_begun,
+            wait_micros,
+            longest_wait_micros,
         }
     }
 

@@ -26,10 +26,12 @@ pub enum StallCause {
     OwnShare,
     /// A flush of its keyspace waited for background jobs of that keyspace.
     Jobs,
+    /// The device wrote the log more slowly than commits filled its buffers.
+    Log,
 }
 
 impl StallCause {
-    const ALL: [Self; 5] = [Self::Nothing, Self::Flush, Self::Memory, Self::OwnShare, Self::Jobs];
+    const ALL: [Self; 6] = [Self::Nothing, Self::Flush, Self::Memory, Self::OwnShare, Self::Jobs, Self::Log];
 
     /// The number in the file `status`.
     pub fn code(self) -> u64 {
@@ -44,6 +46,7 @@ impl StallCause {
             Self::Memory => "memory",
             Self::OwnShare => "own share",
             Self::Jobs => "jobs",
+            Self::Log => "log",
         }
     }
 
@@ -56,7 +59,7 @@ impl StallCause {
 /// Bits of the code in [`Delays::longest`].
 const CODE_BITS: u32 = 8;
 
-/// Delays since the store was opened.
+/// Delays since the store was opened, except for waits for the log, which counts them itself.
 #[derive(Debug, Default)]
 pub struct Delays {
     micros: [AtomicU64; StallCause::ALL.len()],

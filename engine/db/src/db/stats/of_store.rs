@@ -536,6 +536,10 @@ stat_group! {
         /// Time for which writers waited for jobs of their own keyspace, in microseconds.
         #[metric("throttled_by_jobs_micros", Micros)]
         pub by_jobs_micros: u64,
+        /// Time for which writers waited because the device wrote the log more slowly than they filled its
+        /// buffers, in microseconds.
+        #[metric("throttled_by_log_micros", Micros)]
+        pub by_log_micros: u64,
         /// Keyspaces whose flush waits for jobs.
         #[metric("keyspaces_behind", Count)]
         pub behind: u64,
@@ -545,16 +549,22 @@ stat_group! {
 impl StallStats {
     pub(super) fn of(store: &Store) -> Self {
         let (pressure, delays) = (&store.backpressure, &store.backpressure.delays);
-        let (max_micros, max_cause) = delays.longest();
+        let log = store.log.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default();
+        let longest_of_log = (log.longest_wait_micros, StallCause::Log);
+        let (max_micros, max_cause) = match delays.longest() {
+            longest if longest.0 >= longest_of_log.0 => longest,
+            _ => longest_of_log,
+        };
         Self {
             count: pressure.stalls.load(Relaxed),
             max_micros,
             max_cause,
-            throttled_micros: delays.total_micros(),
+            throttled_micros: delays.total_micros() + log.wait_micros,
             by_flush_micros: delays.micros(StallCause::Flush),
             by_memory_micros: delays.micros(StallCause::Memory),
             by_share_micros: delays.micros(StallCause::OwnShare),
             by_jobs_micros: delays.micros(StallCause::Jobs),
+            by_log_micros: log.wait_micros,
             behind: u64_of(pressure.behind.count()),
         }
     }
