@@ -32,6 +32,10 @@ use testudo_storage::ManifestState;
 pub(crate) const VERSION: u32 = 2;
 /// Version of a run whose blocks may have kind bytes (decision 0043); runs of [`VERSION`] have none.
 const RUN_VERSION: u32 = 3;
+/// Version of a run with a map (decision 0068).
+const MAPPED_RUN_VERSION: u32 = 4;
+/// Version of a backup with such runs.
+const MAPPED_VERSION: u32 = 3;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a tail file before its first frame.
@@ -128,7 +132,8 @@ pub(crate) struct RunHeader {
 impl RunHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let reference = encode_reference(&self.reference);
-        let mut out = head(b"TSTDORUN", RUN_VERSION, u32_of(reference.len()));
+        let version = if self.reference.map().is_some() { MAPPED_RUN_VERSION } else { RUN_VERSION };
+        let mut out = head(b"TSTDORUN", version, u32_of(reference.len()));
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.page_bytes);
         codec::put_u64(&mut out, self.page_checksum);
@@ -141,7 +146,8 @@ impl RunHeader {
 
     /// Length of the header that begins with these [`RUN_PREFIX_BYTES`].
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, Unreadable> {
-        let length = usize_of(u64::from(read_head(&mut Reader::new(prefix), b"TSTDORUN", RUN_VERSION)?));
+        let head = read_head(&mut Reader::new(prefix), b"TSTDORUN", MAPPED_RUN_VERSION)?;
+        let length = usize_of(u64::from(head));
         if length > MAX_REFERENCE_BYTES {
             return Err(Unreadable::Damaged("the run reference exceeds the maximum length"));
         }
@@ -161,7 +167,7 @@ impl RunHeader {
 
 fn encode_reference(reference: &RunRef) -> Vec<u8> {
     let mut out = Vec::new();
-    reference.encode(&mut out);
+    reference.encode_whole(&mut out);
     out
 }
 
@@ -249,7 +255,8 @@ pub(crate) struct BackupRecord {
 
 impl BackupRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = head(b"TSTDOBAK", VERSION, 0);
+        let has_maps = self.runs.iter().any(|run| run.reference.map().is_some());
+        let mut out = head(b"TSTDOBAK", if has_maps { MAPPED_VERSION } else { VERSION }, 0);
         codec::put_u128(&mut out, self.repository.0);
         codec::put_u64(&mut out, self.id);
         codec::put_u128(&mut out, self.store.0);
@@ -276,7 +283,7 @@ impl BackupRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK", VERSION)?)?;
+        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK", MAPPED_VERSION)?)?;
         let mut reader = Reader::new(unseal(bytes)?);
         reader.take(16)?;
         let (repository, id) = (RepositoryId(reader.u128()?), reader.u64()?);

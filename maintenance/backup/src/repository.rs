@@ -37,7 +37,7 @@ pub(crate) struct OpenRepository {
 /// The same applies to replaced pages of a run.
 pub(crate) fn run_name(store: StoreId, run: &RunRef) -> String {
     let name = format!("run-{:032x}-{:08x}-{:016x}", store.0, run.incarnation, run.id.0);
-    match run.replaced.as_ref().and_then(|replaced| replaced.writings().pop()) {
+    match run.replaced.as_ref().and_then(|replaced| replaced.newest_writing()) {
         Some(_) if planted!("backup-misses-updated-page") => name,
         None => name,
         Some(newest) => format!("{name}-{:016x}-{:08x}", newest.generation.0, newest.incarnation),

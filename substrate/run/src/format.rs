@@ -8,5 +8,8 @@ pub(crate) mod find_block;
 pub(crate) mod footer;
 pub(crate) mod key_ends;
 pub(crate) mod long_separators;
+pub(crate) mod map_page;
+pub(crate) mod map_ref;
 pub(crate) mod replaced_pages;
 pub(crate) mod run_ref;
+pub(crate) mod writing;

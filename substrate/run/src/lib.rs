@@ -21,6 +21,8 @@ mod entry_list;
 mod format;
 mod get_together;
 mod lookup;
+mod map_read;
+mod page_places;
 mod page_update;
 mod read_pages;
 mod reader;
@@ -42,10 +44,11 @@ pub use cursor::{ReadAhead, RunCursor, Target};
 pub use entry_list::{EntryList, EntryListCursor};
 pub use format::footer::RunRecord;
 pub use format::key_ends::{KeyEnds, MAX_END_BYTES};
-pub use format::replaced_pages::{
-    OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Writing,
-};
+pub use format::map_page::MapPage;
+pub use format::map_ref::MapRef;
+pub use format::replaced_pages::{OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages};
 pub use format::run_ref::RunRef;
+pub use format::writing::Writing;
 pub use get_together::{FoundTogether, KnownKey, get_known_together};
 pub use lookup::{Access, Effort, Lookup, LookupProgress, Reached};
 pub use page_update::{PageUpdate, PreparedVersion};

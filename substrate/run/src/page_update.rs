@@ -1,7 +1,7 @@
 //! Out-of-place updates of data pages: pages of a run are written to unused places. The run itself stays
 //! unchanged, and a new version of it has the new pages (decision 0049; TreeLine's update in place).
 //!
-//! `find the pages of keys → read their entries → seal the new pages → new version → write the pages`
+//! `find the pages of keys → read their entries → seal the new pages → new version → write pages and map`
 //!
 //! Reads and writes of several runs can be batched.
 //!
@@ -12,8 +12,9 @@
 //! **Invariants**
 //! - No page in use by any version is overwritten. The writes are durable after the data file is synced.
 //! - A key stays on the page to which the index leads, or on its overflow page.
+//! - Every version has a map of its own, in places that no version used, written in one batch with its pages.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use testudo_base::{
     Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
@@ -23,18 +24,20 @@ use testudo_base::{
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{
-    DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages,
+    DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, payload_of, seal_pages,
 };
 
 use crate::{
-    EntryList, KeyEnds, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Run, RunRef,
-    Writing,
+    EntryList, KeyEnds, MapRef, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Run,
+    RunRef, Writing,
     format::{
         block::Block,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         find_block::IndexedBlock,
         long_separators::MAX_SEPARATOR_BYTES,
+        map_page,
     },
+    page_places::choose_places,
     reader::used_places,
     spans::locate,
 };
@@ -43,12 +46,6 @@ use crate::{
 const SPANS_MAX: usize = 64;
 /// Maximum distance of pages that are read together: a longer read costs less than a second one.
 const READ_GAP_MAX: u64 = 4;
-/// Maximum pages to be placed together.
-const CHAIN_PAGES_MAX: u32 = 16;
-/// Number of free places tried on either side.
-const WINDOWS_TRIED: usize = 64;
-/// Minimum pages per allocation.
-const PAGES_TAKEN_MIN: u32 = 4;
 
 /// New contents of a page: a block, or two blocks with the border between them.
 #[derive(Debug)]
@@ -123,7 +120,38 @@ struct SealedPages {
     buffer: AlignedBuffer,
 }
 
+/// Number of pages of the map with a list.
+fn map_pages_for(run: RunId, newest_seqno: Seqno, list: &ReplacedPages) -> u32 {
+    let mut payload = Vec::new();
+    map_page::encode(run, newest_seqno, list, &mut payload);
+    u32_of((PAGE_HEADER_BYTES + payload.len()).div_ceil(PAGE_SIZE))
+}
+
 impl SealedPages {
+    /// Adds the map of a version.
+    fn with_map(self, data: &DataFile, reference: &RunRef) -> Result<Self> {
+        let outside = || Error::invalid("a map is outside its run");
+        let list = reference.replaced.as_deref().ok_or_else(outside)?;
+        let map = list.map().ok_or_else(outside)?;
+        let mut payload = Vec::new();
+        map_page::encode(reference.id, reference.newest_seqno, list, &mut payload);
+        let mut block = vec![0; map.places.len() * PAGE_SIZE];
+        block[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+        let physical = reference.map_pages(map).ok_or_else(outside)?;
+        let identity = reference.map_identity(map, data.store(), physical[0]);
+        seal_pages(&mut block, &identity, payload.len());
+        let of_map = physical.iter().copied().zip(block.chunks_exact(PAGE_SIZE));
+        let own = self.places.iter().copied().zip(self.buffer.chunks_exact(PAGE_SIZE));
+        let mut all: Vec<(u64, &[u8])> = own.chain(of_map).collect();
+        all.sort_unstable_by_key(|(physical, _)| *physical);
+        let mut buffer = AlignedBuffer::unfilled(all.len() * PAGE_SIZE);
+        for ((_, page), bytes) in all.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            bytes.copy_from_slice(page);
+        }
+        physical.iter().for_each(|page| data.forget_page(*page));
+        Ok(Self { places: all.into_iter().map(|(physical, _)| physical).collect(), buffer })
+    }
+
     /// Returns adjacent pages together, each with the first place.
     fn writes(&self) -> Vec<(u64, &[u8])> {
         let mut rest = &self.buffer[..];
@@ -178,6 +206,7 @@ impl PageUpdate {
         if run.reference().has_continued_values && !planted!("continuation-replaced") {
             return Ok(None);
         }
+        run.require_places()?;
         let mut blocks: Vec<IndexedBlock> = Vec::new();
         Run::load_indexes(std::slice::from_ref(run))?;
         for at in run.footer()?.index.positions() {
@@ -307,10 +336,11 @@ impl PageUpdate {
         true
     }
 
-    /// Number of pages of the new version beyond those of the originally written run.
+    /// Number of pages of the run beyond the originally written ones, and those of two maps.
     pub fn extra_pages(&self) -> u32 {
         let all: u64 = self.run.reference().spans.iter().map(|span| u64::from(span.page_count)).sum();
-        low32(all).saturating_sub(self.run.reference().footer_end())
+        let maps = self.run.reference().map().map_or(0, |map| map.page_count().saturating_mul(2));
+        low32(all).saturating_sub(self.run.reference().footer_end()).saturating_sub(maps)
     }
 
     /// Prepares a new version of the run, with an age of at least `newest_seqno` and pages of the generation
@@ -328,39 +358,57 @@ impl PageUpdate {
         let keys = self.key_ends()?;
         let writing = Writing { generation: id, incarnation };
         let before = run.reference();
-        let old = before.replaced.as_deref().cloned().unwrap_or_default();
+        let none = || ReplacedPages::new(Vec::new(), Vec::new());
+        let old = before.replaced.as_deref().cloned().unwrap_or_else(none);
         let changed = std::mem::take(&mut self.changed);
         let divided = changed.iter().filter(|page| page.overflow.is_some());
-        let wanted: Vec<u32> = changed.iter().chain(divided).map(|new| new.page).collect();
+        let mut wanted: Vec<u32> = changed.iter().chain(divided).map(|new| new.page).collect();
+        let new_pages = wanted.len();
         let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
         let is_changed = |page: u32| changed.binary_search_by_key(&page, |new| new.page).is_ok();
-        let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
+        let list_with = |numbers: &[u32]| {
             let mut numbers = numbers.iter().copied();
             let mut place = || PagePlace { at: numbers.next().unwrap_or_default(), writing };
             let mut pages: Vec<(u32, PagePlace)> = changed.iter().map(|new| (new.page, place())).collect();
             let borders = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.0)));
             let mut overflow: Vec<OverflowPage> = borders
-                .map(|(of, border)| OverflowPage { of, border: border.clone(), place: place() })
+                .map(|(of, border)| OverflowPage { of, border: border[..].into(), place: place() })
                 .collect();
             let stays = |page: u32| !is_changed(page) && !planted!("earlier-updated-page-forgotten");
-            pages.extend(old.pages().iter().filter(|(page, _)| stays(*page)));
+            pages.extend(old.pages().filter(|(page, _)| stays(*page)));
             pages.sort_unstable_by_key(|(page, _)| *page);
             overflow.extend(old.overflow().iter().filter(|page| !is_changed(page.of)).cloned());
             overflow.sort_unstable_by_key(|page| page.of);
+            ReplacedPages::new(pages, overflow)
+        };
+        let newest_seqno = before.newest_seqno.max(newest_seqno);
+        // Places that are not chosen yet count as the longest ones.
+        let map_pages = map_pages_for(before.id, newest_seqno, &list_with(&vec![u32::MAX - 1; new_pages]));
+        if !MapRef::can_have(map_pages) {
+            return Ok(None);
+        }
+        wanted.extend((0..map_pages).map(|_| before.data_pages));
+        let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
+            let (of_pages, of_map) = numbers.split_at(new_pages);
+            let list = list_with(of_pages);
+            let needed = map_pages_for(before.id, newest_seqno, &list);
+            debug_assert!(needed <= map_pages, "the longest places were assumed");
+            let map = MapRef { writing, places: of_map.iter().copied().take(usize_of(needed.into())).collect() };
+            let old_map = before.map().filter(|_| planted!("map-of-version-before")).cloned();
             RunRef {
-                newest_seqno: before.newest_seqno.max(newest_seqno),
+                newest_seqno,
                 spans: extents.iter().map(|extent| extent.span()).collect(),
                 entries: self.entries,
                 tombstones: self.tombstones,
                 user_bytes: self.user_bytes,
                 keys: keys.clone(),
-                replaced: Some(Arc::new(ReplacedPages::new(pages, overflow))),
+                replaced: Some(Arc::new(list.in_map(Some(old_map.unwrap_or(map))))),
                 ..before.clone()
             }
         };
         let (places, made) = first.use_places(|used, has_plain| {
             let mut extents = run.extents().to_vec();
-            let numbers = self.choose_places(used, has_plain, &wanted, &mut extents);
+            let numbers = choose_places(&run, (used, has_plain), &wanted, &mut extents);
             match numbers {
                 Ok(numbers) => {
                     let reference = make(&numbers, &extents);
@@ -373,7 +421,8 @@ impl PageUpdate {
         if extents.len() > SPANS_MAX.max(run.extents().len()) {
             return Ok(None);
         }
-        let pages = self.seal(&changed, &numbers, writing, reference.newest_seqno, &extents)?;
+        let sealed = self.seal(&changed, &numbers[..new_pages], writing, newest_seqno, &extents)?;
+        let pages = sealed.with_map(run.data(), &reference)?;
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
         let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places));
@@ -388,39 +437,6 @@ impl PageUpdate {
         }
         let (old_first, old_last) = self.run.exact_ends()?;
         Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
-    }
-
-    /// Chooses an unused place for each of these pages, or their overflow pages: the one nearest to the
-    /// page's original place, so that scans find it near its neighbors. Allocates missing places.
-    fn choose_places(
-        &self,
-        used: &PlaceSet,
-        has_plain: bool,
-        wanted: &[u32],
-        extents: &mut Vec<Arc<Extent>>,
-    ) -> Result<Vec<u32>> {
-        let reference = self.run.reference();
-        let own = used_places(reference);
-        let all =
-            |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
-        let written = if has_plain { 0 } else { reference.data_pages };
-        let is_free =
-            |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));
-        let before = all(extents);
-        let mut free: BTreeSet<u32> =
-            (0..written).chain(reference.footer_end()..before).filter(is_free).collect();
-        if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
-            let data = self.run.data();
-            let more = missing.max(PAGES_TAKEN_MIN);
-            let outcome = data.allocate(more);
-            let is_full = |error: &Error| error.kind() == ErrorKind::OutOfSpace;
-            let taken = if outcome.as_ref().is_err_and(is_full) { data.allocate(missing) } else { outcome };
-            extents.extend(taken?);
-            free.extend(before..all(extents));
-        }
-        let numbers = places_near(wanted, &mut free);
-        debug_assert_eq!(numbers.len(), wanted.len(), "missing places must be allocated");
-        Ok(numbers)
     }
 
     /// Seals the pages for their places.
@@ -485,40 +501,6 @@ impl PageUpdate {
         }
         Ok(())
     }
-}
-
-/// Takes a free place for each of these pages, near its original one. Consecutive pages get consecutive
-/// places where there are some, so that they are read and written together.
-fn places_near(wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
-    let mut numbers = Vec::with_capacity(wanted.len());
-    for chain in wanted.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
-        let mut rest = chain;
-        while let Some(first) = rest.first() {
-            let mut count = u32_of(rest.len()).min(CHAIN_PAGES_MAX);
-            let start = loop {
-                match window_near(*first, count, free) {
-                    Some(start) => break start,
-                    None if count > 1 => count = count.div_ceil(2),
-                    None => return numbers,
-                }
-            };
-            for place in start..start + count {
-                free.remove(&place);
-                numbers.push(place);
-            }
-            rest = &rest[usize_of(u64::from(count))..];
-        }
-    }
-    numbers
-}
-
-/// Returns the start of `count` consecutive free places near a page; `None` if there are none among the
-/// nearest.
-fn window_near(page: u32, count: u32, free: &BTreeSet<u32>) -> Option<u32> {
-    let is_window = |start: &&u32| (1..count).all(|more| free.contains(&(**start + more)));
-    let ahead = free.range(..page).rev().take(WINDOWS_TRIED).find(is_window);
-    let behind = free.range(page..).take(WINDOWS_TRIED).find(is_window);
-    ahead.into_iter().chain(behind).copied().min_by_key(|place| place.abs_diff(page))
 }
 
 /// Builds a page with these entries, and its overflow page if needed; `None` if they do not fit into both.

@@ -9,11 +9,13 @@ use testudo_base::{
     PAGE_SIZE, Result,
     codec::Damage,
     num::{u32_of, usize_of},
+    sync::Arc,
 };
 use testudo_storage::{PageKind, payload_of};
 
 use crate::{
-    Access, LookupProgress, Run, format::footer::BlockPosition, spans::locate, structure::Structure,
+    Access, LookupProgress, ReplacedPages, Run, format::footer::BlockPosition, map_read::read_maps,
+    spans::locate, structure::Structure,
 };
 
 impl Run {
@@ -58,8 +60,24 @@ impl Run {
         self.data().read_many(&mut reads).into_iter().collect()
     }
 
-    /// Verifies every index, filter and footer page of the run on the device, bypassing the cache.
+    /// Verifies that the map of the run on the device has the list in memory.
+    fn check_map(&self) -> Result<()> {
+        self.require_places()?;
+        let Some(replaced) = self.reference().replaced.as_ref() else { return Ok(()) };
+        let Some(map) = replaced.map() else { return Ok(()) };
+        let mut stored = self.reference().clone();
+        stored.replaced = Some(Arc::new(ReplacedPages::unread(map.clone())));
+        let mut stored = [stored];
+        read_maps(self.data(), &mut stored)?;
+        if stored[0].replaced.as_deref() != Some(replaced) {
+            return Err(self.damaged(self.reference().footer_end(), Damage("the map is not the stored one")));
+        }
+        Ok(())
+    }
+
+    /// Verifies every map, index, filter and footer page of the run on the device, bypassing the cache.
     pub fn check_pages(&self) -> Result<()> {
+        self.check_map()?;
         let footer = self.footer()?;
         for position in footer.index.positions() {
             let address = self.structure_address(Structure::Index, position.page)?;

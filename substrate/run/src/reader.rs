@@ -26,6 +26,7 @@ use crate::{
         footer::{BlockPosition, Enclosed, Footer},
         long_separators::Separator,
     },
+    map_read::read_maps,
     spans::{locate, locate_page},
 };
 
@@ -68,11 +69,17 @@ fn places_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<PlaceSet
     Some(places)
 }
 
-/// Returns the places of all data and overflow pages.
+/// Returns the places of all data and overflow pages and of the map. All are in use if that was not read.
 pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
     let mut places = PlaceSet::default();
-    let overflow = reference.footer_end()..reference.page_count();
-    (0..reference.data_pages).chain(overflow).for_each(|page| places.insert(reference.place_of(page).at));
+    if !reference.has_known_places() {
+        let all = reference.spans.iter().map(|span| span.page_count).sum();
+        (0..all).for_each(|place| places.insert(place));
+        return places;
+    }
+    let map_and_overflow = reference.footer_end()..reference.page_count();
+    let used = (0..reference.data_pages).chain(map_and_overflow);
+    used.for_each(|page| places.insert(reference.place_of(page).at));
     places
 }
 
@@ -148,18 +155,31 @@ impl Run {
         u64_of(footer.index.several().unwrap_or_default().iter().map(block).sum::<usize>() + kept)
     }
 
-    /// Opens a run of the durable state; reads nothing yet.
+    /// Opens a run of the durable state; reads nothing but its map.
     ///
     /// Errors: `Corruption` if a span is not live.
     pub fn open(data: Arc<DataFile>, reference: RunRef) -> Result<Arc<Self>> {
+        let runs = Self::open_all(&data, vec![reference])?;
+        Ok(runs.into_iter().next().expect("a run for each reference"))
+    }
+
+    /// Opens several runs, whose maps are read in one batch.
+    ///
+    /// Errors: as [`Run::open`].
+    pub fn open_all(data: &Arc<DataFile>, mut references: Vec<RunRef>) -> Result<Vec<Arc<Self>>> {
         let hold = |span: &ExtentSpan| {
             data.extents().hold(*span).ok_or_else(|| {
                 let offset = span.first_page.saturating_mul(PAGE_BYTES);
                 Error::corruption(DATA_FILE, offset, "a run refers to pages that are not live")
             })
         };
-        let extents = reference.spans.iter().map(hold).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(Self::counted(data, reference, extents, OnceLock::new())))
+        let hold_all = |reference: &RunRef| reference.spans.iter().map(hold).collect::<Result<Vec<_>>>();
+        let extents = references.iter().map(hold_all).collect::<Result<Vec<_>>>()?;
+        read_maps(data, &mut references)?;
+        let open = |(reference, extents)| {
+            Arc::new(Self::counted(Arc::clone(data), reference, extents, OnceLock::new()))
+        };
+        Ok(references.into_iter().zip(extents).map(open).collect())
     }
 
     /// Reference to persist.
@@ -210,8 +230,7 @@ impl Run {
     /// Like [`Run::address`], for runs with replaced pages.
     #[inline(never)]
     fn address_among_replaced(&self, kind: PageKind, page: u32) -> Result<PageAddress> {
-        let (physical, _) =
-            self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
+        let (physical, _) = self.locate(page).ok_or_else(|| self.not_located(page))?;
         let writing = self.reference.place_of(page).writing;
         let kind = if self.reference.is_replaced(page) { PageKind::Replaced } else { kind };
         Ok(PageAddress {
@@ -228,6 +247,26 @@ impl Run {
     #[inline]
     pub(crate) fn locate(&self, page: u32) -> Option<(u64, u32)> {
         locate_page(&self.reference, || self.spans(), page)
+    }
+
+    /// Creates the error for a page without a location.
+    #[cold]
+    fn not_located(&self, page: u32) -> Error {
+        if self.reference.has_known_places() || page >= self.reference.data_pages {
+            return self.damaged(0, Damage("a page is outside its run"));
+        }
+        self.map_damaged()
+    }
+
+    /// Creates the error for a run whose replaced pages are unknown.
+    fn map_damaged(&self) -> Error {
+        let why = Damage("the map of its replaced pages cannot be read");
+        self.damaged(self.reference.footer_end(), why)
+    }
+
+    /// Returns `Corruption` if the places of its data pages are unknown.
+    pub(crate) fn require_places(&self) -> Result<()> {
+        if self.reference.has_known_places() { Ok(()) } else { Err(self.map_damaged()) }
     }
 
     /// Creates a `Corruption` error at a page of this run.

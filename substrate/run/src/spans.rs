@@ -26,6 +26,9 @@ pub(crate) fn locate_page<S: Iterator<Item = ExtentSpan>>(
     page: u32,
 ) -> Option<(u64, u32)> {
     let Some(replaced) = &reference.replaced else { return locate(spans(), page) };
+    if !replaced.is_known() && page < reference.data_pages {
+        return None;
+    }
     let place = reference.place_of(page);
     let (physical, room) = locate(spans(), place.at)?;
     if place.at != page || place.writing.generation != reference.id {

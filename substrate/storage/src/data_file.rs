@@ -557,7 +557,7 @@ impl DataFile {
 fn priority(kind: PageKind) -> Priority {
     match kind {
         PageKind::Data | PageKind::Replaced => Priority::Data,
-        PageKind::Index | PageKind::Filter | PageKind::Footer => Priority::Structure,
+        PageKind::Index | PageKind::Filter | PageKind::Footer | PageKind::Map => Priority::Structure,
     }
 }
 

@@ -310,7 +310,7 @@ impl Inspect for LsmTree {
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
             if let Some(replaced) = &run.replaced {
-                stats.replaced_pages += u64_of(replaced.pages().len());
+                stats.replaced_pages += u64_of(replaced.page_count());
                 stats.overflow_pages += u64_of(replaced.overflow().len());
             }
         }

@@ -65,6 +65,7 @@ impl Site<'_> {
                     PageKind::Data | PageKind::Replaced => {
                         "salvage recovers all records except those of this page"
                     }
+                    PageKind::Map => "salvage finds the replaced pages of the run without it",
                     _ => "salvage recovers all records",
                 };
                 let what = format!("{why} ({:?} page of run {})", block.identity.kind, reference.id);

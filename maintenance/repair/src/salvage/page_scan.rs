@@ -2,7 +2,7 @@
 //!
 //! Every page identifies itself. Footers identify complete runs; data blocks of runs without a footer are
 //! kept as fragments. A run with a page overwritten by a newer run had been freed and is ignored. Replaced
-//! pages name their run and are joined with it.
+//! pages name their run and are joined with it; maps only tell which run uses their pages.
 //!
 //! **Invariants**
 //! - Only pages that verify for this store and their location are trusted.
@@ -18,7 +18,7 @@ use testudo_base::{
 };
 use testudo_env::{AlignedBuffer, File};
 use testudo_run::{
-    FoundPage, ReplacedPageRecord, RunRecord, Writing, block_keys, every_entry, read_leniently,
+    FoundPage, MapPage, ReplacedPageRecord, RunRecord, Writing, block_keys, every_entry, read_leniently,
 };
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
 use testudo_store::long_work::Meter;
@@ -79,16 +79,17 @@ pub(crate) fn find_store(
     Ok(None)
 }
 
-/// Scans every page.
+/// Scans every page. Of the runs in `newest`, replaced pages of later generations than these are ignored.
 pub(crate) fn scan(
-    data: &dyn File,
-    data_bytes: u64,
+    (data, data_bytes): (&dyn File, u64),
     store: StoreId,
+    newest: &BTreeMap<RunId, RunId>,
     meter: &mut Meter<'_, '_>,
 ) -> Result<Found> {
     let mut pages = Pages::new(data, data_bytes);
     let mut fragments: Vec<Fragment> = Vec::new();
-    let (mut records, mut replaced) = (Vec::new(), Vec::new());
+    let (mut records, mut replaced, mut maps) = (Vec::new(), Vec::new(), Vec::new());
+    let is_later = |run: RunId, generation: RunId| newest.get(&run).is_some_and(|last| generation > *last);
     while let Some((page, header)) = pages.next(meter)? {
         let Some(kind) = header.kind.filter(|_| header.page == page) else { continue };
         let Some(bytes) = pages.block(&header) else { continue };
@@ -110,10 +111,16 @@ pub(crate) fn scan(
         let (run, keyspace, incarnation) = (header.generation, header.keyspace, header.incarnation);
         if kind == PageKind::Replaced {
             let record = ReplacedPageRecord::read(payload_of(&bytes)).ok();
+            let record = record.filter(|record| !is_later(record.run, run));
             if let (Some(record), Some(keys)) = (record, keys) {
                 let writing = Writing { generation: run, incarnation };
                 replaced.push((keyspace, FoundPage { physical: page, writing, record, keys }));
             }
+            continue;
+        }
+        if kind == PageKind::Map {
+            let map = MapPage::read(payload_of(&bytes)).ok();
+            maps.extend(map.map(|map| (page, run, map.run)));
             continue;
         }
         let is_logged = kind == PageKind::Data && every_entry(payload_of(&bytes), is_under_its_number);
@@ -123,7 +130,7 @@ pub(crate) fn scan(
             Fragment { first_page, page_count, run, keyspace, incarnation, keys, is_replaced, is_logged };
         add(&mut fragments, next, goes_on);
     }
-    Ok(sort_out(records, fragments, replaced))
+    Ok(sort_out(records, fragments, replaced, maps))
 }
 
 /// Whether a footer is at the location its run states, which excludes copies.
@@ -175,6 +182,7 @@ fn sort_out(
     records: Vec<RunRecord>,
     fragments: Vec<Fragment>,
     replaced: Vec<(KeyspaceId, FoundPage)>,
+    maps: Vec<(u64, RunId, RunId)>,
 ) -> Found {
     debug_assert!(
         replaced.is_sorted_by(|(_, a), (_, b)| a.physical < b.physical),
@@ -182,8 +190,10 @@ fn sort_out(
     );
     let mut found = Found::default();
     let mut with_footer: BTreeMap<RunId, bool> = BTreeMap::new();
-    let places: Vec<(u64, RunId, RunId)> =
+    let mut places: Vec<(u64, RunId, RunId)> =
         replaced.iter().map(|(_, page)| (page.physical, page.writing.generation, page.record.run)).collect();
+    places.extend(maps);
+    places.sort_unstable();
     let mut pages: BTreeMap<RunId, Vec<(KeyspaceId, FoundPage)>> = BTreeMap::new();
     for page in replaced {
         pages.entry(page.1.record.run).or_default().push(page);
@@ -234,7 +244,7 @@ fn sort_out(
 }
 
 /// Whether a run had been freed: its space is reused only after the manifest released it. `replaced`:
-/// locations of replaced pages, with their generations and runs.
+/// locations of replaced pages and maps, with their generations and runs.
 fn was_given_back(record: &RunRecord, fragments: &[Fragment], replaced: &[(u64, RunId, RunId)]) -> bool {
     let own = record.reference.id;
     record.reference.spans.iter().any(|span| {

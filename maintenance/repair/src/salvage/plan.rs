@@ -99,10 +99,17 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
                 .to_owned(),
         );
         if let Some(data) = &evidence.data {
-            let found = page_scan::scan(&**data, evidence.data_bytes, evidence.store, meter)?;
+            let file = (&**data, evidence.data_bytes);
+            let found = page_scan::scan(file, evidence.store, &BTreeMap::new(), meter)?;
             plan.take_found(found);
         }
         plan.compare_with_log(evidence);
+    } else {
+        let lost = plan.read_maps(evidence);
+        if let Some(data) = evidence.data.as_ref().filter(|_| !lost.is_empty()) {
+            let found = page_scan::scan((&**data, evidence.data_bytes), evidence.store, &lost, meter)?;
+            plan.replace_mapless(&found);
+        }
     }
     if plan.unproven.is_none() && !evidence.log_findings.is_empty() {
         let findings = evidence.log_findings.join("; ");
@@ -138,8 +145,36 @@ impl Plan {
     pub(crate) fn of_manifest(evidence: &mut Evidence) -> Option<Self> {
         let mut plan = Self::new(evidence);
         let counts = evidence.manifest_counts && plan.take_layouts(evidence);
+        plan.read_maps(evidence);
         plan.note_proven();
         counts.then_some(plan)
+    }
+
+    /// Reads the maps of runs. Returns the runs whose maps are lost, with the generation of their newest pages.
+    fn read_maps(&mut self, evidence: &mut Evidence) -> BTreeMap<RunId, RunId> {
+        let mut lost = BTreeMap::new();
+        let Some(data) = evidence.data.clone() else { return lost };
+        for source in self.keyspaces.values_mut().flat_map(|keyspace| &mut keyspace.sources) {
+            if let Err(Damage(why)) = source.reference.read_map(&*data, evidence.store) {
+                let id = source.reference.id;
+                evidence.findings.push(format!(
+                    "data: the map of run {id} cannot be read: {why}; its replaced pages are searched"
+                ));
+                lost.insert(id, source.reference.version());
+            }
+        }
+        lost
+    }
+
+    /// Uses the found pages of runs whose maps are lost.
+    fn replace_mapless(&mut self, found: &Found) {
+        for source in self.keyspaces.values_mut().flat_map(|keyspace| &mut keyspace.sources) {
+            if !source.reference.has_known_places()
+                && let Some(record) = found.runs.get(&source.reference.id)
+            {
+                source.reference = record.reference.clone();
+            }
+        }
     }
 
     /// Detects missing runs: trees hold everything before the start of the log, so runs that end earlier are

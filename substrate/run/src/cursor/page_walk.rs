@@ -46,11 +46,11 @@ pub struct Stretch<'a> {
 }
 
 impl RunRef {
-    /// Number of pages of the run: from its first data block to the end of its footer, and its overflow
-    /// pages.
+    /// Number of pages of the run: from its first data block to the end of its footer, its map, and its
+    /// overflow pages.
     pub fn page_count(&self) -> u32 {
         let overflow = self.replaced.as_ref().map_or(0, |replaced| u32_of(replaced.overflow().len()));
-        self.footer_end().saturating_add(overflow)
+        self.map_end().saturating_add(overflow)
     }
 
     /// Returns the physical page of page `page` of the run, and how many pages are contiguous from there,
@@ -115,6 +115,11 @@ impl<'a> PageWalk<'a> {
         self.fill(read, first_page, pages)?;
         self.blocks.clear();
         let mut at = 0;
+        if !self.reference.has_known_places() && first_page < self.reference.data_pages {
+            at = pages.min(self.reference.data_pages - first_page);
+            self.blocks.push(self.unlocated(first_page, at));
+            pages = at;
+        }
         while at < pages {
             let (kind, count) = self.claim_of(first_page + at, at);
             if at + count > pages {
@@ -133,6 +138,17 @@ impl<'a> PageWalk<'a> {
         Ok(Some(Stretch { first_page, bytes, blocks: &self.blocks }))
     }
 
+    /// Returns data pages of a run whose map is lost, as one damaged block: whether they were replaced is
+    /// unknown.
+    fn unlocated(&self, page: u32, pages: u32) -> WalkedBlock {
+        let RunRef { id: generation, keyspace, incarnation, .. } = *self.reference;
+        let (store, kind) = (self.store, PageKind::Data);
+        let map = self.reference.locate(self.reference.footer_end()).map_or(0, |(physical, _)| physical);
+        let identity = PageIdentity { store, kind, page: map, generation, keyspace, incarnation };
+        let damage = Some("the map of the run's replaced pages cannot be read");
+        WalkedBlock { page, pages, identity, damage, is_padded_with_zeros: true }
+    }
+
     fn fill(&mut self, read: &mut ReadPages<'_>, first_page: u32, pages: u32) -> Result<()> {
         if self.window.len() < bytes_of(pages) || self.window.len() > bytes_of(pages.max(STRETCH_PAGES)) {
             self.window = AlignedBuffer::unfilled(bytes_of(pages));
@@ -146,8 +162,10 @@ impl<'a> PageWalk<'a> {
         let header = PageHeader::read(&self.window[bytes_of(at)..]);
         let (kind, region_end) = if page < reference.data_pages {
             (PageKind::Data, reference.data_pages)
-        } else if page >= reference.footer_end() {
+        } else if page >= reference.map_end() {
             (PageKind::Data, page + 1)
+        } else if page >= reference.footer_end() {
+            (PageKind::Map, reference.map_end())
         } else if page >= reference.footer_page {
             (PageKind::Footer, reference.footer_end())
         } else if header.is_some_and(|header| header.kind == Some(PageKind::Filter)) {

@@ -1,13 +1,18 @@
 //! References to runs, kept by trees: enough to read a run, and to plan without reading it.
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
-//! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if
-//! pages were replaced, + 2^30 if values continue in next pages · spans (first page u64, pages u32)… ·
-//! data pages u32 · footer page u32 · footer pages u32 · entries u64 · tombstones u64 · user bytes u64
-//! · ends of its keys, see `key_ends.rs` · the replaced pages, if there are any, see `replaced_pages.rs`.
+//! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if a
+//! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list ·
+//! spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries u64 ·
+//! tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · place of the map, if there is
+//! one, see `map_ref.rs` · the list, see `replaced_pages.rs`, in backups, and without a map in stores of
+//! earlier builds.
+//!
+//! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages.
 //!
 //! **Invariants**
 //! - The reference in a run's own footer is that of the originally written run, without replaced pages.
+//! - While the list is unknown, no data page has a location.
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
@@ -18,7 +23,11 @@ use testudo_base::{
 
 use crate::{
     KeyEnds,
-    format::replaced_pages::{PagePlace, ReplacedPages, Writing},
+    format::{
+        map_ref::MapRef,
+        replaced_pages::{ListEncoding, PagePlace, ReplacedPages},
+        writing::Writing,
+    },
 };
 
 /// A reference to a run.
@@ -55,8 +64,10 @@ pub struct RunRef {
     pub replaced: Option<Arc<ReplacedPages>>,
 }
 
-/// Flag in the number of spans: pages were replaced.
+/// Flag in the number of spans: a list of replaced pages follows.
 const HAS_REPLACED_PAGES: u32 = 1 << 31;
+/// Flag in the number of spans: a map has the list of replaced pages.
+const HAS_MAP: u32 = 1 << 29;
 /// Flag in the number of spans: some values continue in the next page.
 const HAS_CONTINUED_VALUES: u32 = 1 << 30;
 /// Maximum number of spans.
@@ -77,15 +88,30 @@ impl RunRef {
         self.spans.iter().map(|span| span.bytes()).sum()
     }
 
-    /// Exclusive end of the footer; overflow pages are numbered from here on.
+    /// Exclusive end of the footer; pages of the map are numbered from here on.
     pub fn footer_end(&self) -> u32 {
         self.footer_page.saturating_add(self.footer_pages)
     }
 
+    /// Returns the pages that hold the list of replaced pages.
+    pub fn map(&self) -> Option<&MapRef> {
+        self.replaced.as_ref()?.map()
+    }
+
+    /// Exclusive end of the map; overflow pages are numbered from here on.
+    pub(crate) fn map_end(&self) -> u32 {
+        self.footer_end().saturating_add(self.map().map_or(0, MapRef::page_count))
+    }
+
+    /// Whether the places of its data pages are known. If not, its map was not read or is damaged.
+    pub fn has_known_places(&self) -> bool {
+        self.replaced.as_ref().is_none_or(|replaced| replaced.is_known())
+    }
+
     /// Version of the run: the newest generation of its pages.
     pub fn version(&self) -> RunId {
-        let writings = self.replaced.iter().flat_map(|replaced| replaced.places());
-        writings.map(|place| place.writing.generation).max().unwrap_or(self.id).max(self.id)
+        let newest = self.replaced.as_ref().and_then(|replaced| replaced.newest_writing());
+        newest.map_or(self.id, |newest| newest.generation.max(self.id))
     }
 
     /// Whether both are versions of the same run.
@@ -104,13 +130,22 @@ impl RunRef {
     pub(crate) fn place_of(&self, page: u32) -> PagePlace {
         let written = Writing { generation: self.id, incarnation: self.incarnation };
         let Some(replaced) = &self.replaced else { return PagePlace { at: page, writing: written } };
-        let place = match page.checked_sub(self.footer_end()) {
-            Some(number) => {
-                replaced.overflow().get(usize_of(u64::from(number))).map(|overflow| overflow.place)
-            }
-            None => replaced.place_of(page),
+        let place = if page < self.footer_end() {
+            replaced.place_of(page)
+        } else {
+            self.place_behind_footer(replaced, page)
         };
         place.unwrap_or(PagePlace { at: page, writing: written })
+    }
+
+    /// Returns the place of a page of the map, or of an overflow page.
+    fn place_behind_footer(&self, replaced: &ReplacedPages, page: u32) -> Option<PagePlace> {
+        if let Some(number) = page.checked_sub(self.map_end()) {
+            return replaced.overflow().get(usize_of(u64::from(number))).map(|overflow| overflow.place);
+        }
+        let (map, number) = (replaced.map()?, page.checked_sub(self.footer_end())?);
+        let at = *map.places.get(usize_of(u64::from(number)))?;
+        Some(PagePlace { at, writing: map.writing })
     }
 
     /// Whether a page was replaced, or is an overflow page.
@@ -118,7 +153,7 @@ impl RunRef {
     pub(crate) fn is_replaced(&self, page: u32) -> bool {
         self.replaced
             .as_ref()
-            .is_some_and(|replaced| page >= self.footer_end() || replaced.place_of(page).is_some())
+            .is_some_and(|replaced| page >= self.map_end() || replaced.place_of(page).is_some())
     }
 
     /// Returns the writing of the run's page at a physical page, if such a page exists and has `generation`
@@ -144,25 +179,38 @@ impl RunRef {
     #[inline]
     pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &[u8])> {
         let (number, overflow) = self.replaced.as_ref()?.overflow_of(page)?;
-        Some((self.footer_end() + number, &overflow.border))
+        Some((self.map_end() + number, &overflow.border))
     }
 
     /// Returns the data page to which the overflow page `page` belongs, if it is one.
     pub(crate) fn owner_of(&self, page: u32) -> Option<u32> {
-        let number = page.checked_sub(self.footer_end())?;
-        let overflow = self.replaced.as_ref()?.overflow().get(usize_of(u64::from(number)))?;
+        let replaced = self.replaced.as_ref()?;
+        let number = page.checked_sub(self.map_end())?;
+        let overflow = replaced.overflow().get(usize_of(u64::from(number)))?;
         Some(overflow.of)
     }
 
-    /// Appends the encoding.
+    /// Appends the encoding. The list of replaced pages is not in it, if it is in a map.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with(self.map().is_none(), out);
+    }
+
+    /// Appends the encoding with the list of replaced pages, for a copy of the run that is read without its
+    /// data file.
+    pub fn encode_whole(&self, out: &mut Vec<u8>) {
+        self.encode_with(self.has_known_places(), out);
+    }
+
+    fn encode_with(&self, has_list: bool, out: &mut Vec<u8>) {
         codec::put_u64(out, self.id.0);
         codec::put_u32(out, self.keyspace.0);
         codec::put_u32(out, self.incarnation);
         codec::put_u64(out, self.newest_seqno.0);
-        let replaced = if self.replaced.is_some() { HAS_REPLACED_PAGES } else { 0 };
+        let list = self.replaced.as_ref().filter(|_| has_list);
+        let replaced = if list.is_some() { HAS_REPLACED_PAGES } else { 0 };
+        let mapped = if self.map().is_some() { HAS_MAP } else { 0 };
         let continued = if self.has_continued_values { HAS_CONTINUED_VALUES } else { 0 };
-        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued);
+        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued | mapped);
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
             codec::put_u32(out, span.page_count);
@@ -174,8 +222,11 @@ impl RunRef {
         codec::put_u64(out, self.tombstones);
         codec::put_u64(out, self.user_bytes);
         self.keys.encode(out);
-        if let Some(replaced) = &self.replaced {
-            replaced.encode(out);
+        if let Some(map) = self.map() {
+            map.encode(out);
+        }
+        if let Some(list) = list {
+            list.encode(ListEncoding::InReference, self.id, out);
         }
     }
 
@@ -186,8 +237,9 @@ impl RunRef {
         let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
         let head = reader.u32()?;
-        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES);
-        if head == count | HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES {
+        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES | HAS_MAP);
+        let has = |flag: u32| head & flag != 0;
+        if has(HAS_CONTINUED_VALUES) && (has(HAS_REPLACED_PAGES) || has(HAS_MAP)) {
             return Err(Damage("a run has both replaced pages and continued values"));
         }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
@@ -219,7 +271,7 @@ impl RunRef {
             tombstones: reader.u64()?,
             user_bytes: reader.u64()?,
             keys: KeyEnds::decode(reader)?,
-            has_continued_values: head & HAS_CONTINUED_VALUES != 0,
+            has_continued_values: has(HAS_CONTINUED_VALUES),
             replaced: None,
         };
         let footer_end = u64::from(run.footer_page) + u64::from(run.footer_pages);
@@ -232,10 +284,23 @@ impl RunRef {
         {
             return Err(Damage("a run reference is inconsistent"));
         }
-        if head & HAS_REPLACED_PAGES != 0 {
-            let replaced = ReplacedPages::decode(reader, run.data_pages, run.footer_end(), pages)?;
-            run.replaced = Some(Arc::new(replaced));
+        let map = if has(HAS_MAP) { Some(MapRef::decode(reader)?) } else { None };
+        let list = if has(HAS_REPLACED_PAGES) {
+            Some(ReplacedPages::decode(ListEncoding::InReference, run.id, reader)?.in_map(map.clone()))
+        } else {
+            map.map(ReplacedPages::unread)
+        };
+        if let Some(list) = list {
+            run.set_replaced(list)?;
         }
         Ok(run)
+    }
+
+    /// Sets the list of replaced pages, if it fits the run.
+    pub(crate) fn set_replaced(&mut self, list: ReplacedPages) -> Result<(), Damage> {
+        let places = self.spans.iter().map(|span| u64::from(span.page_count)).sum();
+        list.check(self.data_pages, self.footer_end(), places)?;
+        self.replaced = Some(Arc::new(list));
+        Ok(())
     }
 }

@@ -67,7 +67,7 @@ impl RunRef {
             if is_part {
                 let mut border = second.map_or_else(|| first.keys.1.clone(), |second| second.keys.0);
                 border.truncate(MAX_SEPARATOR_BYTES);
-                overflow.push(OverflowPage { of: page, border, place });
+                overflow.push(OverflowPage { of: page, border: border.into(), place });
             }
         }
         if !pages.is_empty() {

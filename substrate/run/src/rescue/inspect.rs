@@ -7,7 +7,7 @@ use testudo_base::{Entry, OwnedEntry, codec::Damage};
 use testudo_storage::PageKind;
 
 use crate::{
-    RunRecord,
+    MapPage, RunRecord,
     format::{
         block::{Block, IndexEntry},
         footer::Footer,
@@ -26,6 +26,8 @@ pub enum BlockContents {
     /// Description of the run, the separators of its index blocks with page and pages, and index and filter,
     /// if they are enclosed in the footer.
     Footer(Box<RunRecord>, Vec<(Vec<u8>, u32, u32)>, Option<EnclosedContents>),
+    /// Replaced pages of a run.
+    Map(Box<MapPage>),
     /// Nothing that could be decoded.
     Nothing,
 }
@@ -61,6 +63,13 @@ pub fn inspect_block(kind: PageKind, payload: &[u8]) -> (BlockContents, Option<&
             damage = testudo_filter::check(payload).err().map(|damage| damage.0);
             BlockContents::Filter(payload.len())
         }
+        PageKind::Map => match MapPage::read(payload) {
+            Ok(map) => BlockContents::Map(Box::new(map)),
+            Err(Damage(why)) => {
+                damage = Some(why);
+                BlockContents::Nothing
+            }
+        },
         PageKind::Footer => match Footer::decode(payload) {
             Ok((record, footer)) => {
                 let index = footer.index.positions().enumerate();

@@ -3,11 +3,11 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | XXH3 of bytes 8 … 40 + payload length, seeded with the store id |
-//! | 8 | 1 | kind: 1 data, 2 index, 3 filter, 4 footer, 5 replaced data |
+//! | 8 | 1 | kind: 1 data, 2 index, 3 filter, 4 footer, 5 replaced data, 6 map |
 //! | 9 | 3 | zero |
 //! | 12 | 4 | payload length in bytes |
 //! | 16 | 8 | number of the (first) page in the data file |
-//! | 24 | 8 | generation: the id of the run; a replaced page has its own |
+//! | 24 | 8 | generation: the id of the run; replaced pages and maps have their own |
 //! | 32 | 4 | keyspace that wrote the run |
 //! | 36 | 4 | incarnation that wrote the run: lowest 32 bits |
 //! | 40 | … | payload, then zeros up to a multiple of 4 KiB |
@@ -42,12 +42,14 @@ pub enum PageKind {
     Footer = 4,
     /// Sorted entries of a run that replace an earlier page of it.
     Replaced = 5,
+    /// Places of a run's replaced pages.
+    Map = 6,
 }
 
 impl PageKind {
     /// Returns the kind with this number.
     pub fn from_u8(number: u8) -> Option<Self> {
-        let all = [Self::Data, Self::Index, Self::Filter, Self::Footer, Self::Replaced];
+        let all = [Self::Data, Self::Index, Self::Filter, Self::Footer, Self::Replaced, Self::Map];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }

@@ -67,6 +67,8 @@ const ENCLOSING_FOOTERS: u64 = 64;
 /// Values that commits wrote under their numbers may be transient, i.e. return to their keys (decision 0052).
 /// Set likewise.
 const LOGGED_TRANSIENT_VALUES: u64 = 128;
+/// Maps may have the lists of replaced pages (decision 0068). Set likewise.
+const MAP_PAGES: u64 = 256;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_SEGMENTS
     | REPLACED_PAGES
@@ -74,7 +76,8 @@ const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | CONTINUED_VALUES
     | VALUE_LOGS
     | ENCLOSING_FOOTERS
-    | LOGGED_TRANSIENT_VALUES;
+    | LOGGED_TRANSIENT_VALUES
+    | MAP_PAGES;
 
 /// Contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use testudo_base::{
     planted,
 };
 use testudo_env::{AlignedBuffer, File, OpenMode, OpenOptions};
-use testudo_run::{BlockContents, EnclosedContents, inspect_block};
+use testudo_run::{BlockContents, EnclosedContents, OverflowPage, inspect_block};
 use testudo_storage::{
     DATA_FILE, PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages,
 };
@@ -234,6 +234,7 @@ fn name_of(kind: PageKind) -> &'static str {
         PageKind::Filter => "filter",
         PageKind::Footer => "footer",
         PageKind::Replaced => "replaced data",
+        PageKind::Map => "map",
     }
 }
 
@@ -277,6 +278,21 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
                 }
             }
         }
+        BlockContents::Map(map) => {
+            let replaced = &map.replaced;
+            lines.push(format!(
+                "  map of run {}: {} replaced pages, {} overflow pages, newest seqno {}",
+                map.run,
+                replaced.page_count(),
+                replaced.overflow().len(),
+                map.newest_seqno.0,
+            ));
+            lines.extend(replaced.pages().map(|(page, place)| format!("  page {page} in place {}", place.at)));
+            lines.extend(replaced.overflow().iter().map(|overflow| {
+                let OverflowPage { of, border, place } = overflow;
+                format!("  overflow of page {of} from {} in place {}", shown(border), place.at)
+            }));
+        }
         BlockContents::Nothing => {}
     }
 }
@@ -317,6 +333,22 @@ fn document_of(contents: &BlockContents) -> Value {
                 "last_key_hex": to_hex(reference.keys.last()),
                 "last_key_is_cut": reference.keys.last_is_cut(),
                 "index_blocks": places(blocks), "enclosed": enclosed,
+            })
+        }
+        BlockContents::Map(map) => {
+            let pages = map.replaced.pages();
+            let pages: Vec<Value> =
+                pages.map(|(page, place)| json!({ "page": page, "place": place.at })).collect();
+            let overflow = map.replaced.overflow().iter();
+            let overflow: Vec<Value> = overflow
+                .map(|overflow| {
+                    let border = to_hex(&overflow.border);
+                    json!({ "page": overflow.of, "border_hex": border, "place": overflow.place.at })
+                })
+                .collect();
+            json!({
+                "run": map.run.0, "newest_seqno": map.newest_seqno.0, "replaced_pages": pages,
+                "overflow_pages": overflow,
             })
         }
         BlockContents::Nothing => Value::Null,

@@ -39,7 +39,7 @@ fn settle(bed: &mut Bed) {
 
 /// Number of replaced pages in all runs.
 fn replaced(bed: &Bed) -> usize {
-    let pages = |run: &Arc<Run>| run.reference().replaced.as_ref().map_or(0, |all| all.pages().len());
+    let pages = |run: &Arc<Run>| run.reference().replaced.as_ref().map_or(0, |all| all.page_count());
     bed.runs().iter().map(pages).sum()
 }
 

@@ -1,0 +1,88 @@
+//! Places for the new pages of a run: unused ones near the pages that they replace.
+//!
+//! **Invariants**
+//! - No place in use by any version is chosen.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use testudo_base::{
+    Error, ErrorKind, Result,
+    num::{u32_of, usize_of},
+    planted,
+};
+use testudo_storage::{Extent, PlaceSet};
+
+use crate::{Run, reader::used_places};
+
+/// Maximum pages to be placed together.
+const CHAIN_PAGES_MAX: u32 = 16;
+/// Number of free places tried on either side.
+const WINDOWS_TRIED: usize = 64;
+/// Minimum pages per allocation.
+const PAGES_TAKEN_MIN: u32 = 4;
+
+/// Chooses an unused place for each of these pages, or their overflow pages: the one nearest to the
+/// page's original place, so that scans find it near its neighbors. Allocates missing places.
+pub(crate) fn choose_places(
+    run: &Run,
+    (used, has_plain): (&PlaceSet, bool),
+    wanted: &[u32],
+    extents: &mut Vec<Arc<Extent>>,
+) -> Result<Vec<u32>> {
+    let reference = run.reference();
+    let own = used_places(reference);
+    let all =
+        |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
+    let written = if has_plain { 0 } else { reference.data_pages };
+    let is_free =
+        |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));
+    let before = all(extents);
+    let mut free: BTreeSet<u32> =
+        (0..written).chain(reference.footer_end()..before).filter(is_free).collect();
+    if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
+        let data = run.data();
+        let more = missing.max(PAGES_TAKEN_MIN);
+        let outcome = data.allocate(more);
+        let is_full = |error: &Error| error.kind() == ErrorKind::OutOfSpace;
+        let taken = if outcome.as_ref().is_err_and(is_full) { data.allocate(missing) } else { outcome };
+        extents.extend(taken?);
+        free.extend(before..all(extents));
+    }
+    let numbers = places_near(wanted, &mut free);
+    debug_assert_eq!(numbers.len(), wanted.len(), "missing places must be allocated");
+    Ok(numbers)
+}
+
+/// Takes a free place for each of these pages, near its original one. Consecutive pages get consecutive
+/// places where there are some, so that they are read and written together.
+fn places_near(wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
+    let mut numbers = Vec::with_capacity(wanted.len());
+    for chain in wanted.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
+        let mut rest = chain;
+        while let Some(first) = rest.first() {
+            let mut count = u32_of(rest.len()).min(CHAIN_PAGES_MAX);
+            let start = loop {
+                match window_near(*first, count, free) {
+                    Some(start) => break start,
+                    None if count > 1 => count = count.div_ceil(2),
+                    None => return numbers,
+                }
+            };
+            for place in start..start + count {
+                free.remove(&place);
+                numbers.push(place);
+            }
+            rest = &rest[usize_of(u64::from(count))..];
+        }
+    }
+    numbers
+}
+
+/// Returns the start of `count` consecutive free places near a page; `None` if there are none among the
+/// nearest.
+fn window_near(page: u32, count: u32, free: &BTreeSet<u32>) -> Option<u32> {
+    let is_window = |start: &&u32| (1..count).all(|more| free.contains(&(**start + more)));
+    let ahead = free.range(..page).rev().take(WINDOWS_TRIED).find(is_window);
+    let behind = free.range(page..).take(WINDOWS_TRIED).find(is_window);
+    ahead.into_iter().chain(behind).copied().min_by_key(|place| place.abs_diff(page))
+}
