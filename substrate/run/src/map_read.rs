@@ -3,11 +3,7 @@
 //! **Invariants**
 //! - A damaged map does not fail the opening of its store: its run is opened, and fails reads of its data.
 
-use testudo_base::{
-    Error, PAGE_SIZE, Result, StoreId,
-    codec::Damage,
-    planted,
-};
+use testudo_base::{Error, PAGE_SIZE, Result, StoreId, codec::Damage, planted};
 use testudo_env::{AlignedBuffer, File};
 use testudo_storage::{DataFile, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
 

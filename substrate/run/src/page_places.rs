@@ -12,7 +12,7 @@ use testudo_base::{
 };
 use testudo_storage::{Extent, PlaceSet};
 
-use crate::{Run, reader::used_places};
+use crate::{Run, spans::used_places};
 
 /// Maximum pages to be placed together.
 const CHAIN_PAGES_MAX: u32 = 16;
@@ -31,8 +31,7 @@ pub(crate) fn choose_places(
 ) -> Result<Vec<u32>> {
     let reference = run.reference();
     let own = used_places(reference);
-    let all =
-        |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
+    let all = |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
     let written = if has_plain { 0 } else { reference.data_pages };
     let is_free =
         |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));

@@ -1,7 +1,8 @@
 //! Out-of-place updates of data pages: pages of a run are written to unused places. The run itself stays
 //! unchanged, and a new version of it has the new pages (decision 0049; TreeLine's update in place).
 //!
-//! `find the pages of keys → read their entries → seal the new pages → new version → write pages and map`
+//! `find the pages of keys → read their entries → seal the new pages → new version → write pages and
+//! map`
 //!
 //! Reads and writes of several runs can be batched.
 //!
@@ -23,9 +24,7 @@ use testudo_base::{
     sync::OnceLock,
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{
-    DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, payload_of, seal_pages,
-};
+use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, payload_of, seal_pages};
 
 use crate::{
     EntryList, KeyEnds, MapRef, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Run,
@@ -38,8 +37,7 @@ use crate::{
         map_page,
     },
     page_places::choose_places,
-    reader::used_places,
-    spans::locate,
+    spans::{locate, used_places},
 };
 
 /// Maximum spans of a run with replaced pages.
@@ -393,7 +391,8 @@ impl PageUpdate {
             let list = list_with(of_pages);
             let needed = map_pages_for(before.id, newest_seqno, &list);
             debug_assert!(needed <= map_pages, "the longest places were assumed");
-            let map = MapRef { writing, places: of_map.iter().copied().take(usize_of(needed.into())).collect() };
+            let map =
+                MapRef { writing, places: of_map.iter().copied().take(usize_of(needed.into())).collect() };
             let old_map = before.map().filter(|_| planted!("map-of-version-before")).cloned();
             RunRef {
                 newest_seqno,

@@ -27,7 +27,7 @@ use crate::{
         long_separators::Separator,
     },
     map_read::read_maps,
-    spans::{locate, locate_page},
+    spans::{locate, locate_page, used_places},
 };
 
 /// An open run.
@@ -67,20 +67,6 @@ fn places_of(reference: &RunRef, extents: &[Arc<Extent>]) -> Option<Arc<PlaceSet
     let places = Arc::new(used_places(reference));
     let (places, ()) = extents.first()?.use_places(|_, _| (places, ()));
     Some(places)
-}
-
-/// Returns the places of all data and overflow pages and of the map. All are in use if that was not read.
-pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
-    let mut places = PlaceSet::default();
-    if !reference.has_known_places() {
-        let all = reference.spans.iter().map(|span| span.page_count).sum();
-        (0..all).for_each(|place| places.insert(place));
-        return places;
-    }
-    let map_and_overflow = reference.footer_end()..reference.page_count();
-    let used = (0..reference.data_pages).chain(map_and_overflow);
-    used.for_each(|page| places.insert(reference.place_of(page).at));
-    places
 }
 
 /// Number of lookups that may load a filter page after one whose read the filter would have saved.

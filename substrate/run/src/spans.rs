@@ -2,6 +2,7 @@
 //! replaced by pages at other places of these spans.
 
 use testudo_base::ExtentSpan;
+use testudo_storage::PlaceSet;
 
 use crate::RunRef;
 
@@ -37,4 +38,18 @@ pub(crate) fn locate_page<S: Iterator<Item = ExtentSpan>>(
     let next = replaced.next_from(page).map_or(u32::MAX, |next| next - page);
     let end = reference.footer_end().saturating_sub(page);
     Some((physical, room.min(next).min(end).max(1)))
+}
+
+/// Returns the places of all data and overflow pages and of the map. All are in use if that was not read.
+pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
+    let mut places = PlaceSet::default();
+    if !reference.has_known_places() {
+        let all = reference.spans.iter().map(|span| span.page_count).sum();
+        (0..all).for_each(|place| places.insert(place));
+        return places;
+    }
+    let map_and_overflow = reference.footer_end()..reference.page_count();
+    let used = (0..reference.data_pages).chain(map_and_overflow);
+    used.for_each(|page| places.insert(reference.place_of(page).at));
+    places
 }

@@ -264,6 +264,21 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests.rs"],
     ),
     bug(
+        "map-page-older-than-run",
+        "a run takes an older map of its own for that of its version",
+        &["substrate/run/src/map_read/tests.rs"],
+    ),
+    bug(
+        "map-of-version-before",
+        "a new version of a run is stored with the map of the one before",
+        &["crash", "substrate/run/src/map_read/tests.rs"],
+    ),
+    bug(
+        "run-object-not-written",
+        "a new version of a run is not written to the object of the run",
+        &["crash", "trees/lsm/src/tree/tests/page_updates.rs"],
+    ),
+    bug(
         "direct-flush-over-older",
         "a flush goes into pages of the bottom while older entries of its keys are above",
         &["trees/lsm/src/tree/tests/direct_flushes.rs"],

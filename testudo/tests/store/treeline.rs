@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, SalvageOptions, ScrubOptions, Tree,
-    VerifyLevel, backup::Repository, salvage,
+    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions,
+    ScrubOptions, Tree, VerifyLevel, backup::Repository, repair, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
@@ -220,6 +220,63 @@ fn a_damaged_page_loses_only_its_records_and_is_located() {
         machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
     }
     assert!(refused > 2, "{refused} pages were in use, {unaffected} were not");
+    check_store(&machine, "/db", &model);
+}
+
+/// Numbers of the pages of the data file whose headers say that they are of this kind.
+fn pages_of_kind(machine: &MemEnv, kind: u8) -> Vec<u64> {
+    let data = machine.file_bytes("/db/data").unwrap();
+    let is_one = |(number, page): &(u64, &[u8])| page[8] == kind && page[16..24] == number.to_le_bytes();
+    (0..).zip(data.chunks_exact(4096)).filter(is_one).map(|(number, _)| number).collect()
+}
+
+const MAP: u8 = 6;
+
+#[test]
+fn a_damaged_map_fails_reads_of_its_run_alone_and_is_located() {
+    let subject = Subject::with_updated_pages();
+    let Subject { machine, db, model, .. } = subject;
+    db.close().unwrap();
+    let maps = pages_of_kind(&machine, MAP);
+    assert!(maps.len() > 5, "{} maps", maps.len());
+    let (mut in_use, mut unused) = (0, 0);
+    for number in maps.into_iter() {
+        machine.corrupt("/db/data", number * 4096 + 45, 0x40).unwrap();
+        let db = builder(&machine, "/db").warm_restart(false).open().unwrap();
+        let users = db.open_keyspace("users").unwrap().unwrap();
+        let mut lost = 0;
+        for key in model.keys() {
+            match users.get(key) {
+                Ok(value) => assert_eq!(value.as_deref(), model.get(key).map(Vec::as_slice)),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corruption);
+                    assert_eq!(error.location(), Some(("data", number * 4096)), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+        let has_findings = |findings: &[testudo::Finding]| !findings.is_empty();
+        let scrubbed = db.scrub(ScrubOptions::new()).unwrap();
+        assert_eq!(has_findings(&scrubbed.findings), lost > 0, "{:?}", scrubbed.findings);
+        let verified = db.verify(VerifyLevel::Full).unwrap();
+        assert_eq!(has_findings(&verified.findings), lost > 0, "{:?}", verified.findings);
+        if lost > 0 {
+            let backup = Repository::at("/refused").env(machine.clone()).create(&db);
+            assert_eq!(backup.unwrap_err().kind(), ErrorKind::Corruption);
+        }
+        db.close().unwrap();
+        let options = RepairOptions::new("/db").env(machine.clone()).dry_run(true);
+        let findings = repair(options).unwrap().findings;
+        let of_map = findings.iter().any(|finding| finding.what.contains("Map page"));
+        assert_eq!(of_map, lost > 0, "{findings:?}");
+        if lost > 0 && in_use == 0 {
+            assert!(salvaged(&machine, "/salvaged") == model, "salvage finds the pages without the map");
+        }
+        (in_use, unused) = (in_use + usize::from(lost > 0), unused + usize::from(lost == 0));
+        assert!(lost < model.len() / 2, "{lost} records of one run");
+        machine.corrupt("/db/data", number * 4096 + 45, 0x40).unwrap();
+    }
+    assert!(in_use > 0, "{unused} maps were not in use");
     check_store(&machine, "/db", &model);
 }
 

@@ -150,7 +150,8 @@ impl Plan {
         counts.then_some(plan)
     }
 
-    /// Reads the maps of runs. Returns the runs whose maps are lost, with the generation of their newest pages.
+    /// Reads the maps of runs. Returns the runs whose maps are lost, with the generation of their newest
+    /// pages.
     fn read_maps(&mut self, evidence: &mut Evidence) -> BTreeMap<RunId, RunId> {
         let mut lost = BTreeMap::new();
         let Some(data) = evidence.data.clone() else { return lost };

@@ -1,8 +1,8 @@
 //! The part of a run reference that names the map of the run's replaced pages: its size is the same however
 //! many pages were replaced.
 //!
-//! Encoded (little-endian): generation u64 · incarnation u32 · count u32 of pages · their places u32 each. The
-//! pages form one block of kind 6, see `map_page.rs`, with this generation in its header.
+//! Encoded (little-endian): generation u64 · incarnation u32 · count u32 of pages · their places u32 each.
+//! The pages form one block of kind 6, see `map_page.rs`, with this generation in its header.
 //!
 //! **Invariants**
 //! - Every version of a run has a map of its own, written together with its new pages.

@@ -4,13 +4,15 @@
 //! not replaced are in the place with their number. A page whose entries outgrew it has an *overflow page*,
 //! which holds the entries from a border on; overflow pages are numbered from the end of the footer on.
 //!
-//! The list is in a map page, see `map_page.rs`; in stores of earlier builds it is in the reference to the run.
+//! The list is in a map page, see `map_page.rs`; in stores of earlier builds it is in the reference to the
+//! run.
 //!
 //! Encoded (little-endian; `varint` as in `codec.rs`, `str` = u32 length and bytes): count u32 of writings,
 //! each: generation u64 · incarnation u32, in a map page instead the differences from the writing before,
 //! varint each; before the first are the run's id and incarnation 0. Then count u32 of replaced pages, each:
-//! number of pages between it and the previous one varint · place varint · number of its writing varint. Then
-//! count u32 of overflow pages, each: the same three fields for the page that it belongs to · border str.
+//! number of pages between it and the previous one varint · place varint · number of its writing varint.
+//! Then count u32 of overflow pages, each: the same three fields for the page that it belongs to · border
+//! str.
 //!
 //! A replaced page describes itself, so that it can be found without a manifest. Its block is followed by:
 //! run u64 · number of the page that it replaces, or whose overflow page it is, u32 · u8 (0: all of its
@@ -29,7 +31,11 @@ use testudo_base::{
     num::{low32, u32_of, u64_of, usize_of},
 };
 
-use super::{long_separators::MAX_SEPARATOR_BYTES, map_ref::MapRef, writing::{Writing, WritingCodes}};
+use super::{
+    long_separators::MAX_SEPARATOR_BYTES,
+    map_ref::MapRef,
+    writing::{Writing, WritingCodes},
+};
 
 /// Part of the entries of the replaced page that a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -332,8 +338,7 @@ impl ReplacedPages {
             }
         }
         let is_replaced = |page: &OverflowPage| self.place_of(page.of).is_some();
-        if self.pages.last().is_some_and(|last| *last >= data_pages)
-            || !self.overflow.iter().all(is_replaced)
+        if self.pages.last().is_some_and(|last| *last >= data_pages) || !self.overflow.iter().all(is_replaced)
         {
             return Err(Damage("the replaced pages of a run are inconsistent"));
         }

@@ -3,10 +3,10 @@
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if a
 //! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list ·
-//! spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries u64 ·
-//! tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · place of the map, if there is
-//! one, see `map_ref.rs` · the list, see `replaced_pages.rs`, in backups, and without a map in stores of
-//! earlier builds.
+//! spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries
+//! u64 · tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · place of the map, if
+//! there is one, see `map_ref.rs` · the list, see `replaced_pages.rs`, in backups, and without a map in
+//! stores of earlier builds.
 //!
 //! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages.
 //!

@@ -1,4 +1,5 @@
-//! Writings of replaced pages, and short codes for them: the list of a run's replaced pages names the writing of each in four bytes.
+//! Writings of replaced pages, and short codes for them: the list of a run's replaced pages names the writing
+//! of each in four bytes.
 //!
 //! Codes count generations. Those of one incarnation are close to each other, so that a few *stretches* cover
 //! all writings, however many there are.

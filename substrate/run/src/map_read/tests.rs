@@ -1,18 +1,13 @@
 use std::{collections::BTreeMap, path::Path};
 
-use testudo_base::{
-    Cursor, Entry, Kind, RunId, Seqno,
-    checksum::hash_key,
-    codec::Reader,
-    sync::Arc,
-};
+use testudo_base::{Cursor, Entry, Kind, RunId, Seqno, checksum::hash_key, codec::Reader, sync::Arc};
 use testudo_env::{Env, OpenMode, OpenOptions};
 
+use super::*;
 use crate::{
     Access, EntryList, Lookup, PageUpdate, PreparedVersion, ReadAhead, Run, RunCursor, RunRef,
     test_bed::TestBed,
 };
-use super::*;
 
 const SECTOR: usize = 512;
 

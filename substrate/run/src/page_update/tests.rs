@@ -114,7 +114,11 @@ fn check(run: &Arc<Run>, model: &Model) {
     for is_whole in [true, false] {
         let mut encoded = Vec::new();
         let reference = run.reference();
-        if is_whole { reference.encode_whole(&mut encoded) } else { reference.encode(&mut encoded) }
+        if is_whole {
+            reference.encode_whole(&mut encoded)
+        } else {
+            reference.encode(&mut encoded)
+        }
         let mut reader = Reader::new(&encoded);
         let decoded = RunRef::decode(&mut reader).unwrap();
         reader.finish().unwrap();

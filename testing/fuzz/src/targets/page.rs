@@ -1,4 +1,4 @@
-//! One block of a run with any payload and a right checksum: data, index, filter or footer.
+//! One block of a run with any payload and a right checksum: data, index, filter, footer, replaced data or map.
 //!
 //! **Invariants**
 //! - Every way of reading ends, with entries or an error.
@@ -10,14 +10,17 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
+    Cursor, Entry, ExtentSpan, Incarnation, KeyspaceId, Kind, PAGE_SIZE, RunId, Seqno, StoreId,
     checksum::hash_key,
+    codec::Reader,
     num::usize_of,
     operands_format::{begin_stack, encode_operand},
 };
 use testudo_env::{Env, MemEnv, OpenMode, OpenOptions};
-use testudo_run::{Access, Lookup};
-use testudo_run::{ReadAhead, Run, RunCursor, RunOrigin, RunRef, RunWriter};
+use testudo_run::{
+    Access, EntryList, Lookup, PageUpdate, PreparedVersion, ReadAhead, Run, RunCursor, RunOrigin, RunRef,
+    RunWriter,
+};
 use testudo_storage::{DataFile, PAGE_HEADER_BYTES, PageHeader, PageIdentity, payload_of, seal_pages};
 
 use crate::{input::Input, mutate::overwrite};
@@ -30,6 +33,8 @@ const ENTRIES_MAX: usize = 1 << 20;
 struct BaseRun {
     file: Vec<u8>,
     reference: RunRef,
+    /// As in a manifest.
+    stored: RunRef,
     keys: Vec<Vec<u8>>,
 }
 
@@ -41,9 +46,10 @@ fn open_file(machine: &MemEnv, mode: OpenMode, live: &[ExtentSpan]) -> Arc<DataF
         .expect("the file is long enough")
 }
 
-fn base_run() -> &'static BaseRun {
-    static RUN: OnceLock<BaseRun> = OnceLock::new();
-    RUN.get_or_init(|| {
+/// A run, and one with replaced pages.
+fn base_runs() -> &'static [BaseRun; 2] {
+    static RUNS: OnceLock<[BaseRun; 2]> = OnceLock::new();
+    RUNS.get_or_init(|| {
         let machine = MemEnv::new(1);
         let data = open_file(&machine, OpenMode::CreateNew, &[]);
         let origin = RunOrigin {
@@ -71,25 +77,68 @@ fn base_run() -> &'static BaseRun {
                 _ => (Kind::Value, value),
             };
             let value = value.as_slice();
-            writer.push(&testudo_base::Entry { key: &key, kind, value }).expect("the disk has room");
+            writer.push(&Entry { key: &key, kind, value }).expect("the disk has room");
             keys.push(key);
         }
         let run = writer.finish(None).expect("the disk has room");
-        let reference = run.reference().clone();
-        BaseRun { file: machine.file_bytes("/data").expect("it was written"), reference, keys }
+        [BaseRun::of(&machine, &run, keys), updated_run()]
     })
 }
 
-/// First page and header of each block of the valid run.
-fn blocks() -> Vec<(usize, PageHeader)> {
-    let run = base_run();
-    let header = |at| PageHeader::read(&run.file[at..]);
+/// A run with replaced pages, overflow pages and a map.
+fn updated_run() -> BaseRun {
+    let machine = MemEnv::new(1);
+    let data = open_file(&machine, OpenMode::CreateNew, &[]);
+    let (id, keyspace, keyspace_name, newest_seqno) = (RunId(9), KeyspaceId(3), "ks".into(), Seqno(77));
+    let origin = RunOrigin { id, keyspace, keyspace_name, newest_seqno };
+    let mut writer = RunWriter::new(data, origin, 1 << 16).expect("the disk has room");
+    let key = |number: u32| format!("key/{number:04}").into_bytes();
+    for number in (0..400).step_by(2) {
+        let entry = Entry { key: &key(number), kind: Kind::Value, value: &[b'v'; 100] };
+        writer.push(&entry).expect("the disk has room");
+    }
+    let run = writer.finish(None).expect("the disk has room");
+    let mut update = PageUpdate::begin(&run).expect("it is valid").expect("it has no long keys");
+    let blocks: Vec<usize> = (1..update.blocks()).step_by(2).collect();
+    let old = PageUpdate::read(&[(&update, &blocks)]).expect("its pages are valid").remove(0);
+    let mut keys: Vec<Vec<u8>> = (0..400).step_by(2).map(key).collect();
+    for (block, old) in blocks.into_iter().zip(old) {
+        let mut new = EntryList::default();
+        for entry in old.iter() {
+            new.push(&Entry { value: &[b'w'; 100], ..entry });
+            let next = [entry.key, b"/"].concat();
+            new.push(&Entry { key: &next, kind: Kind::Value, value: &[b'x'; 60] });
+            keys.push(next);
+        }
+        assert!(update.replace(block, &old, &new), "its entries fit");
+    }
+    keys.sort_unstable();
+    let version = update.prepare(RunId(10), Seqno(80)).expect("the disk has room").expect("few spans");
+    let run = PreparedVersion::write(vec![version]).expect("the disk has room").remove(0);
+    BaseRun::of(&machine, &run, keys)
+}
+
+impl BaseRun {
+    fn of(machine: &MemEnv, run: &Run, keys: Vec<Vec<u8>>) -> Self {
+        let reference = run.reference().clone();
+        let mut encoded = Vec::new();
+        reference.encode(&mut encoded);
+        let stored = RunRef::decode(&mut Reader::new(&encoded)).expect("a reference can be read back");
+        Self { file: machine.file_bytes("/data").expect("it was written"), reference, stored, keys }
+    }
+}
+
+/// First page and header of each block of the valid runs.
+fn blocks() -> Vec<(&'static BaseRun, usize, PageHeader)> {
     let mut blocks = Vec::new();
-    for page in 0..run.reference.page_count() {
-        let Some((page, _)) = run.reference.locate(page) else { continue };
-        let at = usize_of(page) * PAGE_SIZE;
-        if let Some(header) = header(at).filter(|header| header.page == page && header.kind.is_some()) {
-            blocks.push((at, header));
+    for run in base_runs() {
+        let header = |at| PageHeader::read(&run.file[at..]);
+        for page in 0..run.reference.page_count() {
+            let Some((page, _)) = run.reference.locate(page) else { continue };
+            let at = usize_of(page) * PAGE_SIZE;
+            if let Some(header) = header(at).filter(|header| header.page == page && header.kind.is_some()) {
+                blocks.push((run, at, header));
+            }
         }
     }
     blocks
@@ -98,24 +147,23 @@ fn blocks() -> Vec<(usize, PageHeader)> {
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let base = base_run();
-    let mut file = base.file.clone();
     let blocks = blocks();
-    let (at, header) = blocks[usize::from(input.u8()) % blocks.len()];
+    let (base, at, header) = blocks[usize::from(input.u8()) % blocks.len()];
+    let mut file = base.file.clone();
     let is_long = usize_of(header.payload_bytes.into()) + PAGE_HEADER_BYTES > PAGE_SIZE;
     let room = if is_long { 3 * PAGE_SIZE } else { PAGE_SIZE };
     let payload = input.take(room - PAGE_HEADER_BYTES);
     if let (Some(kind), Some(pages)) = (header.kind, file.get_mut(at..at + room)) {
         overwrite(pages, PAGE_HEADER_BYTES, payload);
-        let RunRef { id: generation, keyspace, incarnation, .. } = base.reference;
-        let (store, page) = (STORE, header.page);
+        let PageHeader { page, generation, keyspace, incarnation, .. } = header;
+        let store = STORE;
         let identity = PageIdentity { store, kind, page, generation, keyspace, incarnation };
         seal_pages(pages, &identity, payload.len());
     }
     let machine = MemEnv::new(1);
     machine.replace("/data", &file).expect("the disk has room");
     let data = open_file(&machine, OpenMode::Read, &base.reference.spans);
-    let run = Run::open(data, base.reference.clone()).expect("its spans are live");
+    let run = Run::open(data, base.stored.clone()).expect("its spans are live");
     let is_valid = run.check_pages().is_ok() && run.check_entries().is_ok();
     let (forward, backward) = (walk(&run, false), walk(&run, true));
     if let (true, Ok(forward)) = (is_valid, &forward) {
@@ -163,11 +211,10 @@ fn walk(run: &Arc<Run>, backward: bool) -> testudo::Result<Entries> {
 
 /// The payloads of all blocks of the valid run, and the first one as it was before kind bytes existed.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let file = &base_run().file;
     let blocks = blocks();
-    let seed = |(number, &(at, _)): (usize, &(usize, PageHeader))| {
+    let seed = |(number, &(run, at, _)): (usize, &(&BaseRun, usize, PageHeader))| {
         let mut seed = vec![number.to_le_bytes()[0]];
-        seed.extend_from_slice(payload_of(&file[at..]));
+        seed.extend_from_slice(payload_of(&run.file[at..]));
         seed
     };
     let mut seeds: Vec<Vec<u8>> = blocks.iter().enumerate().map(seed).collect();

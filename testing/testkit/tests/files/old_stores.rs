@@ -7,7 +7,8 @@
 use std::{io::Read, path::Path, sync::Arc};
 
 use testudo::{
-    Db, DbBuilder, Durability, KeyspaceOptions, MergeFunction, RepairOptions, Tree, VerifyLevel, repair,
+    Db, DbBuilder, Durability, Keyspace, KeyspaceOptions, MergeFunction, RepairOptions, Tree, VerifyLevel,
+    repair,
 };
 use testudo_base::{codec::Reader, num::usize_of};
 use testudo_env::{Env, MemEnv};
@@ -17,6 +18,8 @@ use testudo_testkit::busy_store::{Contents, contents_of};
 const BEFORE_KIND_BYTES: &[u8] = include_bytes!("../../../fixtures/store_before_kind_bytes.zst");
 /// The same for a store whose filters have remainders of 16 bits.
 const WIDE_FILTERS: &[u8] = include_bytes!("../../../fixtures/store_with_16_bit_filters.zst");
+/// The same for a store whose manifest has the lists of replaced pages.
+const BEFORE_MAPS: &[u8] = include_bytes!("../../../fixtures/store_before_map_pages.zst");
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())
@@ -111,6 +114,43 @@ fn fill_two_runs(machine: &Arc<MemEnv>) {
     }
     db.flush().unwrap();
     drop(turtle);
+    db.close().unwrap();
+}
+
+/// Moves everything to the bottom, which scans trigger.
+fn empty_levels(db: &Db, users: &Keyspace) {
+    for _ in 0..200 {
+        db.compact().unwrap();
+        if users.stats().tree.buffered_bytes == 0 {
+            return;
+        }
+        (0..100).for_each(|number| drop(users.range(wide_key(number * 900)..).unwrap().next()));
+    }
+}
+
+/// Overwrites and removes adjacent records, and moves them to the bottom.
+fn update_pages(db: &Db, users: &Keyspace, rounds: std::ops::Range<u32>) {
+    for round in rounds {
+        let first = round * 7919 % 11_900;
+        for number in first..first + 40 {
+            users.insert(wide_key(number * 8), [round as u8; 100]).unwrap();
+        }
+        (first..first + 3).for_each(|number| users.remove(wide_key(number * 8)).unwrap());
+        empty_levels(db, users);
+    }
+}
+
+/// Fills a new store: a keyspace with replaced pages.
+fn fill_replaced_pages(machine: &Arc<MemEnv>) {
+    let tree = Tree::treeline().with_run_bytes(192 << 10).with_growth_factor(4).with_level1_flushes(1);
+    let db = builder(machine).open().unwrap();
+    let users = db.keyspace("users", KeyspaceOptions::default().tree(tree)).unwrap();
+    (0..12_000).for_each(|number| users.insert(wide_key(number * 8), [1; 100]).unwrap());
+    db.compact().unwrap();
+    update_pages(&db, &users, 2..12);
+    let tree = users.stats().tree;
+    assert!(tree.replaced_pages > 9 && tree.buffered_bytes == 0, "{tree:?}");
+    drop(users);
     db.close().unwrap();
 }
 
@@ -226,6 +266,44 @@ fn filters_with_16_bit_remainders_are_probed_verified_and_replaced() {
     db.compact().unwrap();
     assert!(has_filter_of(&machine, 1));
     assert_eq!(contents_of(&db).unwrap()["turtle"].len(), 2 * WIDE_RECORDS as usize);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    db.close().unwrap();
+}
+
+/// Number of map pages in the data file, current ones or not.
+fn maps_of(machine: &MemEnv) -> usize {
+    let data = machine.file_bytes("/db/data").unwrap();
+    let is_map =
+        |(number, page): &(usize, &[u8])| page[8] == 6 && page[16..24] == (*number as u64).to_le_bytes();
+    data.chunks_exact(4096).enumerate().filter(is_map).count()
+}
+
+#[test]
+fn replaced_pages_listed_in_the_manifest_are_read_and_get_maps() {
+    let machine = unpack(BEFORE_MAPS);
+    let same = MemEnv::new(1);
+    fill_replaced_pages(&same);
+    assert!(maps_of(&machine) == 0 && maps_of(&same) > 0, "earlier builds wrote no maps");
+    let expected = contents_of(&builder(&same).open().unwrap()).unwrap();
+    let report = repair(RepairOptions::new("/db").env(machine.clone()).dry_run(true)).unwrap();
+    assert_eq!(report.findings, []);
+    let db = builder(&machine).open().unwrap();
+    assert!(contents_of(&db).unwrap() == expected);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    assert_eq!(maps_of(&machine), 0, "reading writes none");
+    db.close().unwrap();
+    for machine in [&machine, &same] {
+        let db = builder(machine).open().unwrap();
+        let users = db.open_keyspace("users").unwrap().unwrap();
+        update_pages(&db, &users, 12..20);
+        drop(users);
+        db.close().unwrap();
+    }
+    assert!(maps_of(&machine) > 0, "the next version of a run has a map");
+    let expected = contents_of(&builder(&same).open().unwrap()).unwrap();
+    assert_eq!(features(&machine), (2, 511), "an earlier build cannot read maps");
+    let db = builder(&machine).open().unwrap();
+    assert!(contents_of(&db).unwrap() == expected);
     assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
     db.close().unwrap();
 }

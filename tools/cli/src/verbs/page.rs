@@ -287,7 +287,8 @@ fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {
                 replaced.overflow().len(),
                 map.newest_seqno.0,
             ));
-            lines.extend(replaced.pages().map(|(page, place)| format!("  page {page} in place {}", place.at)));
+            lines
+                .extend(replaced.pages().map(|(page, place)| format!("  page {page} in place {}", place.at)));
             lines.extend(replaced.overflow().iter().map(|overflow| {
                 let OverflowPage { of, border, place } = overflow;
                 format!("  overflow of page {of} from {} in place {}", shown(border), place.at)

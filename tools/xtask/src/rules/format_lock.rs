@@ -16,7 +16,7 @@ use crate::{
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// Files with format code under other names.
-const OTHER_FORMAT_FILES: [&str; 12] = [
+const OTHER_FORMAT_FILES: [&str; 14] = [
     "substrate/base/src/value_reference.rs",
     "substrate/filter/src/partition.rs",
     "substrate/run/src/format/block.rs",
@@ -24,6 +24,8 @@ const OTHER_FORMAT_FILES: [&str; 12] = [
     "substrate/run/src/format/footer.rs",
     "substrate/run/src/format/key_ends.rs",
     "substrate/run/src/format/long_separators.rs",
+    "substrate/run/src/format/map_page.rs",
+    "substrate/run/src/format/map_ref.rs",
     "substrate/run/src/format/replaced_pages.rs",
     "substrate/run/src/format/run_ref.rs",
     "substrate/storage/src/manifest/superblock.rs",

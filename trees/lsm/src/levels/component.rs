@@ -1,13 +1,16 @@
 //! A sorted sequence of runs of any length, kept in segments, so that a change of a few runs writes a few
-//! kilobytes to the manifest.
+//! kilobytes to the manifest. A run whose pages were replaced has an object of its own there: its next
+//! version is written to that object, and to no other.
 //!
 //! **Invariants**
 //! - Runs are disjoint and in key order: the fence of each is greater than all keys of the run before it.
-//! - Segments are immutable; a changed one has a new object id.
+//! - Segments are immutable; a changed one has a new object id, unless only versions of runs with objects of
+//!   their own are new in it.
+//! - A run keeps the id of its object in its sequence. In another sequence it gets another one.
 //! - No segment is empty, and none has more than [`SEGMENT_RUNS_MAX`] runs.
 //! - A sequence derived from another one has no compaction buffer, unless only its beginning was removed.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use testudo_base::{Error, ErrorKind, ObjectId, Result, Seqno, num::u64_of};
 use testudo_run::Run;
@@ -26,6 +29,8 @@ pub(crate) struct LevelRun {
     pub(crate) bytes: u64,
     /// Keys for which it has all entries of its age or older: older runs do not count for them.
     pub(crate) cover: Option<Bounds>,
+    /// Object of its reference, if that is not in the object of its segment. Assigned by [`Component`].
+    pub(crate) object: Option<ObjectId>,
 }
 
 /// A range of keys with both bounds.
@@ -76,9 +81,20 @@ impl LevelRun {
             return Ok(None);
         }
         let fenced = FencedRun { low: low.clone(), run: Arc::clone(&self.fenced.run) };
-        let rest = Self { fenced, bytes: 0, cover: None };
+        let rest = Self { fenced, bytes: 0, cover: None, object: None };
         let bytes = rest.slice().bytes_within(&Bounds::default())?;
         Ok(Some(Self { bytes, cover: self.cover.clone(), ..rest }))
+    }
+
+    /// Whether its stored reference is that of `other`.
+    pub(crate) fn is_stored_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self.run(), other.run()) && self.bytes == other.bytes
+    }
+
+    /// Whether `new` can take its place without a change of their segment's object.
+    fn can_become(&self, new: &Self) -> bool {
+        let is_apart = self.object.is_some() || self.is_stored_as(new);
+        is_apart && self.object == new.object && self.fenced.low == new.fenced.low && self.cover == new.cover
     }
 }
 
@@ -286,12 +302,21 @@ impl Component {
     pub(crate) fn splice(
         &self,
         range: Range<usize>,
-        runs: Vec<LevelRun>,
+        mut runs: Vec<LevelRun>,
         next_object: &mut u64,
     ) -> Result<Self> {
         debug_assert!(range.start <= range.end && range.end <= self.count, "runs of the component");
         if range.is_empty() && runs.is_empty() {
             return Ok(self.clone());
+        }
+        let are_versions = || self.range(range.clone()).zip(&runs).all(|(old, new)| old.can_become(new));
+        if range.len() == runs.len() && are_versions() {
+            return Ok(self.with_versions(range, runs));
+        }
+        let mut objects: BTreeSet<ObjectId> =
+            self.range(range.clone()).filter_map(|level_run| level_run.object).collect();
+        for level_run in &mut runs {
+            level_run.object = level_run.object.filter(|object| objects.remove(object));
         }
         let count = self.count - range.len() + runs.len();
         let segment_of = |run: usize| self.firsts.partition_point(|first| *first <= run).saturating_sub(1);
@@ -329,6 +354,24 @@ impl Component {
         Ok(spliced)
     }
 
+    /// Returns the component with other versions of the runs in `range`. Its segments keep their ids.
+    fn with_versions(&self, range: Range<usize>, runs: Vec<LevelRun>) -> Self {
+        let mut segments = self.segments.clone();
+        let mut runs = runs.into_iter();
+        for (segment, first) in segments.iter_mut().zip(&self.firsts) {
+            let at = |run: usize| run.clamp(*first, first + segment.runs.len()) - first;
+            let places = at(range.start)..at(range.end);
+            let new: Vec<LevelRun> = runs.by_ref().take(places.len()).collect();
+            if !segment.runs[places.clone()].iter().zip(&new).all(|(old, new)| old.is_stored_as(new)) {
+                let mut runs = segment.runs.clone();
+                runs.splice(places, new);
+                *segment = Arc::new(Segment { id: segment.id, runs });
+            }
+        }
+        debug_assert!(runs.next().is_none(), "each run has its place");
+        Self::of_segments(segments)
+    }
+
     /// Creates a component of these runs.
     pub(crate) fn of_runs(runs: Vec<LevelRun>, next_object: &mut u64) -> Result<Self> {
         Self::default().splice(0..0, runs, next_object)
@@ -350,8 +393,13 @@ impl Component {
     }
 }
 
-/// Divides runs into segments of about equal size.
-fn cut_into_segments(runs: Vec<LevelRun>, next_object: &mut u64) -> Vec<Arc<Segment>> {
+/// Divides runs into segments of about equal size. A run with a map gets an object, if it has none.
+fn cut_into_segments(mut runs: Vec<LevelRun>, next_object: &mut u64) -> Vec<Arc<Segment>> {
+    let has_map = |level_run: &LevelRun| level_run.run().reference().map().is_some();
+    for level_run in runs.iter_mut().filter(|level_run| level_run.object.is_none() && has_map(level_run)) {
+        level_run.object = Some(ObjectId(*next_object));
+        *next_object += 1;
+    }
     let fragments = runs.len().div_ceil(SEGMENT_RUNS_MAX);
     let count = runs.len();
     let mut runs = runs.into_iter();

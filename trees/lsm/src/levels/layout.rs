@@ -26,7 +26,7 @@ pub fn read_layout(mut objects: BTreeMap<ObjectId, Arc<[u8]>>) -> Result<Vec<Par
             let mut runs = Vec::new();
             for id in component {
                 let bytes = objects.remove(id).ok_or(Damage("a segment is missing"))?;
-                runs.extend(decode_segment(&bytes)?);
+                runs.extend(decode_segment(&bytes, |id| objects.remove(&id))?);
             }
             add_uses(runs, &mut uses)?;
         }

@@ -15,7 +15,9 @@
 //! - a compaction buffer: see `compaction_buffer_format.rs` of sequences.
 //! - a segment: u8 format, 1 · count u32 of runs, each: fence · run reference · bytes u64 that count ·
 //!   u8, 1 if it covers keys + 2 if they have a low end + 4 if they have a high end · those ends, fences
-//!   after its own.
+//!   after its own. If any run has an object of its own, the format is 2, and after each fence follows the
+//!   id u64 of that object, instead of reference and bytes, or 0 before them.
+//! - a run: u8 0x52 (`R`) · run reference · bytes u64 that count.
 //!
 //! **Invariants**
 //! - Decoded segments are not empty, and their fences ascend.
@@ -24,6 +26,7 @@ use testudo_base::{
     ObjectId,
     codec::{self, Damage, Reader},
     num::{u32_of, usize_of},
+    sync::Arc,
 };
 use testudo_run::RunRef;
 use testudo_sequence::{Bounds, Fence, FenceWriter, decode_fence};
@@ -41,6 +44,10 @@ const FORMAT: u8 = 1;
 const FORMAT_WITH_BUFFERS: u8 = 2;
 /// Format of an object 0 with measured fractions of repeated keys; it names buffers as well.
 const FORMAT_WITH_REPEATS: u8 = 3;
+/// Format of a segment with runs in objects of their own.
+const FORMAT_WITH_RUN_OBJECTS: u8 = 2;
+/// First byte of the object of a run.
+const RUN_TAG: u8 = 0x52;
 /// The root object, which names all others.
 pub(crate) const ROOT: ObjectId = ObjectId(0);
 /// Maximum number of levels.
@@ -61,6 +68,7 @@ pub(crate) struct StoredRun {
     pub(crate) reference: RunRef,
     pub(crate) bytes: u64,
     pub(crate) cover: Option<Bounds>,
+    pub(crate) object: Option<ObjectId>,
 }
 
 /// Ids of the segments of a sequence.
@@ -134,17 +142,53 @@ fn encode_component(out: &mut Vec<u8>, component: &Component) {
 }
 
 pub(crate) fn encode_segment(segment: &Segment) -> Vec<u8> {
-    let mut out = vec![FORMAT];
+    let has_objects = segment.runs.iter().any(|level_run| level_run.object.is_some());
+    let mut out = vec![if has_objects { FORMAT_WITH_RUN_OBJECTS } else { FORMAT }];
     codec::put_u32(&mut out, u32_of(segment.runs.len()));
     let mut fences = FenceWriter::default();
-    segment.runs.iter().for_each(|level_run| encode_run(&mut out, &mut fences, level_run));
+    for level_run in &segment.runs {
+        fences.put(&mut out, &level_run.fenced.low);
+        if has_objects {
+            codec::put_u64(&mut out, level_run.object.map_or(0, |object| object.0));
+        }
+        if level_run.object.is_none() {
+            encode_reference(&mut out, level_run);
+        }
+        encode_cover(&mut out, level_run);
+    }
     out
 }
 
-fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, level_run: &LevelRun) {
-    fences.put(out, &level_run.fenced.low);
+/// Encodes the object of a run.
+pub(crate) fn encode_run_object(level_run: &LevelRun) -> Vec<u8> {
+    let mut out = vec![RUN_TAG];
+    encode_reference(&mut out, level_run);
+    out
+}
+
+fn decode_run_object(bytes: &[u8]) -> Result<(RunRef, u64), Damage> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8()? != RUN_TAG {
+        return Err(Damage("unknown format of the object of a run"));
+    }
+    let run = (RunRef::decode(&mut reader)?, decode_bytes(&mut reader)?);
+    reader.finish()?;
+    Ok(run)
+}
+
+fn encode_reference(out: &mut Vec<u8>, level_run: &LevelRun) {
     level_run.run().reference().encode(out);
     codec::put_u64(out, level_run.bytes);
+}
+
+/// Encodes a run, including its reference.
+fn encode_run(out: &mut Vec<u8>, fences: &mut FenceWriter, level_run: &LevelRun) {
+    fences.put(out, &level_run.fenced.low);
+    encode_reference(out, level_run);
+    encode_cover(out, level_run);
+}
+
+fn encode_cover(out: &mut Vec<u8>, level_run: &LevelRun) {
     let Some(Bounds { low, high }) = &level_run.cover else { return codec::put_u8(out, 0) };
     let has = |end: &Option<Fence>, flag: u8| if end.is_some() { flag } else { 0 };
     codec::put_u8(out, COVERS | has(low, COVER_HAS_LOW) | has(high, COVER_HAS_HIGH));
@@ -225,12 +269,25 @@ fn count_of(reader: &mut Reader<'_>, least_bytes: usize) -> Result<usize, Damage
     Ok(count)
 }
 
-pub(crate) fn decode_segment(bytes: &[u8]) -> Result<Vec<StoredRun>, Damage> {
+/// Decodes a segment. `take` returns the object of a run.
+pub(crate) fn decode_segment(
+    bytes: &[u8],
+    mut take: impl FnMut(ObjectId) -> Option<Arc<[u8]>>,
+) -> Result<Vec<StoredRun>, Damage> {
     let mut reader = Reader::new(bytes);
-    if reader.u8()? != FORMAT {
-        return Err(Damage("unknown format of a segment of a level"));
-    }
-    let runs = decode_runs(&mut reader)?;
+    let runs = match reader.u8()? {
+        FORMAT => decode_runs(&mut reader)?,
+        FORMAT_WITH_RUN_OBJECTS => decode_runs_with(&mut reader, 17, |reader| {
+            let object = ObjectId(reader.u64()?);
+            if object == ROOT {
+                return Ok((RunRef::decode(reader)?, decode_bytes(reader)?, None));
+            }
+            let bytes = take(object).ok_or(Damage("the object of a run is missing"))?;
+            let (reference, bytes) = decode_run_object(&bytes)?;
+            Ok((reference, bytes, Some(object)))
+        })?,
+        _ => return Err(Damage("unknown format of a segment of a level")),
+    };
     reader.finish()?;
     if runs.is_empty() || runs.len() > SEGMENT_RUNS_MAX {
         return Err(Damage("a segment of a level has an impossible number of runs"));
@@ -242,12 +299,21 @@ pub(crate) fn decode_segment(bytes: &[u8]) -> Result<Vec<StoredRun>, Damage> {
 }
 
 fn decode_runs(reader: &mut Reader<'_>) -> Result<Vec<StoredRun>, Damage> {
-    let count = count_of(reader, 64)?;
+    decode_runs_with(reader, 64, |reader| Ok((RunRef::decode(reader)?, decode_bytes(reader)?, None)))
+}
+
+/// Decodes runs of at least `least_bytes` each. `next` decodes reference, bytes and object of the next one.
+fn decode_runs_with(
+    reader: &mut Reader<'_>,
+    least_bytes: usize,
+    mut next: impl FnMut(&mut Reader<'_>) -> Result<(RunRef, u64, Option<ObjectId>), Damage>,
+) -> Result<Vec<StoredRun>, Damage> {
+    let count = count_of(reader, least_bytes)?;
     let mut runs: Vec<StoredRun> = Vec::with_capacity(count);
     let mut low = Fence::default();
     for _ in 0..count {
         low = decode_fence(reader, &low)?;
-        let (reference, bytes, flags) = (RunRef::decode(reader)?, decode_bytes(reader)?, reader.u8()?);
+        let ((reference, bytes, object), flags) = (next(reader)?, reader.u8()?);
         let cover = match flags {
             0 => None,
             _ if flags & COVERS == 0 || flags > COVERS + COVER_HAS_LOW + COVER_HAS_HIGH => {
@@ -255,7 +321,7 @@ fn decode_runs(reader: &mut Reader<'_>) -> Result<Vec<StoredRun>, Damage> {
             }
             _ => Some(decode_cover(reader, flags, &low)?),
         };
-        runs.push(StoredRun { low: low.clone(), reference, bytes, cover });
+        runs.push(StoredRun { low: low.clone(), reference, bytes, cover, object });
     }
     Ok(runs)
 }

@@ -1,4 +1,4 @@
-//! Loading the levels of a tree from their objects in the manifest. No page is read.
+//! Loading the levels of a tree from their objects in the manifest. No page is read, except for maps.
 //!
 //! **Invariants**
 //! - Objects that contradict each other or the live extents are reported as `Corruption`.
@@ -52,7 +52,7 @@ pub(crate) fn load_levels(
         levels.push(Level { filling, emptying, began_bytes: level.began_bytes, repeats: level.repeats });
     }
     let bottom = loader.component(stored.bottom)?;
-    let witnesses = stored.witnesses.into_iter().map(|run| open(data, run)).collect::<Result<_>>()?;
+    let witnesses = open_runs(data, stored.witnesses)?;
     let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
     let direct = DirectFlushes::default();
     let mut levels =
@@ -70,10 +70,22 @@ pub(crate) fn load_levels(
     Ok(Some(levels))
 }
 
-fn open(data: &Arc<DataFile>, stored: StoredRun) -> Result<LevelRun> {
-    let StoredRun { low, reference, bytes, cover } = stored;
-    let run = Run::open(Arc::clone(data), reference)?;
-    Ok(LevelRun { fenced: FencedRun { low, run }, bytes, cover })
+/// Opens runs; their maps are read in one batch.
+fn open_runs(data: &Arc<DataFile>, mut stored: Vec<StoredRun>) -> Result<Vec<LevelRun>> {
+    let (mut rest, mut references) = (Vec::with_capacity(stored.len()), Vec::with_capacity(stored.len()));
+    for StoredRun { low, reference, bytes, cover, object } in stored.drain(..) {
+        references.push(reference);
+        rest.push((low, bytes, cover, object));
+    }
+    let runs = Run::open_all(data, references)?;
+    debug_assert_eq!(runs.len(), rest.len(), "a run for each reference");
+    let level_run = |((low, bytes, cover, object), run)| LevelRun {
+        fenced: FencedRun { low, run },
+        bytes,
+        cover,
+        object,
+    };
+    Ok(rest.into_iter().zip(runs).map(level_run).collect())
 }
 
 impl Loader<'_> {
@@ -98,9 +110,9 @@ impl Loader<'_> {
         for id in stored {
             // Objects are removed, so a segment that is named twice is reported as missing.
             let bytes = self.objects.remove(&id).ok_or_else(|| damaged(self.keyspace, id, "is missing"))?;
-            let runs = decode_segment(&bytes).map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
-            let mut runs: Vec<LevelRun> =
-                runs.into_iter().map(|run| open(self.data, run)).collect::<Result<_>>()?;
+            let runs = decode_segment(&bytes, |object| self.objects.remove(&object))
+                .map_err(|Damage(why)| damaged(self.keyspace, id, why))?;
+            let mut runs = open_runs(self.data, runs)?;
             if before.is_some_and(|before| before >= runs[0].fenced.low) {
                 return Err(damaged(self.keyspace, id, "the fences of a level do not ascend"));
             }

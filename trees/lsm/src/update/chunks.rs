@@ -172,7 +172,7 @@ pub(crate) fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Re
     let level_run = written.into_iter().enumerate().map(|(at, fenced)| {
         let high = lows.get(at + 1).or(bounds.high.as_ref()).cloned();
         let cover = (height == Height::Bottom).then(|| Bounds { low: lows[at].as_low(), high });
-        LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover }
+        LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover, object: None }
     });
     Ok(ChunkRuns { runs: level_run.collect(), inflow })
 }

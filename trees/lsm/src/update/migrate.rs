@@ -81,6 +81,7 @@ pub(crate) fn with_portion(levels: &Levels, portion: &Portion) -> Result<Levels>
             low: lows[at].as_low(),
             high: lows.get(at + 1).or(bounds.high.as_ref()).cloned(),
         }),
+        object: None,
     };
     let runs = portion.runs.iter().enumerate().map(level_run).collect();
     debug_assert!(lows.is_sorted_by(|a, b| a < b), "the runs of a portion are in key order");

@@ -430,7 +430,11 @@ pub(crate) fn unit_bytes(levels: &Levels, options: &LsmOptions) -> u64 {
 
 /// Wraps runs as parts of a sequence without covered ranges.
 pub(crate) fn level_runs(runs: Vec<FencedRun>) -> Vec<LevelRun> {
-    let level_run =
-        |fenced: FencedRun| LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover: None };
+    let level_run = |fenced: FencedRun| LevelRun {
+        bytes: fenced.run.reference().user_bytes,
+        fenced,
+        cover: None,
+        object: None,
+    };
     runs.into_iter().map(level_run).collect()
 }

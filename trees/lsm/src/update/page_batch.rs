@@ -107,7 +107,7 @@ impl PagesCell {
         work.progress.advance(merge.bytes);
         let bytes = (level_run.bytes + new).saturating_sub(old).min(new);
         let fenced = FencedRun { low: level_run.fenced.low, run };
-        LevelRun { fenced, bytes, cover: level_run.cover }
+        LevelRun { fenced, bytes, cover: level_run.cover, object: level_run.object }
     }
 
     /// Merges the incoming entries with the whole run.

@@ -4,9 +4,8 @@ use super::*;
 use crate::{OverflowPage, PagePlace, Writing};
 
 fn list() -> ReplacedPages {
-    let place = |at, generation| {
-        PagePlace { at, writing: Writing { generation: RunId(generation), incarnation: 2 } }
-    };
+    let place =
+        |at, generation| PagePlace { at, writing: Writing { generation: RunId(generation), incarnation: 2 } };
     let overflow = OverflowPage { of: 3, border: b"border"[..].into(), place: place(25, 11) };
     ReplacedPages::new(vec![(0, place(21, 9)), (3, place(0, 11))], vec![overflow])
 }

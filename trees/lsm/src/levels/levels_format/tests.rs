@@ -37,9 +37,48 @@ fn segment(lows: &[&[u8]]) -> Vec<u8> {
     out
 }
 
+fn decode(bytes: &[u8]) -> Result<Vec<StoredRun>, Damage> {
+    decode_segment(bytes, |_| None)
+}
+
+/// Encodes a segment whose second run is in object 5, and that object.
+fn segment_with_object() -> (Vec<u8>, Vec<u8>) {
+    let mut out = vec![FORMAT_WITH_RUN_OBJECTS];
+    codec::put_u32(&mut out, 2);
+    let mut fences = FenceWriter::default();
+    fences.put(&mut out, &Fence::default());
+    codec::put_u64(&mut out, 0);
+    reference(1).encode(&mut out);
+    codec::put_u64(&mut out, 20);
+    codec::put_u8(&mut out, 0);
+    fences.put(&mut out, &Fence::from(&b"k"[..]));
+    codec::put_u64(&mut out, 5);
+    codec::put_u8(&mut out, 0);
+    let mut object = vec![RUN_TAG];
+    reference(2).encode(&mut object);
+    codec::put_u64(&mut object, 30);
+    (out, object)
+}
+
+#[test]
+fn a_run_in_an_object_of_its_own_round_trips() {
+    let (segment, object) = segment_with_object();
+    let with = |segment: &[u8], object: &[u8]| {
+        decode_segment(segment, |id| (id == ObjectId(5)).then(|| object.into()))
+    };
+    let runs = with(&segment, &object).unwrap();
+    let shown: Vec<_> = runs.iter().map(|run| (run.reference.id, run.bytes, run.object)).collect();
+    assert_eq!(shown, [(RunId(1), 20, None), (RunId(2), 30, Some(ObjectId(5)))]);
+    assert!(decode(&segment).is_err(), "the object is missing");
+    assert!((0..segment.len()).all(|length| with(&segment[..length], &object).is_err()));
+    assert!((0..object.len()).all(|length| with(&segment, &object[..length]).is_err()));
+    let of_segment = with(&segment, &segment);
+    assert!(of_segment.is_err(), "an object of another kind");
+}
+
 #[test]
 fn a_segment_round_trips() {
-    let runs = decode_segment(&segment(&[b"", b"k", b"key"])).unwrap();
+    let runs = decode(&segment(&[b"", b"k", b"key"])).unwrap();
     let lows: Vec<Vec<u8>> = runs.iter().map(|run| run.low.to_vec()).collect();
     assert_eq!(lows, [b"".to_vec(), b"k".to_vec(), b"key".to_vec()]);
     assert_eq!((runs[1].reference.id, runs[1].bytes), (RunId(2), 20));
@@ -48,10 +87,10 @@ fn a_segment_round_trips() {
 
 #[test]
 fn damaged_objects_do_not_decode() {
-    assert!(decode_segment(&segment(&[])).is_err(), "no run");
-    assert!(decode_segment(&segment(&[b"b", b"a"])).is_err(), "descending fences");
+    assert!(decode(&segment(&[])).is_err(), "no run");
+    assert!(decode(&segment(&[b"b", b"a"])).is_err(), "descending fences");
     let whole = segment(&[b"", b"k"]);
-    assert!((0..whole.len()).all(|length| decode_segment(&whole[..length]).is_err()), "a truncated segment");
+    assert!((0..whole.len()).all(|length| decode(&whole[..length]).is_err()), "a truncated segment");
     let root = encode_root(&Levels { next_object: 7, ..Levels::default() });
     assert_eq!(decode_root(&root).unwrap().next_object, 7);
     assert!((0..root.len()).all(|length| decode_root(&root[..length]).is_err()), "a truncated root");

@@ -68,6 +68,46 @@ fn a_few_updates_write_pages_and_no_run() {
     }
 }
 
+/// Objects that differ, without the root: ids and lengths.
+fn changed(before: &Objects, after: &Objects) -> Vec<(ObjectId, usize)> {
+    let is_new = |(id, bytes): &(&ObjectId, &Arc<[u8]>)| before.get(id) != Some(bytes) && id.0 > 0;
+    after.iter().filter(is_new).map(|(id, bytes)| (*id, bytes.len())).collect()
+}
+
+#[test]
+fn a_version_of_a_run_is_written_to_an_object_of_its_own() {
+    let mut bed = settled(updating(256 << 10, 8, 1), 40_000);
+    let update = |bed: &mut Bed, byte: u8| {
+        let before = bed.durable.objects.clone();
+        bed.apply(batch((0..30).map(|number| 10_000 + number * 2), byte));
+        bed.run_jobs();
+        settle(bed);
+        changed(&before, &bed.durable.objects)
+    };
+    let first = update(&mut bed, 2);
+    assert_eq!(first.len(), 2, "its segment and its object: {first:?}");
+    let mut random = SplitMix::new(5);
+    for round in 0..12 {
+        let next = update(&mut bed, 3 + round);
+        assert!(matches!(next[..], [(_, bytes)] if bytes < 400), "round {round}: {next:?}");
+        assert!(bed.durable.objects[&ObjectId(0)].len() < 200, "the root");
+        bed.check(&mut random);
+        if round % 3 == 0 {
+            bed.reopen();
+            bed.tree.check_invariants(true).unwrap();
+        }
+    }
+    // Its object goes with the run.
+    let objects = bed.durable.objects.len();
+    bed.apply(batch((0..40_000).map(|number| number * 2), 9));
+    bed.run_jobs();
+    settle(&mut bed);
+    assert!(bed.durable.objects.len() < objects);
+    bed.check(&mut random);
+    bed.reopen();
+    bed.check(&mut random);
+}
+
 #[test]
 fn excess_inserts_get_an_overflow_page_before_a_run_is_rewritten() {
     let mut bed = settled(updating(256 << 10, 8, 1), 20_000);
