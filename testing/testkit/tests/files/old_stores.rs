@@ -129,11 +129,11 @@ fn empty_levels(db: &Db, users: &Keyspace) {
 }
 
 /// Overwrites and removes adjacent records, and moves them to the bottom.
-fn update_pages(db: &Db, users: &Keyspace, rounds: std::ops::Range<u32>) {
+fn update_pages(db: &Db, users: &Keyspace, rounds: std::ops::Range<u8>) {
     for round in rounds {
-        let first = round * 7919 % 11_900;
+        let first = u32::from(round) * 7919 % 11_900;
         for number in first..first + 40 {
-            users.insert(wide_key(number * 8), [round as u8; 100]).unwrap();
+            users.insert(wide_key(number * 8), [round; 100]).unwrap();
         }
         (first..first + 3).for_each(|number| users.remove(wide_key(number * 8)).unwrap());
         empty_levels(db, users);
