@@ -50,31 +50,42 @@ impl RunRef {
     }
 }
 
-/// Reads the maps of runs that were not read yet, in one batch. Damaged ones are left out.
+/// Reads the maps of runs that were not read yet, in one batch. Those that cannot be read in a second attempt
+/// either, and damaged ones, are left out.
 ///
-/// Errors: `Corruption` if a map is outside its run.
+/// Errors: `Corruption` if a map is outside its run; transient errors of the device.
 pub(crate) fn read_maps(data: &DataFile, references: &mut [RunRef]) -> Result<()> {
     let mut wanted = Vec::new();
     for (number, reference) in references.iter().enumerate() {
         let Some(map) = reference.map().filter(|_| !reference.has_known_places()) else { continue };
         let outside = || Error::corruption("manifest", 0, "a map is outside its run");
         let pages = reference.map_pages(map).ok_or_else(outside)?;
-        let bytes = AlignedBuffer::unfilled(pages.len() * PAGE_SIZE);
-        wanted.push((number, pages, bytes));
+        wanted.push((number, pages));
     }
-    let mut reads: Vec<(u64, &mut [u8])> = Vec::new();
-    for (_, pages, bytes) in &mut wanted {
-        reads.extend(pages.iter().copied().zip(bytes.chunks_exact_mut(PAGE_SIZE)));
-    }
-    if reads.is_empty() {
+    if wanted.is_empty() {
         return Ok(());
     }
-    let mut outcomes = data.read_many(&mut reads).into_iter();
-    for (number, pages, bytes) in wanted {
-        let are_read = outcomes.by_ref().take(pages.len()).fold(true, |all, read| all & read.is_ok());
-        if are_read {
+    let all: Vec<u64> = wanted.iter().flat_map(|(_, pages)| pages).copied().collect();
+    let (mut bytes, mut outcomes) = (AlignedBuffer::unfilled(all.len() * PAGE_SIZE), Vec::new());
+    for attempt in 0..2 {
+        let reads = all.iter().copied().zip(bytes.chunks_exact_mut(PAGE_SIZE));
+        outcomes = data.read_many(&mut reads.collect::<Vec<_>>());
+        if outcomes.iter().all(Result::is_ok) {
+            break;
+        }
+        let transient =
+            |outcome: &Result<()>| outcome.as_ref().err().filter(|error| error.is_transient()).cloned();
+        if let Some(error) = outcomes.iter().find_map(transient).filter(|_| attempt > 0) {
+            return Err(error);
+        }
+    }
+    let (mut outcomes, mut rest) = (outcomes.into_iter(), &bytes[..]);
+    for (number, pages) in wanted {
+        let (own, behind) = rest.split_at(pages.len() * PAGE_SIZE);
+        rest = behind;
+        if outcomes.by_ref().take(pages.len()).fold(true, |all, read| all & read.is_ok()) {
             // Without its list the run is opened, and its reads report the damage.
-            let _ = references[number].take_map(data.store(), pages[0], &bytes);
+            let _ = references[number].take_map(data.store(), pages[0], own);
         }
     }
     Ok(())

@@ -271,12 +271,12 @@ pub(crate) const BUGS: &[Bug] = &[
     bug(
         "map-of-version-before",
         "a new version of a run is stored with the map of the one before",
-        &["crash", "substrate/run/src/map_read/tests.rs"],
+        &["substrate/run/src/map_read/tests.rs"],
     ),
     bug(
         "run-object-not-written",
         "a new version of a run is not written to the object of the run",
-        &["crash", "trees/lsm/src/tree/tests/page_updates.rs"],
+        &["trees/lsm/src/tree/tests/page_updates.rs"],
     ),
     bug(
         "direct-flush-over-older",

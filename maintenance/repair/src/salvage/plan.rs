@@ -109,6 +109,11 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
         if let Some(data) = evidence.data.as_ref().filter(|_| !lost.is_empty()) {
             let found = page_scan::scan((&**data, evidence.data_bytes), evidence.store, &lost, meter)?;
             plan.replace_mapless(&found);
+            plan.unproven = Some(
+                "the map of a run is lost: older versions may appear where one of its replaced pages is lost, \
+                 too"
+                    .to_owned(),
+            );
         }
     }
     if plan.unproven.is_none() && !evidence.log_findings.is_empty() {
