@@ -110,8 +110,7 @@ pub(crate) fn make(evidence: &mut Evidence, meter: &mut Meter<'_, '_>) -> Result
             let found = page_scan::scan((&**data, evidence.data_bytes), evidence.store, &lost, meter)?;
             plan.replace_mapless(&found);
             plan.unproven = Some(
-                "the map of a run is lost: older versions may appear where one of its replaced pages is lost, \
-                 too"
+                "the map of a run is lost: older versions may appear where a replaced page is lost, too"
                     .to_owned(),
             );
         }
