@@ -169,9 +169,20 @@ impl SealedPages {
 pub struct PreparedVersion {
     run: Arc<Run>,
     pages: SealedPages,
+    overflow_pages: usize,
 }
 
 impl PreparedVersion {
+    /// Number of replaced pages.
+    pub fn replaced_pages(&self) -> u64 {
+        u64_of(self.pages.places.len() - self.overflow_pages)
+    }
+
+    /// Number of overflow pages among the pages to be written.
+    pub fn overflow_pages(&self) -> u64 {
+        u64_of(self.overflow_pages)
+    }
+
     /// Writes the pages of several versions in one batch.
     ///
     /// Errors: `OutOfSpace`, `Io`. Pages written until then are unreferenced.
@@ -425,7 +436,8 @@ impl PageUpdate {
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
         let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places));
-        Ok(Some(PreparedVersion { run: Arc::new(run), pages }))
+        let overflow_pages = changed.iter().filter(|new| new.overflow.is_some()).count();
+        Ok(Some(PreparedVersion { run: Arc::new(run), pages, overflow_pages }))
     }
 
     /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.

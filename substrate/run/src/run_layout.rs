@@ -1,14 +1,15 @@
 //! Layout options of a run, chosen by its writer for the intended use.
 
-use testudo_base::num::u16_of;
+use testudo_base::num::{u16_of, usize_of};
 
-use crate::format::builder::PAGE_PAYLOAD_BYTES;
+use crate::{ReplacedPageRecord, format::builder::PAGE_PAYLOAD_BYTES};
 
 /// Approximate bytes of an entry on a page beyond its key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 6;
 
-/// Part of a page that is left free for later updates: some entries may grow before the page overflows.
-const SPARE_PARTS: usize = 16;
+/// Bytes of a page that its entries never fill, so that it can be replaced with entries of the same sizes: a
+/// replaced page describes itself, and an entry's slot and lengths are not in its own bytes.
+const UNFILLED_BYTES: usize = ReplacedPageRecord::BYTES + 16;
 
 /// How the pages of a run are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,18 @@ pub struct RunLayout {
 }
 
 impl RunLayout {
-    /// Layout of a run whose pages will be replaced: some free space on each page, and no filter, which would
-    /// miss keys added later.
-    pub fn for_page_updates() -> Self {
-        let fill_bytes = PAGE_PAYLOAD_BYTES / SPARE_PARTS * (SPARE_PARTS - 1);
-        Self { has_filter: false, fill_bytes: u16_of(fill_bytes), continues_values: false }
+    /// Layout of a run whose pages will be replaced: filled to `fill_percent`, the rest is for entries that
+    /// are added or grow, and no filter, which would miss keys added later.
+    pub fn for_page_updates(fill_percent: u32) -> Self {
+        debug_assert!(fill_percent <= 100, "a percentage of a page");
+        let fill_bytes = PAGE_PAYLOAD_BYTES * usize_of(u64::from(fill_percent)) / 100;
+        let fill_bytes = u16_of(fill_bytes.min(PAGE_PAYLOAD_BYTES - UNFILLED_BYTES));
+        Self { has_filter: false, fill_bytes, continues_values: false }
+    }
+
+    /// Maximum fraction of a page that is filled.
+    pub fn fill(&self) -> f64 {
+        f64::from(self.fill_bytes) / PAGE_PAYLOAD_BYTES as f64
     }
 
     /// Fraction of a page filled by entries of this size in keys and values, if none continues in the next

@@ -51,8 +51,28 @@ pub struct TreeStats {
     pub replaced_pages: u64,
     /// Overflow pages of replaced pages.
     pub overflow_pages: u64,
+    /// Bytes of the bottom in runs whose pages would be updated, but cannot be: values of their sizes
+    /// continue in the next page.
+    pub continued_bytes: u64,
+    /// Bytes of index and filter pages of the runs.
+    pub index_bytes: u64,
+    /// Work on pages since the tree was opened.
+    pub page_updates: PageUpdateStats,
     /// Progress of a migration between two families of trees, if one is under way.
     pub moving: Option<Moving>,
+}
+
+/// Work on pages of a tree that updates them, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageUpdateStats {
+    /// Pages that were replaced.
+    pub replaced: u64,
+    /// Replaced pages that needed an overflow page.
+    pub overflowed: u64,
+    /// Runs with few incoming entries that were rewritten instead.
+    pub rewritten_runs: u64,
+    /// Flushes straight into pages.
+    pub direct_flushes: u64,
 }
 
 /// Progress of a keyspace that migrates between two trees, in bytes of entries.

@@ -38,7 +38,7 @@ use std::fmt;
 use testudo_storage::Change;
 
 pub use compact::Compact;
-pub use inspect::{Inspect, Moving, OutlineLine, TreeStats};
+pub use inspect::{Inspect, Moving, OutlineLine, PageUpdateStats, TreeStats};
 pub use job::{JOB_BYTES, Job, JobRequest, Prepared, RangeJob, Scope};
 pub use movable::{Heading, Movable, Portion};
 pub use opaque::Opaque;

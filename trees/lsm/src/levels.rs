@@ -16,17 +16,20 @@ pub(crate) mod layout;
 pub(crate) mod levels_format;
 pub(crate) mod load;
 pub(crate) mod repeats;
+pub(crate) mod written_counts;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use testudo_base::RunId;
-use testudo_run::Run;
+use testudo_contract::OutlineLine;
+use testudo_run::{Run, RunRef};
 use testudo_sequence::Overwrites;
 
 use crate::levels::{
     component::{Component, LevelRun},
     direct_flushes::DirectFlushes,
     repeats::Repeats,
+    written_counts::PageCounts,
 };
 
 /// A level above the bottom.
@@ -91,6 +94,7 @@ pub(crate) struct Levels {
     pub(crate) direct: DirectFlushes,
     /// Fraction of repeated keys in moves into the bottom.
     pub(crate) bottom_repeats: Repeats,
+    pub(crate) page_counts: PageCounts,
 }
 
 impl Levels {
@@ -123,6 +127,23 @@ impl Levels {
 
     pub(crate) fn upper_bytes(&self) -> u64 {
         self.upper().map(Component::bytes).sum()
+    }
+
+    /// Describes runs of the bottom whose pages were replaced, and, if `updates_pages`, those whose pages
+    /// cannot be updated because values continue in the next page.
+    pub(crate) fn bottom_outline(&self, updates_pages: bool) -> impl Iterator<Item = OutlineLine> {
+        let line = |what: &'static str, is_counted: fn(&RunRef) -> bool| {
+            let mut line = OutlineLine { depth: 1, what, count: 0, bytes: 0, entries: 0 };
+            for level_run in self.bottom.iter().filter(|level_run| is_counted(level_run.run().reference())) {
+                line.count += 1;
+                line.bytes += level_run.bytes;
+                line.entries += level_run.run().reference().entries;
+            }
+            (line.count > 0).then_some(line)
+        };
+        let replaced = line("with replaced pages", |run| run.replaced.is_some());
+        let continued = line("with continued values", |run| run.has_continued_values);
+        replaced.into_iter().chain(continued.filter(|_| updates_pages))
     }
 
     /// Returns all runs, witnesses included, except those of compaction buffers.

@@ -5,9 +5,14 @@ use testudo_sequence::{SPARING_RUN_BYTES, TreeShare};
 
 use crate::PairSizes;
 
-/// Minimum fill of a page by whole entries. Larger entries continue in the next page, and pages are not
-/// updated.
-const FILLED_PART_MIN: f64 = 0.8;
+/// Default of [`LsmOptions::page_fill_percent`].
+pub(crate) const PAGE_FILL_PERCENT: u32 = 94;
+/// Minimum fill of a page by whole entries: 1 / 1.35. Otherwise values continue in the next page, and pages
+/// are not updated.
+const FILLED_PART_MIN: f64 = 0.74;
+/// Minimum fill of a page with free space, as a fraction of the intended one. Otherwise large entries would
+/// not use the free space, and pages are filled.
+const FILLED_WITH_SPACE_MIN: f64 = 0.85;
 
 /// Settings of a leveled tree. The defaults suit memory budgets from 64 MiB up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,9 @@ pub struct LsmOptions {
     /// Whether dense flushes go past the levels into pages of the bottom if that writes fewer bytes.
     /// Default no. Without effect unless pages are updated.
     pub flushes_directly: bool,
+    /// Fill of new pages that will be updated, in percent: the rest is free for entries that are added or
+    /// grow. Default 94. Pages are filled completely if free space would keep an entry out that fits.
+    pub page_fill_percent: u32,
     /// Offset that spreads the handing over of levels of different trees over different rounds. Default 0; an
     /// engine gives each of many trees its own.
     pub stagger: u64,
@@ -56,6 +64,7 @@ impl LsmOptions {
             retained_percent: 0,
             updates_pages: false,
             flushes_directly: false,
+            page_fill_percent: PAGE_FILL_PERCENT,
             stagger: 0,
             tree_share: TreeShare::ALL,
             pair_sizes: PairSizes::WHOLE,
@@ -78,6 +87,9 @@ impl LsmOptions {
         if self.updates_pages && self.retained_percent > 0 {
             return Err("a leveled tree cannot both update pages and retain runs");
         }
+        if !(50..=100).contains(&self.page_fill_percent) {
+            return Err("page_fill_percent of a leveled tree must be in 50..=100");
+        }
         if self.retained_percent > 100 {
             return Err("retained_percent of a leveled tree must be in 0..=100");
         }
@@ -90,15 +102,37 @@ impl LsmOptions {
         Self { run_bytes: self.run_bytes.max(SPARING_RUN_BYTES), updates_pages: false, ..*self }
     }
 
-    /// Whether pages of the bottom are updated if entries have about `entry_bytes`. Such pages are
-    /// self-contained, so large entries, of which few fit, would leave much of them empty.
+    /// Whether pages of the bottom are updated if entries have about `entry_bytes`. Such pages have whole
+    /// entries only, so entries of some sizes would leave much of them empty.
     pub(crate) fn updates_pages_of(&self, entry_bytes: u64) -> bool {
-        self.updates_pages && RunLayout::for_page_updates().filled_part(entry_bytes) >= FILLED_PART_MIN
+        self.page_layout(entry_bytes).is_some()
+    }
+
+    /// Whether updated pages have free space for a further entry of about `entry_bytes`.
+    pub(crate) fn leaves_space_for(&self, entry_bytes: u64) -> bool {
+        self.updates_pages && self.with_space(entry_bytes).is_some()
     }
 
     /// Page layout of the bottom for entries of about `entry_bytes`.
     pub(crate) fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
-        if self.updates_pages_of(entry_bytes) { RunLayout::for_page_updates() } else { RunLayout::default() }
+        self.page_layout(entry_bytes).unwrap_or_default()
+    }
+
+    /// Layout of pages that are updated; `None` if such entries would leave much of them empty.
+    fn page_layout(&self, entry_bytes: u64) -> Option<RunLayout> {
+        if !self.updates_pages {
+            return None;
+        }
+        let full = RunLayout::for_page_updates(100);
+        let is_filled = full.filled_part(entry_bytes) >= FILLED_PART_MIN;
+        self.with_space(entry_bytes).or_else(|| is_filled.then_some(full))
+    }
+
+    /// Layout of pages with free space; `None` if entries are so large that it would keep one out.
+    fn with_space(&self, entry_bytes: u64) -> Option<RunLayout> {
+        let layout = RunLayout::for_page_updates(self.page_fill_percent);
+        let is_filled = layout.filled_part(entry_bytes) >= layout.fill() * FILLED_WITH_SPACE_MIN;
+        is_filled.then_some(layout)
     }
 }
 

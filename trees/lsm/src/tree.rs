@@ -10,14 +10,15 @@ use std::{
 };
 
 use testudo_base::{
-    Cursor, KeyspaceId, ObjectId, Result, RunId,
+    Cursor, KeyspaceId, ObjectId, PAGE_BYTES, Result, RunId,
     num::u64_of,
     planted,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use testudo_contract::{
-    Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, Part, Portion, Prepared, RangeJob,
-    Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update, Updates, Work,
+    Compact, Heading, Inspect, Job, JobRequest, Movable, OutlineLine, PageUpdateStats, Part, Portion,
+    Prepared, RangeJob, Read, Reclaim, ReclaimLimits, RecordedDrops, Tree, TreeEdit, TreeStats, Update,
+    Updates, Work,
 };
 use testudo_run::{Access, KeyBounds, Lookup, RunLayout, ScanLimits};
 use testudo_sequence::{
@@ -33,6 +34,7 @@ use crate::{
         edit::{changes_between, deletions_of},
         invariants,
         load::load_levels,
+        written_counts::PageCounts,
     },
     policy::{REWRITES_PER_DOUBLING, pair_sizes::PairSizes},
     read_charges::ReadCharges,
@@ -309,10 +311,18 @@ impl Inspect for LsmTree {
             stats.entries += run.entries;
             stats.tombstones += run.tombstones;
             stats.stored_bytes += run.stored_bytes();
+            stats.index_bytes += u64::from(run.footer_page.saturating_sub(run.data_pages)) * PAGE_BYTES;
             if let Some(replaced) = &run.replaced {
                 stats.replaced_pages += u64_of(replaced.page_count());
                 stats.overflow_pages += u64_of(replaced.overflow().len());
             }
+        }
+        if self.options.updates_pages {
+            let is_rewritten = |level_run: &&LevelRun| level_run.run().reference().has_continued_values;
+            let bottom = levels.bottom.iter().filter(is_rewritten);
+            stats.continued_bytes = bottom.map(|level_run| level_run.bytes).sum();
+            let PageCounts { replaced, overflowed, rewritten_runs, direct_flushes } = levels.page_counts;
+            stats.page_updates = PageUpdateStats { replaced, overflowed, rewritten_runs, direct_flushes };
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;
@@ -349,6 +359,7 @@ impl Inspect for LsmTree {
             lines.extend(level.emptying.iter().map(|component| line(1, "emptying", &[component])));
         }
         lines.push(line(0, "bottom", &[&self.levels.bottom]));
+        lines.extend(self.levels.bottom_outline(self.options.updates_pages));
         for buffer in self.levels.components().filter_map(Component::buffer) {
             lines.push(OutlineLine {
                 depth: 1,

@@ -237,6 +237,9 @@ impl Inspect for Migrating {
             frozen_levels: from.frozen_levels + to.frozen_levels,
             replaced_pages: from.replaced_pages + to.replaced_pages,
             overflow_pages: from.overflow_pages + to.overflow_pages,
+            continued_bytes: from.continued_bytes + to.continued_bytes,
+            index_bytes: from.index_bytes + to.index_bytes,
+            page_updates: to.page_updates,
             moving: Some(Moving { moved_bytes: entry_bytes(&to), left_bytes: entry_bytes(&from) }),
             ..TreeStats::default()
         }

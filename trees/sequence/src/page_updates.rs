@@ -38,6 +38,17 @@ pub struct IncomingEntries<C> {
     pub cover: Option<Bounds>,
 }
 
+/// A run after an update of its pages.
+#[derive(Debug)]
+pub struct UpdatedRun {
+    /// Its new version.
+    pub run: Arc<Run>,
+    /// Number of pages that were replaced.
+    pub replaced_pages: u64,
+    /// Number of those that needed an overflow page.
+    pub overflow_pages: u64,
+}
+
 /// Incoming entries of a run by page.
 struct PageShares {
     update: PageUpdate,
@@ -56,7 +67,7 @@ pub fn update_pages<C: Cursor>(
     work: &Work,
     incoming: Vec<IncomingEntries<C>>,
     limits: PageUpdateLimits,
-) -> Result<Vec<Option<Arc<Run>>>> {
+) -> Result<Vec<Option<UpdatedRun>>> {
     let runs: Vec<Arc<Run>> = incoming.iter().map(|incoming| Arc::clone(&incoming.run)).collect();
     Run::load_indexes(&runs)?;
     let shares: Vec<Option<PageShares>> =
@@ -75,9 +86,12 @@ pub fn update_pages<C: Cursor>(
             drops.push(dropped);
         }
     }
-    let mut versions: Vec<Option<Arc<Run>>> = runs.iter().map(|_| None).collect();
-    for (number, version) in numbers.into_iter().zip(PreparedVersion::write(prepared)?) {
-        versions[number] = Some(version);
+    let mut versions: Vec<Option<UpdatedRun>> = runs.iter().map(|_| None).collect();
+    let counts: Vec<(u64, u64)> =
+        prepared.iter().map(|version| (version.replaced_pages(), version.overflow_pages())).collect();
+    for ((number, counts), run) in numbers.into_iter().zip(counts).zip(PreparedVersion::write(prepared)?) {
+        let (replaced_pages, overflow_pages) = counts;
+        versions[number] = Some(UpdatedRun { run, replaced_pages, overflow_pages });
     }
     drops.into_iter().for_each(|dropped| work.progress.record_drops(dropped));
     Ok(versions)

@@ -193,7 +193,7 @@ fn small_records_are_not_continued() {
 fn replaced_pages_and_continued_values_exclude_each_other() {
     let bed = TestBed::with_cache(4 << 20);
     let model = model_of(200, |_| 1_100);
-    let run = write(&bed, &model, RunLayout::for_page_updates());
+    let run = write(&bed, &model, RunLayout::for_page_updates(94));
     assert!(!run.reference().has_continued_values);
     assert!(PageUpdate::begin(&run).unwrap().is_some());
     let run = write(&bed, &model, RunLayout::default());

@@ -419,7 +419,7 @@ fn multi_page_blocks_across_extents_are_read_among_replaced_pages() {
         // Space is freed back to front, so that each extent is before the previously allocated one.
         let mut held: Vec<_> = (0..40).map(|_| bed.file.data.allocate(16).unwrap()).collect();
         let writer = RunWriter::new(Arc::clone(&bed.file.data), origin, 1).unwrap();
-        let mut writer = writer.with_layout(RunLayout::for_page_updates());
+        let mut writer = writer.with_layout(RunLayout::for_page_updates(94));
         for number in 0..400u64 {
             let bytes = if bed.next(20) == 0 { 5000 + bed.next(60_000) } else { 100 };
             let value = vec![7; usize::try_from(bytes).unwrap()];

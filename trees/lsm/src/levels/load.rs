@@ -13,7 +13,6 @@ use testudo_storage::DataFile;
 use crate::levels::{
     Level, Levels,
     component::{Component, LevelRun, Segment},
-    direct_flushes::DirectFlushes,
     levels_format::{ROOT, StoredComponent, StoredLevels, StoredRun, decode_root, decode_segment},
 };
 
@@ -53,10 +52,8 @@ pub(crate) fn load_levels(
     }
     let bottom = loader.component(stored.bottom)?;
     let witnesses = open_runs(data, stored.witnesses)?;
-    let (overwrites, bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
-    let direct = DirectFlushes::default();
-    let mut levels =
-        Levels { levels, bottom, witnesses, next_object, flush_bytes, overwrites, direct, bottom_repeats };
+    let mut levels = Levels { levels, bottom, witnesses, next_object, flush_bytes, ..Levels::default() };
+    (levels.overwrites, levels.bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
     let mut opened = BTreeMap::new();
     for (number, id) in stored.buffers {
         let buffer = loader.buffer(id, &mut opened)?;

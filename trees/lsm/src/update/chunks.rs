@@ -18,7 +18,11 @@ use testudo_sequence::{
 
 use crate::{
     LsmOptions,
-    levels::{component::LevelRun, repeats::Inflow},
+    levels::{
+        component::LevelRun,
+        repeats::Inflow,
+        written_counts::{PageCounts, WrittenCounts},
+    },
     update::plan::{Floor, Merge},
 };
 
@@ -43,7 +47,7 @@ pub(crate) struct Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct ChunkRuns {
     pub(crate) runs: Vec<LevelRun>,
-    pub(crate) inflow: Inflow,
+    pub(crate) counts: WrittenCounts,
 }
 
 impl ChunkRuns {
@@ -53,7 +57,7 @@ impl ChunkRuns {
 
     pub(crate) fn add(&mut self, more: Self) {
         self.runs.extend(more.runs);
-        self.inflow.add(more.inflow);
+        self.counts.add(more.counts);
     }
 }
 
@@ -174,7 +178,8 @@ pub(crate) fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Re
         let cover = (height == Height::Bottom).then(|| Bounds { low: lows[at].as_low(), high });
         LevelRun { bytes: fenced.run.reference().user_bytes, fenced, cover, object: None }
     });
-    Ok(ChunkRuns { runs: level_run.collect(), inflow })
+    let counts = WrittenCounts { keys: inflow, pages: PageCounts::default() };
+    Ok(ChunkRuns { runs: level_run.collect(), counts })
 }
 
 /// Properties of a merge's input.

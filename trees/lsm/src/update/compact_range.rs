@@ -28,7 +28,7 @@ use crate::{
     levels::{
         Levels,
         component::{Component, LevelRun},
-        repeats::Inflow,
+        written_counts::WrittenCounts,
     },
     update::{
         destination::{Destination, Place},
@@ -239,8 +239,8 @@ pub(crate) fn write_range(
     layers.push(own_layer(&levels.bottom, range.clone()));
     let cells = plan_cells(&layers, bounds, Floor::Bottom, options)?;
     let (start, border) = (bounds.low.clone(), bounds.high.clone());
-    let (place, inflow) = (Place::Bottom, Inflow::default());
-    let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, inflow };
+    let (place, counts) = (Place::Bottom, WrittenCounts::default());
+    let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, counts };
     down.state_covers(levels)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, bounds)?);

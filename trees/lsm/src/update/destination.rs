@@ -14,7 +14,7 @@ use crate::{
     levels::{
         Levels,
         component::{Component, Extent, LevelRun},
-        repeats::Inflow,
+        written_counts::WrittenCounts,
     },
     update::plan::{Cell, Floor, Merge},
 };
@@ -47,8 +47,8 @@ pub(crate) struct Destination {
     pub(crate) incoming: u64,
     /// The level whose emptying part was moved down up to the border.
     pub(crate) emptied: Option<usize>,
-    /// Counts of incoming and repeated keys; set after writing, and only if compaction buffers are kept.
-    pub(crate) inflow: Inflow,
+    /// Set after writing.
+    pub(crate) counts: WrittenCounts,
 }
 
 impl Destination {

@@ -42,6 +42,8 @@ const WRITTEN_TIMES_MAX: u64 = 4;
 /// Maximum growth of a touched page, as a fraction of it: pages that overflow are soon rewritten with their
 /// run.
 const GROWTH_MAX: f64 = 0.25;
+/// The same for pages without free space.
+const GROWTH_MAX_OF_FULL: f64 = 1.0 / 16.0;
 
 /// Estimated writes of a flush into the bottom.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,8 +69,10 @@ impl Levels {
         let planned = self.plan_into_bottom(updates, options)?;
         let direct = bottom_writes(&planned.cells)?;
         let staged = self.staged_bytes(bytes, direct.touched, options);
+        let has_space = options.leaves_space_for(self.bottom.mean_entry_bytes());
+        let growth_max = if has_space { GROWTH_MAX } else { GROWTH_MAX_OF_FULL };
         let is_dense = direct.bytes <= staged.min(bytes * WRITTEN_TIMES_MAX)
-            && part_of(bytes, 1.0 - overwriting_part(&planned.cells)?) <= part_of(direct.bytes, GROWTH_MAX);
+            && part_of(bytes, 1.0 - overwriting_part(&planned.cells)?) <= part_of(direct.bytes, growth_max);
         if !is_dense {
             self.direct = self.direct.after_sparse(bytes);
             return Ok(None);
@@ -78,6 +82,7 @@ impl Levels {
         self.direct = self.direct.after_dense(FlushSeen { bytes, saved, upper, emptying });
         let is_safe = upper == 0 || planted!("direct-flush-over-older");
         let is_direct = is_safe && self.direct.upper_max().is_some();
+        self.page_counts.direct_flushes += u64::from(is_direct);
         Ok(is_direct.then_some(planned))
     }
 

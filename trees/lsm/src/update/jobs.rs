@@ -19,7 +19,7 @@ use crate::{
     levels::{
         Level, Levels,
         component::{Component, LevelRun},
-        repeats::Inflow,
+        written_counts::WrittenCounts,
     },
     policy::IDLE_BYTES,
     read_charges::{ReadCharges, ReadPayment},
@@ -289,8 +289,8 @@ pub(crate) fn plan_join(levels: &Levels, range: Range<usize>, options: &LsmOptio
     let (place, start, border, incoming) = (Place::Bottom, None, None, 0);
     let last = levels.levels.len().checked_sub(1);
     let emptied = last.filter(|_| planted!("join-empties-level"));
-    let inflow = Inflow::default();
-    let mut destination = Destination { place, range, cells, start, border, incoming, emptied, inflow };
+    let counts = WrittenCounts::default();
+    let mut destination = Destination { place, range, cells, start, border, incoming, emptied, counts };
     destination.state_covers(levels)?;
     Ok(destination)
 }
@@ -306,6 +306,6 @@ pub(crate) fn plan_merge(levels: &Levels, parts: Range<usize>, options: &LsmOpti
     layers.push(own_layer(&own, 0..own.len()));
     let cells = plan_cells(&layers, &Bounds::default(), Floor::Entries(levels.height_of(0)), options)?;
     let (place, range) = (Place::Parts { from: parts.start, count: parts.len() }, 0..own.len());
-    let (incoming, inflow) = (0, Inflow::default());
-    Ok(Destination { place, range, cells, start: None, border: None, incoming, emptied: None, inflow })
+    let (incoming, counts) = (0, WrittenCounts::default());
+    Ok(Destination { place, range, cells, start: None, border: None, incoming, emptied: None, counts })
 }

@@ -20,7 +20,7 @@ use crate::{
     levels::{
         Level, Levels,
         component::{Component, LevelRun},
-        repeats::Inflow,
+        written_counts::WrittenCounts,
     },
     policy::{LevelBytes, TreeBytes, pair_sizes::PairSizes, usual_flush},
     update::{
@@ -129,7 +129,7 @@ impl Levels {
             border: None,
             incoming: updates.bytes(),
             emptied: None,
-            inflow: Inflow::default(),
+            counts: WrittenCounts::default(),
         };
         destination.state_covers(self)?;
         Ok(destination)
@@ -151,9 +151,9 @@ impl Levels {
         layers.push(own_layer(&own, 0..own.len()));
         let mut cells = plan_cells(&layers, &Bounds::default(), Floor::Entries(self.height_of(0)), options)?;
         self.add_cuts(&mut cells, updates);
-        let (range, incoming, inflow) = (0..own.len(), updates.bytes(), Inflow::default());
+        let (range, incoming, counts) = (0..own.len(), updates.bytes(), WrittenCounts::default());
         let mut destination =
-            Destination { place, range, cells, start: None, border: None, incoming, emptied: None, inflow };
+            Destination { place, range, cells, start: None, border: None, incoming, emptied: None, counts };
         let below: Vec<&Component> = self.components().skip(joined).collect();
         destination.state_floors(&below)?;
         Ok(destination)
@@ -238,16 +238,17 @@ impl Levels {
         };
         let cells = plan_cells(&layers, &bounds, floor, options)?;
         let incoming = planned.emptied_bytes(&bounds)?;
-        let (emptied, inflow) = (Some(level), Inflow::default());
+        let (emptied, counts) = (Some(level), WrittenCounts::default());
         let mut destination =
-            Destination { place, range, cells, start: None, border, incoming, emptied, inflow };
+            Destination { place, range, cells, start: None, border, incoming, emptied, counts };
         destination.state_covers(self)?;
         Ok(destination)
     }
 
     /// Installs the written runs of a destination.
     pub(crate) fn install(&mut self, destination: Destination, runs: Vec<LevelRun>) -> Result<()> {
-        let Destination { place, range, cells, border, incoming, emptied, .. } = destination;
+        let Destination { place, range, cells, border, incoming, emptied, counts, .. } = destination;
+        self.page_counts.add(counts.pages);
         let own = self.component_at(place);
         let next = &mut self.next_object;
         let changed = put_in_place(&own, range, runs, border.as_ref(), next)?;

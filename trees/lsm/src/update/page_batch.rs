@@ -3,11 +3,13 @@
 use testudo_base::{Cursor, Result, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::Run;
-use testudo_sequence::{Bounds, FencedRun, IncomingEntries, PageUpdateLimits, layer_cursor, update_pages};
+use testudo_sequence::{
+    Bounds, FencedRun, IncomingEntries, PageUpdateLimits, UpdatedRun, layer_cursor, update_pages,
+};
 
 use crate::{
     LsmOptions,
-    levels::component::LevelRun,
+    levels::{component::LevelRun, written_counts::PageCounts},
     update::{
         chunks::{ChunkRuns, cut_merge, write_chunk},
         plan::Merge,
@@ -63,14 +65,22 @@ impl PagesBatch {
         let updated = self.cells.iter().zip(&may_update).filter(|(_, may_update)| **may_update);
         let incoming = updated.map(|(cell, _)| cell.incoming()).collect();
         let mut versions = update_pages(work, incoming, PAGE_UPDATE_LIMITS)?.into_iter();
-        let mut written = ChunkRuns::default();
+        let (mut written, none) = (ChunkRuns::default(), PageCounts::default());
+        let mut pages = none;
         for (cell, may_update) in self.cells.into_iter().zip(may_update) {
             let version = if may_update { versions.next().flatten() } else { None };
             match version {
-                Some(version) => written.push(cell.updated(version, work)),
-                None => written.add(cell.rewritten(&keys, work, options)?),
+                Some(UpdatedRun { run, replaced_pages, overflow_pages }) => {
+                    pages.add(PageCounts { replaced: replaced_pages, overflowed: overflow_pages, ..none });
+                    written.push(cell.updated(run, work));
+                }
+                None => {
+                    pages.add(PageCounts { rewritten_runs: 1, ..none });
+                    written.add(cell.rewritten(&keys, work, options)?);
+                }
             }
         }
+        written.counts.pages.add(pages);
         Ok(written)
     }
 }

@@ -340,17 +340,32 @@ fn runs_with_few<'a>(
         {
             continue;
         }
-        let mut bytes = 0;
-        for other in sources.layers[..own].iter().flatten().filter(|other| other.extent.meets(&range)) {
-            if let Some(slice) = other.slice(&range) {
-                bytes += slice.bytes_within(&Bounds::default())?;
-            }
-        }
-        if bytes > 0 && bytes <= level_run.bytes / FEW_PARTS {
+        if has_few(&sources.layers[..own], &range, level_run.bytes / FEW_PARTS)? {
             found.push((source, range));
         }
     }
     Ok(found)
+}
+
+/// Whether these layers have entries in a range, but not more than about `bytes_max`.
+fn has_few(layers: &[Vec<MergeSource>], range: &Bounds, bytes_max: u64) -> Result<bool> {
+    let sources = || layers.iter().flatten().filter(|source| source.extent.meets(range));
+    let mut bytes = 0;
+    for source in sources() {
+        if let Some(slice) = source.slice(range) {
+            bytes += slice.bytes_within(&Bounds::default())?;
+        }
+    }
+    if bytes > 0 {
+        return Ok(bytes <= bytes_max);
+    }
+    // Less than a page, which the estimate misses.
+    for source in sources() {
+        if source.holds_any(range)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the cell for entries incoming to a run, with the alternative of merging them with all of it.

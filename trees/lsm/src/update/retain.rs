@@ -198,7 +198,7 @@ impl Levels {
         let own = self.component_at(destination.place);
         let own_ids: BTreeSet<RunId> =
             own.range(destination.range.clone()).map(|level_run| level_run.run().reference().id).collect();
-        let mut inflow = destination.inflow;
+        let mut inflow = destination.counts.keys;
         for cell in &destination.cells {
             if let Cell::Stays(level_run) = cell
                 && !own_ids.contains(&level_run.run().reference().id)

@@ -14,7 +14,7 @@ use crate::{
     levels::{
         Levels,
         component::{Component, LevelRun},
-        repeats::Inflow,
+        written_counts::WrittenCounts,
     },
     update::{
         destination::{Destination, Place},
@@ -35,8 +35,8 @@ pub(crate) fn heads_of(levels: &Levels, bounds: &Bounds) -> Result<Vec<Destinati
 impl Destination {
     /// Creates a destination for a merge that is only written: the caller installs its runs.
     pub(crate) fn of_head(head: Merge) -> Self {
-        let (place, cells, inflow) = (Place::Bottom, vec![Cell::Merge(head)], Inflow::default());
-        Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None, inflow }
+        let (place, cells, counts) = (Place::Bottom, vec![Cell::Merge(head)], WrittenCounts::default());
+        Self { place, range: 0..0, cells, start: None, border: None, incoming: 0, emptied: None, counts }
     }
 }
 

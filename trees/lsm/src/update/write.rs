@@ -14,7 +14,7 @@ use testudo_sequence::Bounds;
 
 use crate::{
     LsmOptions,
-    levels::{component::LevelRun, repeats::Inflow},
+    levels::{component::LevelRun, written_counts::WrittenCounts},
     policy::part_of,
     update::{
         chunks::{ChunkRuns, cut_merge, write_chunk},
@@ -38,7 +38,7 @@ enum Written {
     Chunks(Vec<ChunkResult>),
 }
 
-/// Writes the runs of each destination, in key order, and sets its counts of incoming keys.
+/// Writes the runs of each destination, in key order, and sets its counts.
 pub(crate) fn write_all(
     destinations: &mut [Destination],
     work: &Work,
@@ -91,8 +91,8 @@ pub(crate) fn write_all(
     // Longest first, so that the workers end together.
     tasks.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     work.executor.run_all(tasks.into_iter().map(|(_, task)| task).collect());
-    let inflows = destinations.iter_mut().map(|destination| &mut destination.inflow);
-    results.into_iter().zip(inflows).map(|(cells, inflow)| joined(cells, inflow)).collect()
+    let counts = destinations.iter_mut().map(|destination| &mut destination.counts);
+    results.into_iter().zip(counts).map(|(cells, counts)| joined(cells, counts)).collect()
 }
 
 /// Adds the task of a batch of page updates, if there is one.
@@ -113,7 +113,7 @@ fn begin_batch(
 }
 
 /// Collects the runs of one destination.
-fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<LevelRun>> {
+fn joined(cells: Vec<Written>, counts: &mut WrittenCounts) -> Result<Vec<LevelRun>> {
     let missing = || Error::new(ErrorKind::Poisoned, "background work was lost");
     let mut runs = Vec::new();
     for cell in cells {
@@ -122,7 +122,7 @@ fn joined(cells: Vec<Written>, inflow: &mut Inflow) -> Result<Vec<LevelRun>> {
             Written::Chunks(chunks) => {
                 for chunk in chunks {
                     let chunk = chunk.lock().take().unwrap_or_else(|| Err(missing()))?;
-                    inflow.add(chunk.inflow);
+                    counts.add(chunk.counts);
                     runs.extend(chunk.runs);
                 }
             }

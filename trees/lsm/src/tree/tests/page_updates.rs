@@ -1,6 +1,8 @@
 //! Small updates of the bottom are written into pages of its runs.
 
-use testudo_base::{merge_operator::MergeOperators, operands_format::encode_operand};
+use std::collections::BTreeSet;
+
+use testudo_base::{merge_operator::MergeOperators, num::usize_of, operands_format::encode_operand};
 use testudo_run::ReplacedPages;
 
 use super::*;
@@ -25,11 +27,16 @@ fn settled(options: LsmOptions, keys: u64) -> Bed {
 
 /// Moves everything down, like scans that pay for it.
 fn settle(bed: &mut Bed) {
+    settle_by_scans(bed, 200);
+}
+
+/// Scans start at every `step`-th key.
+fn settle_by_scans(bed: &mut Bed, step: u64) {
     let mut scans = 0;
     while bed.tree.stats().buffered_runs > 0 {
         for number in 0..200 {
             let mut cursor = bed.tree.cursor();
-            cursor.seek(&key(number * 200)).unwrap();
+            cursor.seek(&key(number * step)).unwrap();
         }
         scans += 200;
         assert!(scans < 100_000, "levels are never emptied: {:?}", bed.tree.outline());
@@ -201,15 +208,158 @@ fn clustered_updates_write_less_than_runs_would() {
     assert!(pages * 3 < runs * 2, "{pages} bytes with pages, {runs} with runs alone");
 }
 
+/// A batch of entries with values of about `bytes`.
+fn long_batch(keys: impl Iterator<Item = u64>, bytes: usize) -> Batch {
+    keys.map(|number| (key(number), Some(vec![number.to_le_bytes()[0]; bytes]))).collect()
+}
+
+/// A tree with everything in its bottom: the first `keys` even numbers, with values of `bytes`, in random
+/// order. Runs written in key order state covers beyond their keys, and are rewritten once.
+fn settled_long(options: LsmOptions, keys: u64, bytes: usize) -> Bed {
+    let mut bed = Bed::new(options);
+    for first in (0..keys).step_by(400) {
+        let numbers = (first..keys.min(first + 400)).map(|number| number * 997 % keys);
+        bed.apply_and_move(long_batch(numbers.map(|number| number * 2), bytes));
+    }
+    settle_by_scans(&mut bed, 6);
+    bed
+}
+
+fn ids(bed: &Bed) -> BTreeSet<RunId> {
+    bed.runs().iter().map(|run| run.reference().id).collect()
+}
+
+fn continues_values(bed: &Bed) -> bool {
+    bed.runs().iter().all(|run| run.reference().has_continued_values)
+}
+
+/// A tree whose bottom was written by a single flush: no run is small, or covers keys beyond its own.
+fn flushed_long(run_bytes: u64, keys: u64, bytes: usize) -> Bed {
+    let mut bed = Bed::new(updating(run_bytes, 8, 4));
+    bed.apply(long_batch((0..keys).map(|number| number * 2), bytes));
+    bed.apply(long_batch((0..keys).map(|number| number * 2), bytes));
+    bed
+}
+
 #[test]
-fn kilobyte_entries_continue_in_the_next_page() {
-    let kilobytes = |keys: std::ops::Range<u64>| keys.map(|number| (key(number), Some(vec![7; 1_040])));
-    let go_on = |bed: &Bed| bed.runs().iter().all(|run| run.reference().has_continued_values);
-    let mut bed = Bed::new(updating(256 << 10, 8, 1));
-    bed.apply(kilobytes(0..200).collect());
-    assert!(go_on(&bed), "flushed into an empty bottom");
-    let removals = (200..400).map(|number| (key(number), None));
-    bed.apply_and_move(kilobytes(400..600).chain(removals).collect());
+fn overwritten_kilobyte_entries_replace_their_pages() {
+    for bytes in [950, 1_014, 1_240, 1_500, 3_100, 3_970] {
+        let mut bed = flushed_long(1 << 20, 3_000, bytes);
+        let runs = ids(&bed);
+        let mut random = SplitMix::new(5);
+        for round in 0..3u64 {
+            let stretch = (0..8).map(|number| (1_000 + round * 40 + number) * 2);
+            let apart = (0..12).map(|number| (200 + round + number * 200) * 2);
+            let keys: Vec<u64> = stretch.chain(apart).collect();
+            let value = |number: &u64| vec![(*number ^ round).to_le_bytes()[0]; bytes];
+            bed.apply(keys.iter().map(|number| (key(*number), Some(value(number)))).collect());
+            bed.run_jobs();
+            settle_by_scans(&mut bed, 6);
+            assert_eq!(ids(&bed), runs, "no run was rewritten, {bytes} bytes, round {round}");
+            bed.check(&mut random);
+        }
+        let stats = bed.tree.stats();
+        let counts = stats.page_updates;
+        assert!(stats.replaced_pages >= 25, "{stats:?}, {bytes} bytes");
+        assert!(counts.replaced >= stats.replaced_pages, "{counts:?}, {bytes} bytes");
+        assert_eq!((counts.overflowed, counts.rewritten_runs), (0, 0), "sizes are unchanged, {bytes} bytes");
+        assert_eq!(stats.continued_bytes, 0);
+        bed.reopen();
+        bed.tree.check_invariants(true).unwrap();
+        bed.check(&mut random);
+    }
+}
+
+#[test]
+fn the_bottom_with_kilobyte_entries_takes_at_most_a_third_more_than_these() {
+    for bytes in [1_014, 1_240, 1_990] {
+        let stats = flushed_long(2 << 20, 6_000, bytes).tree.stats();
+        let space = stats.stored_bytes as f64 / stats.leaf_bytes as f64;
+        assert!(space <= 1.35, "{space:.3} with {bytes} bytes");
+    }
+}
+
+#[test]
+fn tombstones_and_inserts_of_kilobyte_entries_replace_pages() {
+    let mut bed = flushed_long(1 << 20, 3_000, 1_014);
+    let runs = ids(&bed);
+    let mut random = SplitMix::new(6);
+    bed.apply((0..20).map(|number| (key(400 + number * 14), None)).collect());
+    bed.run_jobs();
+    bed.compact_range(&KeyBounds::default(), |_| ());
+    assert_eq!(ids(&bed), runs, "removing one of three entries rewrites no run");
+    let counts = bed.tree.stats().page_updates;
+    assert!(counts.replaced >= 18, "{counts:?}");
+    bed.check(&mut random);
+    bed.apply(long_batch((0..40).map(|number| 2_001 + number * 14), 1_014));
+    bed.run_jobs();
+    bed.compact_range(&KeyBounds::default(), |_| ());
+    let counts = bed.tree.stats().page_updates;
+    assert!(counts.overflowed >= 35, "a page with three entries has no space for a fourth: {counts:?}");
+    bed.check(&mut random);
+    bed.reopen();
+    assert_eq!(bed.tree.stats().page_updates.replaced, 0, "counted since the opening");
+    bed.check(&mut random);
+    // All entries of some pages.
+    bed.apply((600..900).map(|number| (key(number), None)).collect());
+    bed.run_jobs();
+    bed.compact_range(&KeyBounds::default(), |_| ());
+    let counts = bed.tree.stats().page_updates;
+    assert!(counts.rewritten_runs > 0, "a page would be empty: {counts:?}");
+    bed.check(&mut random);
+    bed.tree.check_invariants(true).unwrap();
+}
+
+#[test]
+fn a_few_entries_in_each_run_rewrite_none() {
+    let mut bed = Bed::new(updating(256 << 10, 8, 4));
+    for byte in [1, 2] {
+        bed.apply(batch((0..20_000).map(|number| number * 2), byte));
+    }
+    let runs = ids(&bed);
+    assert!(runs.len() > 5, "{} runs", runs.len());
+    let mut random = SplitMix::new(8);
+    bed.apply(batch((0..20).map(|number| number * 2_000), 3));
+    bed.run_jobs();
     settle(&mut bed);
-    assert!(go_on(&bed), "with as many deletes");
+    assert_eq!(ids(&bed), runs, "the incoming entries of each run are less than a page");
+    bed.check(&mut random);
+}
+
+#[test]
+fn entries_whose_sizes_change_up_to_three_pages_are_kept() {
+    let sizes = [0, 1, 100, 700, 1_014, 1_014, 1_014, 1_300, 2_048, 3_000, 4_030, 4_090, 6_000, 12_000];
+    let mut bed = settled_long(updating(128 << 10, 4, 1), 600, 1_014);
+    let mut random = SplitMix::new(7);
+    let (mut pages, mut overflowed) = (0, 0);
+    for round in 0..30_u8 {
+        let mut batch = Batch::new();
+        for _ in 0..=random.below(6) {
+            let bytes = sizes[usize_of(random.below(u64_of(sizes.len())))];
+            let value = (random.below(8) > 0).then(|| vec![round; bytes]);
+            batch.insert(key(random.below(1_200)), value);
+        }
+        bed.apply(batch);
+        bed.run_jobs();
+        settle_by_scans(&mut bed, 6);
+        (pages, overflowed) = (pages.max(replaced(&bed)), overflowed.max(overflow(&bed)));
+        bed.check(&mut random);
+        if round % 10 == 9 {
+            bed.reopen();
+        }
+    }
+    assert!(pages > 0 && overflowed > 0, "{pages} pages were replaced, {overflowed} overflowed");
+}
+
+#[test]
+fn entries_that_would_leave_a_third_of_each_page_empty_continue() {
+    let mut bed = Bed::new(updating(256 << 10, 8, 1));
+    bed.apply(long_batch(0..200, 1_400));
+    assert!(continues_values(&bed), "flushed into an empty bottom");
+    let removals = (200..400).map(|number| (key(number), None));
+    bed.apply_and_move(long_batch(400..600, 1_400).into_iter().chain(removals).collect());
+    settle_by_scans(&mut bed, 6);
+    assert!(continues_values(&bed), "with as many deletes");
+    let stats = bed.tree.stats();
+    assert_eq!(stats.continued_bytes, stats.leaf_bytes, "no page of the bottom can be updated");
 }

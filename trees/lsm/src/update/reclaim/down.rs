@@ -12,7 +12,7 @@ use testudo_sequence::key_after;
 
 use crate::{
     LsmOptions,
-    levels::{Levels, component::LevelRun, repeats::Inflow},
+    levels::{Levels, component::LevelRun, written_counts::WrittenCounts},
     update::{
         destination::{Destination, Place},
         moves::own_layer,
@@ -66,8 +66,8 @@ pub(crate) fn go_down(
     }
     let border = bounds.high.clone();
     let start = bounds.low.clone();
-    let (place, inflow) = (Place::Bottom, Inflow::default());
-    let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, inflow };
+    let (place, counts) = (Place::Bottom, WrittenCounts::default());
+    let mut down = Destination { place, range, cells, start, border, incoming: 0, emptied: None, counts };
     down.state_covers(levels)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, &bounds)?);
@@ -120,7 +120,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             border: None,
             incoming: 0,
             emptied: None,
-            inflow: Inflow::default(),
+            counts: WrittenCounts::default(),
         }];
         let mut runs: Vec<LevelRun> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
         if let Some(first) = runs.first_mut() {
