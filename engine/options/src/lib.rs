@@ -1,8 +1,8 @@
 //! Options of a store and of its keyspaces: names, bytes in the catalogue, presets, and the tree families
 //! that they select.
 //!
-//! Users see [`Tree`], [`TreeKind`], [`TreePreset`], [`KeyspaceOptions`] and [`Durability`]. The rest is for
-//! the engine.
+//! Users see [`Tree`], [`TreeKind`], [`TreelineOptions`], [`TreePreset`], [`KeyspaceOptions`] and
+//! [`Durability`]. The rest is for the engine.
 //!
 //! **Invariants**
 //! - Only [`families`] and [`stored_tree`] name a tree family, and call its crate.
@@ -22,4 +22,4 @@ pub use keyspace_options::{IntoKeyspaceOptions, KeyspaceOptions, validate};
 pub use options_format::Unreadable;
 pub use settings::Settings;
 pub use stored_options::StoredOptions;
-pub use tree::{Tree, TreeKind, TreePreset, families};
+pub use tree::{Stage, Tree, TreeKind, TreePreset, TreelineOptions, families};

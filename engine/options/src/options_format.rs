@@ -29,7 +29,7 @@ use crate::{
     keyspace_options::KeyspaceOptions,
     passage::Passage,
     stored_options::StoredOptions,
-    tree::{Tree, TreeKind},
+    tree::{Stage, Tree, TreeKind, TreelineOptions},
 };
 
 const TURTLE: u8 = 1;
@@ -142,10 +142,15 @@ impl StoredOptions {
                 let tree = tree.with_run_bytes(run_bytes).with_growth_factor(growth_factor);
                 let mut tree = tree.with_level1_flushes(level1_flushes);
                 if tag == TREELINE && !settings.is_empty() {
-                    tree = match settings.u64()? {
-                        flag @ (0 | 1) => tree.with_direct_flushes(flag == 1),
+                    let mut pages = TreelineOptions::new().with_stage(match settings.u64()? {
+                        0 => Stage::All,
+                        1 => Stage::Sparse,
                         _ => return Err(Unreadable::Newer("unknown settings")),
-                    };
+                    });
+                    if !settings.is_empty() {
+                        pages = pages.with_fill_percent(narrow(settings.u64()?)?);
+                    }
+                    tree = tree.with_treeline(pages);
                 }
                 let operator = short(&mut reader)?;
                 if !settings.is_empty() || !reader.is_empty() {

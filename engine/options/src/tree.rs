@@ -7,9 +7,13 @@ use testudo_values::Placement;
 
 pub mod families;
 mod preset;
+mod treeline_options;
 
-pub use self::preset::TreePreset;
 use self::preset::find_by_name;
+pub use self::{
+    preset::TreePreset,
+    treeline_options::{Stage, TreelineOptions},
+};
 
 /// The kinds of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +62,7 @@ pub(crate) enum Setting {
     GrowthFactor,
     Level1Flushes,
     RetainedPercent,
-    DirectFlushes,
+    Treeline,
 }
 
 impl fmt::Display for Setting {
@@ -68,7 +72,7 @@ impl fmt::Display for Setting {
             Self::GrowthFactor => "growth_factor",
             Self::Level1Flushes => "level1_flushes",
             Self::RetainedPercent => "retained_percent",
-            Self::DirectFlushes => "direct_flushes",
+            Self::Treeline => "pages to update",
         })
     }
 }
@@ -93,8 +97,8 @@ pub struct Tree {
     pub(crate) level1_flushes: u32,
     /// 0 in trees that retain no runs.
     pub(crate) retained_percent: u32,
-    /// Only in treeline trees.
-    pub(crate) direct_flushes: bool,
+    /// The default in trees that update no pages.
+    pub(crate) pages: TreelineOptions,
     /// The last setting that the kind does not have.
     pub(crate) unknown: Option<Setting>,
 }
@@ -160,8 +164,12 @@ impl Tree {
         if self.kind == TreeKind::Lsbm {
             settings.push(("retained_percent", u64::from(self.retained_percent)));
         }
-        if self.direct_flushes {
-            settings.push(("direct_flushes", 1));
+        let default = TreelineOptions::new();
+        if self.pages != default {
+            settings.push(("direct_flushes", u64::from(self.pages.flushes_directly())));
+        }
+        if self.pages.fill_percent() != default.fill_percent() {
+            settings.push(("fill_percent", u64::from(self.pages.fill_percent())));
         }
         settings
     }
@@ -220,15 +228,19 @@ impl Tree {
         self
     }
 
-    /// Sets whether a treeline tree writes dense flushes, of several records for each page, straight into its
-    /// pages if that writes fewer bytes than its levels (TreeLine §4.1). Overwriting stretches of 32 records
-    /// writes about two thirds of the bytes and leaves less garbage, at about half the rate. Default no.
+    /// The settings of a treeline tree's pages; `None` for other trees.
+    pub const fn treeline_options(&self) -> Option<TreelineOptions> {
+        if matches!(self.kind, TreeKind::Treeline) { Some(self.pages) } else { None }
+    }
+
+    /// Sets [`Tree::treeline_options`]. Only in treeline trees. `Keyspace::set_tree` changes them at any time:
+    /// existing pages keep their fill until they are rewritten.
     #[must_use]
-    pub const fn with_direct_flushes(mut self, direct_flushes: bool) -> Self {
+    pub const fn with_treeline(mut self, options: TreelineOptions) -> Self {
         if !matches!(self.kind, TreeKind::Treeline) {
-            return self.with_unknown(Setting::DirectFlushes);
+            return self.with_unknown(Setting::Treeline);
         }
-        self.direct_flushes = direct_flushes;
+        self.pages = options;
         self
     }
 

@@ -5,7 +5,7 @@
 //! **Invariants**
 //! - Names are unique: a name and a seed identify a run for replay.
 
-use testudo::{KeyspaceOptions, Placement, Tree};
+use testudo::{KeyspaceOptions, Placement, Stage, Tree, TreelineOptions};
 
 use crate::{Profile, engine_store::EngineOpener};
 
@@ -66,6 +66,7 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
             .with_growth_factor(growth_factor)
             .with_level1_flushes(level1_flushes)
     };
+    let direct = TreelineOptions::new().with_stage(Stage::Sparse);
     vec![
         ("turtle-narrow", turtle(4 << 10, 4)),
         ("turtle-small", turtle(16 << 10, 8)),
@@ -78,7 +79,7 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("lsbm-narrow", lsbm(4 << 10, 2, 1)),
         ("lsbm-small", lsbm(16 << 10, 4, 2)),
         ("treeline-narrow", inline().tree(treeline(16 << 10, 2, 1))),
-        ("treeline-small", inline().tree(treeline(48 << 10, 2, 1).with_direct_flushes(true))),
+        ("treeline-small", inline().tree(treeline(48 << 10, 2, 1).with_treeline(direct))),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
         ("leveled-moving", leveled(4 << 10, 2, 1).placement(moving())),

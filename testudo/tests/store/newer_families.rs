@@ -8,7 +8,7 @@ use std::{
 };
 
 use testudo::{
-    Db, DbBuilder, ErrorKind, KeyspaceOptions, RepairOptions, Result, SalvageOptions, Tree,
+    Db, DbBuilder, ErrorKind, KeyspaceOptions, RepairOptions, Result, SalvageOptions, Tree, TreelineOptions,
     env::{CrashPolicy, Env, MemEnv},
     inspect_store, repair, salvage,
 };
@@ -101,7 +101,7 @@ fn settings_of_another_kind_of_tree_are_refused() {
         (Tree::splinter().with_level1_flushes(2), "a splinter tree has no level1_flushes"),
         (Tree::leveled().with_max_pivots(8), "a leveled tree has no max_pivots"),
         (Tree::treeline().with_retained_percent(10), "a treeline tree has no retained_percent"),
-        (Tree::leveled().with_direct_flushes(true), "a leveled tree has no direct_flushes"),
+        (Tree::leveled().with_treeline(TreelineOptions::new()), "a leveled tree has no pages to update"),
     ] {
         let refused = db.keyspace("new", KeyspaceOptions::default().tree(tree)).map(drop);
         for error in [refused.unwrap_err(), keyspace.set_tree(tree).unwrap_err()] {

@@ -30,7 +30,7 @@ pub use report::line_chart::{Line, LineChart};
 pub use report::output::Output;
 pub use report::size::{floor, human_bytes, human_count, parse_positive, quotient};
 pub use subject::testudo_subject::Testudo;
-pub use subject::{PageCounts, Readings, Records, Settings, Subject};
+pub use subject::{PageCounts, PageWork, Readings, Records, Settings, Subject};
 pub use workloads::neighbors::run_neighbors_on;
 pub use workloads::paper::experiment::Experiment;
 pub use workloads::paper::key_sets::{KeySet, key_sets};

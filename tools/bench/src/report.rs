@@ -25,7 +25,7 @@ use crate::{
         size::{human_bytes, human_count, quotient},
         tally::{Class, Tally},
     },
-    subject::{PageCounts, Readings},
+    subject::{PageCounts, PageWork, Readings},
     workloads::ycsb::{BackupResult, SwitchResult},
 };
 use serde::Serialize;
@@ -155,6 +155,20 @@ pub(crate) struct Report {
     pub(crate) replaced_pages: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) overflow_pages: Option<u64>,
+    /// The same of index pages, and of records that cannot be updated page by page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) index_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) continued_bytes: Option<u64>,
+    /// Work of treeline trees during the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pages_replaced: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pages_overflowed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runs_rewritten: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) direct_flushes: Option<u64>,
     /// Time to reopen the store after it was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reopen_seconds: Option<f64>,
@@ -354,12 +368,18 @@ impl Report {
         }
     }
 
-    /// Adds the page counts of keyspaces, for those that have them.
-    pub(crate) fn note_pages(&mut self, counts: impl Iterator<Item = PageCounts>) {
-        for PageCounts { replaced, overflow } in counts {
-            *self.replaced_pages.get_or_insert(0) += replaced;
-            *self.overflow_pages.get_or_insert(0) += overflow;
-        }
+    /// Sets the page counts: the sums over keyspaces that have them, `None` if none has. `before`: their work
+    /// before the workload.
+    pub(crate) fn note_pages(&mut self, counts: Option<PageCounts>, before: PageWork) {
+        let Some(PageCounts { replaced, overflow, index_bytes, continued_bytes, work }) = counts else {
+            return;
+        };
+        let PageWork { replaced: pages_replaced, overflowed, rewritten_runs, direct_flushes } =
+            work.since(before);
+        (self.replaced_pages, self.overflow_pages) = (Some(replaced), Some(overflow));
+        (self.index_bytes, self.continued_bytes) = (Some(index_bytes), Some(continued_bytes));
+        (self.pages_replaced, self.pages_overflowed) = (Some(pages_replaced), Some(overflowed));
+        (self.runs_rewritten, self.direct_flushes) = (Some(rewritten_runs), Some(direct_flushes));
     }
 
     /// Returns a line about a workload with its own opening and closing: its rates at the beginning and the

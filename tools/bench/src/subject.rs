@@ -194,13 +194,71 @@ pub trait Records: Send + Sync {
     ) -> Result<()>;
 }
 
-/// Pages of a map whose tree replaces single pages; current sizes.
+/// Pages of a map whose tree replaces single pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageCounts {
     /// Pages that were replaced since their run was written.
     pub replaced: u64,
     /// Overflow pages of replaced pages.
     pub overflow: u64,
+    /// Bytes of index pages.
+    pub index_bytes: u64,
+    /// Bytes of records that cannot be updated page by page.
+    pub continued_bytes: u64,
+    /// Work since the store was opened.
+    pub work: PageWork,
+}
+
+/// Work of a tree that replaces single pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageWork {
+    /// Pages that were replaced.
+    pub replaced: u64,
+    /// Those that needed an overflow page.
+    pub overflowed: u64,
+    /// Runs with few incoming records that were rewritten instead.
+    pub rewritten_runs: u64,
+    /// Flushes straight into pages.
+    pub direct_flushes: u64,
+}
+
+impl PageCounts {
+    /// Returns the sums of two maps.
+    pub(crate) fn plus(mut self, more: Self) -> Self {
+        self.replaced += more.replaced;
+        self.overflow += more.overflow;
+        self.index_bytes += more.index_bytes;
+        self.continued_bytes += more.continued_bytes;
+        self.work.add(more.work);
+        self
+    }
+}
+
+impl PageWork {
+    /// Adds the work of another map.
+    fn add(&mut self, more: Self) {
+        self.replaced += more.replaced;
+        self.overflowed += more.overflowed;
+        self.rewritten_runs += more.rewritten_runs;
+        self.direct_flushes += more.direct_flushes;
+    }
+
+    /// Returns the work since `before`; all of it if the store was opened again since then.
+    pub(crate) fn since(self, before: Self) -> Self {
+        let is_later = self.replaced >= before.replaced
+            && self.overflowed >= before.overflowed
+            && self.rewritten_runs >= before.rewritten_runs
+            && self.direct_flushes >= before.direct_flushes;
+        if !is_later {
+            return self;
+        }
+        Self {
+            replaced: self.replaced - before.replaced,
+            overflowed: self.overflowed - before.overflowed,
+            rewritten_runs: self.rewritten_runs - before.rewritten_runs,
+            direct_flushes: self.direct_flushes - before.direct_flushes,
+        }
+    }
 }
 
 /// Measurements of a store; those it does not support are zero.

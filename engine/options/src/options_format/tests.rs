@@ -9,7 +9,7 @@ use super::{
 };
 use testudo_values::Placement;
 
-use crate::{KeyspaceOptions, StoredOptions, Tree, passage::Passage};
+use crate::{KeyspaceOptions, Stage, StoredOptions, Tree, TreelineOptions, passage::Passage};
 
 impl StoredOptions {
     fn with_chosen(self, chosen: KeyspaceOptions) -> Self {
@@ -36,6 +36,7 @@ fn moving(medium_from: Option<u64>, large_from: Option<u64>) -> Placement {
 
 /// Options, and their bytes.
 fn golden() -> Vec<(StoredOptions, &'static [u8])> {
+    let treeline = |pages: TreelineOptions| Tree::treeline().with_treeline(pages);
     let small = |tree: Tree| tree.with_run_bytes(4096).with_growth_factor(2).with_level1_flushes(1);
     vec![
         (StoredOptions::default(), b"\x82\x01\0\0\x20\0\0\0\0\0\x40\0\0\0\0\0\0\0"),
@@ -55,9 +56,14 @@ fn golden() -> Vec<(StoredOptions, &'static [u8])> {
             b"\x06\x18\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0",
         ),
         (
-            inline().with_tree(small(Tree::treeline().with_direct_flushes(true))),
+            inline().with_tree(small(treeline(TreelineOptions::new().with_stage(Stage::Sparse)))),
             b"\x06\x20\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
               \x01\0\0\0\0\0\0\0\0\0",
+        ),
+        (
+            inline().with_tree(small(treeline(TreelineOptions::new().with_fill_percent(75)))),
+            b"\x06\x28\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
+              \0\0\0\0\0\0\0\0\x4b\0\0\0\0\0\0\0\0\0",
         ),
         (
             inline().with_tree(small(Tree::lsbm().with_retained_percent(10))),
@@ -183,6 +189,19 @@ fn all_placement_flags_round_trip() {
         let options = StoredOptions::default().placed(placement.with_moving_thresholds(has(8)));
         assert_eq!(StoredOptions::decode(&options.encode()), Ok(options));
     }
+}
+
+#[test]
+fn a_fill_of_pages_out_of_bounds_is_damage() {
+    let (_, bytes) = golden().into_iter().find(|(_, bytes)| bytes.contains(&75)).unwrap();
+    for (percent, is_valid) in [(49, false), (50, true), (100, true), (101, false)] {
+        let mut bytes = bytes.to_vec();
+        *bytes.iter_mut().find(|byte| **byte == 75).unwrap() = percent;
+        assert_eq!(StoredOptions::decode(&bytes).is_ok(), is_valid, "{percent} %");
+    }
+    let mut bytes = bytes.to_vec();
+    bytes[27] = 2;
+    assert!(matches!(StoredOptions::decode(&bytes), Err(Unreadable::Newer(_))), "an unknown stage");
 }
 
 #[test]

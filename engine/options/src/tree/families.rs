@@ -8,7 +8,7 @@ use testudo_base::{Error, KeyspaceId, Result};
 use testudo_betree::{BeTreeOptions, Policy};
 use testudo_lsm::LsmOptions;
 
-use super::{Tree, TreeKind};
+use super::{Stage, Tree, TreeKind, TreelineOptions};
 
 /// Maximum that an LSbM-tree retains, in hundredths of its bytes (LSbM §6.5).
 const RETAINED_PERCENT: u32 = 10;
@@ -25,7 +25,7 @@ pub enum Settings {
 impl From<Tree> for Settings {
     fn from(tree: Tree) -> Self {
         let Tree { run_bytes, max_pivots, growth_factor, level1_flushes, .. } = tree;
-        let Tree { retained_percent, direct_flushes, .. } = tree;
+        let Tree { retained_percent, pages, .. } = tree;
         let of_nodes = |policy| {
             let defaults = BeTreeOptions::new(policy);
             Self::BeTree(BeTreeOptions { leaf_bytes: run_bytes, max_pivots, ..defaults })
@@ -36,9 +36,12 @@ impl From<Tree> for Settings {
             TreeKind::Splinter => of_nodes(Policy::Splinter),
             TreeKind::Leveled => Self::Lsm(of_levels),
             TreeKind::Lsbm => Self::Lsm(LsmOptions { retained_percent, ..of_levels }),
-            TreeKind::Treeline => {
-                Self::Lsm(LsmOptions { updates_pages: true, flushes_directly: direct_flushes, ..of_levels })
-            }
+            TreeKind::Treeline => Self::Lsm(LsmOptions {
+                updates_pages: true,
+                flushes_directly: pages.flushes_directly(),
+                page_fill_percent: pages.fill_percent(),
+                ..of_levels
+            }),
         }
     }
 }
@@ -54,7 +57,7 @@ const fn of_nodes(options: &BeTreeOptions) -> Tree {
         growth_factor: 0,
         level1_flushes: 0,
         retained_percent: 0,
-        direct_flushes: false,
+        pages: TreelineOptions::new(),
         unknown: None,
     }
 }
@@ -71,7 +74,9 @@ const fn of_levels(options: &LsmOptions) -> Tree {
         growth_factor: options.growth_factor,
         level1_flushes: options.level1_flushes,
         retained_percent: options.retained_percent,
-        direct_flushes: options.flushes_directly,
+        pages: TreelineOptions::new()
+            .with_fill_percent(options.page_fill_percent)
+            .with_stage(if options.flushes_directly { Stage::Sparse } else { Stage::All }),
         unknown: None,
     }
 }
@@ -134,8 +139,8 @@ pub fn within_family(present: Tree, wanted: Tree) -> Option<Tree> {
             Some(of_nodes(&BeTreeOptions { policy: of_wanted.policy, ..of_present }))
         }
         (Settings::Lsm(of_present), Settings::Lsm(wanted)) => {
-            let LsmOptions { retained_percent, updates_pages, flushes_directly, .. } = wanted;
-            Some(of_levels(&LsmOptions { retained_percent, updates_pages, flushes_directly, ..of_present }))
+            let LsmOptions { run_bytes, growth_factor, level1_flushes, .. } = of_present;
+            Some(of_levels(&LsmOptions { run_bytes, growth_factor, level1_flushes, ..wanted }))
         }
         (Settings::BeTree(_), Settings::Lsm(_)) | (Settings::Lsm(_), Settings::BeTree(_)) => None,
     }

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use testudo_base::{Error, Result};
 use testudo_values::Placement;
 
-use super::Tree;
+use super::{Stage, Tree, TreelineOptions};
 
 /// A [`Tree`], with a placement of values if that is part of the design: the argument of
 /// `KeyspaceOptions::tree` and `Keyspace::set_tree`. A tree alone does not change the placement.
@@ -20,11 +20,11 @@ impl TreePreset {
         Self { tree, placement: Some(placement) }
     }
 
-    /// Every preset, by name: those of [`Tree::presets`], `treeline-direct`, which has
-    /// [direct flushes](Tree::with_direct_flushes), and `parallax`.
+    /// Every preset, by name: those of [`Tree::presets`], `treeline-direct`, which stages only sparse flushes
+    /// ([`Stage::Sparse`]), and `parallax`.
     pub fn all() -> Vec<(&'static str, Self)> {
         let trees = Tree::presets().into_iter().map(|(name, tree)| (name, Self::from(tree)));
-        let direct = Tree::treeline().with_direct_flushes(true);
+        let direct = Tree::treeline().with_treeline(TreelineOptions::new().with_stage(Stage::Sparse));
         trees.chain([("treeline-direct", Self::from(direct)), ("parallax", Tree::parallax())]).collect()
     }
 

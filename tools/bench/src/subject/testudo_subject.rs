@@ -10,7 +10,7 @@ use testudo_env::Env;
 
 use crate::{
     args::keyspace_options,
-    subject::{PageCounts, Readings, Records, Settings, Subject},
+    subject::{PageCounts, PageWork, Readings, Records, Settings, Subject},
 };
 
 /// Name of the tree that replaces single pages.
@@ -110,7 +110,19 @@ impl Records for Keyspace {
 
     fn page_counts(&self) -> Option<PageCounts> {
         let tree = self.stats().tree;
-        let counts = PageCounts { replaced: tree.replaced_pages, overflow: tree.overflow_pages };
+        let work = PageWork {
+            replaced: tree.pages_replaced,
+            overflowed: tree.pages_overflowed,
+            rewritten_runs: tree.runs_rewritten,
+            direct_flushes: tree.direct_flushes,
+        };
+        let counts = PageCounts {
+            replaced: tree.replaced_pages,
+            overflow: tree.overflow_pages,
+            index_bytes: tree.index_bytes,
+            continued_bytes: tree.continued_bytes,
+            work,
+        };
         (tree.name == TREELINE).then_some(counts)
     }
 

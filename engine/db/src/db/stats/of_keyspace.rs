@@ -64,6 +64,27 @@ stat_group! {
         /// Overflow pages of a treeline tree, for entries that did not fit into replaced pages; a count.
         #[metric("overflow_pages", Count)]
         pub overflow_pages: u64,
+        /// Bytes of records in a treeline tree that cannot be updated page by page, because values of their
+        /// sizes continue in the next page: their runs are rewritten.
+        #[metric("continued_bytes", Bytes)]
+        pub continued_bytes: u64,
+        /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, like the
+        /// following three; a count.
+        #[metric("pages_replaced", Count)]
+        pub pages_replaced: u64,
+        /// Replaced pages of a treeline tree that needed an overflow page; a count.
+        #[metric("pages_overflowed", Count)]
+        pub pages_overflowed: u64,
+        /// Runs of a treeline tree that few records came into, but that were rewritten: these were on more
+        /// than a sixth of the pages, did not fit, or left a page empty; a count.
+        #[metric("runs_rewritten", Count)]
+        pub runs_rewritten: u64,
+        /// Flushes of a treeline tree straight into pages; a count.
+        #[metric("direct_flushes", Count)]
+        pub direct_flushes: u64,
+        /// Bytes of index and filter pages of a leveled, lsbm or treeline tree.
+        #[metric("index_bytes", Bytes)]
+        pub index_bytes: u64,
         /// Seqno up to which all writes of the keyspace are in its tree.
         #[metric("flushed_seqno", Seqno)]
         pub flushed_seqno: u64,
@@ -89,6 +110,12 @@ impl KeyspaceTreeStats {
             frozen_levels: tree.frozen_levels,
             replaced_pages: tree.replaced_pages,
             overflow_pages: tree.overflow_pages,
+            continued_bytes: tree.continued_bytes,
+            pages_replaced: tree.page_updates.replaced,
+            pages_overflowed: tree.page_updates.overflowed,
+            runs_rewritten: tree.page_updates.rewritten_runs,
+            direct_flushes: tree.page_updates.direct_flushes,
+            index_bytes: tree.index_bytes,
             flushed_seqno: flushed.unwrap_or_default().0,
         }
     }

@@ -42,7 +42,7 @@ use crate::{
         Report, Sample, Settled, Totals, complaints::Complaints, rate_over_time::OverTime, size::quotient,
         tally::Tally, without_log,
     },
-    subject::{Readings, Records, Settings, Subject},
+    subject::{PageCounts, PageWork, Readings, Records, Settings, Subject},
 };
 
 const SMOKE_RECORDS: u64 = 2_000;
@@ -197,7 +197,7 @@ impl<'a, S: Subject> RunState<'a, S> {
         let mut backup = self.backup.take();
         let sequential = self.prepare_sequential(workload)?;
         process::reset_peak_rss();
-        let before = Sample::take(self.db.readings());
+        let (before, pages_before) = (Sample::take(self.db.readings()), self.page_counts(workload));
         let started = self.context.env.monotonic();
         let shared = self.shared(workload, &complaints, self.limits(workload, started));
         let shared = Shared { sequential, ..shared };
@@ -230,7 +230,10 @@ impl<'a, S: Subject> RunState<'a, S> {
         report.measure(&totals, &before, &after);
         report.note_rates(&rates, self.args.reopen_each || workload.has_updates_beside());
         report.key_order_bytes = self.key_order.as_ref().map(KeyOrder::bytes);
-        report.note_pages(self.target(workload).keyspaces.iter().filter_map(Records::page_counts));
+        report.note_pages(
+            self.page_counts(workload),
+            pages_before.map_or_else(PageWork::default, |pages| pages.work),
+        );
         if workload.has_updates_beside() {
             report.live_bytes_by_second = live_bytes_by_second;
             report.updates_beside = Some(self.args.updates_beside);
@@ -283,6 +286,12 @@ impl<'a, S: Subject> RunState<'a, S> {
         let Some(seconds) = self.args.hold_snapshots else { return Ok(None) };
         let db = self.db.testudo().ok_or_else(|| Error::invalid("--hold-snapshots: Testudo only"))?;
         HeldSnapshots::new(db, Duration::from_secs_f64(seconds), now).map(Some)
+    }
+
+    /// Returns the pages of a workload's keyspaces that replace single pages, if any does.
+    fn page_counts(&self, workload: Workload) -> Option<PageCounts> {
+        let counts = self.target(workload).keyspaces.iter().filter_map(Records::page_counts);
+        counts.reduce(PageCounts::plus)
     }
 
     /// Returns the tree switches that are due in a workload, if any.

@@ -68,7 +68,10 @@ fn pages_are_reported_for_treeline_trees() {
     let results = run_workloads("load,cluster-overwrite", &format!("{flags} treeline"));
     for result in &results {
         assert!(result["replaced_pages"].is_u64() && result["overflow_pages"].is_u64(), "{result}");
+        assert!(result["pages_replaced"].is_u64() && result["runs_rewritten"].is_u64(), "{result}");
+        assert!(result["index_bytes"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["continued_bytes"], 0, "{result}");
     }
     let results = run_workloads("load", &format!("{flags} turtle"));
-    assert!(results[0]["replaced_pages"].is_null() && results[0]["overflow_pages"].is_null());
+    assert!(results[0]["replaced_pages"].is_null() && results[0]["index_bytes"].is_null());
 }
