@@ -233,8 +233,8 @@ impl Tree {
         if matches!(self.kind, TreeKind::Treeline) { Some(self.pages) } else { None }
     }
 
-    /// Sets [`Tree::treeline_options`]. Only in treeline trees. `Keyspace::set_tree` changes them at any time:
-    /// existing pages keep their fill until they are rewritten.
+    /// Sets [`Tree::treeline_options`]. Only in treeline trees. `Keyspace::set_tree` can change them later.
+    /// Existing pages keep their fill until their run is rewritten.
     #[must_use]
     pub const fn with_treeline(mut self, options: TreelineOptions) -> Self {
         if !matches!(self.kind, TreeKind::Treeline) {

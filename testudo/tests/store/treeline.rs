@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
     Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions,
-    ScrubOptions, Tree, VerifyLevel, backup::Repository, repair, salvage,
+    ScrubOptions, Stage, Tree, TreelineOptions, VerifyLevel, backup::Repository, repair, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
 use testudo_env::{CrashPolicy, Env, MemEnv};
@@ -423,4 +423,61 @@ fn data_moved_to_a_treeline_is_laid_out_for_updates() {
     }
     assert!(subject.users.stats().tree.replaced_pages >= 6, "{:?}", subject.users.stats());
     subject.check();
+}
+
+/// Overwrites records of a kilobyte, 12 in a row, and moves them down.
+fn overwrite_kilobytes(subject: &mut Subject, round: u32) {
+    for number in (0..12).map(|number| (round * 331 % 1_900 + number) * 30) {
+        subject.insert(number, &[round.to_le_bytes()[0]; 1_012]);
+    }
+    subject.users.compact_range(..).unwrap();
+}
+
+#[test]
+fn pages_of_kilobyte_records_are_updated_and_survive() {
+    let mut subject = Subject::new();
+    (0..KEYS).for_each(|number| subject.users.remove(key(number * 10)).unwrap());
+    subject.model.clear();
+    for _ in 0..2 {
+        (0..2_000).for_each(|number| subject.insert(number * 30, &[1; 1_012]));
+        subject.users.compact_range(..).unwrap();
+    }
+    (0..20).for_each(|round| overwrite_kilobytes(&mut subject, round));
+    let tree = subject.users.stats().tree;
+    assert!(tree.pages_replaced >= 60, "{tree:?}");
+    assert_eq!((tree.continued_bytes, tree.pages_overflowed), (0, 0), "{tree:?}");
+    subject.check();
+    subject.db.persist(testudo::Durability::Sync).unwrap();
+    for (seed, policy) in CrashPolicy::all().enumerate() {
+        let image = subject.machine.crash_image(&policy, seed as u64);
+        check_store(&image, "/db", &subject.model);
+    }
+    let Subject { machine, db, model, .. } = subject;
+    db.close().unwrap();
+    check_salvaged(&machine, &model);
+}
+
+#[test]
+fn settings_of_pages_change_at_run_time_and_are_stored() {
+    let mut subject = Subject::new();
+    let options = TreelineOptions::new().with_fill_percent(60).with_stage(Stage::Sparse);
+    subject.users.set_tree(Tree::treeline().with_treeline(options)).unwrap();
+    assert_eq!(subject.users.tree(), TREELINE.with_treeline(options), "sizes of runs and levels stay");
+    let before = subject.users.stats().tree.stored_bytes;
+    (0..KEYS).for_each(|number| subject.insert(number * 10, &[2; 100]));
+    subject.compact();
+    let after = subject.users.stats().tree.stored_bytes;
+    assert!(after * 2 > before * 5 / 2, "{after} bytes with pages of 60 %, {before} before");
+    (1..9).for_each(|round| subject.churn(round));
+    let Subject { machine, db, users, model } = subject;
+    check(&users, &model);
+    drop(users);
+    db.close().unwrap();
+    let db = builder(&machine, "/db").open().unwrap();
+    let users = db.open_keyspace("users").unwrap().unwrap();
+    assert_eq!(users.tree().treeline_options(), Some(options));
+    check(&users, &model);
+    users.set_tree(Tree::leveled()).unwrap();
+    assert_eq!(users.tree().treeline_options(), None);
+    check(&users, &model);
 }

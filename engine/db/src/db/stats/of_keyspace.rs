@@ -68,8 +68,8 @@ stat_group! {
         /// sizes continue in the next page: their runs are rewritten.
         #[metric("continued_bytes", Bytes)]
         pub continued_bytes: u64,
-        /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, like the
-        /// following three; a count.
+        /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, as the
+        /// following three are; a count.
         #[metric("pages_replaced", Count)]
         pub pages_replaced: u64,
         /// Replaced pages of a treeline tree that needed an overflow page; a count.
