@@ -328,7 +328,8 @@ impl LsmOptions {
         let entry = tree.bottom_entry;
         let parts = if !self.updates_pages_of(entry) {
             overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1)
-        } else if self.leaves_space_for(entry) {
+        } else if self.leaves_space_for(entry) || self.flushes_directly {
+            // Flushes are direct only over empty levels.
             IDLE_PARTS_OF_PAGES
         } else {
             // New entries would each need an overflow page.

@@ -157,6 +157,9 @@ fn an_idle_tree_moves_nearly_all_down_only_with_page_updates() {
         options.has_idle_work(&TreeBytes { overwrites: replaced(100), ..tree })
     };
     assert!(overwriting(800) && !overwriting(700));
+    let direct = LsmOptions { flushes_directly: true, ..options };
+    let tree = |upper| TreeBytes { bottom_entry: 1_024, ..tree(&[level(upper, 0, 0)], 100_000) };
+    assert!(direct.has_idle_work(&tree(800)), "direct flushes need empty levels");
     assert!(!idle(90_000, 1_400) && idle(110_000, 1_400), "two such entries leave a third of a page empty");
 }
 
