@@ -436,6 +436,8 @@ fn overwrite_kilobytes(subject: &mut Subject, round: u32) {
 #[test]
 fn pages_of_kilobyte_records_are_updated_and_survive() {
     let mut subject = Subject::new();
+    let options = TreelineOptions::new().with_stage(Stage::Sparse);
+    subject.users.set_tree(TREELINE.with_treeline(options)).unwrap();
     (0..KEYS).for_each(|number| subject.users.remove(key(number * 10)).unwrap());
     subject.model.clear();
     for _ in 0..2 {

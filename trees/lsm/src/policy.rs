@@ -325,15 +325,9 @@ impl LsmOptions {
     /// Whether an idle tree has too much above its bottom.
     pub(crate) fn has_idle_work(&self, tree: &TreeBytes) -> bool {
         let overwrites = tree.overwrites.surely();
-        let entry = tree.bottom_entry;
-        let parts = if !self.updates_pages_of(entry) {
-            overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1)
-        } else if self.leaves_space_for(entry) || self.flushes_directly {
-            // Flushes are direct only over empty levels.
-            IDLE_PARTS_OF_PAGES
-        } else {
-            // New entries would each need an overflow page.
-            overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_OF_PAGES).max(1)
+        let parts = match self.updates_pages_of(tree.bottom_entry) {
+            true => IDLE_PARTS_OF_PAGES,
+            false => overwrites.between(IDLE_PARTS_IF_NEW, IDLE_PARTS_IF_OVERWRITING).max(1),
         };
         tree.upper() > 0
             && self.pair_sizes.of_levels().pairs_of(tree.upper())

@@ -11,7 +11,8 @@ pub enum Stage {
     All,
     /// Those of scattered keys. Dense flushes, of several records for each page, are written straight into
     /// pages if that writes fewer bytes than the levels (TreeLine §4.1). Overwriting stretches of 32 records
-    /// writes half to two thirds of the bytes and leaves less garbage, at a lower rate for small records.
+    /// writes half to two thirds of the bytes and leaves less garbage, at a lower rate. Records of 950 bytes
+    /// and more update pages only with this stage: their pages are full, and take up to a third more space.
     Sparse,
 }
 
@@ -43,7 +44,7 @@ impl TreelineOptions {
 
     /// Sets [`TreelineOptions::fill_percent`]: 50 to 100, default 94. The rest of a page is for records that
     /// are added or grow: less fill means fewer overflow pages, and more space. Pages are filled completely
-    /// where free space would keep out a record that fits: with records of 950 bytes and more by default.
+    /// where free space would keep out a record that fits.
     #[must_use]
     pub const fn with_fill_percent(mut self, percent: u32) -> Self {
         self.fill_percent = percent;

@@ -27,9 +27,12 @@ fn pages_are_updated_if_whole_entries_fill_three_quarters() {
         (4_100, None),
         (100_000, None),
     ];
+    let direct = LsmOptions { flushes_directly: true, ..treeline() };
     for (entry_bytes, expected) in layouts {
-        assert_eq!(treeline().page_layout(entry_bytes), expected, "{entry_bytes} bytes");
-        assert_eq!(treeline().updates_pages_of(entry_bytes), expected.is_some(), "{entry_bytes} bytes");
+        assert_eq!(direct.page_layout(entry_bytes), expected, "{entry_bytes} bytes");
+        assert_eq!(direct.updates_pages_of(entry_bytes), expected.is_some(), "{entry_bytes} bytes");
+        let staged = expected.filter(|layout| Some(*layout) != full);
+        assert_eq!(treeline().page_layout(entry_bytes), staged, "{entry_bytes} bytes");
     }
     assert_eq!(treeline().bottom_layout(1_400), RunLayout::default());
     assert_eq!(LsmOptions::new().bottom_layout(124), RunLayout::default());
@@ -37,7 +40,7 @@ fn pages_are_updated_if_whole_entries_fill_three_quarters() {
 
 #[test]
 fn free_space_in_pages_is_an_option() {
-    let half = LsmOptions { page_fill_percent: 50, ..treeline() };
+    let half = LsmOptions { page_fill_percent: 50, flushes_directly: true, ..treeline() };
     assert_eq!(half.bottom_layout(124), RunLayout::for_page_updates(50));
     assert_eq!(half.bottom_layout(1_024), RunLayout::for_page_updates(100), "one of three would fit");
     assert!(

@@ -151,12 +151,7 @@ fn an_idle_tree_moves_nearly_all_down_only_with_page_updates() {
         options.has_idle_work(&TreeBytes { bottom_entry, ..tree(&[level(upper, 0, 0)], 100_000) })
     };
     assert!(idle(800, 124) && !idle(700, 124));
-    assert!(!idle(90_000, 1_024) && idle(110_000, 1_024), "full pages would overflow");
-    let overwriting = |upper| {
-        let tree = TreeBytes { bottom_entry: 1_024, ..tree(&[level(upper, 0, 0)], 100_000) };
-        options.has_idle_work(&TreeBytes { overwrites: replaced(100), ..tree })
-    };
-    assert!(overwriting(800) && !overwriting(700));
+    assert!(!idle(90_000, 1_024) && idle(110_000, 1_024), "its values continue");
     let direct = LsmOptions { flushes_directly: true, ..options };
     let tree = |upper| TreeBytes { bottom_entry: 1_024, ..tree(&[level(upper, 0, 0)], 100_000) };
     assert!(direct.has_idle_work(&tree(800)), "direct flushes need empty levels");

@@ -235,7 +235,7 @@ fn continues_values(bed: &Bed) -> bool {
 
 /// A tree whose bottom was written by a single flush: no run is small, or covers keys beyond its own.
 fn flushed_long(run_bytes: u64, keys: u64, bytes: usize) -> Bed {
-    let mut bed = Bed::new(updating(run_bytes, 8, 4));
+    let mut bed = Bed::new(LsmOptions { flushes_directly: true, ..updating(run_bytes, 8, 4) });
     bed.apply(long_batch((0..keys).map(|number| number * 2), bytes));
     bed.apply(long_batch((0..keys).map(|number| number * 2), bytes));
     bed
@@ -329,7 +329,8 @@ fn a_few_entries_in_each_run_rewrite_none() {
 #[test]
 fn entries_whose_sizes_change_up_to_three_pages_are_kept() {
     let sizes = [0, 1, 100, 700, 1_014, 1_014, 1_014, 1_300, 2_048, 3_000, 4_030, 4_090, 6_000, 12_000];
-    let mut bed = settled_long(updating(128 << 10, 4, 1), 600, 1_014);
+    let mut bed =
+        settled_long(LsmOptions { flushes_directly: true, ..updating(128 << 10, 4, 1) }, 600, 1_014);
     let mut random = SplitMix::new(7);
     let (mut pages, mut overflowed) = (0, 0);
     for round in 0..30_u8 {
@@ -353,7 +354,7 @@ fn entries_whose_sizes_change_up_to_three_pages_are_kept() {
 
 #[test]
 fn entries_that_would_leave_a_third_of_each_page_empty_continue() {
-    let mut bed = Bed::new(updating(256 << 10, 8, 1));
+    let mut bed = Bed::new(LsmOptions { flushes_directly: true, ..updating(256 << 10, 8, 1) });
     bed.apply(long_batch(0..200, 1_400));
     assert!(continues_values(&bed), "flushed into an empty bottom");
     let removals = (200..400).map(|number| (key(number), None));
