@@ -178,46 +178,42 @@ fn each_backup_has_the_page_updates_up_to_its_commit() {
     check_store(&subject.machine, "/checkpoint", &subject.model);
 }
 
+/// Reads all records, of which those in a damaged block at this page fail; returns their number.
+fn lost_records(users: &Keyspace, model: &Model, page: u64) -> usize {
+    let mut lost = 0;
+    for key in model.keys() {
+        match users.get(key) {
+            Ok(value) => assert_eq!(value.as_deref(), model.get(key).map(Vec::as_slice)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+                assert_eq!(error.location(), Some(("data", page * 4096)), "{error}");
+                lost += 1;
+            }
+        }
+    }
+    lost
+}
+
 #[test]
 fn a_damaged_page_loses_only_its_records_and_is_located() {
     let subject = Subject::with_updated_pages();
     let Subject { machine, db, model, .. } = subject;
     db.close().unwrap();
-    let data = machine.file_bytes("/db/data").unwrap();
-    // Kind 5 in a page header: entries that replace an earlier page.
-    let is_replaced =
-        |page: &[u8], number: usize| page[8] == 5 && page[16..24] == (number as u64).to_le_bytes();
-    let replaced: Vec<usize> = data
-        .chunks_exact(4096)
-        .enumerate()
-        .filter(|(number, page)| is_replaced(page, *number))
-        .map(|(number, _)| number)
-        .collect();
+    let replaced = pages_of_kind(&machine, REPLACED);
     assert!(replaced.len() > 10);
     let (mut refused, mut unaffected) = (0, 0);
     for number in replaced.into_iter().step_by(3) {
-        machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
+        machine.corrupt("/db/data", number * 4096 + 600, 0x40).unwrap();
         let db = builder(&machine, "/db").warm_restart(false).open().unwrap();
         let users = db.open_keyspace("users").unwrap().unwrap();
-        let mut lost = 0;
-        for key in model.keys() {
-            match users.get(key) {
-                Ok(value) => assert_eq!(value.as_deref(), model.get(key).map(Vec::as_slice)),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Corruption);
-                    let (file, offset) = error.location().unwrap();
-                    assert_eq!((file, offset / 4096), ("data", number as u64));
-                    lost += 1;
-                }
-            }
-        }
+        let lost = lost_records(&users, &model, number);
         let scrubbed = db.scrub(ScrubOptions::new()).unwrap();
         // Pages that no version of a run uses any longer are not checked.
         assert_eq!(scrubbed.findings.len(), usize::from(lost > 0), "{:?}", scrubbed.findings);
         (refused, unaffected) = (refused + usize::from(lost > 0), unaffected + usize::from(lost == 0));
         assert!(lost <= 80, "{lost} records of one page");
         db.close().unwrap();
-        machine.corrupt("/db/data", (number * 4096 + 600) as u64, 0x40).unwrap();
+        machine.corrupt("/db/data", number * 4096 + 600, 0x40).unwrap();
     }
     assert!(refused > 2, "{refused} pages were in use, {unaffected} were not");
     check_store(&machine, "/db", &model);
@@ -230,6 +226,8 @@ fn pages_of_kind(machine: &MemEnv, kind: u8) -> Vec<u64> {
     (0..).zip(data.chunks_exact(4096)).filter(is_one).map(|(number, _)| number).collect()
 }
 
+/// Kinds in page headers: entries that replace an earlier page, and maps.
+const REPLACED: u8 = 5;
 const MAP: u8 = 6;
 
 #[test]
@@ -240,21 +238,11 @@ fn a_damaged_map_fails_reads_of_its_run_alone_and_is_located() {
     let maps = pages_of_kind(&machine, MAP);
     assert!(maps.len() > 5, "{} maps", maps.len());
     let (mut in_use, mut unused) = (0, 0);
-    for number in maps.into_iter() {
+    for number in maps {
         machine.corrupt("/db/data", number * 4096 + 45, 0x40).unwrap();
         let db = builder(&machine, "/db").warm_restart(false).open().unwrap();
         let users = db.open_keyspace("users").unwrap().unwrap();
-        let mut lost = 0;
-        for key in model.keys() {
-            match users.get(key) {
-                Ok(value) => assert_eq!(value.as_deref(), model.get(key).map(Vec::as_slice)),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Corruption);
-                    assert_eq!(error.location(), Some(("data", number * 4096)), "{error}");
-                    lost += 1;
-                }
-            }
-        }
+        let lost = lost_records(&users, &model, number);
         let has_findings = |findings: &[testudo::Finding]| !findings.is_empty();
         let scrubbed = db.scrub(ScrubOptions::new()).unwrap();
         assert_eq!(has_findings(&scrubbed.findings), lost > 0, "{:?}", scrubbed.findings);

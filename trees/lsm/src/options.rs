@@ -36,7 +36,8 @@ pub struct LsmOptions {
     /// Default no. Without effect unless pages are updated.
     pub flushes_directly: bool,
     /// Fill of new pages that will be updated, in percent: the rest is free for entries that are added or
-    /// grow. Default 94. Pages are filled completely if free space would keep an entry out that fits.
+    /// grow. Default 94. If free space would keep an entry out that fits, pages are filled completely where
+    /// flushes are direct, and are not updated elsewhere.
     pub page_fill_percent: u32,
     /// Offset that spreads the handing over of levels of different trees over different rounds. Default 0; an
     /// engine gives each of many trees its own.

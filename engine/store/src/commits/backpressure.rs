@@ -279,8 +279,8 @@ impl Backpressure {
         }
     }
 
-    /// Delays a write of `bytes` while a flush is due that has not begun. Otherwise writers would fill the
-    /// memory that they share out over its duration.
+    /// Delays a write of `bytes` while a flush is due that has no delay of its own yet, as if it were at its
+    /// beginning. Otherwise writers would fill the memory that is to last until its end.
     #[inline]
     pub fn admit_before_flush(&self, env: &dyn Env, bytes: u64) {
         let memory = self.write_buffers();

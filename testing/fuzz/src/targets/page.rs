@@ -1,4 +1,4 @@
-//! One block of a run with any payload and a right checksum: data, index, filter, footer, replaced data or map.
+//! One block of a run with any payload and a right checksum: data, index, filter, footer, replaced data, map.
 //!
 //! **Invariants**
 //! - Every way of reading ends, with entries or an error.
