@@ -22,4 +22,4 @@ pub use keyspace_options::{IntoKeyspaceOptions, KeyspaceOptions, validate};
 pub use options_format::Unreadable;
 pub use settings::Settings;
 pub use stored_options::StoredOptions;
-pub use tree::{Stage, Tree, TreeKind, TreePreset, TreelineOptions, families};
+pub use tree::{Forecast, Stage, Tree, TreeKind, TreePreset, TreelineOptions, families};

@@ -29,7 +29,7 @@ use crate::{
     keyspace_options::KeyspaceOptions,
     passage::Passage,
     stored_options::StoredOptions,
-    tree::{Stage, Tree, TreeKind, TreelineOptions},
+    tree::{Forecast, Stage, Tree, TreeKind, TreelineOptions},
 };
 
 const TURTLE: u8 = 1;
@@ -149,6 +149,13 @@ impl StoredOptions {
                     });
                     if !settings.is_empty() {
                         pages = pages.with_fill_percent(narrow(settings.u64()?)?);
+                    }
+                    if !settings.is_empty() {
+                        pages = pages.with_forecast(match settings.u64()? {
+                            0 => Forecast::Off,
+                            1 => Forecast::Inserts,
+                            _ => return Err(Unreadable::Newer("unknown settings")),
+                        });
                     }
                     tree = tree.with_treeline(pages);
                 }

@@ -12,7 +12,7 @@ mod treeline_options;
 use self::preset::find_by_name;
 pub use self::{
     preset::TreePreset,
-    treeline_options::{Stage, TreelineOptions},
+    treeline_options::{Forecast, Stage, TreelineOptions},
 };
 
 /// The kinds of trees.
@@ -168,8 +168,12 @@ impl Tree {
         if self.pages != default {
             settings.push(("direct_flushes", u64::from(self.pages.flushes_directly())));
         }
-        if self.pages.fill_percent() != default.fill_percent() {
+        let forecast_differs = self.pages.forecast() != default.forecast();
+        if forecast_differs || self.pages.fill_percent() != default.fill_percent() {
             settings.push(("fill_percent", u64::from(self.pages.fill_percent())));
+        }
+        if forecast_differs {
+            settings.push(("forecasts", u64::from(self.pages.forecasts_inserts())));
         }
         settings
     }

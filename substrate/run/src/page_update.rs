@@ -345,6 +345,11 @@ impl PageUpdate {
         true
     }
 
+    /// Whether the last replaced block needs an overflow page.
+    pub fn last_overflows(&self) -> bool {
+        self.changed.last().is_some_and(|page| page.overflow.is_some())
+    }
+
     /// Number of pages of the run beyond the originally written ones, and those of two maps.
     pub fn extra_pages(&self) -> u32 {
         let all: u64 = self.run.reference().spans.iter().map(|span| u64::from(span.page_count)).sum();

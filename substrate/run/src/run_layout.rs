@@ -32,6 +32,11 @@ impl RunLayout {
         Self { has_filter: false, fill_bytes, continues_values: false }
     }
 
+    /// Whether the pages will be replaced one by one.
+    pub fn is_for_updates(&self) -> bool {
+        !self.has_filter && !self.continues_values
+    }
+
     /// Maximum fraction of a page that is filled.
     pub fn fill(&self) -> f64 {
         f64::from(self.fill_bytes) / PAGE_PAYLOAD_BYTES as f64

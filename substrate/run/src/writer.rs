@@ -168,6 +168,11 @@ impl RunWriter {
         Self { layout, ..self }
     }
 
+    /// Sets the maximum bytes that are filled of the open page and the following ones.
+    pub fn set_fill_bytes(&mut self, bytes: u16) {
+        self.layout.fill_bytes = bytes;
+    }
+
     /// Extents allocated so far.
     pub fn extents(&self) -> &[Arc<Extent>] {
         &self.extents

@@ -166,6 +166,10 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pages_overflowed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) page_inserts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) forecast_hits: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runs_rewritten: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) direct_flushes: Option<u64>,
@@ -374,11 +378,18 @@ impl Report {
         let Some(PageCounts { replaced, overflow, index_bytes, continued_bytes, work }) = counts else {
             return;
         };
-        let PageWork { replaced: pages_replaced, overflowed, rewritten_runs, direct_flushes } =
-            work.since(before);
+        let PageWork {
+            replaced: pages_replaced,
+            overflowed,
+            inserts,
+            forecast_hits,
+            rewritten_runs,
+            direct_flushes,
+        } = work.since(before);
         (self.replaced_pages, self.overflow_pages) = (Some(replaced), Some(overflow));
         (self.index_bytes, self.continued_bytes) = (Some(index_bytes), Some(continued_bytes));
         (self.pages_replaced, self.pages_overflowed) = (Some(pages_replaced), Some(overflowed));
+        (self.page_inserts, self.forecast_hits) = (Some(inserts), Some(forecast_hits));
         (self.runs_rewritten, self.direct_flushes) = (Some(rewritten_runs), Some(direct_flushes));
     }
 

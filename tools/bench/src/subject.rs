@@ -216,6 +216,10 @@ pub struct PageWork {
     pub replaced: u64,
     /// Those that needed an overflow page.
     pub overflowed: u64,
+    /// New keys that came into pages.
+    pub inserts: u64,
+    /// Those on pages that needed no overflow page for them.
+    pub forecast_hits: u64,
     /// Runs with few incoming records that were rewritten instead.
     pub rewritten_runs: u64,
     /// Flushes straight into pages.
@@ -239,6 +243,8 @@ impl PageWork {
     fn add(&mut self, more: Self) {
         self.replaced += more.replaced;
         self.overflowed += more.overflowed;
+        self.inserts += more.inserts;
+        self.forecast_hits += more.forecast_hits;
         self.rewritten_runs += more.rewritten_runs;
         self.direct_flushes += more.direct_flushes;
     }
@@ -247,6 +253,8 @@ impl PageWork {
     pub(crate) fn since(self, before: Self) -> Self {
         let is_later = self.replaced >= before.replaced
             && self.overflowed >= before.overflowed
+            && self.inserts >= before.inserts
+            && self.forecast_hits >= before.forecast_hits
             && self.rewritten_runs >= before.rewritten_runs
             && self.direct_flushes >= before.direct_flushes;
         if !is_later {
@@ -255,6 +263,8 @@ impl PageWork {
         Self {
             replaced: self.replaced - before.replaced,
             overflowed: self.overflowed - before.overflowed,
+            inserts: self.inserts - before.inserts,
+            forecast_hits: self.forecast_hits - before.forecast_hits,
             rewritten_runs: self.rewritten_runs - before.rewritten_runs,
             direct_flushes: self.direct_flushes - before.direct_flushes,
         }

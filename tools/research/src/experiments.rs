@@ -14,7 +14,7 @@ use testudo_bench::{Context, NamedExperiment, Outcome, PaperArgs, run_experiment
 const EXPERIMENTS: [NamedExperiment; 3] = [
     ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
-    ("treeline-forecast", "TreeLine fig. 10, 11: reorganizations with forecasts", insert_forecast::run),
+    ("treeline-epochs", "TreeLine fig. 11: reorganizations with forecasts, by epoch length", insert_forecast::run),
 ];
 
 /// Runs the experiments selected by `args`.

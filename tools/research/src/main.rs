@@ -5,11 +5,14 @@
 //! and records.
 //!
 //! **Invariants**
-//! - No store is opened. The simulated decisions are those of the crates in `trees/`.
+//! - No store is opened. The simulated decisions are those of the crates in `trees/`, except page groups,
+//!   which no tree has.
 //! - Exit codes: 0 fine, 2 failure.
 
 mod betree;
 mod experiments;
+mod groups;
+mod growth;
 mod memory_division;
 
 use std::process::ExitCode;

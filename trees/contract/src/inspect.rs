@@ -69,6 +69,10 @@ pub struct PageUpdateStats {
     pub replaced: u64,
     /// Replaced pages that needed an overflow page.
     pub overflowed: u64,
+    /// New keys that came into pages.
+    pub inserts: u64,
+    /// Of those, new keys on pages that needed no overflow page for them.
+    pub forecast_hits: u64,
     /// Runs with few incoming entries that were rewritten instead.
     pub rewritten_runs: u64,
     /// Flushes straight into pages.

@@ -25,11 +25,15 @@ use testudo_contract::OutlineLine;
 use testudo_run::{Run, RunRef};
 use testudo_sequence::Overwrites;
 
-use crate::levels::{
+use crate::{
+    LsmOptions,
+    forecast::{InsertForecast, JobForecast},
+    levels::{
     component::{Component, LevelRun},
     direct_flushes::DirectFlushes,
     repeats::Repeats,
     written_counts::PageCounts,
+    },
 };
 
 /// A level above the bottom.
@@ -95,6 +99,7 @@ pub(crate) struct Levels {
     /// Fraction of repeated keys in moves into the bottom.
     pub(crate) bottom_repeats: Repeats,
     pub(crate) page_counts: PageCounts,
+    pub(crate) forecast: Arc<InsertForecast>,
 }
 
 impl Levels {
@@ -159,6 +164,16 @@ impl Levels {
     /// Returns all runs. A run that is in a compaction buffer and elsewhere is returned twice.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         self.live_runs().map(LevelRun::run).chain(self.retained_runs().into_values())
+    }
+
+    /// Returns the forecast for a job that starts with these levels; `None` if there is no use for one.
+    pub(crate) fn job_forecast(&self, options: &LsmOptions) -> Option<Arc<JobForecast>> {
+        let is_used = options.updates_pages && options.forecasts_inserts && !self.bottom.is_empty();
+        is_used.then(|| {
+            let (forecast, bottom) = (Arc::clone(&self.forecast), self.bottom.clone());
+            let records = bottom.bytes() / bottom.mean_entry_bytes().max(1);
+            Arc::new(JobForecast { forecast, bottom, records })
+        })
     }
 
     /// Drops empty sequences.

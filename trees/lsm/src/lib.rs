@@ -6,7 +6,8 @@
 //! level, the bottom, has nearly everything.
 //!
 //! Data moved into the bottom is merged with its runs, or, if it is little, written into single pages of them
-//! (TreeLine; decision 0049).
+//! (TreeLine; decision 0049). Rewritten runs have free space for the inserts that are expected to come into
+//! their pages (decision 0070).
 //!
 //! `updates → moves → plan → write → install → TreeEdit`
 //!
@@ -16,6 +17,7 @@
 //! - A run is newer than every run below it that has keys in common with its range.
 //! - Tombstones are dropped at the bottom, where runs record the ranges they cover.
 
+mod forecast;
 mod levels;
 mod options;
 mod policy;
@@ -24,6 +26,7 @@ mod scan;
 mod tree;
 mod update;
 
+pub use forecast::{EpochSize, Epochs, InsertShares};
 pub use levels::layout::read_layout;
 pub use levels::levels_format::ROOT_TAG;
 pub use options::LsmOptions;

@@ -39,6 +39,9 @@ pub struct LsmOptions {
     /// grow. Default 94. If free space would keep an entry out that fits, pages are filled completely where
     /// flushes are direct, and are not updated elsewhere.
     pub page_fill_percent: u32,
+    /// Whether new pages that will be updated are filled less where inserts are expected. Default
+    /// yes. Without effect unless pages are updated.
+    pub forecasts_inserts: bool,
     /// Offset that spreads the handing over of levels of different trees over different rounds. Default 0; an
     /// engine gives each of many trees its own.
     pub stagger: u64,
@@ -66,6 +69,7 @@ impl LsmOptions {
             updates_pages: false,
             flushes_directly: false,
             page_fill_percent: PAGE_FILL_PERCENT,
+            forecasts_inserts: true,
             stagger: 0,
             tree_share: TreeShare::ALL,
             pair_sizes: PairSizes::WHOLE,

@@ -28,6 +28,7 @@ use testudo_storage::{Change, DataFile, PageAddress};
 
 use crate::{
     LsmOptions,
+    forecast::InsertForecast,
     levels::{
         Level, Levels,
         component::{Component, LevelRun},
@@ -62,7 +63,7 @@ pub struct LsmTree {
 impl LsmTree {
     /// Creates an empty tree, which is not yet in the manifest.
     pub fn empty(options: LsmOptions, data: &Arc<DataFile>) -> Arc<Self> {
-        let levels = Levels { next_object: 1, ..Levels::default() };
+        let levels = Levels { next_object: 1, forecast: InsertForecast::new(data), ..Levels::default() };
         Arc::new(Self::of(options, data, levels, false))
     }
 
@@ -142,7 +143,8 @@ impl LsmTree {
         work: &Work,
         sizes: &LsmOptions,
     ) -> Result<Levels> {
-        let written = write_all(&mut destinations, work, sizes)?;
+        let forecast = levels.job_forecast(sizes);
+        let written = write_all(&mut destinations, work, sizes, forecast)?;
         debug_assert_eq!(written.len(), destinations.len(), "each destination has its runs");
         for (destination, runs) in destinations.into_iter().zip(written) {
             levels.install(destination, runs)?;
@@ -321,8 +323,16 @@ impl Inspect for LsmTree {
             let is_rewritten = |level_run: &&LevelRun| level_run.run().reference().has_continued_values;
             let bottom = levels.bottom.iter().filter(is_rewritten);
             stats.continued_bytes = bottom.map(|level_run| level_run.bytes).sum();
-            let PageCounts { replaced, overflowed, rewritten_runs, direct_flushes } = levels.page_counts;
-            stats.page_updates = PageUpdateStats { replaced, overflowed, rewritten_runs, direct_flushes };
+            let PageCounts { replaced, overflowed, inserts, hits, rewritten_runs, direct_flushes } =
+                levels.page_counts;
+            stats.page_updates = PageUpdateStats {
+                replaced,
+                overflowed,
+                inserts,
+                forecast_hits: hits,
+                rewritten_runs,
+                direct_flushes,
+            };
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;

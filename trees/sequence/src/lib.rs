@@ -45,7 +45,7 @@ pub use layer::{
 };
 pub use on_top::{LEAST_RUN_BYTES, RUN_OVERHEAD_BYTES, SPARING_RUN_BYTES, on_top_bytes, write_updates};
 pub use overwrites::Overwrites;
-pub use page_updates::{IncomingEntries, PageUpdateLimits, UpdatedRun, update_pages};
+pub use page_updates::{IncomingEntries, PageInserts, PageUpdateLimits, UpdatedRun, update_pages};
 pub use part_cursor::{Entrance, PartCursor, PartRange, PartSources, ScanParts};
 pub use reclaim_choice::{ReclaimChoice, ReclaimStep, ReclaimTarget, target_of};
 pub use reclaim_estimate::{

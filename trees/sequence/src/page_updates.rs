@@ -47,6 +47,24 @@ pub struct UpdatedRun {
     pub replaced_pages: u64,
     /// Number of those that needed an overflow page.
     pub overflow_pages: u64,
+    /// Its new keys.
+    pub inserts: PageInserts,
+}
+
+/// Keys that page updates added.
+#[derive(Debug, Default)]
+pub struct PageInserts {
+    /// The keys, without values.
+    pub keys: EntryList,
+    /// Number of those on pages that needed no overflow page.
+    pub hits: u64,
+}
+
+/// The entries of a run after the update of its pages.
+struct Merged {
+    version: PreparedVersion,
+    drops: MergeDrops,
+    inserts: PageInserts,
 }
 
 /// Incoming entries of a run by page.
@@ -75,23 +93,26 @@ pub fn update_pages<C: Cursor>(
     let reads: Vec<(&PageUpdate, &[usize])> =
         shares.iter().flatten().map(|shares| (&shares.update, &shares.changed[..])).collect();
     let mut contents = PageUpdate::read(&reads)?.into_iter();
-    let (mut numbers, mut prepared, mut drops) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut numbers, mut prepared, mut drops, mut inserts) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, shares) in shares.into_iter().enumerate() {
         let Some((shares, old)) = shares.and_then(|shares| Some((shares, contents.next()?))) else {
             continue;
         };
-        if let Some((version, dropped)) = shares.merge(work, &old)? {
+        if let Some(merged) = shares.merge(work, &old)? {
             numbers.push(number);
-            prepared.push(version);
-            drops.push(dropped);
+            prepared.push(merged.version);
+            drops.push(merged.drops);
+            inserts.push(merged.inserts);
         }
     }
     let mut versions: Vec<Option<UpdatedRun>> = runs.iter().map(|_| None).collect();
     let counts: Vec<(u64, u64)> =
         prepared.iter().map(|version| (version.replaced_pages(), version.overflow_pages())).collect();
-    for ((number, counts), run) in numbers.into_iter().zip(counts).zip(PreparedVersion::write(prepared)?) {
+    let written = PreparedVersion::write(prepared)?.into_iter().zip(counts).zip(inserts);
+    for (number, ((run, counts), inserts)) in numbers.into_iter().zip(written) {
         let (replaced_pages, overflow_pages) = counts;
-        versions[number] = Some(UpdatedRun { run, replaced_pages, overflow_pages });
+        versions[number] = Some(UpdatedRun { run, replaced_pages, overflow_pages, inserts });
     }
     drops.into_iter().for_each(|dropped| work.progress.record_drops(dropped));
     Ok(versions)
@@ -137,30 +158,41 @@ impl PageShares {
         Ok(Some(Self { update, newest_seqno, entries, drops: merge.into_sink(), changed, firsts }))
     }
 
-    /// Merges the entries with the contents `old` of their pages. Returns the new version of the run and the
-    /// dropped entries; `None` if a page is too small, or would be empty.
-    fn merge(self, work: &Work, old: &[EntryList]) -> Result<Option<(PreparedVersion, MergeDrops)>> {
+    /// Merges the entries with the contents `old` of their pages; `None` if a page is too small, or would be
+    /// empty.
+    fn merge(self, work: &Work, old: &[EntryList]) -> Result<Option<Merged>> {
         let Self { mut update, newest_seqno, entries, mut drops, changed, firsts } = self;
         debug_assert_eq!(old.len(), changed.len(), "the contents of each changed page");
         let mut resolver = Resolver::in_pages(work, newest_seqno);
-        let mut new = EntryList::default();
+        let (mut new, mut inserts) = (EntryList::default(), PageInserts::default());
         for (number, block) in changed.into_iter().enumerate() {
             let (from, to) = (firsts[number], firsts.get(number + 1).copied().unwrap_or(entries.len()));
             let old = &old[number];
             new.clear();
-            merge_page(vec![entries.cursor(from..to), old.cursor(0..old.len())], &mut resolver, &mut new)?;
+            let before = inserts.keys.len();
+            let sources = vec![entries.cursor(from..to), old.cursor(0..old.len())];
+            merge_page(sources, &mut resolver, &mut new, &mut inserts.keys)?;
             if !update.replace(block, old, &new) {
                 return Ok(None);
+            }
+            if !update.last_overflows() {
+                inserts.hits += u64_of(inserts.keys.len() - before);
             }
         }
         drops += resolver.drops;
         let version = update.prepare(work.run_ids.take(), newest_seqno)?;
-        Ok(version.map(|version| (version, drops)))
+        Ok(version.map(|version| Merged { version, drops, inserts }))
     }
 }
 
-/// Merges the incoming entries of a page with its contents, newest first, into `new`.
-fn merge_page<C: Cursor>(sources: Vec<C>, resolver: &mut Resolver<'_>, new: &mut EntryList) -> Result<()> {
+/// Merges the incoming entries of a page with its contents, newest first, into `new`. The contents are the
+/// last source; keys that are not there are added to `inserts`.
+fn merge_page<C: Cursor>(
+    sources: Vec<C>,
+    resolver: &mut Resolver<'_>,
+    new: &mut EntryList,
+    inserts: &mut EntryList,
+) -> Result<()> {
     let mut merge = MergeCursor::with_sink(sources, 0, MergeDrops::default());
     merge.seek_first()?;
     while let Some(entry) = merge.entry() {
@@ -172,6 +204,9 @@ fn merge_page<C: Cursor>(sources: Vec<C>, resolver: &mut Resolver<'_>, new: &mut
         if entry.kind == Kind::Tombstone {
             resolver.drops.dropped(&entry);
         } else {
+            if !merge.stands_on_oldest() && !merge.hides_oldest() {
+                inserts.push(&Entry { value: &[], ..entry });
+            }
             resolver.write(&entry, |entry| {
                 new.push(entry);
                 Ok(())

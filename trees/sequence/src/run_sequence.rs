@@ -142,6 +142,16 @@ impl<'w> RunSequence<'w> {
         }
     }
 
+    /// Sets the maximum bytes that are filled of the open page and the following ones of its run. REQUIRES:
+    /// the last pushed entry was written.
+    #[inline]
+    pub fn set_fill_bytes(&mut self, bytes: u16) {
+        debug_assert!(self.open.is_some(), "the entry was written");
+        if let Some(open) = &mut self.open {
+            open.set_fill_bytes(bytes);
+        }
+    }
+
     /// Adds the converted entry to the open run.
     fn write(&mut self, entry: &Entry<'_>) -> Result<()> {
         let Self { work, origin, open, resolver, .. } = self;

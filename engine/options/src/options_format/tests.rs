@@ -9,7 +9,7 @@ use super::{
 };
 use testudo_values::Placement;
 
-use crate::{KeyspaceOptions, Stage, StoredOptions, Tree, TreelineOptions, passage::Passage};
+use crate::{Forecast, KeyspaceOptions, Stage, StoredOptions, Tree, TreelineOptions, passage::Passage};
 
 impl StoredOptions {
     fn with_chosen(self, chosen: KeyspaceOptions) -> Self {
@@ -64,6 +64,11 @@ fn golden() -> Vec<(StoredOptions, &'static [u8])> {
             inline().with_tree(small(treeline(TreelineOptions::new().with_fill_percent(75)))),
             b"\x06\x28\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
               \0\0\0\0\0\0\0\0\x4b\0\0\0\0\0\0\0\0\0",
+        ),
+        (
+            inline().with_tree(small(treeline(TreelineOptions::new().with_forecast(Forecast::Off)))),
+            b"\x06\x30\0\0\x10\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
+              \0\0\0\0\0\0\0\0\x5e\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         ),
         (
             inline().with_tree(small(Tree::lsbm().with_retained_percent(10))),

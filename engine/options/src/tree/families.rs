@@ -8,7 +8,7 @@ use testudo_base::{Error, KeyspaceId, Result};
 use testudo_betree::{BeTreeOptions, Policy};
 use testudo_lsm::LsmOptions;
 
-use super::{Stage, Tree, TreeKind, TreelineOptions};
+use super::{Forecast, Stage, Tree, TreeKind, TreelineOptions};
 
 /// Maximum that an LSbM-tree retains, in hundredths of its bytes (LSbM §6.5).
 const RETAINED_PERCENT: u32 = 10;
@@ -40,6 +40,7 @@ impl From<Tree> for Settings {
                 updates_pages: true,
                 flushes_directly: pages.flushes_directly(),
                 page_fill_percent: pages.fill_percent(),
+                forecasts_inserts: pages.forecasts_inserts(),
                 ..of_levels
             }),
         }
@@ -76,7 +77,8 @@ const fn of_levels(options: &LsmOptions) -> Tree {
         retained_percent: options.retained_percent,
         pages: TreelineOptions::new()
             .with_fill_percent(options.page_fill_percent)
-            .with_stage(if options.flushes_directly { Stage::Sparse } else { Stage::All }),
+            .with_stage(if options.flushes_directly { Stage::Sparse } else { Stage::All })
+            .with_forecast(if options.forecasts_inserts { Forecast::Inserts } else { Forecast::Off }),
         unknown: None,
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use testudo_base::{Error, Result};
 use testudo_values::Placement;
 
-use super::{Stage, Tree, TreelineOptions};
+use super::{Forecast, Stage, Tree, TreelineOptions};
 
 /// A [`Tree`], with a placement of values if that is part of the design: the argument of
 /// `KeyspaceOptions::tree` and `Keyspace::set_tree`. A tree alone does not change the placement.
@@ -21,11 +21,14 @@ impl TreePreset {
     }
 
     /// Every preset, by name: those of [`Tree::presets`], `treeline-direct`, which stages only sparse flushes
-    /// ([`Stage::Sparse`]), and `parallax`.
+    /// ([`Stage::Sparse`]), `treeline-no-forecast` ([`Forecast::Off`]), and `parallax`.
     pub fn all() -> Vec<(&'static str, Self)> {
         let trees = Tree::presets().into_iter().map(|(name, tree)| (name, Self::from(tree)));
-        let direct = Tree::treeline().with_treeline(TreelineOptions::new().with_stage(Stage::Sparse));
-        trees.chain([("treeline-direct", Self::from(direct)), ("parallax", Tree::parallax())]).collect()
+        let treeline = |pages: TreelineOptions| Self::from(Tree::treeline().with_treeline(pages));
+        let direct = treeline(TreelineOptions::new().with_stage(Stage::Sparse));
+        let unforecast = treeline(TreelineOptions::new().with_forecast(Forecast::Off));
+        let more = [("treeline-direct", direct), ("treeline-no-forecast", unforecast)];
+        trees.chain(more).chain([("parallax", Tree::parallax())]).collect()
     }
 
     /// The tree.

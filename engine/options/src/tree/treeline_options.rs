@@ -16,12 +16,24 @@ pub enum Stage {
     Sparse,
 }
 
+/// What a treeline tree forecasts, so that pages written anew have free space for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Forecast {
+    /// Nothing: all pages have the same fill.
+    Off,
+    /// Inserts of new keys, from those that came into pages recently (TreeLine §4.6). Pages written anew are
+    /// filled less where more are expected, all together by at most 15 percent.
+    #[default]
+    Inserts,
+}
+
 /// How a treeline tree fills and updates its pages: the argument of
 /// [`Tree::with_treeline`](super::Tree::with_treeline).
 ///
 /// ```
-/// # use testudo_options::{Stage, Tree, TreelineOptions};
-/// let options = TreelineOptions::new().with_fill_percent(80).with_stage(Stage::Sparse);
+/// # use testudo_options::{Forecast, Stage, Tree, TreelineOptions};
+/// let options = TreelineOptions::new().with_stage(Stage::Sparse).with_forecast(Forecast::Off);
 /// let tree = Tree::treeline().with_treeline(options);
 /// assert_eq!(tree.treeline_options(), Some(options));
 /// ```
@@ -29,15 +41,20 @@ pub enum Stage {
 pub struct TreelineOptions {
     fill_percent: u32,
     stage: Stage,
+    forecast: Forecast,
 }
 
 impl TreelineOptions {
     /// The default settings.
     pub const fn new() -> Self {
-        Self { fill_percent: LsmOptions::new().page_fill_percent, stage: Stage::All }
+        Self {
+            fill_percent: LsmOptions::new().page_fill_percent,
+            stage: Stage::All,
+            forecast: Forecast::Inserts,
+        }
     }
 
-    /// Fill of newly written pages, in percent.
+    /// Fill of newly written pages without forecast inserts, in percent.
     pub const fn fill_percent(&self) -> u32 {
         self.fill_percent
     }
@@ -61,6 +78,22 @@ impl TreelineOptions {
     pub const fn with_stage(mut self, stage: Stage) -> Self {
         self.stage = stage;
         self
+    }
+
+    /// What is forecast.
+    pub const fn forecast(&self) -> Forecast {
+        self.forecast
+    }
+
+    /// Sets [`TreelineOptions::forecast`]. Default [`Forecast::Inserts`].
+    #[must_use]
+    pub const fn with_forecast(mut self, forecast: Forecast) -> Self {
+        self.forecast = forecast;
+        self
+    }
+
+    pub(crate) const fn forecasts_inserts(&self) -> bool {
+        matches!(self.forecast, Forecast::Inserts)
     }
 
     pub(crate) const fn flushes_directly(&self) -> bool {

@@ -113,6 +113,8 @@ impl Records for Keyspace {
         let work = PageWork {
             replaced: tree.pages_replaced,
             overflowed: tree.pages_overflowed,
+            inserts: tree.page_inserts,
+            forecast_hits: tree.forecast_hits,
             rewritten_runs: tree.runs_rewritten,
             direct_flushes: tree.direct_flushes,
         };

@@ -1,17 +1,24 @@
-//! Reorganizations saved by insert forecasts (TreeLine fig. 10, and by epoch length fig. 11). Keys arrive in
-//! their recorded order, and pages start empty; without forecasts, with forecasts, and with perfect ones.
+//! Reorganizations saved by insert forecasts, by epoch length (TreeLine fig. 11), and by perfect ones. Keys
+//! arrive in their recorded order, and pages start empty.
+//!
+//! Only the counting is that of stores. Each insert goes to its page immediately, and groups of pages are
+//! reorganized as in the paper; `testudo bench paper treeline-forecast` runs stores (fig. 10).
 //!
 //! **Invariants**
-//! - Layout and forecasts are those of `trees/inplace`, which no store uses; pages are only counted.
+//! - Epochs are those of `trees/lsm`; pages are only counted.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 use testudo_base::{Result, num::usize_of};
 use testudo_bench::{Experiment, Findings, Line, LineChart, key_sets};
-use testudo_inplace::{Expected, ForecastOptions, GrowingPages, GrowthCounts, InsertForecast, PageFill};
+use testudo_lsm::EpochSize;
 
 use super::page_groups::{PAGE_ROOM_BYTES, SLOT_BYTES};
+use crate::{
+    groups::PageFill,
+    growth::{Expected, Forecast, GrowingPages, GrowthCounts},
+};
 
 /// Bytes of a record, and the paper's goal and epsilon for it, in hundredths of a record.
 const SHAPES: [(u64, u64, u64); 2] = [(64, 4_400, 500), (1024, 200, 50)];
@@ -49,13 +56,10 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
             let mut line = Line { name: format!("{}, {record_bytes} B", set.name), points: Vec::new() };
             for divisor in [400, 100, 20] {
                 let epoch_inserts = (without.inserts / divisor).max(100);
-                let options = ForecastOptions {
-                    epoch_inserts,
-                    parts: usize_of(epoch_inserts / INSERTS_IN_PART),
-                    // The horizon is all inserts; forecasts beyond it would only cost space.
-                    epochs_ahead: u32::try_from(divisor).unwrap_or(u32::MAX),
-                };
-                let counts = grown(Expected::Forecast(Box::new(InsertForecast::new(options))));
+                let parts = usize_of(epoch_inserts / INSERTS_IN_PART);
+                let size = EpochSize { inserts: epoch_inserts, parts };
+                // The horizon is all inserts; forecasts beyond it would only cost space.
+                let counts = grown(Expected::Forecast(Box::new(Forecast::new(size, divisor))));
                 let share = part_of(&counts, &without);
                 line.points
                     .push((epoch_inserts as f64 / without.inserts.max(1) as f64 * 100.0, share * 100.0));

@@ -2,12 +2,13 @@
 //! for key sets, by page goal and by the error bound of a line.
 //!
 //! **Invariants**
-//! - The layout is that of `trees/inplace`, which no tree of a store uses; no store is written.
+//! - No tree of a store uses this layout; no store is written.
 
 use serde::Serialize;
 use testudo_base::{Result, num::u64_of};
 use testudo_bench::{Experiment, Findings, Line, LineChart, key_sets};
-use testudo_inplace::{PageFill, PageGroup, Placed, cut_groups};
+
+use crate::groups::{PageFill, PageGroup, Placed, cut_groups};
 
 /// Per-record overhead on a page, and space for records on a page (TreeLine §3.2).
 pub(crate) const SLOT_BYTES: u64 = 10;

@@ -10,6 +10,7 @@ use testudo_run::Run;
 use testudo_sequence::{CompactionBuffer, Fence, FencedRun, Overwrites, decode_buffer, share_starts};
 use testudo_storage::DataFile;
 
+use crate::forecast::InsertForecast;
 use crate::levels::{
     Level, Levels,
     component::{Component, LevelRun, Segment},
@@ -52,7 +53,9 @@ pub(crate) fn load_levels(
     }
     let bottom = loader.component(stored.bottom)?;
     let witnesses = open_runs(data, stored.witnesses)?;
-    let mut levels = Levels { levels, bottom, witnesses, next_object, flush_bytes, ..Levels::default() };
+    let forecast = InsertForecast::new(data);
+    let mut levels =
+        Levels { levels, bottom, witnesses, next_object, flush_bytes, forecast, ..Levels::default() };
     (levels.overwrites, levels.bottom_repeats) = (Overwrites::UNKNOWN, stored.bottom_repeats);
     let mut opened = BTreeMap::new();
     for (number, id) in stored.buffers {

@@ -12,6 +12,10 @@ pub(crate) struct PageCounts {
     pub(crate) replaced: u64,
     /// Those of them that needed an overflow page.
     pub(crate) overflowed: u64,
+    /// New keys that came into pages.
+    pub(crate) inserts: u64,
+    /// Those of them on pages that needed no overflow page.
+    pub(crate) hits: u64,
     /// Runs that were rewritten although their incoming entries were few: these were on too many pages, did
     /// not fit, or would have left a page empty.
     pub(crate) rewritten_runs: u64,
@@ -24,6 +28,9 @@ impl PageCounts {
         debug_assert!(more.overflowed <= more.replaced, "overflowing pages are replaced");
         self.replaced += more.replaced;
         self.overflowed += more.overflowed;
+        debug_assert!(more.hits <= more.inserts, "hits are inserts");
+        self.inserts += more.inserts;
+        self.hits += more.hits;
         self.rewritten_runs += more.rewritten_runs;
         self.direct_flushes += more.direct_flushes;
     }

@@ -18,6 +18,7 @@ mod conservation;
 mod damage;
 mod direct_flushes;
 mod in_order;
+mod insert_forecasts;
 mod job_bytes;
 mod joining;
 mod level_shape;

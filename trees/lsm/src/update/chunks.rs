@@ -18,6 +18,7 @@ use testudo_sequence::{
 
 use crate::{
     LsmOptions,
+    forecast::{JobForecast, PageFill, Rewritten},
     levels::{
         component::LevelRun,
         repeats::Inflow,
@@ -133,12 +134,20 @@ fn borders_of(merge: &Merge, bytes_max: u64) -> Vec<Fence> {
 }
 
 /// Merges the layers into runs of about equal size.
-pub(crate) fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
+pub(crate) fn write_chunk(
+    chunk: Chunk,
+    work: &Work,
+    options: &LsmOptions,
+    forecast: Option<&JobForecast>,
+) -> Result<ChunkRuns> {
     let Chunk { layers, bytes, bounds, newest_seqno, floor, has_own } = chunk;
     let layout = match floor {
         Floor::Bottom if options.updates_pages => options.bottom_layout(mean_entry_bytes(&layers)?),
         _ => RunLayout::default(),
     };
+    let forecast = forecast.filter(|_| layout.is_for_updates());
+    let rewritten = Rewritten { bounds: &bounds, layers: &layers, has_own };
+    let fill = forecast.map_or(Ok(None), |forecast| forecast.page_fill(&rewritten, layout))?;
     let shared_bytes = shared_prefix(&layers);
     let sources = layer_cursors(layers);
     let mut merge = MergeCursor::with_sink(sources, shared_bytes, MergeDrops::default());
@@ -154,8 +163,12 @@ pub(crate) fn write_chunk(chunk: Chunk, work: &Work, options: &LsmOptions) -> Re
     merge.seek_first()?;
     let first = merge.entry().map(|entry| entry.key.to_vec());
     let mut inflow = Inflow::default();
-    let counted = (options.retained_percent > 0).then_some(&mut inflow);
-    let reported = write_entries(&mut merge, &mut runs, Entering { target, bytes, has_own, counted })?;
+    let counted = (options.retained_percent > 0 || forecast.is_some()).then_some(&mut inflow);
+    let entering = Entering { target, bytes, has_own, counted, fill };
+    let reported = write_entries(&mut merge, &mut runs, entering)?;
+    if let Some(forecast) = forecast {
+        forecast.forecast.note_rewritten(inflow.entries - inflow.repeated);
+    }
     let mut written = runs.finish()?;
     let mut drops = merge.into_sink();
     if written.is_empty()
@@ -191,6 +204,8 @@ struct Entering<'a> {
     has_own: bool,
     /// Counters for the keys from above, if they are counted.
     counted: Option<&'a mut Inflow>,
+    /// Free space for expected inserts, if any are.
+    fill: Option<PageFill>,
 }
 
 /// Counts the current key, if it comes from above.
@@ -207,7 +222,7 @@ fn write_entries<C: Cursor>(
     runs: &mut RunSequence<'_>,
     entering: Entering<'_>,
 ) -> Result<u64> {
-    let Entering { target, bytes: incoming, has_own, mut counted } = entering;
+    let Entering { target, bytes: incoming, has_own, mut counted, mut fill } = entering;
     let mut reported = 0;
     while let Some(entry) = merge.entry() {
         if let Some(inflow) = &mut counted {
@@ -222,11 +237,17 @@ fn write_entries<C: Cursor>(
         if pushed != Pushed::Ended && merge.is_warm() {
             runs.note_warm();
         }
+        let open_bytes = runs.open_bytes();
+        if let Some(fill) = &mut fill
+            && pushed != Pushed::Ended
+            && let Some(bytes) = fill.after(entry.key, entry.user_bytes(), open_bytes)
+        {
+            runs.set_fill_bytes(bytes);
+        }
         merge.next()?;
         if pushed == Pushed::Ended {
             continue;
         }
-        let open_bytes = runs.open_bytes();
         if open_bytes < PAGE_BYTES || open_bytes + PAGE_BYTES <= target {
             continue;
         }

@@ -244,7 +244,7 @@ pub(crate) fn write_range(
     down.state_covers(levels)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, bounds)?);
-    let mut written = write_all(&mut destinations, work, options)?;
+    let mut written = write_all(&mut destinations, work, options, levels.job_forecast(options))?;
     let heads = written.split_off(1);
     let written = destinations.into_iter().next().zip(written.pop());
     Ok((WrittenStep { bounds: bounds.clone(), heads }, written))

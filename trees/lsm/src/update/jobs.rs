@@ -213,7 +213,8 @@ pub(crate) fn prepare(
     let mut planned = levels.clone();
     let payment = Some(ReadPayment::of(read_charges, price_of(job)));
     let (mut destination, handed_over) = plan_job(&mut planned, options, job)?;
-    let runs = write_all(destination.as_mut_slice(), work, options)?.pop().unwrap_or_default();
+    let forecast = planned.job_forecast(options);
+    let runs = write_all(destination.as_mut_slice(), work, options, forecast)?.pop().unwrap_or_default();
     let written = destination.map(|destination| (destination, runs));
     Ok(Done { planned, handed_over, written, piece: None, payment })
 }

@@ -140,7 +140,7 @@ pub(crate) fn cut_to(levels: &Levels, work: &Work, options: &LsmOptions, keep: &
         head.floor = Floor::Bottom;
         heads.push(Destination::of_head(head));
     }
-    let mut written = write_all(&mut heads, work, options)?;
+    let mut written = write_all(&mut heads, work, options, None)?;
     let mut of_bottom: Vec<LevelRun> = written.split_off(upper).into_iter().flatten().collect();
     next.take_out(&behind, 0, &mut written.into_iter())?;
     let replaced: Vec<LevelRun> = next.bottom.range(reaching.clone()).cloned().collect();

@@ -1,6 +1,6 @@
 //! Updates of pages of the bottom: one task for several runs, whose pages are read and written in batches.
 
-use testudo_base::{Cursor, Result, sync::Arc};
+use testudo_base::{Cursor, Result, num::u64_of, sync::Arc};
 use testudo_contract::Work;
 use testudo_run::Run;
 use testudo_sequence::{
@@ -9,6 +9,7 @@ use testudo_sequence::{
 
 use crate::{
     LsmOptions,
+    forecast::JobForecast,
     levels::{component::LevelRun, written_counts::PageCounts},
     update::{
         chunks::{ChunkRuns, cut_merge, write_chunk},
@@ -59,24 +60,40 @@ impl PagesBatch {
 
     /// Writes incoming entries into pages of the runs, or rewrites those for which that costs less. Returns
     /// the runs in key order.
-    pub(crate) fn write(self, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
+    pub(crate) fn write(
+        self,
+        work: &Work,
+        options: &LsmOptions,
+        forecast: Option<&JobForecast>,
+    ) -> Result<ChunkRuns> {
         let keys = Bounds::from(&work.keys);
         let may_update: Vec<bool> = self.cells.iter().map(|cell| cell.may_update(&keys)).collect();
         let updated = self.cells.iter().zip(&may_update).filter(|(_, may_update)| **may_update);
         let incoming = updated.map(|(cell, _)| cell.incoming()).collect();
-        let mut versions = update_pages(work, incoming, PAGE_UPDATE_LIMITS)?.into_iter();
+        let versions = update_pages(work, incoming, PAGE_UPDATE_LIMITS)?;
+        if let Some(JobForecast { forecast, records, .. }) = forecast {
+            let inserts = versions.iter().flatten().map(|updated| &updated.inserts.keys);
+            forecast.note_page_inserts(inserts, *records);
+        }
+        let mut versions = versions.into_iter();
         let (mut written, none) = (ChunkRuns::default(), PageCounts::default());
         let mut pages = none;
         for (cell, may_update) in self.cells.into_iter().zip(may_update) {
             let version = if may_update { versions.next().flatten() } else { None };
             match version {
-                Some(UpdatedRun { run, replaced_pages, overflow_pages }) => {
-                    pages.add(PageCounts { replaced: replaced_pages, overflowed: overflow_pages, ..none });
+                Some(UpdatedRun { run, replaced_pages, overflow_pages, inserts }) => {
+                    pages.add(PageCounts {
+                        replaced: replaced_pages,
+                        overflowed: overflow_pages,
+                        inserts: u64_of(inserts.keys.len()),
+                        hits: inserts.hits,
+                        ..none
+                    });
                     written.push(cell.updated(run, work));
                 }
                 None => {
                     pages.add(PageCounts { rewritten_runs: 1, ..none });
-                    written.add(cell.rewritten(&keys, work, options)?);
+                    written.add(cell.rewritten(&keys, work, options, forecast)?);
                 }
             }
         }
@@ -121,12 +138,18 @@ impl PagesCell {
     }
 
     /// Merges the incoming entries with the whole run.
-    fn rewritten(self, keys: &Bounds, work: &Work, options: &LsmOptions) -> Result<ChunkRuns> {
+    fn rewritten(
+        self,
+        keys: &Bounds,
+        work: &Work,
+        options: &LsmOptions,
+        forecast: Option<&JobForecast>,
+    ) -> Result<ChunkRuns> {
         let Self { mut merge, bytes_max, .. } = self;
         merge.bounds = merge.bounds.intersection(keys);
         let mut written = ChunkRuns::default();
         for chunk in cut_merge(&merge, bytes_max)? {
-            written.add(write_chunk(chunk, work, options)?);
+            written.add(write_chunk(chunk, work, options, forecast)?);
         }
         Ok(written)
     }

@@ -226,7 +226,7 @@ pub(crate) fn reclaim(
         }
         Target::Parts(parts) => {
             let mut destinations = vec![plan_merge(&next, parts.clone(), options)?];
-            let written = write_all(&mut destinations, work, options)?;
+            let written = write_all(&mut destinations, work, options, None)?;
             for (destination, runs) in destinations.into_iter().zip(written) {
                 next.install(destination, runs)?;
             }

@@ -14,6 +14,7 @@ use testudo_sequence::Bounds;
 
 use crate::{
     LsmOptions,
+    forecast::JobForecast,
     levels::{component::LevelRun, written_counts::WrittenCounts},
     policy::part_of,
     update::{
@@ -32,18 +33,28 @@ const PART_RUNS_MIN: u64 = 2;
 /// Slot for the runs of a chunk.
 type ChunkResult = Arc<Mutex<Option<Result<ChunkRuns>>>>;
 
+/// Common inputs of all tasks.
+struct Writing<'a> {
+    work: &'a Work,
+    options: &'a LsmOptions,
+    forecast: Option<Arc<JobForecast>>,
+}
+
 /// Result of a cell.
 enum Written {
     Stays(LevelRun),
     Chunks(Vec<ChunkResult>),
 }
 
-/// Writes the runs of each destination, in key order, and sets its counts.
+/// Writes the runs of each destination, in key order, and sets its counts. `forecast`: of the bottom, if it
+/// gets free space for inserts.
 pub(crate) fn write_all(
     destinations: &mut [Destination],
     work: &Work,
     options: &LsmOptions,
+    forecast: Option<Arc<JobForecast>>,
 ) -> Result<Vec<Vec<LevelRun>>> {
+    let writing = Writing { work, options, forecast };
     let total = destinations.iter().map(Destination::merged_bytes).sum::<u64>();
     work.progress.expect(total);
     // A single worker cuts too, so that single-threaded tests exercise the same code.
@@ -59,7 +70,7 @@ pub(crate) fn write_all(
         let mut batch = PagesBatch::default();
         for cell in &mut destination.cells {
             if batch.is_full() || !matches!(cell, Cell::Pages(..)) {
-                cells.extend(begin_batch(std::mem::take(&mut batch), work, options, &mut tasks));
+                cells.extend(begin_batch(std::mem::take(&mut batch), &writing, &mut tasks));
             }
             let merge = match cell {
                 Cell::Stays(level_run) => {
@@ -79,12 +90,14 @@ pub(crate) fn write_all(
                 let result = Arc::new(Mutex::new(None));
                 chunks.push(Arc::clone(&result));
                 let (work, options, bytes) = (work.clone(), *options, chunk.bytes);
-                let task = move || *result.lock() = Some(write_chunk(chunk, &work, &options));
+                let forecast = writing.forecast.clone();
+                let write = move || write_chunk(chunk, &work, &options, forecast.as_deref());
+                let task = move || *result.lock() = Some(write());
                 tasks.push((bytes, Box::new(task)));
             }
             cells.push(Written::Chunks(chunks));
         }
-        cells.extend(begin_batch(batch, work, options, &mut tasks));
+        cells.extend(begin_batch(batch, &writing, &mut tasks));
         results.push(cells);
     }
     debug_assert_eq!(results.len(), destinations.len(), "each destination has its results");
@@ -98,8 +111,7 @@ pub(crate) fn write_all(
 /// Adds the task of a batch of page updates, if there is one.
 fn begin_batch(
     batch: PagesBatch,
-    work: &Work,
-    options: &LsmOptions,
+    writing: &Writing<'_>,
     tasks: &mut Vec<(u64, Task)>,
 ) -> Option<Written> {
     if batch.is_empty() {
@@ -107,8 +119,10 @@ fn begin_batch(
     }
     let result = Arc::new(Mutex::new(None));
     let written = Written::Chunks(vec![Arc::clone(&result)]);
-    let (work, options, bytes) = (work.clone(), *options, batch.merge_bytes);
-    tasks.push((bytes, Box::new(move || *result.lock() = Some(batch.write(&work, &options)))));
+    let (work, options, bytes) = (writing.work.clone(), *writing.options, batch.merge_bytes);
+    let forecast = writing.forecast.clone();
+    let write = move || batch.write(&work, &options, forecast.as_deref());
+    tasks.push((bytes, Box::new(move || *result.lock() = Some(write()))));
     Some(written)
 }
 

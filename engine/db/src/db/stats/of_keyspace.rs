@@ -69,12 +69,19 @@ stat_group! {
         #[metric("continued_bytes", Bytes)]
         pub continued_bytes: u64,
         /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, as the
-        /// following three are; a count.
+        /// following five are; a count.
         #[metric("pages_replaced", Count)]
         pub pages_replaced: u64,
         /// Replaced pages of a treeline tree that needed an overflow page; a count.
         #[metric("pages_overflowed", Count)]
         pub pages_overflowed: u64,
+        /// New keys that came into pages of a treeline tree; a count.
+        #[metric("page_inserts", Count)]
+        pub page_inserts: u64,
+        /// Of those, new keys on pages of a treeline tree that needed no overflow page for them: they met
+        /// free space, which forecasts leave; a count.
+        #[metric("forecast_hits", Count)]
+        pub forecast_hits: u64,
         /// Runs of a treeline tree that few records came into, but that were rewritten: these were on more
         /// than a sixth of the pages, did not fit, or left a page empty; a count.
         #[metric("runs_rewritten", Count)]
@@ -113,6 +120,8 @@ impl KeyspaceTreeStats {
             continued_bytes: tree.continued_bytes,
             pages_replaced: tree.page_updates.replaced,
             pages_overflowed: tree.page_updates.overflowed,
+            page_inserts: tree.page_updates.inserts,
+            forecast_hits: tree.page_updates.forecast_hits,
             runs_rewritten: tree.page_updates.rewritten_runs,
             direct_flushes: tree.page_updates.direct_flushes,
             index_bytes: tree.index_bytes,

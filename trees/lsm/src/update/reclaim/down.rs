@@ -71,7 +71,7 @@ pub(crate) fn go_down(
     down.state_covers(levels)?;
     let mut destinations = vec![down];
     destinations.extend(heads_of(levels, &bounds)?);
-    let mut written = write_all(&mut destinations, work, options)?;
+    let mut written = write_all(&mut destinations, work, options, None)?;
     let mut heads = written.split_off(1).into_iter();
     levels.take_out(&bounds, 0, &mut heads)?;
     debug_assert_eq!(heads.len(), 0, "each rewritten part has its sequence");
@@ -122,7 +122,7 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             emptied: None,
             counts: WrittenCounts::default(),
         }];
-        let mut runs: Vec<LevelRun> = write_all(&mut anew, work, options)?.into_iter().flatten().collect();
+        let mut runs: Vec<LevelRun> = write_all(&mut anew, work, options, None)?.into_iter().flatten().collect();
         if let Some(first) = runs.first_mut() {
             first.fenced.low = level_run.fenced.low.clone();
         }

@@ -13,7 +13,7 @@ const SLOPE_BITS: i32 = 40;
 
 /// The model of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
+pub(crate) struct Model {
     numbers: KeyNumbers,
     /// Fixed-point pages per step of a number, shifted by `shift`.
     slope: u64,
@@ -43,19 +43,19 @@ impl Model {
 
     /// Returns the page that has the key, or would have it.
     #[inline]
-    pub fn page_of(&self, key: &[u8]) -> u32 {
+    pub(crate) fn page_of(&self, key: &[u8]) -> u32 {
         let parts = (u128::from(self.numbers.number(key)) * u128::from(self.slope)) >> self.shift;
         let place = i128::try_from(parts).unwrap_or(i128::MAX).saturating_add(i128::from(self.intercept));
         u32::try_from((place >> PAGE_PARTS).max(0)).unwrap_or(u32::MAX).min(self.pages - 1)
     }
 
     /// Number of pages in the group.
-    pub fn pages(&self) -> u32 {
+    pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
 
     /// Approximate memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.numbers.heap_bytes()
     }
 }

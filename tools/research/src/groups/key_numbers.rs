@@ -24,7 +24,7 @@ struct Digit {
 
 /// A mapping of a group's keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyNumbers {
+pub(crate) struct KeyNumbers {
     prefix: Vec<u8>,
     digits: Vec<Digit>,
     greatest: u64,
@@ -32,7 +32,7 @@ pub struct KeyNumbers {
 
 impl KeyNumbers {
     /// Creates a mapping for sorted keys. Other keys get numbers, too.
-    pub fn of<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
+    pub(crate) fn of<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let first = keys.clone().next().unwrap_or_default();
         let last = keys.clone().last().unwrap_or_default();
         let shared = key::common_prefix(first, last);
@@ -63,7 +63,7 @@ impl KeyNumbers {
     }
 
     /// Returns the number of a key.
-    pub fn number(&self, key: &[u8]) -> u64 {
+    pub(crate) fn number(&self, key: &[u8]) -> u64 {
         let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
             return if key < self.prefix.as_slice() { 0 } else { self.greatest };
         };
@@ -83,12 +83,12 @@ impl KeyNumbers {
     }
 
     /// Returns the greatest number.
-    pub fn greatest(&self) -> u64 {
+    pub(crate) fn greatest(&self) -> u64 {
         self.greatest
     }
 
     /// Approximate heap memory.
-    pub fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         self.prefix.len() + self.digits.len() * size_of::<Digit>()
     }
 }

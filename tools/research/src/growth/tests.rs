@@ -1,5 +1,4 @@
 use super::*;
-use crate::forecast::ForecastOptions;
 
 const RECORD_BYTES: u64 = 74;
 
@@ -49,11 +48,19 @@ fn forecasts_save_reorganizations_and_perfect_ones_save_more() {
         (place << 40) | (random(state) % (1 << 30))
     };
     let keys: Vec<u64> = (0..60_000).map(|at| key(at, &mut state)).collect();
-    let options = ForecastOptions { epoch_inserts: 2_000, parts: 400, epochs_ahead: 4 };
+    let size = EpochSize { inserts: 2_000, parts: 400 };
     let future = keys.iter().map(|key| key.to_be_bytes().to_vec()).collect();
     let of = |expected| grown(&keys, expected).counts().reorganisations;
     let without = of(Expected::Nothing);
-    let with = of(Expected::Forecast(Box::new(InsertForecast::new(options))));
+    let with = of(Expected::Forecast(Box::new(Forecast::new(size, 4))));
     let perfect = of(Expected::Future(future));
     assert!(with < without && perfect < with, "{without} without, {with} with, {perfect} with perfect ones");
+}
+
+#[test]
+fn space_is_left_for_expected_inserts_but_pages_are_not_empty() {
+    let fill = PageFill::new(3_000, 300, 3_996);
+    assert_eq!(fill_for(&fill, 100.0, 0.0, 400).goal_bytes, 3_000);
+    assert_eq!(fill_for(&fill, 100.0, 100.0, 400).goal_bytes, 1_500);
+    assert_eq!(fill_for(&fill, 100.0, 1e9, 400).goal_bytes, 400);
 }

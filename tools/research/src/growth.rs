@@ -14,11 +14,9 @@ use std::{
 };
 
 use testudo_base::num::u64_of;
+use testudo_lsm::{EpochSize, Epochs};
 
-use crate::{
-    forecast::{InsertForecast, fill_for},
-    groups::{Model, PageFill, Placed, cut_groups},
-};
+use crate::groups::{Model, PageFill, Placed, cut_groups};
 
 /// Groups on either side of a full one that may be reorganized with it.
 const RADIUS: usize = 5;
@@ -27,20 +25,52 @@ const LEAST_FILL_PARTS: u64 = 8;
 
 /// Source of the forecast that determines free space on pages.
 #[derive(Debug)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// No forecast: all pages are filled to the same goal.
     Nothing,
-    /// A forecast from the inserts so far.
-    Forecast(Box<InsertForecast>),
+    /// A forecast from the inserts so far, by the epochs of `trees/lsm`.
+    Forecast(Box<Forecast>),
     /// The actual future keys: a perfect forecast.
     Future(BTreeSet<Vec<u8>>),
+}
+
+/// A forecast for a number of epochs.
+#[derive(Debug)]
+pub(crate) struct Forecast {
+    epochs: Epochs,
+    size: EpochSize,
+    ahead: u64,
+}
+
+impl Forecast {
+    /// Creates a forecast for `ahead` epochs, without data.
+    pub(crate) fn new(size: EpochSize, ahead: u64) -> Self {
+        Self { epochs: Epochs::new(size), size, ahead }
+    }
+
+    fn between(&self, low: &[u8], high: Option<&[u8]>) -> f64 {
+        let inserts = self.size.inserts * self.ahead;
+        self.epochs.shares().map_or(0.0, |shares| shares.between(low, high) * inserts as f64)
+    }
+}
+
+/// Returns the fill of pages that have `records` records now, with `expected` more to come: all of them fit
+/// the pages, and the existing ones are spread evenly over these.
+///
+/// No page gets less than `least_bytes`: the forecast may be wrong.
+#[expect(clippy::cast_possible_truncation, reason = "a fraction of the goal is not negative and fits")]
+#[expect(clippy::cast_sign_loss, reason = "a fraction of the goal is not negative and fits")]
+fn fill_for(fill: &PageFill, records: f64, expected: f64, least_bytes: u64) -> PageFill {
+    let share = if records > 0.0 { records / (records + expected.max(0.0)) } else { 1.0 };
+    let goal_bytes = ((fill.goal_bytes as f64 * share) as u64).clamp(least_bytes, fill.goal_bytes);
+    PageFill { goal_bytes, ..*fill }
 }
 
 impl Expected {
     fn note_insert(&mut self, key: &[u8]) {
         match self {
             Self::Nothing => {}
-            Self::Forecast(forecast) => forecast.note_insert(key),
+            Self::Forecast(forecast) => _ = forecast.epochs.note_insert(key, forecast.size),
             Self::Future(future) => {
                 future.remove(key);
             }
@@ -50,7 +80,7 @@ impl Expected {
     fn between(&self, low: &[u8], high: Option<&[u8]>) -> f64 {
         match self {
             Self::Nothing => 0.0,
-            Self::Forecast(forecast) => forecast.expected(low, high).unwrap_or_default(),
+            Self::Forecast(forecast) => forecast.between(low, high),
             Self::Future(future) => {
                 let high = high.map_or(Unbounded, |high| Excluded(high.to_vec()));
                 future.range((Included(low.to_vec()), high)).count() as f64
@@ -61,19 +91,19 @@ impl Expected {
 
 /// Counts of events and pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GrowthCounts {
+pub(crate) struct GrowthCounts {
     /// Records inserted with new keys.
-    pub inserts: u64,
+    pub(crate) inserts: u64,
     /// Reorganizations.
-    pub reorganisations: u64,
+    pub(crate) reorganisations: u64,
     /// Pages rewritten by them.
-    pub rewritten_pages: u64,
+    pub(crate) rewritten_pages: u64,
     /// Current pages, without overflow pages.
-    pub pages: u64,
+    pub(crate) pages: u64,
     /// Current overflow pages.
-    pub overflow_pages: u64,
+    pub(crate) overflow_pages: u64,
     /// Current groups: entries of the index.
-    pub groups: u64,
+    pub(crate) groups: u64,
 }
 
 #[derive(Debug)]
@@ -101,7 +131,7 @@ struct Group {
 
 /// Pages with the keys of their records.
 #[derive(Debug)]
-pub struct GrowingPages {
+pub(crate) struct GrowingPages {
     fill: PageFill,
     record_bytes: u64,
     expected: Expected,
@@ -112,13 +142,13 @@ pub struct GrowingPages {
 
 impl GrowingPages {
     /// Creates pages without records. Each record takes `record_bytes` of a page.
-    pub fn new(fill: PageFill, record_bytes: u64, expected: Expected) -> Self {
+    pub(crate) fn new(fill: PageFill, record_bytes: u64, expected: Expected) -> Self {
         let groups = BTreeMap::from([(Vec::new(), Group { model: None, pages: vec![Vec::new()] })]);
         Self { fill, record_bytes, expected, groups, counts: GrowthCounts::default() }
     }
 
     /// Inserts a record.
-    pub fn insert(&mut self, key: &[u8]) {
+    pub(crate) fn insert(&mut self, key: &[u8]) {
         let up_to = (Unbounded, Included(key));
         let Some((low, group)) = self.groups.range_mut::<[u8], _>(up_to).next_back() else { return };
         let page = group.model.as_ref().map_or(0, |model| model.page_of(key));
@@ -182,7 +212,7 @@ impl GrowingPages {
     }
 
     /// Returns the counts so far.
-    pub fn counts(&self) -> GrowthCounts {
+    pub(crate) fn counts(&self) -> GrowthCounts {
         let pages = || self.groups.values().flat_map(|group| &group.pages);
         let is_over =
             |page: &&Vec<Vec<u8>>| u64_of(page.len()) * self.record_bytes > self.fill.capacity_bytes;

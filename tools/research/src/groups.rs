@@ -13,16 +13,16 @@ mod key_numbers;
 mod line_fit;
 mod model;
 
-pub use key_numbers::KeyNumbers;
-pub use model::Model;
+pub(crate) use key_numbers::KeyNumbers;
+pub(crate) use model::Model;
 
 use line_fit::LineFit;
 
 /// Maximum number of pages in a group.
-pub const GROUP_PAGES_MAX: u32 = 16;
+pub(crate) const GROUP_PAGES_MAX: u32 = 16;
 
 /// A record's key and size, which determine its placement.
-pub trait Placed {
+pub(crate) trait Placed {
     /// Its key.
     fn key(&self) -> &[u8];
     /// Bytes on a page.
@@ -31,18 +31,18 @@ pub trait Placed {
 
 /// Target fill of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageFill {
+pub(crate) struct PageFill {
     /// Target bytes of records on a page.
-    pub goal_bytes: u64,
+    pub(crate) goal_bytes: u64,
     /// Maximum error of a line in bytes.
-    pub epsilon_bytes: u64,
+    pub(crate) epsilon_bytes: u64,
     /// Maximum bytes of records on a page.
-    pub capacity_bytes: u64,
+    pub(crate) capacity_bytes: u64,
 }
 
 impl PageFill {
     /// Creates a fill with as much tolerance for lines as the capacity leaves, up to `epsilon_bytes`.
-    pub fn new(goal_bytes: u64, epsilon_bytes: u64, capacity_bytes: u64) -> Self {
+    pub(crate) fn new(goal_bytes: u64, epsilon_bytes: u64, capacity_bytes: u64) -> Self {
         let goal_bytes = goal_bytes.clamp(1, capacity_bytes);
         Self {
             goal_bytes,
@@ -54,28 +54,28 @@ impl PageFill {
 
 /// A group of contiguous records.
 #[derive(Clone, Debug)]
-pub struct PageGroup {
+pub(crate) struct PageGroup {
     /// Number of records.
-    pub records: usize,
+    pub(crate) records: usize,
     /// Their placement; `None` for a single page.
-    pub model: Option<Model>,
+    pub(crate) model: Option<Model>,
 }
 
 impl PageGroup {
     /// Number of pages in the group.
-    pub fn pages(&self) -> u32 {
+    pub(crate) fn pages(&self) -> u32 {
         self.model.as_ref().map_or(1, Model::pages)
     }
 
     /// Returns the page of a key.
     #[inline]
-    pub fn page_of(&self, key: &[u8]) -> u32 {
+    pub(crate) fn page_of(&self, key: &[u8]) -> u32 {
         self.model.as_ref().map_or(0, |model| model.page_of(key))
     }
 }
 
 /// Cuts sorted records into groups.
-pub fn cut_groups<R: Placed>(mut records: &[R], fill: &PageFill) -> Vec<PageGroup> {
+pub(crate) fn cut_groups<R: Placed>(mut records: &[R], fill: &PageFill) -> Vec<PageGroup> {
     let mut groups = Vec::new();
     while !records.is_empty() {
         let group = next_group(records, fill);
@@ -86,7 +86,7 @@ pub fn cut_groups<R: Placed>(mut records: &[R], fill: &PageFill) -> Vec<PageGrou
 }
 
 /// Returns the largest group of leading records. REQUIRES: there is a record.
-pub fn next_group<R: Placed>(records: &[R], fill: &PageFill) -> PageGroup {
+pub(crate) fn next_group<R: Placed>(records: &[R], fill: &PageFill) -> PageGroup {
     if let Some(all) = fitting_one_page(records, fill) {
         return PageGroup { records: all, model: None };
     }
