@@ -77,7 +77,8 @@ pub use testudo_db::{
 pub use testudo_env as env;
 pub use testudo_env::Env;
 pub use testudo_options::{
-    Durability, Forecast, IntoKeyspaceOptions, KeyspaceOptions, Stage, Tree, TreeKind, TreePreset, TreelineOptions,
+    Durability, Forecast, IntoKeyspaceOptions, KeyspaceOptions, Stage, Tree, TreeKind, TreePreset,
+    TreelineOptions,
 };
 pub use testudo_repair::{
     KeyspaceSalvage, LogSalvage, LostCommits, LostRange, NameSource, Remedy, RepairFinding, RepairOptions,

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - `tools/bench` has no experiment of the same name.
 
-mod insert_forecast;
+mod insert_epochs;
 mod page_groups;
 mod policies;
 
@@ -14,7 +14,11 @@ use testudo_bench::{Context, NamedExperiment, Outcome, PaperArgs, run_experiment
 const EXPERIMENTS: [NamedExperiment; 3] = [
     ("splinter-policies", "SplinterDB fig. 6: bytes written against size, by simulation", policies::run),
     ("treeline-groups", "TreeLine fig. 9, §5.4.2: page groups, index entries", page_groups::run),
-    ("treeline-epochs", "TreeLine fig. 11: reorganizations with forecasts, by epoch length", insert_forecast::run),
+    (
+        "treeline-epochs",
+        "TreeLine fig. 11: reorganizations with forecasts, by epoch length",
+        insert_epochs::run,
+    ),
 ];
 
 /// Runs the experiments selected by `args`.

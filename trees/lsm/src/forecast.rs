@@ -38,8 +38,8 @@ use testudo_sequence::{Bounds, Fence, Layer};
 use testudo_storage::DataFile;
 
 pub use self::epochs::{EpochSize, Epochs, InsertShares};
-pub(crate) use self::page_fill::PageFill;
 use self::page_fill::Density;
+pub(crate) use self::page_fill::PageFill;
 use crate::levels::component::Component;
 
 /// Limit on expected inserts, as a percentage of the bottom: a full page costs as much as an overflow page

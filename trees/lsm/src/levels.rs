@@ -29,10 +29,10 @@ use crate::{
     LsmOptions,
     forecast::{InsertForecast, JobForecast},
     levels::{
-    component::{Component, LevelRun},
-    direct_flushes::DirectFlushes,
-    repeats::Repeats,
-    written_counts::PageCounts,
+        component::{Component, LevelRun},
+        direct_flushes::DirectFlushes,
+        repeats::Repeats,
+        written_counts::PageCounts,
     },
 };
 

@@ -16,6 +16,7 @@ mod factors;
 mod hot_range;
 mod hot_scans;
 mod in_place_levels;
+mod insert_forecasts;
 mod insert_latency;
 mod key_set_scans;
 pub(crate) mod key_sets;
@@ -60,7 +61,7 @@ type Run = fn(&mut Experiment<'_>) -> Result<Findings>;
 /// Name, figures or tables reproduced, and the experiment.
 pub type NamedExperiment = (&'static str, &'static str, Run);
 
-const EXPERIMENTS: [NamedExperiment; 23] = [
+const EXPERIMENTS: [NamedExperiment; 24] = [
     ("turtle-write-memory", "TurtleKV fig. 3c, 9e: write amplification against χ", write_memory::run),
     ("turtle-sensitivity", "TurtleKV fig. 9a-d: throughput of each workload against χ", sensitivity::run),
     ("turtle-latency", "TurtleKV fig. 10: latency by kind of operation", latency::run),
@@ -79,6 +80,7 @@ const EXPERIMENTS: [NamedExperiment; 23] = [
     ("lsbm-summary", "LSbM fig. 18: reads from memory, and range queries", cache_and_device::run),
     ("treeline-factors", "TreeLine fig. 8, table 4: its components, one by one", factors::run),
     ("treeline-scans", "TreeLine fig. 7, table 4: scans of key sets", key_set_scans::run),
+    ("treeline-forecast", "TreeLine fig. 10: insert forecasts on and off", insert_forecasts::run),
     ("treeline-writes", "TreeLine §4.3: pages relocated, or in place after images", page_writes::run),
     ("parallax-mixes", "Parallax fig. 1.1, 5.1, 5.2: value placements by mix of lengths", value_mixes::run),
     ("parallax-classes", "Parallax fig. 5.3: medium values as medium, small or large", pair_classes::run),
@@ -87,7 +89,7 @@ const EXPERIMENTS: [NamedExperiment; 23] = [
 ];
 
 /// Experiments that simulate and run no store. They are commands of `testudo-research` (`tools/research`).
-const SIMULATIONS: [&str; 3] = ["splinter-policies", "treeline-groups", "treeline-forecast"];
+const SIMULATIONS: [&str; 3] = ["splinter-policies", "treeline-groups", "treeline-epochs"];
 
 /// Runs the experiments selected by `args`.
 pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {

@@ -26,8 +26,7 @@ fn experiments_complete_and_write_charts() {
     for (name, ..) in EXPERIMENTS {
         assert!(points.contains(&format!("\"experiment\":\"{name}\"")), "{name}");
     }
-    for chart in ["splinter-policies", "treeline-groups-epsilon", "treeline-groups-goal", "treeline-forecast"]
-    {
+    for chart in ["splinter-policies", "treeline-groups-epsilon", "treeline-groups-goal", "treeline-epochs"] {
         assert!(directory.path().join(format!("{chart}.svg")).exists(), "{chart}");
     }
 }

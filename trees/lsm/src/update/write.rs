@@ -109,11 +109,7 @@ pub(crate) fn write_all(
 }
 
 /// Adds the task of a batch of page updates, if there is one.
-fn begin_batch(
-    batch: PagesBatch,
-    writing: &Writing<'_>,
-    tasks: &mut Vec<(u64, Task)>,
-) -> Option<Written> {
+fn begin_batch(batch: PagesBatch, writing: &Writing<'_>, tasks: &mut Vec<(u64, Task)>) -> Option<Written> {
     if batch.is_empty() {
         return None;
     }

@@ -54,7 +54,16 @@ const CHARTS: [(&str, &[&str]); 5] = [
             "lsbm-summary",
         ],
     ),
-    ("treeline-", &["treeline-factors", "treeline-scans-64", "treeline-scans-1024", "treeline-writes"]),
+    (
+        "treeline-",
+        &[
+            "treeline-factors",
+            "treeline-scans-64",
+            "treeline-scans-1024",
+            "treeline-forecast",
+            "treeline-writes",
+        ],
+    ),
     (
         "parallax-",
         &[

@@ -122,7 +122,8 @@ pub(crate) fn write_anew(levels: &mut Levels, run: RunId, work: &Work, options: 
             emptied: None,
             counts: WrittenCounts::default(),
         }];
-        let mut runs: Vec<LevelRun> = write_all(&mut anew, work, options, None)?.into_iter().flatten().collect();
+        let mut runs: Vec<LevelRun> =
+            write_all(&mut anew, work, options, None)?.into_iter().flatten().collect();
         if let Some(first) = runs.first_mut() {
             first.fenced.low = level_run.fenced.low.clone();
         }

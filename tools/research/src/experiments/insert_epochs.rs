@@ -90,7 +90,7 @@ pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
         x_doubles: true,
         lines,
     };
-    findings.charts.push(("treeline-forecast".to_owned(), chart));
+    findings.charts.push(("treeline-epochs".to_owned(), chart));
     Ok(findings)
 }
 
