@@ -83,13 +83,9 @@ impl KeyNumbers {
     }
 
     /// Returns the greatest number.
+    #[cfg(test)]
     pub(crate) fn greatest(&self) -> u64 {
         self.greatest
-    }
-
-    /// Approximate heap memory.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.prefix.len() + self.digits.len() * size_of::<Digit>()
     }
 }
 

@@ -53,9 +53,4 @@ impl Model {
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
-
-    /// Approximate memory.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.numbers.heap_bytes()
-    }
 }

@@ -1,7 +1,7 @@
 //! Insert forecasts in stores (TreeLine fig. 10): key sets in their recorded order, and time-ordered keys of
 //! users; records of 64 and 256 bytes; forecasts on and off.
 //!
-//! `half of the keys → everything moved down → the other half, with a read for each`
+//! `three quarters of the keys → everything moved down → the last quarter, with a read for each`
 //!
 //! Inserts come at two paces: with moves, everything is moved down after a few inserts, as in a store with
 //! pauses, so that most of them reach pages; at full speed, moves are as large as the levels above.
@@ -34,8 +34,8 @@ use crate::{
 const TREES: [&str; 2] = ["treeline-no-forecast", "treeline"];
 const NAMES: [&str; 2] = ["off", "on"];
 const RECORD_BYTES: [usize; 2] = [64, 256];
-/// Inserts before everything is moved down, as a part of the loaded keys.
-const MOVES: u64 = 256;
+/// Loaded keys for each insert before everything is moved down: most runs get few enough for page updates.
+const LOADED_FOR_EACH: u64 = 400;
 /// Ratio of the data size to the memory.
 const TIMES_MEMORY: u64 = 8;
 /// Keys of a user, on average.
@@ -68,13 +68,13 @@ struct Shown<'a> {
 
 pub(crate) fn run(experiment: &mut Experiment<'_>) -> Result<Findings> {
     let mut findings = Findings { table: vec![head()], ..Findings::default() };
+    let most = experiment.scaled(1_500, 80_000, 1_000_000);
     let mut sets = key_sets(experiment)?;
-    sets.push(users(experiment.scaled(3_000, 300_000, 3_000_000)));
+    sets.push(users(u64_of(most)));
     let mut lines: Vec<Line> = RECORD_BYTES
         .iter()
         .flat_map(|bytes| NAMES.map(|name| Line { name: format!("{bytes} B, {name}"), points: Vec::new() }))
         .collect();
-    let most = experiment.scaled(1_500, 300_000, usize::MAX);
     let mut names = Vec::new();
     for set in &sets {
         let mut keys: Vec<&[u8]> = set.keys.iter().map(Vec::as_slice).collect();
@@ -123,7 +123,7 @@ fn users(count: u64) -> KeySet {
     KeySet { name: "users".to_owned(), keys: (0..count).map(key).collect() }
 }
 
-/// Inserts half of the keys, and measures the insertion of the rest.
+/// Inserts three quarters of the keys, and measures the insertion of the rest.
 fn measure(
     experiment: &Experiment<'_>,
     keys: &[&[u8]],
@@ -148,14 +148,14 @@ fn measure(
     };
     let store = Testudo::open(scratch.path(), &settings)?;
     let records = store.records("keys")?;
-    let (loaded, inserted) = keys.split_at(keys.len() / 2);
+    let (loaded, inserted) = keys.split_at(keys.len() / 4 * 3);
     for key in loaded {
         Records::insert(&records, key, &value_of(key, record_bytes))?;
     }
     records.compact_range(..)?;
     let before = (store.readings().device_bytes_written, work(&records));
     let started = context.env.monotonic();
-    let every = usize_of((u64_of(loaded.len()) / MOVES).max(1));
+    let every = usize_of((u64_of(loaded.len()) / LOADED_FOR_EACH).max(1));
     let (mut random, mut wrong_answers) = (SplitMix::new(3), 0);
     for (number, key) in inserted.iter().enumerate() {
         Records::insert(&records, key, &value_of(key, record_bytes))?;
