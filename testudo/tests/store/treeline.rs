@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use testudo::{
-    Db, DbBuilder, ErrorKind, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions,
+    Db, DbBuilder, ErrorKind, Forecast, Keyspace, KeyspaceOptions, Placement, RepairOptions, SalvageOptions,
     ScrubOptions, Stage, Tree, TreelineOptions, VerifyLevel, backup::Repository, repair, salvage,
 };
 use testudo_db::maintenance::Stepping as _;
@@ -451,6 +451,7 @@ fn pages_of_kilobyte_records_are_updated_and_survive() {
 fn settings_of_pages_change_at_run_time_and_are_stored() {
     let mut subject = Subject::new();
     let options = TreelineOptions::new().with_fill_percent(60).with_stage(Stage::Sparse);
+    let options = options.with_forecast(Forecast::Off);
     subject.users.set_tree(Tree::treeline().with_treeline(options)).unwrap();
     assert_eq!(subject.users.tree(), TREELINE.with_treeline(options), "sizes of runs and levels stay");
     let before = subject.users.stats().tree.stored_bytes;

@@ -42,8 +42,7 @@ use self::page_fill::Density;
 pub(crate) use self::page_fill::PageFill;
 use crate::levels::component::Component;
 
-/// Limit on expected inserts, as a percentage of the bottom: a full page costs as much as an overflow page
-/// that saves one page of seven from overflowing.
+/// Limit on expected inserts, as a percentage of the bottom: most stores have as much space to spare.
 pub(crate) const SPACE_PERCENT: u64 = 15;
 /// Records of a tree for each insert of an epoch.
 const RECORDS_FOR_EACH: u64 = 64;
@@ -142,7 +141,7 @@ pub(crate) struct JobForecast {
     pub(crate) records: u64,
 }
 
-/// A part of the bottom that is written anew.
+/// A part of the bottom that is rewritten.
 pub(crate) struct Rewritten<'a> {
     pub(crate) bounds: &'a Bounds,
     pub(crate) layers: &'a [Layer],

@@ -16,14 +16,14 @@ pub enum Stage {
     Sparse,
 }
 
-/// What a treeline tree forecasts, so that pages written anew have free space for it.
+/// Forecasts of a treeline tree, for which rewritten pages have free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Forecast {
     /// Nothing: all pages have the same fill.
     Off,
-    /// Inserts of new keys, from those that came into pages recently (TreeLine §4.6). Pages written anew are
-    /// filled less where more are expected, all together by at most 15 percent.
+    /// Inserts of new keys, from those that came into pages recently (TreeLine §4.6). Rewritten runs leave
+    /// free space where more are expected, at most 15 % of all of it.
     #[default]
     Inserts,
 }
@@ -80,7 +80,7 @@ impl TreelineOptions {
         self
     }
 
-    /// What is forecast.
+    /// The forecasts.
     pub const fn forecast(&self) -> Forecast {
         self.forecast
     }

@@ -1,7 +1,7 @@
 //! Epochs of inserts, and their histograms (TreeLine §4.6; T4).
 //!
-//! The inserts of an epoch are sampled; those of the next one are counted by parts that had about equally many
-//! of the sample. The lesser of both shares of a part is what is expected to repeat. The paper's sample is one
+//! The inserts of an epoch are sampled; those of the next one are counted by parts that had about equally
+//! many of the sample. The lesser of both shares of a part is expected to repeat. The paper's sample is one
 //! of all inserts so far. With that, keys that only grow fall into the last part of every epoch, although no
 //! place gets inserts twice.
 //!

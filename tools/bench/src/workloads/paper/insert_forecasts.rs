@@ -51,7 +51,8 @@ struct Point {
     pages_overflowed: u64,
     runs_rewritten: u64,
     written_per_byte: f64,
-    /// Bytes of the tree's runs per byte of records.
+    /// Bytes of the tree's runs per byte of records, the mean after all moves: runs grow until they are
+    /// rewritten.
     space: f64,
     wrong_answers: u64,
 }
@@ -157,6 +158,7 @@ fn measure(
     let started = context.env.monotonic();
     let every = usize_of((u64_of(loaded.len()) / LOADED_FOR_EACH).max(1));
     let (mut random, mut wrong_answers) = (SplitMix::new(3), 0);
+    let mut spaces = Vec::new();
     for (number, key) in inserted.iter().enumerate() {
         Records::insert(&records, key, &value_of(key, record_bytes))?;
         let read = keys[usize_of(below(&mut random, u64_of(loaded.len() + number + 1)))];
@@ -164,6 +166,7 @@ fn measure(
         if moves && (number + 1) % every == 0 {
             experiment.check_stopped()?;
             records.compact_range(..)?;
+            spaces.push(space_of(&records));
         }
     }
     store.flush()?;
@@ -171,7 +174,7 @@ fn measure(
     let seconds = (context.env.monotonic() - started).as_secs_f64();
     let written = store.readings().device_bytes_written - before.0;
     let counts = work(&records).work.since(before.1.work);
-    let tree = records.stats().tree;
+    spaces.push(space_of(&records));
     for key in keys {
         wrong_answers += u64::from(!is_right(&records, key, record_bytes)?);
     }
@@ -185,12 +188,17 @@ fn measure(
         pages_overflowed: counts.overflowed,
         runs_rewritten: counts.rewritten_runs,
         written_per_byte: quotient(written as f64, (inserted.len() * record_bytes) as f64),
-        space: quotient(tree.stored_bytes as f64, tree.leaf_bytes as f64),
+        space: spaces.iter().sum::<f64>() / u64_of(spaces.len()) as f64,
         wrong_answers,
     };
     drop(records);
     store.close()?;
     Ok(point)
+}
+
+fn space_of(records: &Keyspace) -> f64 {
+    let tree = records.stats().tree;
+    quotient(tree.stored_bytes as f64, tree.leaf_bytes as f64)
 }
 
 fn work(records: &Keyspace) -> PageCounts {
