@@ -12,10 +12,13 @@ use testudo_base::{
 };
 use testudo_storage::{Extent, PlaceSet};
 
-use crate::{Run, spans::used_places};
+use crate::{Run, RunRef, run_layout::GROUP_PAGES, spans::used_places};
 
 /// Maximum pages to be placed together.
 const CHAIN_PAGES_MAX: u32 = 16;
+/// Pages are placed together at most this far from their original place: a scan reads them with their
+/// neighbors.
+const NEAR_PAGES: u32 = 16;
 /// Number of free places tried on either side.
 const WINDOWS_TRIED: usize = 64;
 /// Minimum pages per allocation.
@@ -32,12 +35,11 @@ pub(crate) fn choose_places(
     let reference = run.reference();
     let own = used_places(reference);
     let all = |extents: &[Arc<Extent>]| extents.iter().map(|extent| extent.span().page_count).sum::<u32>();
-    let written = if has_plain { 0 } else { reference.data_pages };
     let is_free =
         |place: &u32| !used.contains(*place) && (!own.contains(*place) || planted!("used-place-taken"));
     let before = all(extents);
-    let mut free: BTreeSet<u32> =
-        (0..written).chain(reference.footer_end()..before).filter(is_free).collect();
+    let of_data = (0..reference.data_pages).filter(|place| !has_plain || reference.is_spare(*place));
+    let mut free: BTreeSet<u32> = of_data.chain(reference.footer_end()..before).filter(is_free).collect();
     if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
         let data = run.data();
         let more = missing.max(PAGES_TAKEN_MIN);
@@ -47,9 +49,31 @@ pub(crate) fn choose_places(
         extents.extend(taken?);
         free.extend(before..all(extents));
     }
-    let numbers = places_near(wanted, &mut free);
+    let numbers = match reference.spare_end {
+        0 => places_near(wanted, &mut free),
+        _ => places_in_groups(reference, wanted, &mut free),
+    };
     debug_assert_eq!(numbers.len(), wanted.len(), "missing places must be allocated");
     Ok(numbers)
+}
+
+/// Takes a free place for each of these pages: one in its own slot group, so that a scan reads it with its
+/// neighbors; then, for the others, those nearest to their original ones.
+fn places_in_groups(reference: &RunRef, wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
+    let group_of = |page: u32| {
+        let first = page - page % GROUP_PAGES;
+        if page < reference.spare_end { first..first + GROUP_PAGES } else { reference.spare_end..page + 1 }
+    };
+    let mut places: Vec<Option<u32>> = Vec::with_capacity(wanted.len());
+    for page in wanted {
+        let place = free.range(group_of(*page)).copied().min_by_key(|place| place.abs_diff(*page));
+        place.iter().for_each(|place| _ = free.remove(place));
+        places.push(place);
+    }
+    let left: Vec<u32> =
+        wanted.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|(page, _)| *page).collect();
+    let mut others = places_near(&left, free).into_iter();
+    places.into_iter().filter_map(|place| place.or_else(|| others.next())).collect()
 }
 
 /// Takes a free place for each of these pages, near its original one. Consecutive pages get consecutive
@@ -62,9 +86,9 @@ fn places_near(wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
             let mut count = u32_of(rest.len()).min(CHAIN_PAGES_MAX);
             let start = loop {
                 match window_near(*first, count, free) {
-                    Some(start) => break start,
-                    None if count > 1 => count = count.div_ceil(2),
-                    None => return numbers,
+                    Some(start) if count == 1 || start.abs_diff(*first) <= NEAR_PAGES => break start,
+                    _ if count > 1 => count = count.div_ceil(2),
+                    _ => return numbers,
                 }
             };
             for place in start..start + count {

@@ -440,7 +440,9 @@ impl PageUpdate {
         let pages = sealed.with_map(run.data(), &reference)?;
         let footer = run.footer()?.clone();
         let data = Arc::clone(run.data());
+        let scattered_reads = run.scattered_reads();
         let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places));
+        run.note_scattered_reads(usize_of(scattered_reads));
         let overflow_pages = changed.iter().filter(|new| new.overflow.is_some()).count();
         Ok(Some(PreparedVersion { run: Arc::new(run), pages, overflow_pages }))
     }

@@ -119,12 +119,13 @@ impl Run {
             to = position.page + position.pages;
         }
         let mut resident = 0;
-        for page in from..to {
+        let pages = || (from..to).filter(|page| !reference.is_spare(*page));
+        for page in pages() {
             let (physical, _) =
                 self.locate(page).ok_or_else(|| self.damaged(0, Damage("a page is outside its run")))?;
             resident += u64::from(self.data().has_page(physical));
         }
-        Ok((resident, u64::from(to.saturating_sub(from))))
+        Ok((resident, pages().map(|_| 1).sum()))
     }
 
     /// Whether most of the filter is cached.

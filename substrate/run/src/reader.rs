@@ -13,7 +13,7 @@ use testudo_base::{
     planted,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
 };
 use testudo_env::AlignedBuffer;
@@ -43,6 +43,8 @@ pub struct Run {
     is_damaged: AtomicBool,
     /// Places in use, if pages were replaced.
     places: Option<Arc<PlaceSet>>,
+    /// See [`Run::scattered_reads`].
+    scattered_reads: AtomicU64,
 }
 
 /// Approximate overhead of an allocation.
@@ -117,9 +119,20 @@ impl Run {
             filter_loads: AtomicU8::new(0),
             is_damaged: false.into(),
             places,
+            scattered_reads: AtomicU64::new(0),
         };
         run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
         run
+    }
+
+    /// Number of reads that scans needed only because replaced pages are not near each other, in this version
+    /// of the run and those before it since it was opened.
+    pub fn scattered_reads(&self) -> u64 {
+        self.scattered_reads.load(Relaxed)
+    }
+
+    pub(crate) fn note_scattered_reads(&self, reads: usize) {
+        self.scattered_reads.fetch_add(u64_of(reads), Relaxed);
     }
 
     /// Approximate memory without the footer, including table entries of its extents.

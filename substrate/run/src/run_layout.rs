@@ -11,6 +11,11 @@ const ENTRY_OVERHEAD_BYTES: u64 = 6;
 /// replaced page describes itself, and an entry's slot and lengths are not in its own bytes.
 const UNFILLED_BYTES: usize = ReplacedPageRecord::BYTES + 16;
 
+/// Pages of a slot group: adjacent pages, the last of which are spare.
+pub(crate) const GROUP_PAGES: u32 = 16;
+/// Spare pages of a slot group: a seventh of its other pages.
+pub(crate) const GROUP_SPARES: u32 = 2;
+
 /// How the pages of a run are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLayout {
@@ -20,6 +25,9 @@ pub struct RunLayout {
     pub fill_bytes: u16,
     /// Whether a value that does not fit on a page may continue in the next one (decision 0051).
     pub continues_values: bool,
+    /// Whether the last two of every 16 pages are left unused, so that replaced pages stay near their
+    /// neighbors (TreeLine §4.2): a scan reads them all together. Ends with the first block of several pages.
+    pub has_spares: bool,
 }
 
 impl RunLayout {
@@ -29,7 +37,13 @@ impl RunLayout {
         debug_assert!(fill_percent <= 100, "a percentage of a page");
         let fill_bytes = PAGE_PAYLOAD_BYTES * usize_of(u64::from(fill_percent)) / 100;
         let fill_bytes = u16_of(fill_bytes.min(PAGE_PAYLOAD_BYTES - UNFILLED_BYTES));
-        Self { has_filter: false, fill_bytes, continues_values: false }
+        Self { has_filter: false, fill_bytes, continues_values: false, has_spares: false }
+    }
+
+    /// The same layout with spare pages.
+    #[must_use]
+    pub fn with_spares(self) -> Self {
+        Self { has_spares: true, ..self }
     }
 
     /// Whether the pages will be replaced one by one.
@@ -52,6 +66,6 @@ impl RunLayout {
 
 impl Default for RunLayout {
     fn default() -> Self {
-        Self { has_filter: true, fill_bytes: u16::MAX, continues_values: true }
+        Self { has_filter: true, fill_bytes: u16::MAX, continues_values: true, has_spares: false }
     }
 }

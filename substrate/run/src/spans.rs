@@ -49,7 +49,8 @@ pub(crate) fn used_places(reference: &RunRef) -> PlaceSet {
         return places;
     }
     let map_and_overflow = reference.footer_end()..reference.page_count();
-    let used = (0..reference.data_pages).chain(map_and_overflow);
+    let data = (0..reference.data_pages).filter(|page| !reference.is_spare(*page));
+    let used = data.chain(map_and_overflow);
     used.for_each(|page| places.insert(reference.place_of(page).at));
     places
 }

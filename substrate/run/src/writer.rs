@@ -32,6 +32,7 @@ use crate::{
         footer::BlockPosition,
         long_separators::{MAX_SEPARATOR_BYTES, Separator},
     },
+    run_layout::{GROUP_PAGES, GROUP_SPARES},
     spans::locate,
 };
 
@@ -108,6 +109,8 @@ pub struct RunWriter {
     user_bytes: u64,
     data_bytes: u64,
     has_continued_values: bool,
+    /// Exclusive end of the slot groups with spare pages so far.
+    spare_end: u32,
 }
 
 impl RunWriter {
@@ -158,6 +161,7 @@ impl RunWriter {
             user_bytes: 0,
             data_bytes: 0,
             has_continued_values: false,
+            spare_end: 0,
         })
     }
 
@@ -385,7 +389,30 @@ impl RunWriter {
     /// Encodes a block in place in the write buffer, and seals it.
     fn write_block_of(&mut self, kind: PageKind, block: &mut BlockBuilder) -> Result<BlockPosition> {
         let pages = (block.payload_bytes() + PAGE_HEADER_BYTES).div_ceil(PAGE_SIZE);
+        if kind == PageKind::Data && self.layout.has_spares {
+            self.leave_spares(pages)?;
+        }
         self.write_block_with(kind, pages, |payload| block.encode_into(payload))
+    }
+
+    /// Leaves spare pages before a data block of `pages` pages, if they are due.
+    fn leave_spares(&mut self, pages: usize) -> Result<()> {
+        // A block of several pages may not fit into a group.
+        self.layout.has_spares = pages == 1;
+        if pages > 1 || self.next_page % GROUP_PAGES != GROUP_PAGES - GROUP_SPARES {
+            return Ok(());
+        }
+        self.take_space(usize_of(u64::from(GROUP_SPARES)))?;
+        for _ in 0..GROUP_SPARES {
+            if (self.buffered_pages + 1) * PAGE_SIZE > self.buffer.len() {
+                self.write_buffer()?;
+            }
+            self.buffer[self.buffered_pages * PAGE_SIZE..][..PAGE_SIZE].fill(0);
+            self.buffered_pages += 1;
+            self.next_page += 1;
+        }
+        self.spare_end = self.next_page;
+        Ok(())
     }
 
     /// Seals a block and queues it for the device.

@@ -78,6 +78,7 @@ impl ValueLogRecord {
             tombstones: 0,
             user_bytes: 0,
             keys: KeyEnds::of(&[], &u32::MAX.to_be_bytes()),
+            spare_end: 0,
             has_continued_values: true,
             replaced: None,
         }

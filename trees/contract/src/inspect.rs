@@ -75,6 +75,8 @@ pub struct PageUpdateStats {
     pub forecast_hits: u64,
     /// Runs with few incoming entries that were rewritten instead.
     pub rewritten_runs: u64,
+    /// Slot groups of runs that were rewritten because scans found their pages scattered.
+    pub moved_groups: u64,
     /// Flushes straight into pages.
     pub direct_flushes: u64,
 }

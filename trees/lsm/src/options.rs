@@ -118,9 +118,12 @@ impl LsmOptions {
         self.updates_pages && self.with_space(entry_bytes).is_some()
     }
 
-    /// Page layout of the bottom for entries of about `entry_bytes`.
+    /// Page layout of the bottom for entries of about `entry_bytes`. Pages have spare ones near them where
+    /// direct flushes replace most of them, unless large entries already take more space.
     pub(crate) fn bottom_layout(&self, entry_bytes: u64) -> RunLayout {
-        self.page_layout(entry_bytes).unwrap_or_default()
+        let spaced = self.with_space(entry_bytes).filter(|_| self.flushes_directly);
+        let layout = spaced.map(RunLayout::with_spares).or_else(|| self.page_layout(entry_bytes));
+        layout.unwrap_or_default()
     }
 
     /// Layout of pages that are updated; `None` if such entries would leave much of them empty. Full pages

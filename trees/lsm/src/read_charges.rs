@@ -51,6 +51,11 @@ impl ReadCharges {
 
     fn charge_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
+        self.note();
+    }
+
+    /// Notes that something has become due.
+    pub(crate) fn note(&self) {
         if !self.is_charged.load(Relaxed) {
             self.is_charged.store(true, Relaxed);
         }

@@ -20,6 +20,7 @@ use crate::{
     levels::{Levels, component::Component},
     read_charges::ReadCharges,
     scan::buffered_sections::BufferedSections,
+    update::gather,
 };
 
 /// The runs of the bottom, each with the data above it.
@@ -104,6 +105,9 @@ impl ScanParts for LevelParts {
         }
         if !goes_on {
             charges.charge(above);
+        }
+        if leaf.is_some_and(|leaf| gather::is_due(leaf, true)) {
+            charges.note();
         }
         if let Some(leaf) = leaf
             && !self.open_sections(&levels.bottom, &bounds, entrance, (&mut cursors, &mut waiting_bytes))

@@ -323,14 +323,16 @@ impl Inspect for LsmTree {
             let is_rewritten = |level_run: &&LevelRun| level_run.run().reference().has_continued_values;
             let bottom = levels.bottom.iter().filter(is_rewritten);
             stats.continued_bytes = bottom.map(|level_run| level_run.bytes).sum();
-            let PageCounts { replaced, overflowed, inserts, hits, rewritten_runs, direct_flushes } =
-                levels.page_counts;
+            let counts = levels.page_counts;
+            let PageCounts { replaced, overflowed, inserts, hits, .. } = counts;
+            let PageCounts { rewritten_runs, moved_groups, direct_flushes, .. } = counts;
             stats.page_updates = PageUpdateStats {
                 replaced,
                 overflowed,
                 inserts,
                 forecast_hits: hits,
                 rewritten_runs,
+                moved_groups,
                 direct_flushes,
             };
         }

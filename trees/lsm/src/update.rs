@@ -6,6 +6,7 @@ pub(crate) mod chunks;
 pub(crate) mod compact_range;
 pub(crate) mod destination;
 pub(crate) mod direct;
+pub(crate) mod gather;
 pub(crate) mod install;
 pub(crate) mod jobs;
 pub(crate) mod migrate;

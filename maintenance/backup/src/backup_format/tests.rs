@@ -17,6 +17,7 @@ fn reference() -> RunRef {
         newest_seqno: Seqno(40),
         user_bytes: 60,
         keys: KeyEnds::of(b"a", b"k"),
+        spare_end: 0,
         has_continued_values: false,
         replaced: None,
     }

@@ -378,6 +378,7 @@ impl KeyspacePlan {
             tombstones: 0,
             user_bytes: 0,
             keys: KeyEnds::of(&first_key, &last_key),
+            spare_end: 0,
             has_continued_values: false,
             replaced: fragment.is_replaced.then(|| Arc::new(ReplacedPages::lone_page(writing))),
         };

@@ -312,7 +312,16 @@ impl BlockReader {
                 read_window(run, position, pages, earlier.or_else(|| self.spare.take()))?
             }
         });
+        let further_reads = self.window.as_ref().map_or(0, Window::further_reads);
+        self.note_further_reads(run, further_reads);
         Ok(())
+    }
+
+    /// Counts reads that a query needed because pages of the run are not near each other.
+    pub(crate) fn note_further_reads(&self, run: &Run, reads: usize) {
+        if self.read_ahead == ReadAhead::Adaptive {
+            run.note_scattered_reads(reads);
+        }
     }
 
     /// Joins a block of several pages whose first pages are in the current window or being read; these are
@@ -436,9 +445,11 @@ fn follows(run: &Run, (last, behind): (BlockPosition, u32), next: BlockPosition)
     match (owner(last), owner(next)) {
         // The page in which a value ends may or may not have entries.
         (None, None) => {
-            (last.page + last.pages.max(behind)..=last.page + last.pages + behind).contains(&next.page)
+            let end = last.page + last.pages;
+            (last.page + last.pages.max(behind)..=end + behind).contains(&next.page)
+                || run.reference().not_spare(end) == next.page
         }
         (None, Some(owner)) => owner == last.page,
-        (Some(owner), _) => owner + 1 == next.page,
+        (Some(owner), _) => run.reference().not_spare(owner + 1) == next.page,
     }
 }

@@ -4,7 +4,8 @@
 //! needs only the run's reference, so that damage in one block does not hide the others.
 //!
 //! **Invariants**
-//! - Every page of the run is in exactly one block of exactly one stretch.
+//! - Every page of the run except the spare ones is in exactly one block of exactly one stretch. The place of
+//!   a spare page may be that of another one.
 //! - A block without damage is the expected one by store, run, keyspace, kind and checksum.
 
 use testudo_base::{
@@ -81,7 +82,7 @@ impl<'a> PageWalk<'a> {
         Self {
             reference,
             store,
-            next_page: first_page,
+            next_page: reference.not_spare(first_page),
             stretch_pages: STRETCH_PAGES,
             window,
             blocks: Vec::new(),
@@ -100,7 +101,7 @@ impl<'a> PageWalk<'a> {
 
     /// Skips pages that could not be read.
     pub fn skip(&mut self, pages: u32) {
-        self.next_page = self.next_page.saturating_add(pages);
+        self.next_page = self.reference.not_spare(self.next_page.saturating_add(pages));
     }
 
     /// Reads and verifies the next blocks; `None` at the end of the run. An error of `read` leaves the
@@ -111,7 +112,7 @@ impl<'a> PageWalk<'a> {
         if left == 0 {
             return Ok(None);
         }
-        let mut pages = self.stretch_pages.min(left);
+        let mut pages = self.reference.pages_before_spare(first_page, self.stretch_pages.min(left));
         self.fill(read, first_page, pages)?;
         self.blocks.clear();
         let mut at = 0;
@@ -133,7 +134,7 @@ impl<'a> PageWalk<'a> {
             at += block.pages;
             self.blocks.push(block);
         }
-        self.next_page = first_page + at;
+        self.next_page = self.reference.not_spare(first_page + at);
         let bytes = &mut self.window[..bytes_of(at)];
         Ok(Some(Stretch { first_page, bytes, blocks: &self.blocks }))
     }

@@ -255,6 +255,7 @@ impl RunCursor {
             Stretch::of(&self.run, page, pages)
         };
         if let Some(plan) = stretch.plan.filter(|plan| plan.total() > 1) {
+            self.reader.note_further_reads(&self.run, plan.further_reads());
             let missing = Missing::in_chunks(address, plan.chunks().to_vec());
             self.seek.plan = Some(plan);
             return Ok(missing);

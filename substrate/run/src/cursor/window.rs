@@ -17,8 +17,9 @@ use testudo_storage::{StreamLease, StreamRead};
 
 use crate::{Run, format::footer::BlockPosition, spans::locate};
 
-/// Up to this many unwanted pages between two wanted ones are read along.
-const GAP_PAGES: u64 = 2;
+/// Up to this many unwanted pages between two wanted ones are read along: that takes a device less time than
+/// another read.
+const GAP_PAGES: u64 = 4;
 
 /// Reads for a stretch of a run that has replaced pages in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,8 @@ pub(crate) struct PagePlan {
 
 impl PagePlan {
     /// Plans the read of page `first`, which may be an overflow page, and the data pages after it, `count` in
-    /// total, with their overflow pages. `None` if all are contiguous and have no overflow pages.
+    /// total, with their overflow pages, up to the end of a slot group. `None` if all are contiguous and have
+    /// no overflow pages.
     pub(crate) fn of(run: &Run, first: u32, count: u32) -> Option<Self> {
         let reference = run.reference();
         let replaced = reference.replaced.as_ref()?;
@@ -44,7 +46,9 @@ impl PagePlan {
         if is_plain && wanted.is_empty() {
             return None;
         }
-        for page in next..end {
+        // Pages of a group are in its places.
+        let end = reference.group_end(end);
+        for page in (next..end).filter(|page| !reference.is_spare(*page)) {
             wanted.push(page);
             wanted.extend(reference.overflow_of(page).map(|(overflow, _)| overflow));
         }
@@ -78,6 +82,11 @@ impl PagePlan {
     /// Chunks of the data file: first page and count.
     pub(crate) fn chunks(&self) -> &[(u64, u32)] {
         &self.chunks
+    }
+
+    /// Number of reads beyond the first.
+    pub(crate) fn further_reads(&self) -> usize {
+        self.chunks.len().saturating_sub(1)
     }
 
     /// Total number of pages to read.
@@ -178,9 +187,10 @@ impl Window {
 
     fn planned(plan: PagePlan, run: &Run, bytes: AlignedBuffer, lease: Option<StreamLease>) -> Self {
         let data_pages = run.reference().data_pages;
-        let ends = plan.pages.partition_point(|(page, _)| *page < data_pages);
+        let of_data = &plan.pages[..plan.pages.partition_point(|(page, _)| *page < data_pages)];
         let first_page = plan.pages.first().map_or(0, |(page, _)| *page);
-        Self { first_page, pages: u32_of(ends), bytes, plan: Some(plan), _lease: lease }
+        let pages = of_data.last().map_or(0, |(last, _)| *last + 1 - first_page);
+        Self { first_page, pages, bytes, plan: Some(plan), _lease: lease }
     }
 
     /// Reads pages and waits for them, reusing `buffer` if given.
@@ -217,6 +227,11 @@ impl Window {
         }
         run.read_pages(held, &mut bytes[page_bytes(held - position.page)..])?;
         Ok(Self::beside(position.page, bytes, lease))
+    }
+
+    /// Number of reads beyond the first that it took.
+    pub(crate) fn further_reads(&self) -> usize {
+        self.plan.as_ref().map_or(0, PagePlan::further_reads)
     }
 
     /// Exclusive end of its data pages.

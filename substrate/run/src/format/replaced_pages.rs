@@ -34,6 +34,7 @@ use testudo_base::{
 use super::{
     long_separators::MAX_SEPARATOR_BYTES,
     map_ref::MapRef,
+    run_ref::RunRef,
     writing::{Writing, WritingCodes},
 };
 
@@ -324,22 +325,23 @@ impl ReplacedPages {
         Ok(Self::new(pages, overflow))
     }
 
-    /// Checks that the list fits a run with `data_pages` data pages, whose footer ends at `footer_end`, and
-    /// which has `places` pages in its spans.
-    pub(crate) fn check(&self, data_pages: u32, footer_end: u32, places: u64) -> Result<(), Damage> {
+    /// Checks that the list fits `run`, which has `places` pages in its spans.
+    pub(crate) fn check(&self, run: &RunRef, places: u64) -> Result<(), Damage> {
+        let (data_pages, footer_end) = (run.data_pages, run.footer_end());
         let of_map = self.map.iter().flat_map(|map| map.places.iter().copied());
         let mut taken = BTreeSet::new();
         for at in self.places().map(|place| place.at).chain(of_map) {
             let is_place = at < data_pages || (u64::from(footer_end)..places).contains(&u64::from(at));
             // The place of a page that was not replaced is in use.
-            let is_free = at >= data_pages || self.place_of(at).is_some() || !self.is_known;
+            let is_unused = run.is_spare(at) || self.place_of(at).is_some();
+            let is_free = at >= data_pages || is_unused || !self.is_known;
             if !is_place || !is_free || !taken.insert(at) {
                 return Err(Damage("a replaced page is in an invalid place"));
             }
         }
         let is_replaced = |page: &OverflowPage| self.place_of(page.of).is_some();
-        if self.pages.last().is_some_and(|last| *last >= data_pages) || !self.overflow.iter().all(is_replaced)
-        {
+        let has_contents = |page: &u32| *page < data_pages && !run.is_spare(*page);
+        if !self.pages.iter().all(has_contents) || !self.overflow.iter().all(is_replaced) {
             return Err(Damage("the replaced pages of a run are inconsistent"));
         }
         Ok(())

@@ -2,13 +2,15 @@
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if a
-//! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list ·
-//! spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · entries
-//! u64 · tombstones u64 · user bytes u64 · ends of its keys, see `key_ends.rs` · place of the map, if
-//! there is one, see `map_ref.rs` · the list, see `replaced_pages.rs`, in backups, and without a map in
-//! stores of earlier builds.
+//! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list,
+//! + 2^28 if it has spare pages · spans (first page u64, pages u32)… · data pages u32 · footer page u32 ·
+//! footer pages u32 · end of its spare pages u32, if it has any · entries u64 · tombstones u64 · user bytes
+//! u64 · ends of its keys, see `key_ends.rs` · place of the map, if there is one, see `map_ref.rs` · the
+//! list, see `replaced_pages.rs`, in backups, and without a map in stores of earlier builds.
 //!
-//! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages.
+//! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages. *Spare*
+//! pages, the last two of each 16 before a given end, have numbers and places like the others, but no
+//! contents. Replaced pages may be in their places.
 //!
 //! **Invariants**
 //! - The reference in a run's own footer is that of the originally written run, without replaced pages.
@@ -28,6 +30,7 @@ use crate::{
         replaced_pages::{ListEncoding, PagePlace, ReplacedPages},
         writing::Writing,
     },
+    run_layout::{GROUP_PAGES, GROUP_SPARES},
 };
 
 /// A reference to a run.
@@ -44,8 +47,10 @@ pub struct RunRef {
     pub newest_seqno: Seqno,
     /// Spans of its pages, in order.
     pub spans: Vec<ExtentSpan>,
-    /// Number of pages of data blocks, which come first.
+    /// Number of pages of data blocks, which come first, and of the spare pages between them.
     pub data_pages: u32,
+    /// Exclusive end of the slot groups with spare pages; 0 without any.
+    pub spare_end: u32,
     /// Page of the footer, counted from the start of the run.
     pub footer_page: u32,
     /// Length of the footer in pages.
@@ -70,6 +75,8 @@ const HAS_REPLACED_PAGES: u32 = 1 << 31;
 const HAS_MAP: u32 = 1 << 29;
 /// Flag in the number of spans: some values continue in the next page.
 const HAS_CONTINUED_VALUES: u32 = 1 << 30;
+/// Flag in the number of spans: there are spare pages.
+const HAS_SPARES: u32 = 1 << 28;
 /// Maximum number of spans.
 const MAX_SPANS: u32 = 1 << 20;
 /// Maximum page number in a file, so that sums of pages and bytes do not overflow.
@@ -91,6 +98,31 @@ impl RunRef {
     /// Exclusive end of the footer; pages of the map are numbered from here on.
     pub fn footer_end(&self) -> u32 {
         self.footer_page.saturating_add(self.footer_pages)
+    }
+
+    /// Whether a page has no contents: its place is for replaced pages.
+    #[inline]
+    pub fn is_spare(&self, page: u32) -> bool {
+        page < self.spare_end && page % GROUP_PAGES >= GROUP_PAGES - GROUP_SPARES
+    }
+
+    /// Returns `page`, or the first page after it that is not spare.
+    pub(crate) fn not_spare(&self, page: u32) -> u32 {
+        if self.is_spare(page) { page.next_multiple_of(GROUP_PAGES) } else { page }
+    }
+
+    /// Returns the end of the slot group that ends at or after `page`; `page` itself where there are none.
+    pub(crate) fn group_end(&self, page: u32) -> u32 {
+        if page < self.spare_end { page.next_multiple_of(GROUP_PAGES) } else { page }
+    }
+
+    /// Number of pages from `page` on up to the next spare one, at most `pages`.
+    pub(crate) fn pages_before_spare(&self, page: u32, pages: u32) -> u32 {
+        if page >= self.spare_end {
+            return pages;
+        }
+        let next = page - page % GROUP_PAGES + GROUP_PAGES - GROUP_SPARES;
+        if next < self.spare_end { pages.min(next.saturating_sub(page)) } else { pages }
     }
 
     /// Returns the pages that hold the list of replaced pages.
@@ -117,8 +149,9 @@ impl RunRef {
     /// Whether both are versions of the same run.
     pub fn is_version_of(&self, other: &Self) -> bool {
         let identity = |run: &Self| {
-            let RunRef { id, keyspace, incarnation, data_pages, footer_page, footer_pages, .. } = run;
-            (*id, *keyspace, *incarnation, *data_pages, *footer_page, *footer_pages)
+            let RunRef { id, keyspace, incarnation, data_pages, spare_end, .. } = run;
+            let footer = (run.footer_page, run.footer_pages);
+            (*id, *keyspace, *incarnation, *data_pages, *spare_end, footer)
         };
         let has_all = |some: &Self, others: &Self| some.spans.starts_with(&others.spans);
         identity(self) == identity(other) && (has_all(self, other) || has_all(other, self))
@@ -210,7 +243,8 @@ impl RunRef {
         let replaced = if list.is_some() { HAS_REPLACED_PAGES } else { 0 };
         let mapped = if self.map().is_some() { HAS_MAP } else { 0 };
         let continued = if self.has_continued_values { HAS_CONTINUED_VALUES } else { 0 };
-        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued | mapped);
+        let spares = if self.spare_end > 0 { HAS_SPARES } else { 0 };
+        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued | mapped | spares);
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
             codec::put_u32(out, span.page_count);
@@ -218,6 +252,9 @@ impl RunRef {
         codec::put_u32(out, self.data_pages);
         codec::put_u32(out, self.footer_page);
         codec::put_u32(out, self.footer_pages);
+        if self.spare_end > 0 {
+            codec::put_u32(out, self.spare_end);
+        }
         codec::put_u64(out, self.entries);
         codec::put_u64(out, self.tombstones);
         codec::put_u64(out, self.user_bytes);
@@ -237,10 +274,10 @@ impl RunRef {
         let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
         let head = reader.u32()?;
-        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES | HAS_MAP);
+        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES | HAS_MAP | HAS_SPARES);
         let has = |flag: u32| head & flag != 0;
-        if has(HAS_CONTINUED_VALUES) && (has(HAS_REPLACED_PAGES) || has(HAS_MAP)) {
-            return Err(Damage("a run has both replaced pages and continued values"));
+        if has(HAS_CONTINUED_VALUES) && (has(HAS_REPLACED_PAGES) || has(HAS_MAP) || has(HAS_SPARES)) {
+            return Err(Damage("a run has both pages to be replaced and continued values"));
         }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
             return Err(Damage("a run has an invalid number of spans"));
@@ -267,6 +304,7 @@ impl RunRef {
             data_pages: reader.u32()?,
             footer_page: reader.u32()?,
             footer_pages: reader.u32()?,
+            spare_end: if has(HAS_SPARES) { reader.u32()? } else { 0 },
             entries: reader.u64()?,
             tombstones: reader.u64()?,
             user_bytes: reader.u64()?,
@@ -277,6 +315,8 @@ impl RunRef {
         let footer_end = u64::from(run.footer_page) + u64::from(run.footer_pages);
         if run.footer_pages == 0
             || run.data_pages > run.footer_page
+            || run.spare_end > run.data_pages
+            || has(HAS_SPARES) && run.spare_end == 0
             || footer_end > pages
             || run.tombstones > run.entries
             || run.entries > u64::from(run.data_pages) * PAGE_BYTES
@@ -299,7 +339,7 @@ impl RunRef {
     /// Sets the list of replaced pages, if it fits the run.
     pub(crate) fn set_replaced(&mut self, list: ReplacedPages) -> Result<(), Damage> {
         let places = self.spans.iter().map(|span| u64::from(span.page_count)).sum();
-        list.check(self.data_pages, self.footer_end(), places)?;
+        list.check(self, places)?;
         self.replaced = Some(Arc::new(list));
         Ok(())
     }

@@ -26,6 +26,7 @@ use crate::{
         footer::{BlockPosition, Footer, IndexBlocks},
         long_separators::{Fork, Separator},
     },
+    run_layout::{GROUP_PAGES, GROUP_SPARES},
 };
 
 /// Minimum bytes of an index entry: a slot, two lengths, and page and page count of the data block.
@@ -95,7 +96,7 @@ impl RunWriter {
         debug_assert!(self.tombstones <= self.entries, "tombstones must be entries");
         self.finish_block()?;
         debug_assert_eq!(
-            u64::from(self.next_page) * u64_of(PAGE_SIZE),
+            u64::from(self.next_page - self.spare_end / GROUP_PAGES * GROUP_SPARES) * u64_of(PAGE_SIZE),
             self.data_bytes,
             "data blocks must come first"
         );
@@ -133,6 +134,7 @@ impl RunWriter {
                 newest_seqno: self.origin.newest_seqno,
                 spans: Vec::new(),
                 data_pages: self.next_page,
+                spare_end: self.spare_end,
                 footer_page: 0,
                 footer_pages: 0,
                 entries: self.entries,

@@ -19,6 +19,8 @@ pub(crate) struct PageCounts {
     /// Runs that were rewritten although their incoming entries were few: these were on too many pages, did
     /// not fit, or would have left a page empty.
     pub(crate) rewritten_runs: u64,
+    /// Slot groups of runs that were rewritten because their pages were scattered.
+    pub(crate) moved_groups: u64,
     /// Flushes that went past the levels.
     pub(crate) direct_flushes: u64,
 }
@@ -32,6 +34,7 @@ impl PageCounts {
         self.inserts += more.inserts;
         self.hits += more.hits;
         self.rewritten_runs += more.rewritten_runs;
+        self.moved_groups += more.moved_groups;
         self.direct_flushes += more.direct_flushes;
     }
 }

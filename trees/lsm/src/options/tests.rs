@@ -41,7 +41,7 @@ fn pages_are_updated_if_whole_entries_fill_three_quarters() {
 #[test]
 fn free_space_in_pages_is_an_option() {
     let half = LsmOptions { page_fill_percent: 50, flushes_directly: true, ..treeline() };
-    assert_eq!(half.bottom_layout(124), RunLayout::for_page_updates(50));
+    assert_eq!(half.bottom_layout(124), RunLayout::for_page_updates(50).with_spares());
     assert_eq!(half.bottom_layout(1_024), RunLayout::for_page_updates(100), "one of three would fit");
     assert!(
         [49, 101]

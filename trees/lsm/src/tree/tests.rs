@@ -17,6 +17,7 @@ mod concurrent_updates;
 mod conservation;
 mod damage;
 mod direct_flushes;
+mod gathering;
 mod in_order;
 mod insert_forecasts;
 mod job_bytes;

@@ -26,6 +26,7 @@ use crate::{
     update::{
         compact_range::{above_bytes, pick_step, write_range},
         destination::{Destination, Place},
+        gather,
         install::Done,
         moves::{Amount, own_layer, unit_bytes},
         plan::{Cell, Floor, MergeLayer, plan_cells, runs_within},
@@ -48,6 +49,8 @@ pub(crate) enum Action {
     },
     /// Joins these runs of the bottom.
     Join(Range<usize>),
+    /// Rewrites this run of the bottom, whose pages are scattered.
+    Gather(usize),
     /// Merges these sequences of those that fill level 1.
     MergeFlushes(Range<usize>),
     /// Drops damaged runs from compaction buffers.
@@ -81,7 +84,7 @@ impl Action {
                 let is_last = level + 1 >= levels.levels.len();
                 Scope::of_layers(first..=if is_last { BOTTOM } else { filling(level + 1) })
             }
-            Self::Join(_) => Scope::of_layers(BOTTOM..=BOTTOM),
+            Self::Join(_) | Self::Gather(_) => Scope::of_layers(BOTTOM..=BOTTOM),
             Self::MergeFlushes(_) => Scope::of_layers(0..=0),
             Self::GiveUpDamaged | Self::CompactRange(_) => Scope::all(),
         }
@@ -143,6 +146,11 @@ pub(crate) fn pick_job(
         let bytes = levels.bottom.range(runs.clone()).map(|level_run| level_run.bytes).sum();
         job("join small runs", bytes, Action::Join(runs))
     };
+    let gather = |is_idle: bool| {
+        let at = gather::pick(levels, options, is_idle)?;
+        let bytes = levels.bottom.get(at).map_or(0, |level_run| level_run.bytes);
+        job("gather pages of a run", bytes, Action::Gather(at))
+    };
     let idle = || {
         let mut next = levels_to_empty(levels).filter(|_| options.has_idle_work(&tree));
         let emptied = next.find_map(|level| empty("empty a level while idle", level, 0));
@@ -151,6 +159,7 @@ pub(crate) fn pick_job(
     charged()
         .or_else(|| merge_flushes("merge many flushes", false))
         .or_else(join)
+        .or_else(|| gather(is_idle))
         .or_else(|| is_idle.then(idle).flatten())
 }
 
@@ -183,6 +192,7 @@ fn plan_job(
         Some(Action::GiveUpDamaged) => Ok((None, None)),
         Some(Action::CompactRange(_)) => unreachable!("a piece of a range has a plan of its own"),
         Some(Action::Join(runs)) => Ok((Some(plan_join(levels, runs.clone(), options)?), None)),
+        Some(Action::Gather(at)) => Ok((Some(gather::plan(levels, *at)?), None)),
         Some(Action::MergeFlushes(parts)) => Ok((Some(plan_merge(levels, parts.clone(), options)?), None)),
         Some(Action::Move { level, bytes, bytes_max, .. }) => {
             debug_assert!(*level < levels.levels.len(), "a job is planned on the levels it was picked from");

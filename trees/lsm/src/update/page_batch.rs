@@ -21,8 +21,9 @@ use crate::{
 pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
 /// A batch has at most this many runs …
 const BATCH_RUNS_MAX: usize = 16;
-/// … and no further one after this many bytes of incoming entries: their pages are in memory together.
-const BATCH_BYTES: u64 = 256 << 10;
+/// … and no further one after this many pages: their old and new contents are in memory together, about
+/// 20 KiB a page, which the memory budget does not count. Writes of half a megabyte suffice for a device.
+const BATCH_PAGES: u64 = 128;
 
 /// Incoming entries for pages of a run of the bottom.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ pub(crate) struct PagesCell {
 #[derive(Debug, Default)]
 pub(crate) struct PagesBatch {
     cells: Vec<PagesCell>,
-    incoming_bytes: u64,
+    /// Upper bound on touched pages, as estimated.
+    pages: u64,
     /// Bytes of the merges with the whole runs.
     pub(crate) merge_bytes: u64,
 }
@@ -48,12 +50,12 @@ impl PagesBatch {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.cells.len() >= BATCH_RUNS_MAX || self.incoming_bytes >= BATCH_BYTES
+        self.cells.len() >= BATCH_RUNS_MAX || self.pages >= BATCH_PAGES
     }
 
     pub(crate) fn push(&mut self, cell: PagesCell) {
         debug_assert!(!self.is_full(), "a batch is bounded");
-        self.incoming_bytes += cell.merge.bytes.saturating_sub(cell.level_run.bytes);
+        self.pages += cell.touched_pages_max();
         self.merge_bytes += cell.merge.bytes;
         self.cells.push(cell);
     }
@@ -103,6 +105,16 @@ impl PagesBatch {
 }
 
 impl PagesCell {
+    /// Estimated upper bound on the pages that are read and written: one for each entry, up to the number at
+    /// which the run is rewritten instead.
+    fn touched_pages_max(&self) -> u64 {
+        let reference = self.level_run.run().reference();
+        let incoming = self.merge.bytes.saturating_sub(self.level_run.bytes);
+        let mean_entry = (reference.user_bytes / reference.entries.max(1)).max(1);
+        let pages_max = u64::from(reference.data_pages) / PAGE_UPDATE_LIMITS.parts;
+        (incoming / mean_entry).min(pages_max).max(1)
+    }
+
     /// Whether the run's pages may be updated. The run's keys outside the tree's range, `keys`, would be
     /// written with its pages. A run whose cover extends beyond its fences would claim completeness for newer
     /// keys there. A run that has given keys away would claim to be newer than the runs that have them now.

@@ -439,6 +439,17 @@ fn cells_between(sources: &MergeSources, gap: &Bounds, floor: Floor) -> Result<V
     Ok(merge_of(sources, &inside, gap, floor)?.map(Cell::Merge).into_iter().collect())
 }
 
+/// Returns the merge of a run of the bottom with nothing else.
+pub(crate) fn merge_of_run(run: Vec<LevelRun>) -> Result<Option<Merge>> {
+    debug_assert_eq!(run.len(), 1, "a single run");
+    let (layers, all) = ([MergeLayer::Runs(run), MergeLayer::Runs(Vec::new())], Bounds::default());
+    let sources = MergeSources::of(&layers, &all)?;
+    let inside: Vec<&MergeSource> = sources.all().collect();
+    let merge = merge_of(&sources, &inside, &all, Floor::Bottom)?;
+    let consumed = inside.iter().filter_map(|source| source.level_run.clone()).collect();
+    Ok(merge.map(|merge| Merge { consumed, ..merge }))
+}
+
 /// Returns the merge of the sources inside `gap`; `None` if there are none.
 fn merge_of(
     sources: &MergeSources,

@@ -19,6 +19,7 @@ fn record() -> RunRecord {
             tombstones: 1,
             user_bytes: 300,
             keys: KeyEnds::of(b"a", b"m"),
+            spare_end: 0,
             has_continued_values: false,
             replaced: None,
         },

@@ -17,6 +17,7 @@ fn reference(id: u64) -> RunRef {
         tombstones: 0,
         user_bytes: 20,
         keys: KeyEnds::of(b"a", b"b"),
+        spare_end: 0,
         has_continued_values: false,
         replaced: None,
     }

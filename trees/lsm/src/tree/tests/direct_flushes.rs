@@ -53,7 +53,10 @@ fn stretches_are_written_into_pages_only() {
         of_runs += written_by(&mut leveled, updates.clone());
         of_pages += written_by(&mut bed, updates);
         assert_eq!(bed.tree.stats().buffered_runs, 0, "round {round}: nothing is left in the levels");
-        bed.check(&mut random);
+        if round % 20 == 19 {
+            // Its scans may pay for gathering the pages.
+            bed.check(&mut random);
+        }
     }
     assert!(of_pages < incoming * 3, "{of_pages} bytes written for {incoming}");
     assert!(of_pages * 4 < of_runs * 3, "{of_pages} bytes with pages, {of_runs} with runs");
