@@ -321,8 +321,10 @@ impl Inspect for LsmTree {
             let is_rewritten = |level_run: &&LevelRun| level_run.run().reference().has_continued_values;
             let bottom = levels.bottom.iter().filter(is_rewritten);
             stats.continued_bytes = bottom.map(|level_run| level_run.bytes).sum();
-            let PageCounts { replaced, overflowed, rewritten_runs, direct_flushes } = levels.page_counts;
-            stats.page_updates = PageUpdateStats { replaced, overflowed, rewritten_runs, direct_flushes };
+            let PageCounts { replaced, overflowed, joined, rewritten_runs, direct_flushes } =
+                levels.page_counts;
+            stats.page_updates =
+                PageUpdateStats { replaced, overflowed, joined, rewritten_runs, direct_flushes };
         }
         stats.retained_bytes = levels.retained_only_bytes();
         stats.stored_bytes += stats.retained_bytes;

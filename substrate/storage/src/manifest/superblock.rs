@@ -69,6 +69,8 @@ const ENCLOSING_FOOTERS: u64 = 64;
 const LOGGED_TRANSIENT_VALUES: u64 = 128;
 /// Maps may have the lists of replaced pages (decision 0068). Set likewise.
 const MAP_PAGES: u64 = 256;
+/// Pages of runs may be split into any number of sections (decision 0069). Set likewise.
+const PAGE_SECTIONS: u64 = 512;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_SEGMENTS
     | REPLACED_PAGES
@@ -77,7 +79,8 @@ const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_LOGS
     | ENCLOSING_FOOTERS
     | LOGGED_TRANSIENT_VALUES
-    | MAP_PAGES;
+    | MAP_PAGES
+    | PAGE_SECTIONS;
 
 /// Contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,12 @@ use crate::levels::repeats::Inflow;
 pub(crate) struct PageCounts {
     /// Pages that were replaced.
     pub(crate) replaced: u64,
-    /// Those of them that needed an overflow page.
+    /// Pages that were split: some of their entries went to overflow pages.
     pub(crate) overflowed: u64,
-    /// Runs that were rewritten although their incoming entries were few: these were on too many pages, did
-    /// not fit, or would have left a page empty.
+    /// Pages that were joined with others.
+    pub(crate) joined: u64,
+    /// Runs that were rewritten although their incoming entries were few: these were on too many pages, or
+    /// the run has become too long or too sparse.
     pub(crate) rewritten_runs: u64,
     /// Flushes that went past the levels.
     pub(crate) direct_flushes: u64,
@@ -21,9 +23,9 @@ pub(crate) struct PageCounts {
 
 impl PageCounts {
     pub(crate) fn add(&mut self, more: Self) {
-        debug_assert!(more.overflowed <= more.replaced, "overflowing pages are replaced");
         self.replaced += more.replaced;
         self.overflowed += more.overflowed;
+        self.joined += more.joined;
         self.rewritten_runs += more.rewritten_runs;
         self.direct_flushes += more.direct_flushes;
     }

@@ -2,7 +2,7 @@
 
 use testudo_base::{Cursor, Result, sync::Arc};
 use testudo_contract::Work;
-use testudo_run::Run;
+use testudo_run::{Run, UpdateCounts};
 use testudo_sequence::{
     Bounds, FencedRun, IncomingEntries, PageUpdateLimits, UpdatedRun, layer_cursor, update_pages,
 };
@@ -16,8 +16,10 @@ use crate::{
     },
 };
 
-/// A separately written page costs more than one written as part of a run.
-pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
+/// A separately written page costs more than one written as part of a run. A run with half as many pages
+/// again is rewritten, which restores their order. A rewrite would not free places that snapshots use.
+pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits =
+    PageUpdateLimits { parts: 6, overflow_parts: 2, extra_parts: 1 };
 /// A batch has at most this many runs …
 const BATCH_RUNS_MAX: usize = 16;
 /// … and no further one after this many bytes of incoming entries: their pages are in memory together.
@@ -70,8 +72,9 @@ impl PagesBatch {
         for (cell, may_update) in self.cells.into_iter().zip(may_update) {
             let version = if may_update { versions.next().flatten() } else { None };
             match version {
-                Some(UpdatedRun { run, replaced_pages, overflow_pages }) => {
-                    pages.add(PageCounts { replaced: replaced_pages, overflowed: overflow_pages, ..none });
+                Some(UpdatedRun { run, counts }) => {
+                    let UpdateCounts { replaced, split: overflowed, joined, .. } = counts;
+                    pages.add(PageCounts { replaced, overflowed, joined, ..none });
                     written.push(cell.updated(run, work));
                 }
                 None => {

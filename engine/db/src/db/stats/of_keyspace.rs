@@ -69,14 +69,17 @@ stat_group! {
         #[metric("continued_bytes", Bytes)]
         pub continued_bytes: u64,
         /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, as the
-        /// following three are; a count.
+        /// following four are; a count.
         #[metric("pages_replaced", Count)]
         pub pages_replaced: u64,
-        /// Replaced pages of a treeline tree that needed an overflow page; a count.
+        /// Pages of a treeline tree that were split: some of their entries went to overflow pages; a count.
         #[metric("pages_overflowed", Count)]
         pub pages_overflowed: u64,
+        /// Pages of a treeline tree that were joined with others; a count.
+        #[metric("pages_joined", Count)]
+        pub pages_joined: u64,
         /// Runs of a treeline tree that few records came into, but that were rewritten: these were on more
-        /// than a sixth of the pages, did not fit, or left a page empty; a count.
+        /// than a sixth of the pages, or the run had become too long or too sparse; a count.
         #[metric("runs_rewritten", Count)]
         pub runs_rewritten: u64,
         /// Flushes of a treeline tree straight into pages; a count.
@@ -113,6 +116,7 @@ impl KeyspaceTreeStats {
             continued_bytes: tree.continued_bytes,
             pages_replaced: tree.page_updates.replaced,
             pages_overflowed: tree.page_updates.overflowed,
+            pages_joined: tree.page_updates.joined,
             runs_rewritten: tree.page_updates.rewritten_runs,
             direct_flushes: tree.page_updates.direct_flushes,
             index_bytes: tree.index_bytes,
