@@ -16,13 +16,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno,
+    Entry, Error, ErrorKind, Incarnation, Kind, PAGE_SIZE, Result, RunId, Seqno,
     num::{low32, u32_of, u64_of, usize_of},
     planted,
     sync::OnceLock,
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, payload_of, seal_pages};
+use testudo_storage::{Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages};
 
 use crate::{
     EntryList, KeyEnds, MapRef, OverflowPage, PagePlace, ReplacedPageRecord, ReplacedPages, Run, RunRef,
@@ -98,6 +98,16 @@ struct NewPages {
     /// Pages of the run whose entries are all in new pages.
     replaced: BTreeSet<u32>,
     counts: UpdateCounts,
+}
+
+/// A version whose pages have places.
+struct PlacedVersion {
+    /// Numbers of the places of its new pages.
+    numbers: Vec<u32>,
+    reference: RunRef,
+    extents: Vec<Arc<Extent>>,
+    /// All places that it uses.
+    used: Arc<PlaceSet>,
 }
 
 /// An update of pages of a run.
@@ -259,7 +269,7 @@ impl PageUpdate {
             |sections: &[usize]| Ok(Self::read(&[(&self, sections)])?.into_iter().next().unwrap_or_default());
         let pieces = pieces(&self.sections, changed, read, &mut tombstones)?;
         for key in &tombstones {
-            let tombstone = Entry { key, kind: testudo_base::Kind::Tombstone, value: &[] };
+            let tombstone = Entry { key, kind: Kind::Tombstone, value: &[] };
             self.entries += 1;
             self.tombstones += 1;
             self.user_bytes += u64_of(tombstone.user_bytes());
@@ -267,13 +277,13 @@ impl PageUpdate {
         let Some(pages) = self.pages_of(&pieces) else { return Ok(None) };
         let keys = self.key_ends(&pieces, &pages)?;
         let newest_seqno = self.run.reference().newest_seqno.max(newest_seqno);
-        let made = self.place(&pages, writing, (newest_seqno, keys))?;
-        let Some((numbers, run, places)) = made else { return Ok(None) };
-        let sealed = self.seal(&pages.pages, &numbers, writing, newest_seqno, run.1.as_slice())?;
-        let sealed = sealed.with_map(self.run.data(), &run.0)?;
+        let placed = self.place(&pages, writing, (newest_seqno, keys))?;
+        let Some(PlacedVersion { numbers, reference, extents, used }) = placed else { return Ok(None) };
+        let sealed = self.seal(&pages.pages, &numbers, writing, newest_seqno, &extents)?;
+        let sealed = sealed.with_map(self.run.data(), &reference)?;
         let footer = self.run.footer()?.clone();
         let data = Arc::clone(self.run.data());
-        let run = Run::with_places(data, run.0, run.1, OnceLock::from(footer), Some(places));
+        let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(used));
         Ok(Some(PreparedVersion { run: Arc::new(run), pages: sealed, counts: pages.counts, tombstones }))
     }
 
@@ -323,15 +333,14 @@ impl PageUpdate {
         ReplacedPages::new(pages, overflow)
     }
 
-    /// Chooses places for new pages and the map. Returns those of the pages, the reference and the extents of
-    /// the new version, and its places in use; `None` if it would have too many spans, or too long a map.
-    #[expect(clippy::type_complexity, reason = "parts of a version, used once")]
+    /// Chooses places for new pages and the map; `None` if the version would have too many spans, or too long
+    /// a map.
     fn place(
         &self,
         new: &NewPages,
         writing: Writing,
         (newest_seqno, keys): (Seqno, KeyEnds),
-    ) -> Result<Option<(Vec<u32>, (RunRef, Vec<Arc<Extent>>), Arc<testudo_storage::PlaceSet>)>> {
+    ) -> Result<Option<PlacedVersion>> {
         let run = &self.run;
         let before = run.reference();
         let new_pages = new.pages.len();
@@ -363,7 +372,7 @@ impl PageUpdate {
             }
         };
         let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
-        let (places, made) = first.use_places(|used, has_plain| {
+        let (used, made) = first.use_places(|used, has_plain| {
             let mut extents = run.extents().to_vec();
             let numbers = choose_places(run, (used, has_plain), &wanted, &mut extents);
             match numbers {
@@ -379,7 +388,7 @@ impl PageUpdate {
             return Ok(None);
         }
         numbers.truncate(new_pages);
-        Ok(Some((numbers, (reference, extents), places)))
+        Ok(Some(PlacedVersion { numbers, reference, extents, used }))
     }
 
     /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.
