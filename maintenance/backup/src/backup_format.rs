@@ -34,8 +34,12 @@ pub(crate) const VERSION: u32 = 2;
 const RUN_VERSION: u32 = 3;
 /// Version of a run with a map (decision 0068).
 const MAPPED_RUN_VERSION: u32 = 4;
-/// Version of a backup with such runs.
+/// Version of a run whose list of replaced pages has sections (decision 0069).
+const SECTIONED_RUN_VERSION: u32 = 5;
+/// Version of a backup with runs that have maps.
 const MAPPED_VERSION: u32 = 3;
+/// Version of a backup with runs that have sections.
+const SECTIONED_VERSION: u32 = 4;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 /// Bytes of a tail file before its first frame.
@@ -132,7 +136,11 @@ pub(crate) struct RunHeader {
 impl RunHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let reference = encode_reference(&self.reference);
-        let version = if self.reference.map().is_some() { MAPPED_RUN_VERSION } else { RUN_VERSION };
+        let version = match &self.reference {
+            reference if reference.has_sections_or_spares() => SECTIONED_RUN_VERSION,
+            reference if reference.map().is_some() => MAPPED_RUN_VERSION,
+            _ => RUN_VERSION,
+        };
         let mut out = head(b"TSTDORUN", version, u32_of(reference.len()));
         codec::put_u128(&mut out, self.store.0);
         codec::put_u64(&mut out, self.page_bytes);
@@ -146,7 +154,7 @@ impl RunHeader {
 
     /// Length of the header that begins with these [`RUN_PREFIX_BYTES`].
     pub(crate) fn encoded_bytes(prefix: &[u8]) -> Result<usize, Unreadable> {
-        let head = read_head(&mut Reader::new(prefix), b"TSTDORUN", MAPPED_RUN_VERSION)?;
+        let head = read_head(&mut Reader::new(prefix), b"TSTDORUN", SECTIONED_RUN_VERSION)?;
         let length = usize_of(u64::from(head));
         if length > MAX_REFERENCE_BYTES {
             return Err(Unreadable::Damaged("the run reference exceeds the maximum length"));
@@ -255,8 +263,13 @@ pub(crate) struct BackupRecord {
 
 impl BackupRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let has_maps = self.runs.iter().any(|run| run.reference.map().is_some());
-        let mut out = head(b"TSTDOBAK", if has_maps { MAPPED_VERSION } else { VERSION }, 0);
+        let any = |has: fn(&RunRef) -> bool| self.runs.iter().any(|run| has(&run.reference));
+        let version = match () {
+            () if any(RunRef::has_sections_or_spares) => SECTIONED_VERSION,
+            () if any(|reference| reference.map().is_some()) => MAPPED_VERSION,
+            () => VERSION,
+        };
+        let mut out = head(b"TSTDOBAK", version, 0);
         codec::put_u128(&mut out, self.repository.0);
         codec::put_u64(&mut out, self.id);
         codec::put_u128(&mut out, self.store.0);
@@ -283,7 +296,7 @@ impl BackupRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK", MAPPED_VERSION)?)?;
+        require_zero(read_head(&mut Reader::new(bytes), b"TSTDOBAK", SECTIONED_VERSION)?)?;
         let mut reader = Reader::new(unseal(bytes)?);
         reader.take(16)?;
         let (repository, id) = (RepositoryId(reader.u128()?), reader.u64()?);

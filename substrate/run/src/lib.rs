@@ -51,7 +51,7 @@ pub use format::run_ref::RunRef;
 pub use format::writing::Writing;
 pub use get_together::{FoundTogether, KnownKey, get_known_together};
 pub use lookup::{Access, Effort, Lookup, LookupProgress, Reached};
-pub use page_update::{PageUpdate, PreparedVersion};
+pub use page_update::{PageUpdate, PreparedVersion, UpdateCounts};
 pub use reader::Run;
 pub use rescue::found_pages::FoundPage;
 pub use rescue::inspect::{BlockContents, EnclosedContents, inspect_block};

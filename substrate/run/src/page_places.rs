@@ -23,6 +23,9 @@ const NEAR_PAGES: u32 = 16;
 const WINDOWS_TRIED: usize = 64;
 /// Minimum pages per allocation.
 const PAGES_TAKEN_MIN: u32 = 4;
+/// Fraction of the pages beyond the originally written ones that is allocated together, so that the number of
+/// spans grows only logarithmically with these.
+const PAGES_TAKEN_PARTS: u32 = 4;
 
 /// Chooses an unused place for each of these pages, or their overflow pages: the one nearest to the
 /// page's original place, so that scans find it near its neighbors. Allocates missing places.
@@ -42,7 +45,8 @@ pub(crate) fn choose_places(
     let mut free: BTreeSet<u32> = of_data.chain(reference.footer_end()..before).filter(is_free).collect();
     if let Some(missing) = u32_of(wanted.len()).checked_sub(u32_of(free.len())).filter(|more| *more > 0) {
         let data = run.data();
-        let more = missing.max(PAGES_TAKEN_MIN);
+        let beyond = before.saturating_sub(reference.footer_end());
+        let more = missing.max(PAGES_TAKEN_MIN).max(beyond / PAGES_TAKEN_PARTS);
         let outcome = data.allocate(more);
         let is_full = |error: &Error| error.kind() == ErrorKind::OutOfSpace;
         let taken = if outcome.as_ref().is_err_and(is_full) { data.allocate(missing) } else { outcome };

@@ -1,167 +1,60 @@
 //! Out-of-place updates of data pages: pages of a run are written to unused places. The run itself stays
 //! unchanged, and a new version of it has the new pages (decision 0049; TreeLine's update in place).
 //!
-//! `find the pages of keys → read their entries → seal the new pages → new version → write pages and
-//! map`
+//! `find the sections of keys → read their entries → split and join (section_changes.rs) → seal the new
+//! pages → new version → write pages and map`
 //!
 //! Reads and writes of several runs can be batched.
 //!
-//! Places left by earlier versions are reused; pages are allocated where these are too few. A page whose
-//! entries no longer fit gets an overflow page. Updates that do not fit into both, or would leave a page
-//! empty, require rewriting the run.
+//! Places left by earlier versions are reused; pages are allocated where these are too few.
 //!
 //! **Invariants**
 //! - No page in use by any version is overwritten. The writes are durable after the data file is synced.
-//! - A key stays on the page to which the index leads, or on its overflow page.
+//! - A key stays on the page to which the index leads, or on one of its overflow pages.
 //! - Every version has a map of its own, in places that no version used, written in one batch with its pages.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use testudo_base::{
-    Entry, Error, ErrorKind, Incarnation, PAGE_SIZE, Result, RunId, Seqno, key,
+    Entry, Error, ErrorKind, Incarnation, Kind, PAGE_SIZE, Result, RunId, Seqno,
     num::{low32, u32_of, u64_of, usize_of},
     planted,
     sync::OnceLock,
 };
 use testudo_env::AlignedBuffer;
-use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, payload_of, seal_pages};
+use testudo_storage::{Extent, PAGE_HEADER_BYTES, PageAddress, PageKind, PlaceSet, payload_of, seal_pages};
 
 use crate::{
-    EntryList, KeyEnds, MapRef, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, Run,
-    RunRef, Writing,
-    format::{
-        block::Block,
-        builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
-        find_block::IndexedBlock,
-        long_separators::MAX_SEPARATOR_BYTES,
-        map_page,
-    },
+    EntryList, KeyEnds, MapRef, OverflowPage, PagePlace, ReplacedPageRecord, ReplacedPages, Run, RunRef,
+    Writing,
+    format::block::Block,
     page_places::choose_places,
+    page_update::{
+        contents::PageContents,
+        sealed_pages::{SealedPages, map_pages_for},
+        section_changes::{ChangedSection, NewPage, Piece, Section, pages_of, pieces},
+    },
     spans::{locate, used_places},
 };
 
+mod contents;
+mod sealed_pages;
+mod section_changes;
+
 /// Maximum spans of a run with replaced pages.
 const SPANS_MAX: usize = 64;
-/// Maximum distance of pages that are read together: a longer read costs less than a second one.
-const READ_GAP_MAX: u64 = 4;
 
-/// New contents of a page: a block, or two blocks with the border between them.
-#[derive(Debug)]
-struct NewPage {
-    page: u32,
-    payload: Vec<u8>,
-    overflow: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-/// Contents of pages that were read together.
-#[derive(Default)]
-struct PageContents {
-    /// Adjacent pages each.
-    pieces: Vec<AlignedBuffer>,
-    /// Piece and first byte of each page.
-    places: Vec<(usize, usize)>,
-    /// Pages to be read, with their numbers.
-    missing: Vec<(PageAddress, usize)>,
-}
-
-impl PageContents {
-    fn page(&self, number: usize) -> &[u8] {
-        let (piece, start) = self.places[number];
-        &self.pieces[piece][start..start + PAGE_SIZE]
-    }
-
-    /// Adds pages of a run. Those that are not cached are read later.
-    fn add(&mut self, run: &Run, pages: &[u32]) -> Result<()> {
-        for page in pages {
-            let address = run.address(PageKind::Data, *page)?;
-            let number = self.places.len();
-            self.places.push((self.pieces.len(), 0));
-            match run.data().cached_page(&address) {
-                Some(cached) => {
-                    let mut bytes = AlignedBuffer::unfilled(PAGE_SIZE);
-                    bytes.copy_from_slice(&cached);
-                    self.pieces.push(bytes);
-                }
-                None => self.missing.push((address, number)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the pages that are not cached, those near each other together, bypassing the cache.
-    fn read(&mut self, data: &DataFile) -> Result<()> {
-        let mut missing = std::mem::take(&mut self.missing);
-        missing.sort_unstable_by_key(|(address, _)| address.page);
-        let mut first_pages = Vec::new();
-        for near in missing.chunk_by(|(a, _), (b, _)| b.page - a.page <= READ_GAP_MAX) {
-            let [(first, _), ..] = near else { continue };
-            let at = |address: &PageAddress| usize_of(address.page - first.page) * PAGE_SIZE;
-            near.iter().for_each(|(address, number)| self.places[*number] = (self.pieces.len(), at(address)));
-            let bytes = near.last().map_or(0, |(last, _)| at(last)) + PAGE_SIZE;
-            self.pieces.push(AlignedBuffer::unfilled(bytes));
-            first_pages.push(first.page);
-        }
-        let read = self.pieces.len() - first_pages.len();
-        let buffers = self.pieces[read..].iter_mut().map(|piece| &mut piece[..]);
-        let mut reads: Vec<(u64, &mut [u8])> = first_pages.into_iter().zip(buffers).collect();
-        if !reads.is_empty() {
-            data.read_many(&mut reads).into_iter().collect::<Result<()>>()?;
-        }
-        missing.iter().try_for_each(|(address, number)| data.verify(self.page(*number), address))
-    }
-}
-
-/// Sealed pages, and their places in the data file, ascending.
-#[derive(Debug)]
-struct SealedPages {
-    places: Vec<u64>,
-    buffer: AlignedBuffer,
-}
-
-/// Number of pages of the map with a list.
-fn map_pages_for(run: RunId, newest_seqno: Seqno, list: &ReplacedPages) -> u32 {
-    let mut payload = Vec::new();
-    map_page::encode(run, newest_seqno, list, &mut payload);
-    u32_of((PAGE_HEADER_BYTES + payload.len()).div_ceil(PAGE_SIZE))
-}
-
-impl SealedPages {
-    /// Adds the map of a version.
-    fn with_map(self, data: &DataFile, reference: &RunRef) -> Result<Self> {
-        let outside = || Error::invalid("a map is outside its run");
-        let list = reference.replaced.as_deref().ok_or_else(outside)?;
-        let map = list.map().ok_or_else(outside)?;
-        let mut payload = Vec::new();
-        map_page::encode(reference.id, reference.newest_seqno, list, &mut payload);
-        let mut block = vec![0; map.places.len() * PAGE_SIZE];
-        block[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-        let physical = reference.map_pages(map).ok_or_else(outside)?;
-        let identity = reference.map_identity(map, data.store(), physical[0]);
-        seal_pages(&mut block, &identity, payload.len());
-        let of_map = physical.iter().copied().zip(block.chunks_exact(PAGE_SIZE));
-        let own = self.places.iter().copied().zip(self.buffer.chunks_exact(PAGE_SIZE));
-        let mut all: Vec<(u64, &[u8])> = own.chain(of_map).collect();
-        all.sort_unstable_by_key(|(physical, _)| *physical);
-        let mut buffer = AlignedBuffer::unfilled(all.len() * PAGE_SIZE);
-        for ((_, page), bytes) in all.iter().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
-            bytes.copy_from_slice(page);
-        }
-        physical.iter().for_each(|page| data.forget_page(*page));
-        Ok(Self { places: all.into_iter().map(|(physical, _)| physical).collect(), buffer })
-    }
-
-    /// Returns adjacent pages together, each with the first place.
-    fn writes(&self) -> Vec<(u64, &[u8])> {
-        let mut rest = &self.buffer[..];
-        let mut writes = Vec::new();
-        for adjacent in self.places.chunk_by(|a, b| a + 1 == *b) {
-            let (bytes, others) = rest.split_at(adjacent.len() * PAGE_SIZE);
-            writes.push((adjacent[0], bytes));
-            rest = others;
-        }
-        debug_assert!(rest.is_empty(), "each page has a place");
-        writes
-    }
+/// Work of an update, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpdateCounts {
+    /// Pages that were replaced.
+    pub replaced: u64,
+    /// Pages that were split: further pages were written for their entries.
+    pub split: u64,
+    /// Pages that were joined with others.
+    pub joined: u64,
+    /// Pages written, without the map.
+    pub written: u64,
 }
 
 /// A new version of a run whose pages are not written yet. If it is dropped, its places are free again.
@@ -169,18 +62,26 @@ impl SealedPages {
 pub struct PreparedVersion {
     run: Arc<Run>,
     pages: SealedPages,
-    overflow_pages: usize,
+    counts: UpdateCounts,
+    /// Sections that were split, ascending.
+    split: Vec<usize>,
+    tombstones: Vec<Vec<u8>>,
 }
 
 impl PreparedVersion {
-    /// Number of replaced pages.
-    pub fn replaced_pages(&self) -> u64 {
-        u64_of(self.pages.places.len() - self.overflow_pages)
+    /// Work of the update.
+    pub fn counts(&self) -> UpdateCounts {
+        self.counts
     }
 
-    /// Number of overflow pages among the pages to be written.
-    pub fn overflow_pages(&self) -> u64 {
-        u64_of(self.overflow_pages)
+    /// Whether some entries of a section of the earlier version went to overflow pages.
+    pub fn has_split(&self, section: usize) -> bool {
+        self.split.binary_search(&section).is_ok()
+    }
+
+    /// Keys of the tombstones that were made for pages that would be empty.
+    pub fn tombstones(&self) -> &[Vec<u8>] {
+        &self.tombstones
     }
 
     /// Writes the pages of several versions in one batch.
@@ -196,17 +97,41 @@ impl PreparedVersion {
     }
 }
 
+/// Pages to be written for an update.
+#[derive(Debug, Default)]
+struct NewPages {
+    /// Those of first sections come first.
+    pages: Vec<NewPage>,
+    /// Pages of the run whose entries are all in new pages.
+    replaced: BTreeSet<u32>,
+    /// Sections that were split, ascending.
+    split: Vec<usize>,
+    counts: UpdateCounts,
+}
+
+/// A version whose pages have places.
+struct PlacedVersion {
+    /// Numbers of the places of its new pages.
+    numbers: Vec<u32>,
+    reference: RunRef,
+    extents: Vec<Arc<Extent>>,
+    /// All places that it uses.
+    used: Arc<PlaceSet>,
+}
+
 /// An update of pages of a run.
+///
+/// Sections are numbered in key order: each data page, and after it its overflow pages.
 #[derive(Debug)]
 pub struct PageUpdate {
     run: Arc<Run>,
-    blocks: Vec<IndexedBlock>,
-    changed: Vec<NewPage>,
+    sections: Vec<Section>,
+    changed: Vec<ChangedSection>,
+    /// First pages of the blocks that are longer than a page: they cannot be replaced.
+    long: BTreeSet<u32>,
     entries: u64,
     tombstones: u64,
     user_bytes: u64,
-    first_key: Option<Vec<u8>>,
-    last_key: Option<Vec<u8>>,
 }
 
 impl PageUpdate {
@@ -216,87 +141,73 @@ impl PageUpdate {
             return Ok(None);
         }
         run.require_places()?;
-        let mut blocks: Vec<IndexedBlock> = Vec::new();
         Run::load_indexes(std::slice::from_ref(run))?;
+        let (mut sections, mut long) = (Vec::new(), BTreeSet::new());
         for at in run.footer()?.index.positions() {
-            blocks.extend(run.index_entries(at)?);
-        }
-        // With cut separators, blocks are delimited by their first keys, which an update may change.
-        if blocks.iter().any(|block| block.fork.is_some()) {
-            return Ok(None);
+            for block in run.index_entries(at)? {
+                // With cut separators, blocks are delimited by their first keys, which an update may change.
+                if block.fork.is_some() {
+                    return Ok(None);
+                }
+                let of = block.position.page;
+                if block.position.pages > 1 {
+                    long.insert(of);
+                }
+                sections.push(Section { of, page: of, low: block.separator });
+                let overflow = run.reference().overflow_of(of);
+                let border = |page: u32| run.reference().border_of(page).unwrap_or_default().to_vec();
+                sections.extend(overflow.map(|page| Section { of, page, low: border(page) }));
+            }
         }
         let RunRef { entries, tombstones, user_bytes, .. } = *run.reference();
-        Ok(Some(Self {
-            run: Arc::clone(run),
-            blocks,
-            changed: Vec::new(),
-            entries,
-            tombstones,
-            user_bytes,
-            first_key: None,
-            last_key: None,
-        }))
+        let run = Arc::clone(run);
+        Ok(Some(Self { run, sections, changed: Vec::new(), long, entries, tombstones, user_bytes }))
     }
 
-    /// Number of blocks of the run.
-    pub fn blocks(&self) -> usize {
-        self.blocks.len()
+    /// Number of sections of the run.
+    pub fn sections(&self) -> usize {
+        self.sections.len()
     }
 
-    /// Returns the number of the block that would hold `key`.
-    pub fn block_of(&self, key: &[u8]) -> usize {
-        self.blocks.partition_point(|block| block.separator.as_slice() <= key).saturating_sub(1)
+    /// Returns the number of the section that would hold `key`.
+    pub fn section_of(&self, key: &[u8]) -> usize {
+        self.sections.partition_point(|section| section.low.as_slice() <= key).saturating_sub(1)
     }
 
-    /// Exclusive upper bound of a block's keys; `None` for the last block.
-    pub fn end_of(&self, block: usize) -> Option<&[u8]> {
-        self.blocks.get(block + 1).map(|next| next.separator.as_slice())
+    /// Exclusive upper bound of a section's keys; `None` for the last one.
+    pub fn end_of(&self, section: usize) -> Option<&[u8]> {
+        self.sections.get(section + 1).map(|next| next.low.as_slice())
     }
 
-    /// Whether all of these blocks can be replaced: those longer than a page cannot.
-    pub fn can_replace(&self, blocks: &[usize]) -> bool {
-        blocks.iter().all(|block| self.blocks[*block].position.pages == 1)
+    /// Whether all of these sections can be replaced: blocks longer than a page cannot.
+    pub fn can_replace(&self, sections: &[usize]) -> bool {
+        sections.iter().all(|section| !self.long.contains(&self.sections[*section].of))
     }
 
-    /// Returns the entries of some blocks of each update, in order. Pages that are not cached are read in one
-    /// batch, bypassing the cache.
+    /// Returns the entries of some sections of each update, in order. Pages that are not cached are read in
+    /// one batch, bypassing the cache.
     pub fn read(updates: &[(&Self, &[usize])]) -> Result<Vec<Vec<EntryList>>> {
         let Some((first, _)) = updates.first() else { return Ok(Vec::new()) };
         let mut contents = PageContents::default();
-        let mut wanted = Vec::with_capacity(updates.len());
-        for (update, blocks) in updates {
-            let pages = update.pages_of(blocks);
+        for (update, sections) in updates {
+            debug_assert!(update.can_replace(sections), "only blocks of one page can be replaced");
+            let pages: Vec<u32> = sections.iter().map(|section| update.sections[*section].page).collect();
             contents.add(&update.run, &pages)?;
-            wanted.push(pages);
         }
         contents.read(first.run.data())?;
         let mut number = 0..;
         let mut all = Vec::with_capacity(updates.len());
-        for ((update, blocks), pages) in updates.iter().zip(wanted) {
-            let mut lists: Vec<EntryList> = Vec::with_capacity(blocks.len());
-            for (page, number) in pages.into_iter().zip(&mut number) {
-                if update.run.reference().owner_of(page).is_none() {
-                    lists.push(EntryList::default());
-                }
-                if let Some(list) = lists.last_mut() {
-                    update.add_entries(page, payload_of(contents.page(number)), list)?;
-                }
+        for (update, sections) in updates {
+            let mut lists: Vec<EntryList> = Vec::with_capacity(sections.len());
+            for (section, number) in sections.iter().zip(&mut number) {
+                let mut list = EntryList::default();
+                let page = update.sections[*section].page;
+                update.add_entries(page, payload_of(contents.page(number)), &mut list)?;
+                lists.push(list);
             }
             all.push(lists);
         }
         Ok(all)
-    }
-
-    /// Returns the pages of blocks, each followed by its overflow page.
-    fn pages_of(&self, blocks: &[usize]) -> Vec<u32> {
-        debug_assert!(self.can_replace(blocks), "only blocks of one page can be replaced");
-        let mut pages = Vec::with_capacity(blocks.len());
-        for block in blocks {
-            let page = self.blocks[*block].position.page;
-            pages.push(page);
-            pages.extend(self.run.reference().overflow_of(page).map(|(overflow, _)| overflow));
-        }
-        pages
     }
 
     fn add_entries(&self, page: u32, payload: &[u8], list: &mut EntryList) -> Result<()> {
@@ -317,37 +228,28 @@ impl PageUpdate {
         Ok(())
     }
 
-    /// Replaces the entries `old` of a block, as returned by [`PageUpdate::read`], with `new`; `false` if
-    /// these do not fit. REQUIRES: blocks are passed in order.
-    pub fn replace(&mut self, block: usize, old: &EntryList, new: &EntryList) -> bool {
+    /// Replaces the entries `old` of a section, as returned by [`PageUpdate::read`], with `new`, after
+    /// entries from the key `incoming` on came into it. REQUIRES: sections are passed in order.
+    pub fn replace(&mut self, section: usize, old: &EntryList, incoming: &[u8], new: EntryList) {
         debug_assert!(
-            new.iter().all(|entry| self.block_of(entry.key) == block),
-            "the keys must belong to the block"
+            new.iter().all(|entry| self.section_of(entry.key) == section),
+            "the keys must belong to the section"
         );
-        let page = self.blocks[block].position.page;
         debug_assert!(
-            self.changed.last().is_none_or(|last| last.page < page),
-            "blocks must be passed in order"
+            self.changed.last().is_none_or(|last| last.section < section),
+            "sections must be passed in order"
         );
-        let (Some(first), Some(last)) = (new.first(), new.last()) else { return false };
-        let Some(written) = new_page(page, new) else { return false };
-        self.changed.push(written);
-        let delta = |of: fn(&EntryList) -> u64, before: u64| (before + of(new)).saturating_sub(of(old));
+        let delta = |of: fn(&EntryList) -> u64, before: u64| (before + of(&new)).saturating_sub(of(old));
         self.entries = delta(|list| u64_of(list.len()), self.entries);
         self.tombstones = delta(EntryList::tombstones, self.tombstones);
         self.user_bytes = delta(EntryList::user_bytes, self.user_bytes);
-        if block == 0 {
-            self.first_key = Some(first.key.to_vec());
-        }
-        if block + 1 == self.blocks.len() {
-            self.last_key = Some(last.key.to_vec());
-        }
-        true
-    }
-
-    /// Whether the last replaced block needs an overflow page.
-    pub fn last_overflows(&self) -> bool {
-        self.changed.last().is_some_and(|page| page.overflow.is_some())
+        let is_unchanged = |at: usize| new.get(at) == old.get(at);
+        let is_greater = old.last().is_some_and(|last| last.key < incoming)
+            && new.len() > old.len()
+            && (0..old.len()).all(is_unchanged);
+        let staying = if is_greater { old.len() } else { 0 };
+        let first_key = old.first().map(|entry| entry.key.to_vec()).unwrap_or_default();
+        self.changed.push(ChangedSection { section, entries: new, staying, first_key });
     }
 
     /// Number of pages of the run beyond the originally written ones, and those of two maps.
@@ -358,53 +260,116 @@ impl PageUpdate {
     }
 
     /// Prepares a new version of the run, with an age of at least `newest_seqno` and pages of the generation
-    /// `id`, which are not written yet. `None` if it would have too many spans.
+    /// `id`, which are not written yet. `None` if it is impossible: it would have too many spans or too long
+    /// a map, or an entry or a border is too long.
     ///
-    /// Errors: `OutOfSpace`, `Io`.
+    /// Errors: `OutOfSpace`, `Io`; those of reading pages with which others are joined.
     ///
-    /// REQUIRES: at least one block was replaced.
+    /// REQUIRES: at least one section was replaced.
     pub fn prepare(mut self, id: RunId, newest_seqno: Seqno) -> Result<Option<PreparedVersion>> {
-        debug_assert!(!self.changed.is_empty(), "some block must be replaced");
-        let run = Arc::clone(&self.run);
-        let incarnation = run.data().writer().map(Incarnation::low);
+        debug_assert!(!self.changed.is_empty(), "some section must be replaced");
+        let incarnation = self.run.data().writer().map(Incarnation::low);
         let incarnation = incarnation
             .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the data file is open for reading only"))?;
-        let keys = self.key_ends()?;
         let writing = Writing { generation: id, incarnation };
-        let before = run.reference();
-        let none = || ReplacedPages::new(Vec::new(), Vec::new());
-        let old = before.replaced.as_deref().cloned().unwrap_or_else(none);
+        let mut tombstones = Vec::new();
         let changed = std::mem::take(&mut self.changed);
-        let divided = changed.iter().filter(|page| page.overflow.is_some());
-        let mut wanted: Vec<u32> = changed.iter().chain(divided).map(|new| new.page).collect();
-        let new_pages = wanted.len();
-        let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
-        let is_changed = |page: u32| changed.binary_search_by_key(&page, |new| new.page).is_ok();
-        let list_with = |numbers: &[u32]| {
-            let mut numbers = numbers.iter().copied();
-            let mut place = || PagePlace { at: numbers.next().unwrap_or_default(), writing };
-            let mut pages: Vec<(u32, PagePlace)> = changed.iter().map(|new| (new.page, place())).collect();
-            let borders = changed.iter().filter_map(|new| Some((new.page, &new.overflow.as_ref()?.0)));
-            let mut overflow: Vec<OverflowPage> = borders
-                .map(|(of, border)| OverflowPage { of, border: border[..].into(), place: place() })
-                .collect();
-            let stays = |page: u32| !is_changed(page) && !planted!("earlier-updated-page-forgotten");
-            pages.extend(old.pages().filter(|(page, _)| stays(*page)));
-            pages.sort_unstable_by_key(|(page, _)| *page);
-            overflow.extend(old.overflow().iter().filter(|page| !is_changed(page.of)).cloned());
-            overflow.sort_unstable_by_key(|page| page.of);
-            ReplacedPages::new(pages, overflow)
-        };
-        let newest_seqno = before.newest_seqno.max(newest_seqno);
+        let read =
+            |sections: &[usize]| Ok(Self::read(&[(&self, sections)])?.into_iter().next().unwrap_or_default());
+        let pieces = pieces(&self.sections, changed, read, &mut tombstones)?;
+        for key in &tombstones {
+            let tombstone = Entry { key, kind: Kind::Tombstone, value: &[] };
+            self.entries += 1;
+            self.tombstones += 1;
+            self.user_bytes += u64_of(tombstone.user_bytes());
+        }
+        let Some(pages) = self.pages_of(&pieces) else { return Ok(None) };
+        let keys = self.key_ends(&pieces, &pages)?;
+        let newest_seqno = self.run.reference().newest_seqno.max(newest_seqno);
+        let placed = self.place(&pages, writing, (newest_seqno, keys))?;
+        let Some(PlacedVersion { numbers, reference, extents, used }) = placed else { return Ok(None) };
+        let sealed = self.seal(&pages.pages, &numbers, writing, newest_seqno, &extents)?;
+        let sealed = sealed.with_map(self.run.data(), &reference)?;
+        let footer = self.run.footer()?.clone();
+        let data = Arc::clone(self.run.data());
+        let scattered_reads = self.run.scattered_reads();
+        let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(used));
+        run.note_scattered_reads(usize_of(scattered_reads));
+        let NewPages { counts, split, .. } = pages;
+        Ok(Some(PreparedVersion { run: Arc::new(run), pages: sealed, counts, split, tombstones }))
+    }
+
+    /// Builds the pages of all pieces, those of first sections first; `None` if that is impossible.
+    fn pages_of(&self, pieces: &[Piece]) -> Option<NewPages> {
+        let mut all = NewPages::default();
+        let mut further = Vec::new();
+        for piece in pieces {
+            let written = pages_of(&self.sections, piece)?;
+            let count = u64_of(written.pages.len());
+            all.counts.written += count;
+            all.counts.replaced += u64::from(!written.is_appended);
+            if written.is_appended || count > 1 {
+                all.counts.split += 1;
+                all.split.extend(piece.sections.clone());
+            }
+            all.counts.joined += u64_of(piece.sections.len()) - 1;
+            if !written.is_appended {
+                all.replaced.extend(self.sections[piece.sections.clone()].iter().map(|section| section.page));
+            }
+            let (first, others): (Vec<_>, Vec<_>) =
+                written.pages.into_iter().partition(|page| page.low.is_none());
+            all.pages.extend(first);
+            further.extend(others);
+        }
+        all.pages.extend(further);
+        Some(all)
+    }
+
+    /// Returns the list of replaced pages of a version with new pages in places with these numbers.
+    fn list_with(&self, new: &NewPages, numbers: &[u32], writing: Writing) -> ReplacedPages {
+        let before = self.run.reference();
+        let (mut pages, mut overflow): (Vec<(u32, PagePlace)>, Vec<OverflowPage>) = (Vec::new(), Vec::new());
+        for (page, at) in new.pages.iter().zip(numbers) {
+            let place = PagePlace { at: *at, writing };
+            match &page.low {
+                None => pages.push((page.of, place)),
+                Some(low) => overflow.push(OverflowPage { of: page.of, border: low[..].into(), place }),
+            }
+        }
+        let stays = |page: u32| !new.replaced.contains(&page);
+        if let Some(old) = &before.replaced {
+            let stays_here = |page: u32| stays(page) && !planted!("earlier-updated-page-forgotten");
+            pages.extend(old.pages().filter(|(page, _)| stays_here(*page)));
+            let numbered = (before.map_end()..).zip(old.overflow());
+            overflow.extend(numbered.filter(|(page, _)| stays(*page)).map(|(_, page)| page.clone()));
+        }
+        pages.sort_unstable_by_key(|(page, _)| *page);
+        overflow.sort_unstable_by(|a, b| (a.of, &a.border).cmp(&(b.of, &b.border)));
+        ReplacedPages::new(pages, overflow)
+    }
+
+    /// Chooses places for new pages and the map; `None` if the version would have too many spans, or too long
+    /// a map.
+    fn place(
+        &self,
+        new: &NewPages,
+        writing: Writing,
+        (newest_seqno, keys): (Seqno, KeyEnds),
+    ) -> Result<Option<PlacedVersion>> {
+        let run = &self.run;
+        let before = run.reference();
+        let new_pages = new.pages.len();
         // Places that are not chosen yet count as the longest ones.
-        let map_pages = map_pages_for(before.id, newest_seqno, &list_with(&vec![u32::MAX - 1; new_pages]));
+        let longest = self.list_with(new, &vec![u32::MAX - 1; new_pages], writing);
+        let map_pages = map_pages_for(before.id, newest_seqno, &longest);
         if !MapRef::can_have(map_pages) {
             return Ok(None);
         }
+        let mut wanted: Vec<u32> = new.pages.iter().map(|page| page.of).collect();
         wanted.extend((0..map_pages).map(|_| before.data_pages));
         let make = |numbers: &[u32], extents: &[Arc<Extent>]| {
             let (of_pages, of_map) = numbers.split_at(new_pages);
-            let list = list_with(of_pages);
+            let list = self.list_with(new, of_pages, writing);
             let needed = map_pages_for(before.id, newest_seqno, &list);
             debug_assert!(needed <= map_pages, "the longest places were assumed");
             let map =
@@ -421,9 +386,10 @@ impl PageUpdate {
                 ..before.clone()
             }
         };
-        let (places, made) = first.use_places(|used, has_plain| {
+        let first = run.extents().first().ok_or_else(|| Error::invalid("a run without pages"))?;
+        let (used, made) = first.use_places(|used, has_plain| {
             let mut extents = run.extents().to_vec();
-            let numbers = choose_places(&run, (used, has_plain), &wanted, &mut extents);
+            let numbers = choose_places(run, (used, has_plain), &wanted, &mut extents);
             match numbers {
                 Ok(numbers) => {
                     let reference = make(&numbers, &extents);
@@ -432,63 +398,55 @@ impl PageUpdate {
                 Err(error) => (Arc::default(), Err(error)),
             }
         });
-        let (numbers, reference, extents) = made?;
+        let (mut numbers, reference, extents) = made?;
         if extents.len() > SPANS_MAX.max(run.extents().len()) {
             return Ok(None);
         }
-        let sealed = self.seal(&changed, &numbers[..new_pages], writing, newest_seqno, &extents)?;
-        let pages = sealed.with_map(run.data(), &reference)?;
-        let footer = run.footer()?.clone();
-        let data = Arc::clone(run.data());
-        let scattered_reads = run.scattered_reads();
-        let run = Run::with_places(data, reference, extents, OnceLock::from(footer), Some(places));
-        run.note_scattered_reads(usize_of(scattered_reads));
-        let overflow_pages = changed.iter().filter(|new| new.overflow.is_some()).count();
-        Ok(Some(PreparedVersion { run: Arc::new(run), pages, overflow_pages }))
+        numbers.truncate(new_pages);
+        Ok(Some(PlacedVersion { numbers, reference, extents, used }))
     }
 
     /// Returns the key ends of the new version. Reads unchanged ends if they are cut in the reference.
-    fn key_ends(&mut self) -> Result<KeyEnds> {
-        let (first, last) = (self.first_key.take(), self.last_key.take());
+    fn key_ends(&self, pieces: &[Piece], new: &NewPages) -> Result<KeyEnds> {
+        let first = pieces
+            .first()
+            .filter(|piece| piece.sections.start == 0 && new.replaced.contains(&self.sections[0].page));
+        let last = pieces.last().filter(|piece| piece.sections.end == self.sections.len());
         if first.is_none() && last.is_none() {
             return Ok(self.run.reference().keys.clone());
         }
-        let (old_first, old_last) = self.run.exact_ends()?;
-        Ok(KeyEnds::of(&first.unwrap_or(old_first), &last.unwrap_or(old_last)))
+        let (mut first_key, mut last_key) = self.run.exact_ends()?;
+        if let Some(entry) = first.and_then(|piece| piece.entries.first()) {
+            first_key = entry.key.to_vec();
+        }
+        if let Some(entry) = last.and_then(|piece| piece.entries.last()) {
+            last_key = entry.key.to_vec();
+        }
+        Ok(KeyEnds::of(&first_key, &last_key))
     }
 
     /// Seals the pages for their places.
     fn seal(
         &self,
-        changed: &[NewPage],
+        new: &[NewPage],
         numbers: &[u32],
         writing: Writing,
         newest_seqno: Seqno,
         extents: &[Arc<Extent>],
     ) -> Result<SealedPages> {
         let data = self.run.data();
-        let part_of =
-            |new: &NewPage| if new.overflow.is_some() { PagePart::BeforeBorder } else { PagePart::All };
-        let payloads = changed.iter().map(|new| (new.page, part_of(new), &new.payload));
-        let overflow = changed.iter().filter_map(|new| {
-            let (_, payload) = new.overflow.as_ref()?;
-            Some((new.page, PagePart::Overflow, payload))
-        });
-        debug_assert_eq!(
-            numbers.len(),
-            changed.len() + changed.iter().filter(|new| new.overflow.is_some()).count(),
-            "each page has a place"
-        );
+        debug_assert_eq!(numbers.len(), new.len(), "each page has a place");
         let spans = || extents.iter().map(|extent| extent.span());
         let mut pages = Vec::with_capacity(numbers.len());
-        for (place, (page, part, payload)) in numbers.iter().zip(payloads.chain(overflow)) {
+        for (place, page) in numbers.iter().zip(new) {
             let (physical, _) =
                 locate(spans(), *place).ok_or_else(|| Error::invalid("a place is outside its run"))?;
             let (run, writing_pages) = (self.run.reference().id, u32_of(numbers.len()));
-            let record = ReplacedPageRecord { run, page, part, newest_seqno, writing_pages };
-            let mut payload = payload.clone();
+            let part = page.part.clone();
+            let record = ReplacedPageRecord { run, page: page.of, part, newest_seqno, writing_pages };
+            let mut payload = page.payload.clone();
             record.encode(&mut payload);
-            pages.push((physical, page, payload));
+            pages.push((physical, page.instead_of, payload));
         }
         pages.sort_unstable_by_key(|(physical, ..)| *physical);
         let mut buffer = AlignedBuffer::unfilled(pages.len() * PAGE_SIZE);
@@ -519,47 +477,6 @@ impl PageUpdate {
         }
         Ok(())
     }
-}
-
-/// Builds a page with these entries, and its overflow page if needed; `None` if they do not fit into both.
-fn new_page(page: u32, entries: &EntryList) -> Option<NewPage> {
-    if let Some(payload) = payload_with(entries, 0, entries.len()) {
-        return Some(NewPage { page, payload, overflow: None });
-    }
-    let half = entries.user_bytes() / 2;
-    let mut before = 0;
-    let middle = entries.iter().position(|entry| {
-        before += u64_of(entry.user_bytes());
-        before > half
-    })?;
-    let middle = middle.clamp(1, entries.len().checked_sub(1)?.max(1));
-    debug_assert!(middle > 0, "some entries are before the border");
-    let (last, next) = (entries.get(middle - 1)?, entries.get(middle)?);
-    let border = key::separator(last.key, next.key);
-    if border.len() > MAX_SEPARATOR_BYTES {
-        return None;
-    }
-    let payload = payload_with(entries, 0, middle)?;
-    let behind = payload_with(entries, middle, entries.len())?;
-    Some(NewPage { page, payload, overflow: Some((border, behind)) })
-}
-
-/// Builds the payload of a block with a range of entries; `None` if it exceeds a page.
-fn payload_with(entries: &EntryList, from: usize, to: usize) -> Option<Vec<u8>> {
-    debug_assert!(from < to && to <= entries.len(), "a range of the entries");
-    let mut builder = BlockBuilder::default();
-    for index in from..to {
-        if !builder.push(&entries.get(index)?) {
-            return None;
-        }
-    }
-    if builder.is_empty() || builder.payload_bytes() + ReplacedPageRecord::BYTES > PAGE_PAYLOAD_BYTES {
-        return None;
-    }
-    let mut payload = vec![0; PAGE_PAYLOAD_BYTES];
-    let length = builder.encode_into(&mut payload);
-    payload.truncate(length);
-    Some(payload)
 }
 
 #[cfg(test)]

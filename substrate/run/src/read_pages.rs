@@ -151,6 +151,7 @@ impl Run {
         }
         let (wanted, progress) = (RefCell::new(Vec::new()), Cell::new(LookupProgress::default()));
         let found = self.indexed_block_for(key, Access::Collecting(&wanted, &progress))?;
+        let found = found.map(|position| self.block_or_overflow(key, position));
         let Some((physical, _)) = found.and_then(|position| self.locate(position.page)) else {
             return Ok(false);
         };

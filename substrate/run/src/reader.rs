@@ -593,8 +593,8 @@ impl Run {
             Ok(self.indexed_block_for(key, Access::Blocking)?.map_or(0, |position| position.page))
         };
         let (from, to) = (page_at(low, 0)?, page_at(high, reference.data_pages)?);
-        let pages = u64::from(to.saturating_sub(from));
-        Ok(scale(reference.user_bytes, pages, u64::from(reference.data_pages)))
+        let pages = u64::from(reference.sections_between(from, to));
+        Ok(scale(reference.user_bytes, pages, u64::from(reference.section_count())))
     }
 }
 

@@ -294,6 +294,16 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests.rs"],
     ),
     bug(
+        "section-border-off",
+        "the first key of an overflow page is searched on the page before it",
+        &["substrate/run/src/page_update/tests/sections.rs"],
+    ),
+    bug(
+        "join-loses-range",
+        "joined sections are stored with the range of the first of them",
+        &["substrate/run/src/page_update/tests/sections.rs"],
+    ),
+    bug(
         "filter-of-replaced-pages-asked",
         "the filter of a run denies keys added to its replaced pages",
         &["substrate/run/src/page_update/tests.rs"],

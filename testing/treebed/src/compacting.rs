@@ -38,7 +38,8 @@ impl<F: Family> Bed<F> {
         jobs
     }
 
-    /// Checks that each key of a range is in one run, and that a tombstone is alone in its run.
+    /// Checks that each key of a range is in one run, and that a tombstone is alone in its run, or the only
+    /// entry of an updated page.
     #[track_caller]
     pub fn check_compact(&self, range: &KeyBounds) {
         let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
@@ -49,6 +50,9 @@ impl<F: Family> Bed<F> {
             while let Some(entry) = cursor.entry() {
                 if range.contains(entry.key) && counts(entry.key) {
                     match entry.kind {
+                        Kind::Tombstone if run.reference().replaced.is_some() => {
+                            assert!(run.reference().tombstones <= u64::from(run.reference().data_pages));
+                        }
                         Kind::Tombstone => assert_eq!(run.reference().entries, 1, "{run:?}"),
                         _ => *values.entry(entry.key.to_vec()).or_default() += 1,
                     }

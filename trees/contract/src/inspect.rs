@@ -49,7 +49,7 @@ pub struct TreeStats {
     pub dead_transient_value_bytes: u64,
     /// Data pages of runs that were replaced since the runs were written.
     pub replaced_pages: u64,
-    /// Overflow pages of replaced pages.
+    /// Overflow pages of data pages.
     pub overflow_pages: u64,
     /// Bytes of the bottom in runs whose pages would be updated, but cannot be: values of their sizes
     /// continue in the next page.
@@ -67,8 +67,10 @@ pub struct TreeStats {
 pub struct PageUpdateStats {
     /// Pages that were replaced.
     pub replaced: u64,
-    /// Replaced pages that needed an overflow page.
+    /// Pages that were split: some of their entries went to overflow pages.
     pub overflowed: u64,
+    /// Pages that were joined with others.
+    pub joined: u64,
     /// New keys that came into pages.
     pub inserts: u64,
     /// Of those, new keys on pages that needed no overflow page for them.

@@ -324,11 +324,12 @@ impl Inspect for LsmTree {
             let bottom = levels.bottom.iter().filter(is_rewritten);
             stats.continued_bytes = bottom.map(|level_run| level_run.bytes).sum();
             let counts = levels.page_counts;
-            let PageCounts { replaced, overflowed, inserts, hits, .. } = counts;
+            let PageCounts { replaced, overflowed, joined, inserts, hits, .. } = counts;
             let PageCounts { rewritten_runs, moved_groups, direct_flushes, .. } = counts;
             stats.page_updates = PageUpdateStats {
                 replaced,
                 overflowed,
+                joined,
                 inserts,
                 forecast_hits: hits,
                 rewritten_runs,

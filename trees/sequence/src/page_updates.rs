@@ -9,7 +9,7 @@ use testudo_base::{
     Cursor, DropSink, Entry, Kind, MergeDrops, PAGE_BYTES, Result, Seqno, num::u64_of, sync::Arc,
 };
 use testudo_contract::Work;
-use testudo_run::{EntryList, MergeCursor, PageUpdate, PreparedVersion, Run};
+use testudo_run::{EntryList, MergeCursor, PageUpdate, PreparedVersion, Run, RunRef, UpdateCounts};
 
 use crate::{Bounds, resolver::Resolver};
 
@@ -18,12 +18,22 @@ use crate::{Bounds, resolver::Resolver};
 pub struct PageUpdateLimits {
     /// At most one in `parts` pages of the run may be written; one always may.
     pub parts: u64,
-    /// At most one in `extra_parts` pages may be beyond the originally written ones.
+    /// A run may have at most one overflow page for `overflow_parts` data pages …
+    pub overflow_parts: u64,
+    /// … and at most one page beyond the originally written ones for `extra_parts` of these, which includes
+    /// those that only older versions use.
     pub extra_parts: u64,
 }
 
-/// A replaced page and its overflow page: each page may get one (TreeLine §4.5).
+/// Incoming bytes for each page that may be written, in pages: more of them are a merge.
 const PAGES_OF_A_PAGE: u64 = 2;
+/// A run is rewritten if its entries fill less than one in this many of its pages, which may have been left
+/// half empty …
+const FILLED_PARTS: u64 = 3;
+/// … unless it has at most this many pages.
+const SMALL_RUN_PAGES: u64 = 8;
+/// Approximate bytes of an entry on a page beyond its key and value.
+const ENTRY_OVERHEAD_BYTES: u64 = 8;
 
 /// Entries that come into a run.
 #[derive(Debug)]
@@ -43,10 +53,8 @@ pub struct IncomingEntries<C> {
 pub struct UpdatedRun {
     /// Its new version.
     pub run: Arc<Run>,
-    /// Number of pages that were replaced.
-    pub replaced_pages: u64,
-    /// Number of those that needed an overflow page.
-    pub overflow_pages: u64,
+    /// Work of the update, in pages.
+    pub counts: UpdateCounts,
     /// Its new keys.
     pub inserts: PageInserts,
 }
@@ -73,7 +81,7 @@ struct PageShares {
     newest_seqno: Seqno,
     entries: EntryList,
     drops: MergeDrops,
-    /// Blocks with incoming entries.
+    /// Sections with incoming entries.
     changed: Vec<usize>,
     /// Index of the first entry of each.
     firsts: Vec<usize>,
@@ -107,12 +115,10 @@ pub fn update_pages<C: Cursor>(
         }
     }
     let mut versions: Vec<Option<UpdatedRun>> = runs.iter().map(|_| None).collect();
-    let counts: Vec<(u64, u64)> =
-        prepared.iter().map(|version| (version.replaced_pages(), version.overflow_pages())).collect();
+    let counts: Vec<UpdateCounts> = prepared.iter().map(PreparedVersion::counts).collect();
     let written = PreparedVersion::write(prepared)?.into_iter().zip(counts).zip(inserts);
     for (number, ((run, counts), inserts)) in numbers.into_iter().zip(written) {
-        let (replaced_pages, overflow_pages) = counts;
-        versions[number] = Some(UpdatedRun { run, replaced_pages, overflow_pages, inserts });
+        versions[number] = Some(UpdatedRun { run, counts, inserts });
     }
     drops.into_iter().for_each(|dropped| work.progress.record_drops(dropped));
     Ok(versions)
@@ -123,11 +129,15 @@ impl PageShares {
     fn of<C: Cursor>(incoming: IncomingEntries<C>, limits: PageUpdateLimits) -> Result<Option<Self>> {
         let IncomingEntries { run, sources, newest_seqno, cover } = incoming;
         let Some(update) = PageUpdate::begin(&run)? else { return Ok(None) };
-        let blocks = u64_of(update.blocks());
-        if u64::from(update.extra_pages()) * limits.extra_parts > blocks {
+        let written_pages = u64::from(run.reference().data_pages);
+        let overflow = u64::from(run.reference().section_count()) - written_pages;
+        if overflow * limits.overflow_parts > written_pages
+            || u64::from(update.extra_pages()) * limits.extra_parts > written_pages
+            || is_sparse(&run)
+        {
             return Ok(None);
         }
-        let most = (blocks / limits.parts.max(1)).max(1);
+        let most = (u64_of(update.sections()) / limits.parts.max(1)).max(1);
         let may_end = |key: &[u8]| cover.as_ref().is_some_and(|cover| cover.contains(key));
         let mut merge = MergeCursor::with_sink(sources, 0, MergeDrops::default());
         let mut entries = EntryList::default();
@@ -135,9 +145,9 @@ impl PageShares {
         let mut room = most * PAGES_OF_A_PAGE * PAGE_BYTES;
         merge.seek_first()?;
         while let Some(entry) = merge.entry() {
-            let is_in = |block: &usize| update.end_of(*block).is_none_or(|end| entry.key < end);
+            let is_in = |section: &usize| update.end_of(*section).is_none_or(|end| entry.key < end);
             if !changed.last().is_some_and(is_in) {
-                changed.push(update.block_of(entry.key));
+                changed.push(update.section_of(entry.key));
                 firsts.push(entries.len());
             }
             if u64_of(changed.len()) > most || (entry.kind == Kind::Tombstone && !may_end(entry.key)) {
@@ -158,31 +168,46 @@ impl PageShares {
         Ok(Some(Self { update, newest_seqno, entries, drops: merge.into_sink(), changed, firsts }))
     }
 
-    /// Merges the entries with the contents `old` of their pages; `None` if a page is too small, or would be
-    /// empty.
+    /// Merges the entries with the contents `old` of their pages; `None` if an entry is too long for a page,
+    /// or the run has too many pieces.
     fn merge(self, work: &Work, old: &[EntryList]) -> Result<Option<Merged>> {
         let Self { mut update, newest_seqno, entries, mut drops, changed, firsts } = self;
         debug_assert_eq!(old.len(), changed.len(), "the contents of each changed page");
         let mut resolver = Resolver::in_pages(work, newest_seqno);
-        let (mut new, mut inserts) = (EntryList::default(), PageInserts::default());
-        for (number, block) in changed.into_iter().enumerate() {
+        let mut inserts = PageInserts::default();
+        // Number of new keys up to the end of each section.
+        let mut inserted = Vec::with_capacity(changed.len());
+        for (number, section) in changed.iter().enumerate() {
             let (from, to) = (firsts[number], firsts.get(number + 1).copied().unwrap_or(entries.len()));
-            let old = &old[number];
-            new.clear();
-            let before = inserts.keys.len();
+            let (old, mut new) = (&old[number], EntryList::default());
             let sources = vec![entries.cursor(from..to), old.cursor(0..old.len())];
             merge_page(sources, &mut resolver, &mut new, &mut inserts.keys)?;
-            if !update.replace(block, old, &new) {
-                return Ok(None);
-            }
-            if !update.last_overflows() {
-                inserts.hits += u64_of(inserts.keys.len() - before);
-            }
+            inserted.push(inserts.keys.len());
+            let incoming = entries.get(from).map_or(&[][..], |first| first.key);
+            update.replace(*section, old, incoming, new);
         }
         drops += resolver.drops;
-        let version = update.prepare(work.run_ids.take(), newest_seqno)?;
-        Ok(version.map(|version| Merged { version, drops, inserts }))
+        let Some(version) = update.prepare(work.run_ids.take(), newest_seqno)? else { return Ok(None) };
+        for key in version.tombstones() {
+            drops.made(&Entry { key, kind: Kind::Tombstone, value: &[] });
+        }
+        let mut before = 0;
+        for (section, inserted) in changed.into_iter().zip(inserted) {
+            if !version.has_split(section) {
+                inserts.hits += u64_of(inserted - before);
+            }
+            before = inserted;
+        }
+        Ok(Some(Merged { version, drops, inserts }))
     }
+}
+
+/// Whether the entries of a run would fit into a third of its pages, after most were removed.
+fn is_sparse(run: &Run) -> bool {
+    let RunRef { entries, user_bytes, .. } = *run.reference();
+    let pages = u64::from(run.reference().section_count() - run.reference().spare_pages());
+    pages > SMALL_RUN_PAGES
+        && (user_bytes + entries * ENTRY_OVERHEAD_BYTES) * FILLED_PARTS < pages * PAGE_BYTES
 }
 
 /// Merges the incoming entries of a page with its contents, newest first, into `new`. The contents are the

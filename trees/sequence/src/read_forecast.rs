@@ -27,7 +27,7 @@ pub(crate) fn forecast_reads(
     let entries: u64 = entries.sum();
     for (source, bytes) in sources.iter_mut().zip(waiting_bytes) {
         let reference = source.first_run().reference();
-        let pages = scaled(*bytes, reference.data_pages.into(), reference.user_bytes);
+        let pages = scaled(*bytes, reference.section_count().into(), reference.user_bytes);
         source.set_forecast(ScanForecast::new(progress, pages, entries, source.is_leaf()));
     }
 }

@@ -271,16 +271,24 @@ impl BlockReader {
         self.forecast.as_ref().and_then(|forecast| forecast.pages_left(self.passed_pages))
     }
 
-    /// Number of pages from `page` on that the scan may need.
+    /// Number of data and overflow pages from `page` on that the scan may need.
     pub(crate) fn pages_from(&mut self, run: &Run, page: u32) -> Result<u32> {
-        let data_pages = run.reference().data_pages;
+        let reference = run.reference();
+        let data_pages = reference.data_pages;
         if self.end_page.is_none() {
             let end = self.forecast.as_ref().and_then(ScanForecast::end);
             let end = end.filter(|end| !run.reference().keys.end_before(end));
             let last = end.map(|end| run.block_not_before(end)).transpose()?.flatten();
             self.end_page = Some(last.map_or(data_pages, |last| (last.page + last.pages).min(data_pages)));
         }
-        Ok(self.end_page.unwrap_or(data_pages).saturating_sub(page))
+        let end = self.end_page.unwrap_or(data_pages);
+        Ok(match reference.owner_of(page) {
+            None => reference.sections_between(page, end),
+            Some(owner) => {
+                let rest = reference.overflow_of(owner).end.saturating_sub(page);
+                rest.saturating_add(reference.sections_between(owner + 1, end))
+            }
+        })
     }
 
     fn take_from_window(&self, run: &Run, block: &mut DataBlock, position: BlockPosition) -> Result<()> {
@@ -352,12 +360,12 @@ impl BlockReader {
 
     /// Starts reading the pages after the window, if it is time to.
     fn read_ahead_if_due(&mut self, run: &Run, position: BlockPosition) -> Result<()> {
-        let Some(window) = &self.window else { return Ok(()) };
+        let Some(window) = self.window.as_ref().filter(|window| !window.is_cut()) else { return Ok(()) };
         if self.ahead_from(window).is_none_or(|from| position.page < from) {
             return Ok(());
         }
         let next_page = window.first_page + window.pages;
-        let held = next_page - position.page;
+        let held = run.reference().sections_between(position.page, next_page);
         let wanted = match self.pages_left() {
             // A few pages are better read once they are certainly needed.
             Some(left) if self.read_ahead == ReadAhead::Adaptive && left < held + LEAST_CHUNK_PAGES => 0,
@@ -416,8 +424,7 @@ fn read_window(
     chunk_pages: u32,
     buffer: Option<AlignedBuffer>,
 ) -> Result<Window> {
-    let left = run.reference().data_pages - position.page;
-    let pages = chunk_pages.min(left).max(position.pages);
+    let pages = chunk_pages.max(position.pages);
     let (mut stretch, lease) = lease_stretch(run, position.page, pages, position.pages);
     if stretch.divides(position) {
         stretch = Stretch::block(position);
@@ -449,7 +456,8 @@ fn follows(run: &Run, (last, behind): (BlockPosition, u32), next: BlockPosition)
             (last.page + last.pages.max(behind)..=end + behind).contains(&next.page)
                 || run.reference().not_spare(end) == next.page
         }
-        (None, Some(owner)) => owner == last.page,
-        (Some(owner), _) => run.reference().not_spare(owner + 1) == next.page,
+        (None, Some(owner)) => owner == last.page && run.reference().overflow_of(owner).start == next.page,
+        (Some(_), Some(_)) => last.page + 1 == next.page,
+        (Some(owner), None) => run.reference().not_spare(owner + 1) == next.page,
     }
 }

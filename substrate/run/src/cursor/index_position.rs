@@ -23,8 +23,8 @@ pub(crate) struct IndexPlace {
     pub(crate) page: u32,
     /// Number of pages after the data page in which the value at the cursor's start continues.
     pub(crate) pages_behind: u32,
-    /// Whether the cursor is in the page's overflow page.
-    pub(crate) in_overflow: bool,
+    /// Section of the data page at which the cursor is: 0 for the page itself, then its overflow pages.
+    pub(crate) section: u32,
 }
 
 /// An index position, with a copy of one index block.
@@ -68,17 +68,16 @@ impl IndexPosition {
 
     /// Moves to an adjacent data block; `None` past either end of the run.
     pub(crate) fn step(&mut self, run: &Run, forward: bool) -> Result<Option<BlockPosition>> {
-        let IndexPlace { block, slot, count, page, in_overflow, .. } = self.place;
-        if forward
-            && !in_overflow
-            && let Some((page, _)) = run.reference().overflow_of(page)
-        {
-            self.place.in_overflow = true;
+        let IndexPlace { block, slot, count, page, section, .. } = self.place;
+        if forward && let Some(page) = run.reference().section_after(page, section) {
+            self.place.section = section + 1;
             return Ok(Some(BlockPosition { page, pages: 1 }));
         }
-        if !forward && in_overflow {
-            self.place.in_overflow = false;
-            return Ok(Some(BlockPosition { page, pages: 1 }));
+        if !forward && section > 0 {
+            self.place.section = section - 1;
+            let before =
+                section.checked_sub(2).and_then(|before| run.reference().section_after(page, before));
+            return Ok(Some(BlockPosition { page: before.unwrap_or(page), pages: 1 }));
         }
         let blocks = run.footer()?.index.len();
         let (block, slot) = match forward {
@@ -104,25 +103,18 @@ impl IndexPosition {
         let position = entry.position;
         // Of a value that is alone in its block.
         let pages_behind = if forward { entry.pages_behind(&[]) } else { 0 };
-        self.place = IndexPlace {
-            block,
-            slot,
-            count: layout.count(),
-            page: position.page,
-            pages_behind,
-            in_overflow: false,
-        };
+        let (count, page) = (layout.count(), position.page);
+        self.place = IndexPlace { block, slot, count, page, pages_behind, section: 0 };
         Ok(Some(if forward { position } else { self.last_of(run, position) }))
     }
 
-    /// Returns the last block of an index entry: the overflow page of `position`, if it has one. REQUIRES:
-    /// the cursor is at `position`.
+    /// Returns the last block of an index entry: the last overflow page of `position`, if it has any.
+    /// REQUIRES: the cursor is at `position`.
     pub(crate) fn last_of(&mut self, run: &Run, position: BlockPosition) -> BlockPosition {
-        match run.reference().overflow_of(position.page) {
-            Some((page, _)) => {
-                self.place.in_overflow = true;
-                BlockPosition { page, pages: 1 }
-            }
+        let overflow = run.reference().overflow_of(position.page);
+        self.place.section = overflow.end - overflow.start;
+        match overflow.last() {
+            Some(page) => BlockPosition { page, pages: 1 },
             None => position,
         }
     }

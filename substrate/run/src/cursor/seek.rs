@@ -190,9 +190,12 @@ impl RunCursor {
             Sought::First | Sought::Last => position,
             Sought::From | Sought::Before => self.run.block_or_overflow(key, position),
         };
-        let in_overflow = block.page != position.page;
         let page = position.page;
-        self.index.place = IndexPlace { block: number, slot, count, page, pages_behind, in_overflow };
+        let section = match block.page {
+            first if first == page => 0,
+            overflow => overflow - self.run.reference().overflow_of(page).start + 1,
+        };
+        self.index.place = IndexPlace { block: number, slot, count, page, pages_behind, section };
         Ok(Some(if sought == Sought::Last { self.index.last_of(&self.run, position) } else { block }))
     }
 
@@ -243,8 +246,7 @@ impl RunCursor {
             return Ok(Missing::beside(address, 1));
         }
         let room = self.run.locate(page).map_or(1, |(_, room)| room);
-        let from = self.run.reference().owner_of(page).unwrap_or(page);
-        let left = self.reader.pages_from(&self.run, from)?.max(1);
+        let left = self.reader.pages_from(&self.run, page)?.max(1);
         let is_beside = self.run.reference().replaced.is_none();
         let pages = if is_beside { ahead.min(left).min(room) } else { ahead.min(left) };
         let stretch = if pages > FIRST_CHUNK_PAGES {

@@ -8,6 +8,8 @@
 //! - The bytes are unverified: the reader of a block verifies it.
 //! - A window holds the current bytes of its pages, never those of a replaced place.
 
+use std::ops::Range;
+
 use testudo_base::{
     PAGE_SIZE, Result,
     num::{low32, u32_of, u64_of, usize_of},
@@ -28,29 +30,45 @@ pub(crate) struct PagePlan {
     chunks: Vec<(u64, u32)>,
     /// Wanted pages, ascending, each with its index among all pages read.
     pages: Vec<(u32, u32)>,
+    /// Whether some overflow pages of the last data page are not wanted.
+    is_cut: bool,
 }
 
 impl PagePlan {
-    /// Plans the read of page `first`, which may be an overflow page, and the data pages after it, `count` in
-    /// total, with their overflow pages, up to the end of a slot group. `None` if all are contiguous and have
-    /// no overflow pages.
+    /// Plans the read of page `first`, which may be an overflow page, and the data and overflow pages after
+    /// it, about `count` in total, up to the end of a slot group: the last data page is read with all of its
+    /// overflow pages, unless these are more than `count`. `None` if they are contiguous data pages without
+    /// overflow pages.
     pub(crate) fn of(run: &Run, first: u32, count: u32) -> Option<Self> {
         let reference = run.reference();
         let replaced = reference.replaced.as_ref()?;
-        let (mut wanted, next) = match reference.owner_of(first) {
-            Some(owner) => (vec![first], owner + 1),
-            None => (Vec::new(), first),
-        };
-        let end = next.saturating_add(count - u32_of(wanted.len())).min(reference.data_pages);
-        let is_plain = replaced.next_from(next).is_none_or(|replaced| replaced >= end);
-        if is_plain && wanted.is_empty() {
+        let owner = reference.owner_of(first);
+        let mut next = owner.map_or(first, |owner| owner + 1);
+        let end = next.saturating_add(count).min(reference.data_pages);
+        let is_plain = replaced.next_from(next).is_none_or(|replaced| replaced >= end)
+            && replaced.overflow_from(next) == replaced.overflow_from(end);
+        if is_plain && owner.is_none() {
             return None;
         }
-        // Pages of a group are in its places.
-        let end = reference.group_end(end);
-        for page in (next..end).filter(|page| !reference.is_spare(*page)) {
-            wanted.push(page);
-            wanted.extend(reference.overflow_of(page).map(|(overflow, _)| overflow));
+        // Spare pages count, and pages of a group are in its places.
+        let most = usize_of(u64::from(count.max(1)));
+        let (mut wanted, mut is_cut) = (Vec::with_capacity(most), false);
+        let mut want = |wanted: &mut Vec<u32>, pages: Range<u32>| {
+            let length = pages.len();
+            is_cut = length > most;
+            wanted.extend(pages.take(if is_cut { most.saturating_sub(wanted.len()) } else { length }));
+        };
+        if let Some(owner) = owner {
+            want(&mut wanted, first..reference.overflow_of(owner).end);
+        }
+        while next < reference.data_pages && (wanted.len() < most || !reference.begins_group(next)) {
+            if reference.is_spare(next) {
+                next += 1;
+                continue;
+            }
+            wanted.push(next);
+            want(&mut wanted, reference.overflow_of(next));
+            next += 1;
         }
         let place = |page: u32| locate(run.spans(), reference.place_of(page).at).map(|(at, _)| (at, page));
         let mut places: Vec<(u64, u32)> = wanted.into_iter().map(place).collect::<Option<_>>()?;
@@ -76,7 +94,7 @@ impl PagePlan {
             chunks.is_sorted_by(|a, b| a.0 + u64::from(a.1) <= b.0),
             "the chunks are disjoint, in device order"
         );
-        Some(Self { chunks, pages })
+        Some(Self { chunks, pages, is_cut })
     }
 
     /// Chunks of the data file: first page and count.
@@ -126,16 +144,21 @@ impl PagePlan {
 #[derive(Debug)]
 pub(crate) struct Stretch {
     first_page: u32,
-    /// Number of pages, without overflow pages.
+    /// Number of pages; approximate if there is a plan.
     pub(crate) pages: u32,
     /// Reads for them, if they are not contiguous.
     pub(crate) plan: Option<PagePlan>,
 }
 
 impl Stretch {
-    /// `pages` data pages from `first_page` on.
+    /// About `pages` data and overflow pages from `first_page` on.
     pub(crate) fn of(run: &Run, first_page: u32, pages: u32) -> Self {
-        Self { first_page, pages, plan: PagePlan::of(run, first_page, pages) }
+        let plan = PagePlan::of(run, first_page, pages);
+        let pages = match &plan {
+            None => pages.min(run.reference().data_pages.saturating_sub(first_page)),
+            Some(_) => pages,
+        };
+        Self { first_page, pages, plan }
     }
 
     /// The pages of a single block. REQUIRES: it was not replaced.
@@ -239,6 +262,11 @@ impl Window {
         self.first_page + self.pages
     }
 
+    /// Whether it lacks overflow pages of its last data page.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.is_cut)
+    }
+
     /// Whether it holds the first pages of a block.
     pub(crate) fn begins(&self, position: BlockPosition) -> bool {
         self.plan.is_none() && (self.first_page..self.end_page()).contains(&position.page)
@@ -284,15 +312,16 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts reading at most `pages` data pages from `first_page` on, if there is memory for them.
+    /// Starts reading about `pages` data and overflow pages from `first_page` on, if there is memory for
+    /// them.
     pub(crate) fn start(
         run: &Run,
         first_page: u32,
         pages: u32,
         spare: &mut Option<AlignedBuffer>,
     ) -> Option<Self> {
-        let pages = pages.min(run.reference().data_pages.saturating_sub(first_page));
-        if pages == 0 {
+        let data_pages = run.reference().data_pages.saturating_sub(first_page);
+        if pages == 0 || data_pages == 0 {
             return None;
         }
         let data = run.data();
@@ -310,7 +339,7 @@ impl Ahead {
             return Some(Self { first_page, pages, reads, plan: Some(plan), lease });
         }
         let (at, room) = locate(run.spans(), first_page)?;
-        let pages = pages.min(room);
+        let pages = pages.min(room).min(data_pages);
         let lease = data.lease_stream(u64_of(page_bytes(pages)))?;
         Some(Self { first_page, pages, reads: vec![start(at, pages)], plan: None, lease })
     }

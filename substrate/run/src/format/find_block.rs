@@ -47,8 +47,8 @@ impl Run {
     /// Returns the overflow page of a data block if `key` belongs there, else the block itself.
     #[inline]
     pub(crate) fn block_or_overflow(&self, key: &[u8], position: BlockPosition) -> BlockPosition {
-        match self.reference().overflow_of(position.page) {
-            Some((page, border)) if border <= key && !planted!("overflow-page-not-asked") => {
+        match self.reference().section_with(position.page, key) {
+            page if page != position.page && !planted!("overflow-page-not-asked") => {
                 BlockPosition { page, pages: 1 }
             }
             _ => position,
@@ -64,7 +64,7 @@ impl Run {
         Ok(found.map(|(position, pages_behind)| (self.block_or_overflow(key, position), pages_behind)))
     }
 
-    /// Returns the data block for `key` in the index; this block represents its overflow page, too.
+    /// Returns the data block for `key` in the index; this block represents its overflow pages, too.
     pub(crate) fn indexed_block_for(&self, key: &[u8], access: Access<'_>) -> Result<Option<BlockPosition>> {
         Ok(self.found_in_index(key, access)?.map(|(position, _)| position))
     }

@@ -5,7 +5,8 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 1 | format, 1 |
+//! | 1 | format, 2; of earlier builds 1: at most one overflow page for each page, and that of a replaced one
+//! |
 //! | 8 | id of the run |
 //! | 8 | newest seqno of the version |
 //! | 1 | flags: 1 if a low key follows, 2 a high key, 4 a latest expiry; none is written yet |
@@ -24,7 +25,9 @@ use testudo_base::{
 
 use super::replaced_pages::{ListEncoding, ReplacedPages};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// Format of maps before decision 0069.
+const FIRST_FORMAT: u8 = 1;
 const HAS_LOW: u8 = 1;
 const HAS_HIGH: u8 = 2;
 const HAS_EXPIRY: u8 = 4;
@@ -52,16 +55,18 @@ pub(crate) fn encode(run: RunId, newest_seqno: Seqno, replaced: &ReplacedPages, 
     codec::put_u64(out, run.0);
     codec::put_u64(out, newest_seqno.0);
     codec::put_u8(out, 0);
-    replaced.encode(ListEncoding::InMap, run, out);
+    replaced.encode(ListEncoding::Map, run, out);
 }
 
 impl MapPage {
     /// Decodes the payload of a map.
     pub fn read(payload: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(payload);
-        if reader.u8()? != FORMAT {
-            return Err(Damage("unknown format of a map page"));
-        }
+        let encoding = match reader.u8()? {
+            FORMAT => ListEncoding::Map,
+            FIRST_FORMAT => ListEncoding::FirstMaps,
+            _ => return Err(Damage("unknown format of a map page")),
+        };
         let (run, newest_seqno, flags) = (RunId(reader.u64()?), Seqno(reader.u64()?), reader.u8()?);
         if flags & !(HAS_LOW | HAS_HIGH | HAS_EXPIRY) != 0 {
             return Err(Damage("unknown fields of a map page"));
@@ -71,7 +76,7 @@ impl MapPage {
         };
         let (low, high) = (key(&mut reader, HAS_LOW)?, key(&mut reader, HAS_HIGH)?);
         let latest_expiry = if flags & HAS_EXPIRY == 0 { None } else { Some(reader.u64()?) };
-        let replaced = ReplacedPages::decode(ListEncoding::InMap, run, &mut reader)?;
+        let replaced = ReplacedPages::decode(encoding, run, &mut reader)?;
         reader.finish()?;
         Ok(Self { run, newest_seqno, low, high, latest_expiry, replaced })
     }

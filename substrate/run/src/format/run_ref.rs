@@ -2,19 +2,22 @@
 //!
 //! Encoded inside the tree's objects and in the run's own footer (little-endian; `str` = u32 length and
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if a
-//! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list,
-//! + 2^28 if it has spare pages · spans (first page u64, pages u32)… · data pages u32 · footer page u32 ·
-//! footer pages u32 · end of its spare pages u32, if it has any · entries u64 · tombstones u64 · user bytes
-//! u64 · ends of its keys, see `key_ends.rs` · place of the map, if there is one, see `map_ref.rs` · the
-//! list, see `replaced_pages.rs`, in backups, and without a map in stores of earlier builds.
+//! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list, +
+//! 2^28 if the list that follows has sections (decision 0069), + 2^27 if there are spare pages (decision
+//! 0071) · spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · end
+//! of the spare pages u32, if there are any · entries u64 · tombstones u64 · user bytes u64 · ends of its
+//! keys, see `key_ends.rs` · place of the map, if there is one, see `map_ref.rs` · the list, see
+//! `replaced_pages.rs`, in backups, and without a map in stores of earlier builds.
 //!
-//! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages. *Spare*
-//! pages, the last two of each 16 before a given end, have numbers and places like the others, but no
-//! contents. Replaced pages may be in their places.
+//! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages in key
+//! order. *Spare* pages, the last two of each 16 before a given end, have numbers and places like the others,
+//! but no contents. Replaced pages may be in their places.
 //!
 //! **Invariants**
 //! - The reference in a run's own footer is that of the originally written run, without replaced pages.
 //! - While the list is unknown, no data page has a location.
+
+use std::ops::Range;
 
 use testudo_base::{
     ExtentSpan, KeyspaceId, PAGE_BYTES, RunId, Seqno,
@@ -75,8 +78,12 @@ const HAS_REPLACED_PAGES: u32 = 1 << 31;
 const HAS_MAP: u32 = 1 << 29;
 /// Flag in the number of spans: some values continue in the next page.
 const HAS_CONTINUED_VALUES: u32 = 1 << 30;
+/// Flag in the number of spans: the list of replaced pages that follows has sections.
+const HAS_SECTIONS: u32 = 1 << 28;
 /// Flag in the number of spans: there are spare pages.
-const HAS_SPARES: u32 = 1 << 28;
+const HAS_SPARES: u32 = 1 << 27;
+/// All flags in the number of spans.
+const FLAGS: u32 = HAS_REPLACED_PAGES | HAS_MAP | HAS_CONTINUED_VALUES | HAS_SECTIONS | HAS_SPARES;
 /// Maximum number of spans.
 const MAX_SPANS: u32 = 1 << 20;
 /// Maximum page number in a file, so that sums of pages and bytes do not overflow.
@@ -111,9 +118,14 @@ impl RunRef {
         if self.is_spare(page) { page.next_multiple_of(GROUP_PAGES) } else { page }
     }
 
-    /// Returns the end of the slot group that ends at or after `page`; `page` itself where there are none.
-    pub(crate) fn group_end(&self, page: u32) -> u32 {
-        if page < self.spare_end { page.next_multiple_of(GROUP_PAGES) } else { page }
+    /// Number of spare pages.
+    pub fn spare_pages(&self) -> u32 {
+        self.spare_end / GROUP_PAGES * GROUP_SPARES
+    }
+
+    /// Whether a slot group begins at `page`, or there are none from there on.
+    pub(crate) fn begins_group(&self, page: u32) -> bool {
+        page >= self.spare_end || page.is_multiple_of(GROUP_PAGES)
     }
 
     /// Number of pages from `page` on up to the next spare one, at most `pages`.
@@ -138,6 +150,12 @@ impl RunRef {
     /// Whether the places of its data pages are known. If not, its map was not read or is damaged.
     pub fn has_known_places(&self) -> bool {
         self.replaced.as_ref().is_none_or(|replaced| replaced.is_known())
+    }
+
+    /// Whether its list of replaced pages has sections (decision 0069), or it has spare pages (0071): earlier
+    /// builds do not support these.
+    pub fn has_sections_or_spares(&self) -> bool {
+        self.spare_end > 0 || self.replaced.as_ref().is_some_and(|replaced| replaced.has_sections())
     }
 
     /// Version of the run: the newest generation of its pages.
@@ -181,12 +199,17 @@ impl RunRef {
         Some(PagePlace { at, writing: map.writing })
     }
 
-    /// Whether a page was replaced, or is an overflow page.
+    /// Whether a page was replaced, or is an overflow page. Salvage may use an original page as an overflow
+    /// page.
     #[inline]
     pub(crate) fn is_replaced(&self, page: u32) -> bool {
-        self.replaced
-            .as_ref()
-            .is_some_and(|replaced| page >= self.map_end() || replaced.place_of(page).is_some())
+        self.replaced.as_ref().is_some_and(|replaced| {
+            if page >= self.map_end() {
+                self.place_of(page).writing.generation != self.id
+            } else {
+                replaced.place_of(page).is_some()
+            }
+        })
     }
 
     /// Returns the writing of the run's page at a physical page, if such a page exists and has `generation`
@@ -208,11 +231,47 @@ impl RunRef {
         (place.writing.generation == generation).then_some(place.writing)
     }
 
-    /// Returns the overflow page of a data page, and the lower bound of its keys.
+    /// Returns the overflow pages of a data page, in key order.
     #[inline]
-    pub(crate) fn overflow_of(&self, page: u32) -> Option<(u32, &[u8])> {
-        let (number, overflow) = self.replaced.as_ref()?.overflow_of(page)?;
-        Some((self.map_end() + number, &overflow.border))
+    pub(crate) fn overflow_of(&self, page: u32) -> Range<u32> {
+        let Some(replaced) = &self.replaced else { return 0..0 };
+        let of = |page: u32| self.map_end().saturating_add(u32_of(replaced.overflow_from(page)));
+        of(page)..of(page.saturating_add(1))
+    }
+
+    /// Returns the page of the section of data page `page` that holds `key`.
+    #[inline]
+    pub(crate) fn section_with(&self, page: u32, key: &[u8]) -> u32 {
+        let number = self.replaced.as_ref().and_then(|replaced| replaced.section_with(page, key));
+        number.map_or(page, |number| self.map_end() + u32_of(number))
+    }
+
+    /// Returns the overflow page after section `number` of data page `page`.
+    #[inline]
+    pub(crate) fn section_after(&self, page: u32, number: u32) -> Option<u32> {
+        let replaced = self.replaced.as_ref()?;
+        let at = replaced.overflow_from(page) + usize_of(u64::from(number));
+        replaced.overflow().get(at).filter(|next| next.of == page).map(|_| self.map_end() + u32_of(at))
+    }
+
+    /// Returns the lower bound of an overflow page.
+    pub(crate) fn border_of(&self, page: u32) -> Option<&[u8]> {
+        let number = page.checked_sub(self.map_end())?;
+        let overflow = self.replaced.as_ref()?.overflow().get(usize_of(u64::from(number)))?;
+        Some(&overflow.border)
+    }
+
+    /// Number of pages of entries: data pages and their overflow pages.
+    pub fn section_count(&self) -> u32 {
+        self.sections_between(0, self.data_pages)
+    }
+
+    /// Number of data pages from `from` up to `to`, with their overflow pages.
+    pub(crate) fn sections_between(&self, from: u32, to: u32) -> u32 {
+        let overflow = self.replaced.as_ref().map_or(0, |replaced| {
+            u32_of(replaced.overflow_from(to).saturating_sub(replaced.overflow_from(from)))
+        });
+        to.saturating_sub(from).saturating_add(overflow)
     }
 
     /// Returns the data page to which the overflow page `page` belongs, if it is one.
@@ -243,8 +302,10 @@ impl RunRef {
         let replaced = if list.is_some() { HAS_REPLACED_PAGES } else { 0 };
         let mapped = if self.map().is_some() { HAS_MAP } else { 0 };
         let continued = if self.has_continued_values { HAS_CONTINUED_VALUES } else { 0 };
+        let has_sections = list.is_some_and(|list| list.has_sections());
+        let sections = if has_sections { HAS_SECTIONS } else { 0 };
         let spares = if self.spare_end > 0 { HAS_SPARES } else { 0 };
-        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued | mapped | spares);
+        codec::put_u32(out, u32_of(self.spans.len()) | replaced | continued | mapped | sections | spares);
         for span in &self.spans {
             codec::put_u64(out, span.first_page);
             codec::put_u32(out, span.page_count);
@@ -263,7 +324,7 @@ impl RunRef {
             map.encode(out);
         }
         if let Some(list) = list {
-            list.encode(ListEncoding::InReference, self.id, out);
+            list.encode(encoding_with(has_sections), self.id, out);
         }
     }
 
@@ -274,10 +335,13 @@ impl RunRef {
         let incarnation = reader.u32()?;
         let newest_seqno = Seqno(reader.u64()?);
         let head = reader.u32()?;
-        let count = head & !(HAS_REPLACED_PAGES | HAS_CONTINUED_VALUES | HAS_MAP | HAS_SPARES);
+        let count = head & !FLAGS;
         let has = |flag: u32| head & flag != 0;
         if has(HAS_CONTINUED_VALUES) && (has(HAS_REPLACED_PAGES) || has(HAS_MAP) || has(HAS_SPARES)) {
             return Err(Damage("a run has both pages to be replaced and continued values"));
+        }
+        if has(HAS_SECTIONS) && !has(HAS_REPLACED_PAGES) {
+            return Err(Damage("a run has sections and no replaced pages"));
         }
         if count == 0 || count > MAX_SPANS || usize_of(u64::from(count)) * 12 > reader.rest().len() {
             return Err(Damage("a run has an invalid number of spans"));
@@ -326,7 +390,11 @@ impl RunRef {
         }
         let map = if has(HAS_MAP) { Some(MapRef::decode(reader)?) } else { None };
         let list = if has(HAS_REPLACED_PAGES) {
-            Some(ReplacedPages::decode(ListEncoding::InReference, run.id, reader)?.in_map(map.clone()))
+            let list = ReplacedPages::decode(encoding_with(has(HAS_SECTIONS)), run.id, reader)?;
+            if list.has_sections() != has(HAS_SECTIONS) {
+                return Err(Damage("the sections of a run are inconsistent"));
+            }
+            Some(list.in_map(map.clone()))
         } else {
             map.map(ReplacedPages::unread)
         };
@@ -339,8 +407,13 @@ impl RunRef {
     /// Sets the list of replaced pages, if it fits the run.
     pub(crate) fn set_replaced(&mut self, list: ReplacedPages) -> Result<(), Damage> {
         let places = self.spans.iter().map(|span| u64::from(span.page_count)).sum();
-        list.check(self, places)?;
+        list.check((self.data_pages, self.footer_end(), places), |page| self.is_spare(page))?;
         self.replaced = Some(Arc::new(list));
         Ok(())
     }
+}
+
+/// Encoding of a list that follows a reference.
+fn encoding_with(has_sections: bool) -> ListEncoding {
+    if has_sections { ListEncoding::ReferenceWithSections } else { ListEncoding::Reference }
 }

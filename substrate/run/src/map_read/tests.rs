@@ -31,14 +31,14 @@ fn overwrite(run: &Arc<Run>, number: u64, value: u8, id: u64) -> Arc<Run> {
 
 fn prepare(run: &Arc<Run>, number: u64, value: u8, id: u64) -> PreparedVersion {
     let mut update = PageUpdate::begin(run).unwrap().unwrap();
-    let block = update.block_of(&key(number));
-    let old = PageUpdate::read(&[(&update, &[block])]).unwrap().pop().unwrap().pop().unwrap();
+    let section = update.section_of(&key(number));
+    let old = PageUpdate::read(&[(&update, &[section])]).unwrap().pop().unwrap().pop().unwrap();
     let mut new = EntryList::default();
     for entry in old.iter() {
         let value = if entry.key == key(number) { vec![value; 100] } else { entry.value.to_vec() };
         new.push(&Entry { value: &value, ..entry });
     }
-    assert!(update.replace(block, &old, &new));
+    update.replace(section, &old, &key(number), new);
     update.prepare(RunId(id), Seqno(id)).unwrap().unwrap()
 }
 
@@ -263,20 +263,20 @@ fn maps_longer_than_a_page_are_one_block() {
     }
     let run = writer.finish(None).unwrap();
     let mut update = PageUpdate::begin(&run).unwrap().unwrap();
-    let blocks: Vec<usize> = (0..update.blocks()).collect();
-    let lists = PageUpdate::read(&[(&update, &blocks)]).unwrap().pop().unwrap();
+    let sections: Vec<usize> = (0..update.sections()).collect();
+    let lists = PageUpdate::read(&[(&update, &sections)]).unwrap().pop().unwrap();
     let mut last = 0;
-    for (block, old) in blocks.into_iter().zip(lists) {
+    for (section, old) in sections.into_iter().zip(lists) {
         let mut all = BTreeMap::new();
         old.iter().for_each(|entry| drop(all.insert(entry.key.to_vec(), entry.value.to_vec())));
         let first: u64 = last;
         let more = (first..).map(|number| number * 10 + 1).take(old.len() / 2);
-        more.filter(|number| update.block_of(&long_key(*number)) == block)
+        more.filter(|number| update.section_of(&long_key(*number)) == section)
             .for_each(|number| drop(all.insert(long_key(number), vec![1; 100])));
         last += old.len() as u64;
         let mut new = EntryList::default();
         all.iter().for_each(|(key, value)| new.push(&Entry { key, kind: Kind::Value, value }));
-        assert!(update.replace(block, &old, &new));
+        update.replace(section, &old, &long_key(first * 10 + 1), new);
     }
     let version = update.prepare(RunId(50), Seqno(50)).unwrap().unwrap();
     let run = PreparedVersion::write(vec![version]).unwrap().pop().unwrap();

@@ -5,20 +5,18 @@
 //! all of that one's changes.
 //!
 //! **Invariants**
-//! - Of each page, the newest valid copy is used.
+//! - Each key is in the newest valid page whose section contains it: older pages fill only the gaps that lost
+//!   pages leave, and are used for these keys alone.
 
 use std::collections::BTreeMap;
 
 use testudo_base::{
-    ExtentSpan, RunId, Seqno,
+    ExtentSpan, RunId,
     num::{low32, usize_of},
     sync::Arc,
 };
 
-use crate::{
-    KeyEnds, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, RunRef, Writing,
-    format::long_separators::MAX_SEPARATOR_BYTES,
-};
+use crate::{KeyEnds, OverflowPage, PagePart, PagePlace, ReplacedPageRecord, ReplacedPages, RunRef, Writing};
 
 /// A replaced page that was found.
 #[derive(Clone, Debug)]
@@ -42,37 +40,33 @@ impl RunRef {
         while let Some(newest) = incomplete_newest(&found) {
             found.retain(|page| page.writing.generation != newest);
         }
-        let mut parts: BTreeMap<(u32, PagePart), FoundPage> = BTreeMap::new();
-        found.sort_by_key(|page| page.writing.generation);
+        let mut of_blocks: BTreeMap<u32, Vec<FoundPage>> = BTreeMap::new();
+        found.sort_by_key(|page| std::cmp::Reverse(page.writing.generation));
         for page in found {
-            parts.insert((page.record.page, page.record.part), page);
+            of_blocks.entry(page.record.page).or_default().push(page);
         }
         let mut pages: Vec<(u32, PagePlace)> = Vec::new();
         let mut overflow: Vec<OverflowPage> = Vec::new();
-        let mut newest_seqno: Seqno = self.newest_seqno;
-        let numbers: Vec<u32> = parts.keys().map(|(page, _)| *page).collect();
-        for page in numbers {
-            let Some((first, second)) = newest_parts(&mut parts, page) else { continue };
-            for found in std::iter::once(&first).chain(&second) {
-                newest_seqno = newest_seqno.max(found.record.newest_seqno);
-                self.keys = widened(&self.keys, &found.keys);
-            }
-            pages.push((page, self.place_for(&first)));
-            let is_part = first.record.part == PagePart::BeforeBorder;
-            // A missing overflow page gets the footer's place, which fails verification as such a page.
-            let place = match &second {
-                Some(second) => self.place_for(second),
-                None => PagePlace { at: self.footer_page, writing: first.writing },
-            };
-            if is_part {
-                let mut border = second.map_or_else(|| first.keys.1.clone(), |second| second.keys.0);
-                border.truncate(MAX_SEPARATOR_BYTES);
-                overflow.push(OverflowPage { of: page, border: border.into(), place });
+        let written = Writing { generation: self.id, incarnation: self.incarnation };
+        for (of, found) in of_blocks {
+            for (low, number) in sections_of(&found) {
+                let used = number.and_then(|number| found.get(number));
+                // The original page may still be there.
+                let mut place = PagePlace { at: of, writing: written };
+                if let Some(used) = used {
+                    self.newest_seqno = self.newest_seqno.max(used.record.newest_seqno);
+                    self.keys = widened(&self.keys, &used.keys);
+                    place = self.place_for(used);
+                }
+                match low {
+                    Some(border) => overflow.push(OverflowPage { of, border: border.into(), place }),
+                    None if used.is_some() => pages.push((of, place)),
+                    None => {}
+                }
             }
         }
-        if !pages.is_empty() {
+        if !pages.is_empty() || !overflow.is_empty() {
             self.replaced = Some(Arc::new(ReplacedPages::new(pages, overflow)));
-            self.newest_seqno = newest_seqno;
         }
         self
     }
@@ -101,21 +95,64 @@ fn incomplete_newest(found: &[FoundPage]) -> Option<RunId> {
     (pages().count() != usize_of(u64::from(expected))).then_some(newest)
 }
 
-/// Removes the newest parts of a page: its first part and, if that is incomplete, the overflow part written
-/// with it.
-fn newest_parts(
-    parts: &mut BTreeMap<(u32, PagePart), FoundPage>,
-    page: u32,
-) -> Option<(FoundPage, Option<FoundPage>)> {
-    let all = parts.remove(&(page, PagePart::All));
-    let before = parts.remove(&(page, PagePart::BeforeBorder));
-    let behind = parts.remove(&(page, PagePart::Overflow));
-    let generation = |found: &Option<FoundPage>| found.as_ref().map(|found| found.writing.generation);
-    if generation(&all) > generation(&before) {
-        return all.map(|all| (all, None));
+/// Range of keys; open where there is no bound, the upper one is exclusive.
+type Section = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// Returns the lower bound of each section of a block, ascending, with the index of the newest page that has
+/// it; `None` if none of the pages, which are ordered from the newest, has it.
+fn sections_of(found: &[FoundPage]) -> Vec<(Option<Vec<u8>>, Option<usize>)> {
+    let mut gaps: Vec<Section> = vec![(None, None)];
+    let mut sections: Vec<(Option<Vec<u8>>, Option<usize>)> = Vec::new();
+    for (number, page) in found.iter().enumerate() {
+        let (low, high) = section_of(page, found);
+        let mut left = Vec::new();
+        for (from, to) in gaps {
+            let start = from.clone().max(low.clone());
+            let end = match (&to, &high) {
+                (Some(to), Some(high)) => Some(to.min(high).clone()),
+                (to, high) => to.clone().or_else(|| high.clone()),
+            };
+            if !is_before(&start, &end) {
+                left.push((from, to));
+                continue;
+            }
+            if from != start {
+                left.push((from, start.clone()));
+            }
+            if end != to {
+                left.push((end, to));
+            }
+            sections.push((start, Some(number)));
+        }
+        gaps = left;
     }
-    let behind = behind.filter(|behind| Some(behind.writing.generation) == generation(&before));
-    before.map(|before| (before, behind))
+    sections.extend(gaps.into_iter().map(|(low, _)| (low, None)));
+    sections.sort_by(|a, b| a.0.cmp(&b.0));
+    debug_assert!(sections.is_sorted_by(|a, b| a.0 < b.0), "sections are disjoint");
+    sections
+}
+
+/// Whether some key can be from `low` on and before `high`.
+fn is_before(low: &Option<Vec<u8>>, high: &Option<Vec<u8>>) -> bool {
+    high.as_ref().is_none_or(|high| low.as_ref().is_none_or(|low| low < high))
+}
+
+/// Returns the section of a page. In pages of earlier builds the border is not stored: it is the first key of
+/// the second part that was written with the first one.
+fn section_of(page: &FoundPage, found: &[FoundPage]) -> Section {
+    let first_key = |page: &FoundPage| page.keys.0.clone();
+    match &page.record.part {
+        PagePart::All => (None, None),
+        PagePart::Section { low, high } => (low.as_deref().map(Into::into), high.as_deref().map(Into::into)),
+        PagePart::Overflow => (Some(first_key(page)), None),
+        PagePart::BeforeBorder => {
+            let is_second = |other: &&FoundPage| {
+                other.record.part == PagePart::Overflow && other.writing.generation == page.writing.generation
+            };
+            let border = found.iter().find(is_second).map(first_key);
+            (None, Some(border.unwrap_or_else(|| [&page.keys.1[..], &[0]].concat())))
+        }
+    }
 }
 
 /// Widens the key ends to include the keys of a page.

@@ -4,10 +4,11 @@
 //!
 //! **Invariants**
 //! - Every entry comes from a block that was verified as the expected one, and keys are strictly increasing.
+//! - Entries outside the section of their page are ignored.
 //! - Pages that cannot be read, or hold something else, are reported exactly once.
 //! - Memory is bounded by one stretch of pages and the longest block.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use testudo_base::{
     Entry, Kind, MAX_KEY_BYTES, PAGE_BYTES, PAGE_SIZE, Result, StoreId,
@@ -31,6 +32,9 @@ pub struct LostPages {
     /// Reason why it is lost.
     pub why: String,
 }
+
+/// Slots of the entries of a section, and the first and the last key of them.
+type SectionEntries = (Range<usize>, Vec<u8>, Vec<u8>);
 
 /// A forward cursor over the readable entries of a run.
 #[derive(Debug)]
@@ -151,9 +155,8 @@ impl LenientCursor {
             self.bytes.extend_from_slice(&stretch.bytes[at..at + length]);
             at += length;
             self.blocks.push_back(block.clone());
-            if let Some((page, _)) = reference.overflow_of(block.page) {
-                overflow.push((self.blocks.len(), self.bytes.len(), page));
-            }
+            let pages = reference.overflow_of(block.page);
+            overflow.extend(pages.map(|page| (self.blocks.len(), self.bytes.len(), page)));
         }
         self.next_page = walk.next_page();
         for (block, byte, page) in overflow.into_iter().rev() {
@@ -190,18 +193,50 @@ impl LenientCursor {
             // It holds only the end of a value.
             return Ok(());
         }
-        let (first, last) = block_keys(&self.payload).map_err(|Damage(why)| why.to_owned())?;
+        let (slots, first, last) = self.section_of(block.page).map_err(|Damage(why)| why.to_owned())?;
+        if slots.is_empty() {
+            return Ok(());
+        }
         let follows = self.last_key.as_ref().is_none_or(|previous| *previous < first);
         let keys = &self.reference.keys;
         if !follows || !keys.may_hold(&first) || !keys.may_hold(&last) {
             return Err("keys are outside the expected range".to_owned());
         }
-        self.count = Block::parse(&self.payload).map_or(0, |block| {
-            let is_cut = block.continued_bytes().is_ok_and(|bytes| bytes > 0);
-            // Without its continuation, a page of which is reported as lost, the entry is lost, too.
-            block.count() - usize::from(is_cut)
-        });
+        let is_cut = Block::parse(&self.payload)
+            .is_ok_and(|block| block.continued_bytes().is_ok_and(|bytes| bytes > 0));
+        // Without its continuation, a page of which is reported as lost, the entry is lost, too.
+        (self.slot, self.count) = (slots.start, slots.end - usize::from(is_cut));
         Ok(())
+    }
+
+    /// Returns the entries of the loaded block that belong to the section of `page`, with the first and the
+    /// last key among them. A page that was found may have entries of other sections, which are in newer
+    /// pages.
+    fn section_of(&self, page: u32) -> std::result::Result<SectionEntries, Damage> {
+        let ends = block_keys(&self.payload)?;
+        let block = Block::parse(&self.payload)?;
+        let reference = &self.reference;
+        let low = reference.border_of(page);
+        let next = match reference.owner_of(page) {
+            Some(owner) => Some(page + 1).filter(|next| reference.overflow_of(owner).contains(next)),
+            None => reference.section_after(page, 0),
+        };
+        let high = next.and_then(|next| reference.border_of(next));
+        if low.is_none() && high.is_none() {
+            return Ok((0..block.count(), ends.0, ends.1));
+        }
+        let mut slots = 0..block.count();
+        while slots.start < slots.end && low.is_some_and(|low| is_before(&block, slots.start, low)) {
+            slots.start += 1;
+        }
+        while slots.start < slots.end && high.is_some_and(|high| !is_before(&block, slots.end - 1, high)) {
+            slots.end -= 1;
+        }
+        if slots.is_empty() {
+            return Ok((slots, Vec::new(), Vec::new()));
+        }
+        let key = |slot: usize| full_key(&block, slot).map(|(key, _)| key);
+        Ok((slots.clone(), key(slots.start)?, key(slots.end - 1)?))
     }
 
     /// Appends the continuation of the current block's last value from the following pages, if they are
@@ -229,6 +264,11 @@ impl LenientCursor {
             self.payload.extend_from_slice(rest);
         }
     }
+}
+
+/// Whether the key of an entry is less than `border`. REQUIRES: the block is valid.
+fn is_before(block: &Block<'_>, slot: usize, border: &[u8]) -> bool {
+    full_key(block, slot).is_ok_and(|(key, _)| key.as_slice() < border)
 }
 
 /// Returns the first and the last key of a block of entries, after validating all of it.

@@ -69,7 +69,8 @@ const ENCLOSING_FOOTERS: u64 = 64;
 const LOGGED_TRANSIENT_VALUES: u64 = 128;
 /// Maps may have the lists of replaced pages (decision 0068). Set likewise.
 const MAP_PAGES: u64 = 256;
-/// Runs may have spare pages, and pages of runs any number of overflow pages (decision 0069). Set likewise.
+/// Pages of runs may be split into any number of sections (decision 0069), and runs may have spare pages
+/// (decision 0071). Set likewise.
 const PAGE_SECTIONS: u64 = 512;
 const KNOWN_REQUIRED_FEATURES: u64 = KIND_BYTES
     | VALUE_SEGMENTS

@@ -99,18 +99,22 @@ fn updated_run() -> BaseRun {
     }
     let run = writer.finish(None).expect("the disk has room");
     let mut update = PageUpdate::begin(&run).expect("it is valid").expect("it has no long keys");
-    let blocks: Vec<usize> = (1..update.blocks()).step_by(2).collect();
-    let old = PageUpdate::read(&[(&update, &blocks)]).expect("its pages are valid").remove(0);
+    let sections: Vec<usize> = (1..update.sections()).step_by(2).collect();
+    let old = PageUpdate::read(&[(&update, &sections)]).expect("its pages are valid").remove(0);
     let mut keys: Vec<Vec<u8>> = (0..400).step_by(2).map(key).collect();
-    for (block, old) in blocks.into_iter().zip(old) {
+    for (section, old) in sections.into_iter().zip(old) {
+        let incoming = old.first().map(|first| first.key.to_vec()).unwrap_or_default();
         let mut new = EntryList::default();
         for entry in old.iter() {
             new.push(&Entry { value: &[b'w'; 100], ..entry });
-            let next = [entry.key, b"/"].concat();
-            new.push(&Entry { key: &next, kind: Kind::Value, value: &[b'x'; 60] });
-            keys.push(next);
+            // Some pages get several overflow pages.
+            for more in 0..if section % 4 == 1 { 1 } else { 3 } {
+                let next = [entry.key, format!("/{more}").as_bytes()].concat();
+                new.push(&Entry { key: &next, kind: Kind::Value, value: &[b'x'; 60] });
+                keys.push(next);
+            }
         }
-        assert!(update.replace(block, &old, &new), "its entries fit");
+        update.replace(section, &old, &incoming, new);
     }
     keys.sort_unstable();
     let version = update.prepare(RunId(10), Seqno(80)).expect("the disk has room").expect("few spans");

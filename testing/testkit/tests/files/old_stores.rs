@@ -4,11 +4,15 @@
 //! The files are in `testing/fixtures`; its README states their builds and contents. The expected content
 //! comes from repeating the same steps with this build.
 
-use std::{io::Read, path::Path, sync::Arc};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use testudo::{
-    Db, DbBuilder, Durability, Keyspace, KeyspaceOptions, MergeFunction, RepairOptions, Tree, VerifyLevel,
-    repair,
+    Db, DbBuilder, Durability, Keyspace, KeyspaceOptions, MergeFunction, RepairOptions, SalvageOptions, Tree,
+    VerifyLevel, repair, salvage,
 };
 use testudo_base::{codec::Reader, num::usize_of};
 use testudo_env::{Env, MemEnv};
@@ -20,6 +24,10 @@ const BEFORE_KIND_BYTES: &[u8] = include_bytes!("../../../fixtures/store_before_
 const WIDE_FILTERS: &[u8] = include_bytes!("../../../fixtures/store_with_16_bit_filters.zst");
 /// The same for a store whose manifest has the lists of replaced pages.
 const BEFORE_MAPS: &[u8] = include_bytes!("../../../fixtures/store_before_map_pages.zst");
+/// The same for a store whose pages have at most one overflow page each.
+const BEFORE_SECTIONS: &[u8] = include_bytes!("../../../fixtures/store_before_page_sections.zst");
+/// The same for a store with pages of any number of sections.
+const SECTIONS: &[u8] = include_bytes!("../../../fixtures/store_with_page_sections.zst");
 
 fn builder(machine: &Arc<MemEnv>) -> DbBuilder {
     Db::builder("/db").memory_bytes(1 << 20).env(machine.clone())
@@ -154,6 +162,32 @@ fn fill_replaced_pages(machine: &Arc<MemEnv>) {
     db.close().unwrap();
 }
 
+/// Inserts, overwrites and removes records next to each other, and moves them to the bottom.
+fn split_pages(db: &Db, users: &Keyspace, rounds: std::ops::Range<u8>) {
+    for round in rounds {
+        let first = u32::from(round % 6) * 2001 + 100;
+        for number in first..first + 16 {
+            users.insert(wide_key(number * 8 + 1 + u32::from(round / 6)), [round; 100]).unwrap();
+        }
+        (first..first + 4).for_each(|number| users.remove(wide_key(number * 8)).unwrap());
+        empty_levels(db, users);
+    }
+}
+
+/// Fills a new store: a keyspace with overflow pages.
+fn fill_overflow_pages(machine: &Arc<MemEnv>, rounds: u8) {
+    let tree = Tree::treeline().with_run_bytes(192 << 10).with_growth_factor(4).with_level1_flushes(1);
+    let db = builder(machine).open().unwrap();
+    let users = db.keyspace("users", KeyspaceOptions::default().tree(tree)).unwrap();
+    (0..12_000).for_each(|number| users.insert(wide_key(number * 8), [1; 100]).unwrap());
+    db.compact().unwrap();
+    split_pages(&db, &users, 0..rounds);
+    let tree = users.stats().tree;
+    assert!(tree.overflow_pages > 2 && tree.buffered_bytes == 0, "{tree:?}");
+    drop(users);
+    db.close().unwrap();
+}
+
 /// Whether the data file has a full filter partition with remainders of `bytes` bytes.
 fn has_filter_of(machine: &MemEnv, bytes: u8) -> bool {
     let blocks = [50, 27][usize::from(bytes) - 1];
@@ -230,8 +264,8 @@ fn writing_to_a_store_without_kind_bytes_raises_its_features() {
     db.compact().unwrap();
     db.close().unwrap();
     // Kind bytes, separated values, replaced pages, values in pieces, continued values, value logs,
-    // footers with index and filter, transient segments of commits, maps.
-    assert_eq!(features(&machine), (2, 511), "an earlier build cannot read kind bytes");
+    // footers with index and filter, transient segments of commits, maps, sections of pages.
+    assert_eq!(features(&machine), (2, 1023), "an earlier build cannot read kind bytes");
     let pairs = expected.get_mut("turtle").unwrap();
     pairs.extend((0..600).map(|number| ([key(number), b"/later".to_vec()].concat(), vec![b'l'; 60])));
     pairs.sort();
@@ -301,9 +335,71 @@ fn replaced_pages_listed_in_the_manifest_are_read_and_get_maps() {
     }
     assert!(maps_of(&machine) > 0, "the next version of a run has a map");
     let expected = contents_of(&builder(&same).open().unwrap()).unwrap();
-    assert_eq!(features(&machine), (2, 511), "an earlier build cannot read maps");
+    assert_eq!(features(&machine), (2, 1023), "an earlier build cannot read maps");
     let db = builder(&machine).open().unwrap();
     assert!(contents_of(&db).unwrap() == expected);
     assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
     db.close().unwrap();
+}
+
+/// Content of a store after more of its pages were split, by this build.
+fn splitting_continues(machine: &Arc<MemEnv>, same: &Arc<MemEnv>, rounds: std::ops::Range<u8>) {
+    let expected = contents_of(&builder(same).open().unwrap()).unwrap();
+    let report = repair(RepairOptions::new("/db").env(machine.clone()).dry_run(true)).unwrap();
+    assert_eq!(report.findings, []);
+    let db = builder(machine).open().unwrap();
+    assert!(contents_of(&db).unwrap() == expected);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    db.close().unwrap();
+    for machine in [machine, same] {
+        let db = builder(machine).open().unwrap();
+        let users = db.open_keyspace("users").unwrap().unwrap();
+        split_pages(&db, &users, rounds.clone());
+        drop(users);
+        db.close().unwrap();
+    }
+    let expected = contents_of(&builder(same).open().unwrap()).unwrap();
+    assert_eq!(features(machine), (2, 1023), "an earlier build cannot read sections");
+    let db = builder(machine).open().unwrap();
+    assert!(contents_of(&db).unwrap() == expected);
+    assert_eq!(db.verify(VerifyLevel::Full).unwrap().findings, []);
+    db.close().unwrap();
+}
+
+#[test]
+fn pages_with_one_overflow_page_are_read_and_split_further() {
+    let machine = unpack(BEFORE_SECTIONS);
+    assert_eq!(features(&machine), (2, 511), "the fixture is from an earlier build");
+    let same = MemEnv::new(1);
+    fill_overflow_pages(&same, 12);
+    splitting_continues(&machine, &same, 12..24);
+}
+
+#[test]
+fn pages_with_sections_of_the_first_build_are_read() {
+    let machine = unpack(SECTIONS);
+    assert_eq!(features(&machine), (2, 1023));
+    let same = MemEnv::new(1);
+    fill_overflow_pages(&same, 24);
+    splitting_continues(&machine, &same, 24..30);
+}
+
+/// Reads damaged stores of both builds without their manifests: parts of pages are found in the data file.
+#[test]
+fn overflow_pages_of_both_builds_are_salvaged_without_a_manifest() {
+    for (packed, rounds) in [(BEFORE_SECTIONS, 12), (SECTIONS, 24)] {
+        let machine = unpack(packed);
+        let same = MemEnv::new(1);
+        fill_overflow_pages(&same, rounds);
+        let expected = contents_of(&builder(&same).open().unwrap()).unwrap();
+        let is_manifest = |path: &PathBuf| path.to_string_lossy().contains("manifest-");
+        for path in machine.all_files().into_iter().filter(is_manifest) {
+            machine.remove_file(&path).unwrap();
+        }
+        let report = salvage(SalvageOptions::new("/db", "/new").env(machine.clone())).unwrap();
+        let db = Db::builder("/new").memory_bytes(1 << 20).env(machine.clone()).open().unwrap();
+        let found = contents_of(&db).unwrap();
+        assert!(found == expected, "{report:?}");
+        db.close().unwrap();
+    }
 }

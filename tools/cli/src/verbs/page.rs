@@ -14,7 +14,9 @@ use testudo_base::{
     planted,
 };
 use testudo_env::{AlignedBuffer, File, OpenMode, OpenOptions};
-use testudo_run::{BlockContents, EnclosedContents, OverflowPage, inspect_block};
+use testudo_run::{
+    BlockContents, EnclosedContents, OverflowPage, PagePart, ReplacedPageRecord, inspect_block,
+};
 use testudo_storage::{
     DATA_FILE, PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages,
 };
@@ -187,12 +189,23 @@ impl Dump<'_> {
             self.is_valid = false;
             lines.push(format!("  damaged: {why}"));
         }
+        let replaced = Some(kind).filter(|kind| *kind == PageKind::Replaced);
+        let replaced = replaced.and_then(|_| ReplacedPageRecord::read(payload_of(bytes)).ok());
+        if let Some(record) = &replaced {
+            lines.push(format!(
+                "  {} of page {} of run {}",
+                shown_part(&record.part),
+                record.page,
+                record.run
+            ));
+        }
         let document = json!({
             "page": header.page, "offset": header.page * PAGE_BYTES, "kind": name_of(kind),
             "pages": bytes.len() / PAGE_SIZE, "payload_bytes": header.payload_bytes,
             "run": header.generation.0,
             "keyspace": header.keyspace.0, "incarnation": header.incarnation,
             "checksum_checked": self.store.is_some(), "damage": why,
+            "replaced": replaced.as_ref().map(document_of_replaced),
             "contents": if self.json { document_of(&contents) } else { Value::Null },
         });
         if !self.json {
@@ -236,6 +249,30 @@ fn name_of(kind: PageKind) -> &'static str {
         PageKind::Replaced => "replaced data",
         PageKind::Map => "map",
     }
+}
+
+/// Names the entries of a page that a replaced page holds.
+fn shown_part(part: &PagePart) -> String {
+    match part {
+        PagePart::All => "all entries".to_owned(),
+        PagePart::BeforeBorder => "the entries before a border".to_owned(),
+        PagePart::Overflow => "the entries from a border on".to_owned(),
+        PagePart::Section { low, high } => {
+            let end = |border: &Option<Box<[u8]>>| border.as_ref().map_or("…".to_owned(), |key| shown(key));
+            format!("the entries from {} to {}", end(low), end(high))
+        }
+    }
+}
+
+fn document_of_replaced(record: &ReplacedPageRecord) -> Value {
+    let (low, high) = match &record.part {
+        PagePart::Section { low, high } => (low.as_deref(), high.as_deref()),
+        PagePart::All | PagePart::BeforeBorder | PagePart::Overflow => (None, None),
+    };
+    json!({
+        "run": record.run.0, "page": record.page, "newest_seqno": record.newest_seqno.0,
+        "low_hex": low.map(to_hex), "high_hex": high.map(to_hex),
+    })
 }
 
 fn add_lines(lines: &mut Vec<String>, contents: &BlockContents) {

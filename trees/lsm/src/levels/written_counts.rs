@@ -10,14 +10,16 @@ use crate::levels::repeats::Inflow;
 pub(crate) struct PageCounts {
     /// Pages that were replaced.
     pub(crate) replaced: u64,
-    /// Those of them that needed an overflow page.
+    /// Pages that were split: some of their entries went to overflow pages.
     pub(crate) overflowed: u64,
+    /// Pages that were joined with others.
+    pub(crate) joined: u64,
     /// New keys that came into pages.
     pub(crate) inserts: u64,
     /// Those of them on pages that needed no overflow page.
     pub(crate) hits: u64,
-    /// Runs that were rewritten although their incoming entries were few: these were on too many pages, did
-    /// not fit, or would have left a page empty.
+    /// Runs that were rewritten although their incoming entries were few: these were on too many pages, or
+    /// the run has become too long or too sparse.
     pub(crate) rewritten_runs: u64,
     /// Slot groups of runs that were rewritten because their pages were scattered.
     pub(crate) moved_groups: u64,
@@ -27,10 +29,10 @@ pub(crate) struct PageCounts {
 
 impl PageCounts {
     pub(crate) fn add(&mut self, more: Self) {
-        debug_assert!(more.overflowed <= more.replaced, "overflowing pages are replaced");
         self.replaced += more.replaced;
         self.overflowed += more.overflowed;
         debug_assert!(more.hits <= more.inserts, "hits are inserts");
+        self.joined += more.joined;
         self.inserts += more.inserts;
         self.hits += more.hits;
         self.rewritten_runs += more.rewritten_runs;

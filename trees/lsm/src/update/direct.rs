@@ -39,8 +39,8 @@ use crate::{
 const SAMPLED_RUNS: usize = 16;
 /// A direct flush writes at most this many times its own bytes: its buffer takes memory until it ends.
 const WRITTEN_TIMES_MAX: u64 = 4;
-/// Maximum growth of a touched page, as a fraction of it: pages that overflow are soon rewritten with their
-/// run.
+/// Maximum growth of a touched page, as a fraction of it: pages that grow are split, and their runs are
+/// rewritten in the end.
 const GROWTH_MAX: f64 = 0.25;
 /// The same for pages without free space.
 const GROWTH_MAX_OF_FULL: f64 = 1.0 / 16.0;
@@ -110,7 +110,7 @@ fn bottom_writes(cells: &[Cell]) -> Result<BottomWrites> {
     for updated @ (level_run, merge) in sampled_runs(cells) {
         incoming_seen += incoming_of(&updated);
         let update = PageUpdate::begin(level_run.run())?;
-        let of_run = update.as_ref().map_or(0, |update| u64_of(update.blocks()));
+        let of_run = update.as_ref().map_or(0, |update| u64_of(update.sections()));
         let pages = update.map(|update| touched_pages(&update, merge)).transpose()?.unwrap_or_default();
         (touched, blocks) = (touched + pages, blocks + of_run);
         let is_rewritten = pages > (of_run / PAGE_UPDATE_LIMITS.parts).max(1) || of_run == 0;
@@ -163,7 +163,7 @@ fn touched_pages(update: &PageUpdate, merge: &Merge) -> Result<u64> {
     let mut pages = 0;
     while let Some(entry) = cursor.entry() {
         pages += 1;
-        let Some(end) = update.end_of(update.block_of(entry.key)).map(<[u8]>::to_vec) else { break };
+        let Some(end) = update.end_of(update.section_of(entry.key)).map(<[u8]>::to_vec) else { break };
         cursor.seek(&end)?;
     }
     Ok(pages)

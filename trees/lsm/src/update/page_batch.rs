@@ -2,7 +2,7 @@
 
 use testudo_base::{Cursor, Result, num::u64_of, sync::Arc};
 use testudo_contract::Work;
-use testudo_run::Run;
+use testudo_run::{Run, UpdateCounts};
 use testudo_sequence::{
     Bounds, FencedRun, IncomingEntries, PageUpdateLimits, UpdatedRun, layer_cursor, update_pages,
 };
@@ -17,8 +17,10 @@ use crate::{
     },
 };
 
-/// A separately written page costs more than one written as part of a run.
-pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits = PageUpdateLimits { parts: 6, extra_parts: 6 };
+/// A separately written page costs more than one written as part of a run. A run with half as many pages
+/// again is rewritten, which restores their order. A rewrite would not free places that snapshots use.
+pub(crate) const PAGE_UPDATE_LIMITS: PageUpdateLimits =
+    PageUpdateLimits { parts: 6, overflow_parts: 2, extra_parts: 1 };
 /// A batch has at most this many runs …
 const BATCH_RUNS_MAX: usize = 16;
 /// … and no further one after this many pages: their old and new contents are in memory together, about
@@ -83,14 +85,10 @@ impl PagesBatch {
         for (cell, may_update) in self.cells.into_iter().zip(may_update) {
             let version = if may_update { versions.next().flatten() } else { None };
             match version {
-                Some(UpdatedRun { run, replaced_pages, overflow_pages, inserts }) => {
-                    pages.add(PageCounts {
-                        replaced: replaced_pages,
-                        overflowed: overflow_pages,
-                        inserts: u64_of(inserts.keys.len()),
-                        hits: inserts.hits,
-                        ..none
-                    });
+                Some(UpdatedRun { run, counts, inserts }) => {
+                    let UpdateCounts { replaced, split: overflowed, joined, .. } = counts;
+                    let (inserts, hits) = (u64_of(inserts.keys.len()), inserts.hits);
+                    pages.add(PageCounts { replaced, overflowed, joined, inserts, hits, ..none });
                     written.push(cell.updated(run, work));
                 }
                 None => {

@@ -69,12 +69,18 @@ stat_group! {
         #[metric("continued_bytes", Bytes)]
         pub continued_bytes: u64,
         /// Pages that a treeline tree replaced. Counted since the opening or the last change of tree, as the
-        /// following five are; a count.
+        /// following seven are; a count.
         #[metric("pages_replaced", Count)]
         pub pages_replaced: u64,
-        /// Replaced pages of a treeline tree that needed an overflow page; a count.
+        /// Pages of a treeline tree that were split: some of their entries went to overflow pages; a count.
         #[metric("pages_overflowed", Count)]
         pub pages_overflowed: u64,
+        /// Pages of a treeline tree that were joined with others; a count.
+        #[metric("pages_joined", Count)]
+        pub pages_joined: u64,
+        /// Slot groups of a treeline tree that were moved, because scans found their pages scattered; a count.
+        #[metric("groups_moved", Count)]
+        pub groups_moved: u64,
         /// New keys that came into pages of a treeline tree; a count.
         #[metric("page_inserts", Count)]
         pub page_inserts: u64,
@@ -83,7 +89,7 @@ stat_group! {
         #[metric("forecast_hits", Count)]
         pub forecast_hits: u64,
         /// Runs of a treeline tree that few records came into, but that were rewritten: these were on more
-        /// than a sixth of the pages, did not fit, or left a page empty; a count.
+        /// than a sixth of the pages, or the run had become too long or too sparse; a count.
         #[metric("runs_rewritten", Count)]
         pub runs_rewritten: u64,
         /// Flushes of a treeline tree straight into pages; a count.
@@ -120,6 +126,8 @@ impl KeyspaceTreeStats {
             continued_bytes: tree.continued_bytes,
             pages_replaced: tree.page_updates.replaced,
             pages_overflowed: tree.page_updates.overflowed,
+            pages_joined: tree.page_updates.joined,
+            groups_moved: tree.page_updates.moved_groups,
             page_inserts: tree.page_updates.inserts,
             forecast_hits: tree.page_updates.forecast_hits,
             runs_rewritten: tree.page_updates.rewritten_runs,

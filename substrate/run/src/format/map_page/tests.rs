@@ -26,7 +26,7 @@ fn maps_round_trip() {
 #[test]
 fn the_encoding_is_stable() {
     let expected = [
-        &[1][..],
+        &[2][..],
         &[7, 0, 0, 0, 0, 0, 0, 0],
         &[90, 0, 0, 0, 0, 0, 0, 0],
         &[0],
@@ -36,6 +36,16 @@ fn the_encoding_is_stable() {
         b"border",
     ];
     assert_eq!(encoded(), expected.concat());
+}
+
+#[test]
+fn maps_of_the_first_format_are_read() {
+    let mut first = encoded();
+    first[0] = 1;
+    // A single overflow page is encoded alike.
+    assert_eq!(MapPage::read(&first).unwrap().replaced, list());
+    first[0] = 3;
+    assert!(MapPage::read(&first).is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use testudo_base::{merge_operator::MergeOperators, num::usize_of, operands_format::encode_operand};
+use testudo_contract::PageUpdateStats;
 use testudo_run::ReplacedPages;
 
 use super::*;
@@ -116,7 +117,7 @@ fn a_version_of_a_run_is_written_to_an_object_of_its_own() {
 }
 
 #[test]
-fn excess_inserts_get_an_overflow_page_before_a_run_is_rewritten() {
+fn excess_inserts_get_overflow_pages_before_a_run_is_rewritten() {
     let mut bed = settled(updating(256 << 10, 8, 1), 20_000);
     let mut random = SplitMix::new(4);
     let mut most = 0;
@@ -128,6 +129,107 @@ fn excess_inserts_get_an_overflow_page_before_a_run_is_rewritten() {
         bed.check(&mut random);
     }
     assert!(most > 0, "no page overflowed");
+}
+
+/// The key of a record of a user.
+fn user_key(user: u64, time: u64) -> Vec<u8> {
+    format!("user{user:04}/{time:08}").into_bytes()
+}
+
+/// The next `count` records of each of these users.
+fn records(users: impl Iterator<Item = u64>, times: std::ops::Range<u64>) -> Batch {
+    let all = users.flat_map(|user| times.clone().map(move |time| user_key(user, time)));
+    all.map(|key| (key, Some(vec![7; 100]))).collect()
+}
+
+/// A tree of one run, with 150 records of each of 40 users, written by a single flush.
+fn users_tree() -> Bed {
+    let mut bed = Bed::new(LsmOptions { flushes_directly: true, ..updating(2 << 20, 8, 4) });
+    bed.apply(records(0..40, 0..150));
+    bed.apply(records(0..40, 0..150));
+    assert_eq!(ids(&bed).len(), 1, "all records are in one run");
+    bed
+}
+
+#[test]
+fn inserts_in_order_of_time_rewrite_no_run() {
+    let mut bed = users_tree();
+    let runs = ids(&bed);
+    let mut random = SplitMix::new(9);
+    let mut pinned: Vec<(Arc<dyn Tree>, Model)> = Vec::new();
+    for round in 0..30 {
+        if round % 15 == 0 {
+            pinned.push((Arc::clone(&bed.tree), bed.model.clone()));
+        }
+        // Ten users write two records each.
+        let users = (0..10).map(|user| (round + user * 4) % 40);
+        bed.apply(records(users, 150 + round * 2..152 + round * 2));
+        bed.run_jobs();
+        bed.compact_range(&KeyBounds::default(), |_| ());
+        assert_eq!(ids(&bed), runs, "round {round}: no run was rewritten");
+        if round % 10 == 9 {
+            bed.check(&mut random);
+            bed.tree.check_invariants(true).unwrap();
+        }
+    }
+    let stats = bed.tree.stats();
+    let PageUpdateStats { replaced, overflowed, rewritten_runs, .. } = stats.page_updates;
+    assert_eq!(rewritten_runs, 0);
+    assert!(stats.overflow_pages >= 40, "{stats:?}");
+    assert!(replaced + overflowed <= 30 * 10 + 80, "about a page for each user: {replaced} and {overflowed}");
+    bed.reopen();
+    bed.check(&mut random);
+    for (tree, model) in pinned {
+        let mut cursor = tree.cursor();
+        cursor.seek_first().unwrap();
+        for (key, value) in model {
+            skip_tombstones(&mut *cursor, true);
+            let entry = cursor.entry().expect("an entry of a snapshot is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_run_is_rewritten_when_it_has_half_as_many_pages_again() {
+    let mut bed = users_tree();
+    let pages = u64::from(bed.runs()[0].reference().data_pages);
+    let mut most = 0;
+    for round in 0..300 {
+        let users = (0..10).map(|user| (round + user * 4) % 40);
+        bed.apply(records(users, 150 + round * 4..154 + round * 4));
+        bed.run_jobs();
+        bed.compact_range(&KeyBounds::default(), |_| ());
+        let stats = bed.tree.stats();
+        if stats.page_updates.rewritten_runs > 0 {
+            break;
+        }
+        most = most.max(stats.overflow_pages);
+    }
+    assert_eq!(bed.tree.stats().page_updates.rewritten_runs, 1);
+    assert!((most + 10) * 2 >= pages && most * 2 <= pages + 20, "{most} overflow pages for {pages}");
+    assert_eq!(bed.tree.stats().overflow_pages, 0, "the run was written in order");
+    bed.check(&mut SplitMix::new(10));
+}
+
+#[test]
+fn removing_most_records_rewrites_a_run_whenever_half_are_gone() {
+    let mut bed = users_tree();
+    let runs = ids(&bed);
+    let mut random = SplitMix::new(11);
+    let stored = bed.tree.stats().stored_bytes;
+    for user in 0..38 {
+        bed.apply((0..150).map(|time| (user_key(user, time), None)).collect());
+        bed.run_jobs();
+        bed.compact_range(&KeyBounds::default(), |_| ());
+        assert!(user > 16 || ids(&bed) == runs, "user {user}: no run was rewritten");
+        bed.check(&mut random);
+    }
+    let stats = bed.tree.stats();
+    assert!((1..=6).contains(&stats.page_updates.rewritten_runs), "{stats:?}");
+    assert!(stats.stored_bytes * 4 < stored, "{} of {stored} bytes are left", stats.stored_bytes);
+    bed.tree.check_invariants(true).unwrap();
 }
 
 #[test]
@@ -300,12 +402,21 @@ fn tombstones_and_inserts_of_kilobyte_entries_replace_pages() {
     bed.reopen();
     assert_eq!(bed.tree.stats().page_updates.replaced, 0, "counted since the opening");
     bed.check(&mut random);
-    // All entries of some pages.
-    bed.apply((600..900).map(|number| (key(number), None)).collect());
+    // All entries of some pages, several of which are split.
+    let runs = ids(&bed);
+    bed.apply((2_000..2_060).map(|number| (key(number), None)).collect());
+    bed.run_jobs();
+    bed.compact_range(&KeyBounds::default(), |_| ());
+    assert_eq!(ids(&bed), runs, "empty pages rewrite no run");
+    let counts = bed.tree.stats().page_updates;
+    assert!(counts.joined > 0, "{counts:?}");
+    assert!(bed.runs().iter().any(|run| run.reference().tombstones > 0), "an empty page keeps a tombstone");
+    bed.check(&mut random);
+    bed.apply((600..1400).map(|number| (key(number), None)).collect());
     bed.run_jobs();
     bed.compact_range(&KeyBounds::default(), |_| ());
     let counts = bed.tree.stats().page_updates;
-    assert!(counts.rewritten_runs > 0, "a page would be empty: {counts:?}");
+    assert!(counts.rewritten_runs > 0, "most pages are touched: {counts:?}");
     bed.check(&mut random);
     bed.tree.check_invariants(true).unwrap();
 }
