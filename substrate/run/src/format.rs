@@ -12,4 +12,5 @@ pub(crate) mod map_page;
 pub(crate) mod map_ref;
 pub(crate) mod replaced_pages;
 pub(crate) mod run_ref;
+pub(crate) mod slot_group;
 pub(crate) mod writing;

@@ -12,7 +12,7 @@ use testudo_base::{
 };
 use testudo_storage::{Extent, PlaceSet};
 
-use crate::{Run, RunRef, run_layout::GROUP_PAGES, spans::used_places};
+use crate::{Run, RunRef, format::slot_group::GROUP_PAGES, spans::used_places};
 
 /// Maximum pages to be placed together.
 const CHAIN_PAGES_MAX: u32 = 16;

@@ -8,8 +8,8 @@ use std::cell::{Cell, RefCell};
 use testudo_base::{
     PAGE_SIZE, Result,
     codec::Damage,
-    num::{u32_of, usize_of},
-    sync::Arc,
+    num::{u32_of, u64_of, usize_of},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 use testudo_storage::{PageKind, payload_of};
 
@@ -95,6 +95,16 @@ impl Run {
         let address = self.address(PageKind::Footer, position.page)?;
         self.data().read_block(&self.block_spans(position)?, &address)?;
         Ok(())
+    }
+
+    /// Number of reads that scans needed only because replaced pages are not near each other, in this version
+    /// of the run and those before it since it was opened.
+    pub fn scattered_reads(&self) -> u64 {
+        self.scattered_reads.load(Relaxed)
+    }
+
+    pub(crate) fn note_scattered_reads(&self, reads: usize) {
+        self.scattered_reads.fetch_add(u64_of(reads), Relaxed);
     }
 
     /// Returns how many of the data pages that may hold keys of `[low, high)` are cached, and their total.

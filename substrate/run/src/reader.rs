@@ -44,7 +44,7 @@ pub struct Run {
     /// Places in use, if pages were replaced.
     places: Option<Arc<PlaceSet>>,
     /// See [`Run::scattered_reads`].
-    scattered_reads: AtomicU64,
+    pub(crate) scattered_reads: AtomicU64,
 }
 
 /// Approximate overhead of an allocation.
@@ -123,16 +123,6 @@ impl Run {
         };
         run.data.add_run_memory(run.own_bytes() + run.footer_bytes());
         run
-    }
-
-    /// Number of reads that scans needed only because replaced pages are not near each other, in this version
-    /// of the run and those before it since it was opened.
-    pub fn scattered_reads(&self) -> u64 {
-        self.scattered_reads.load(Relaxed)
-    }
-
-    pub(crate) fn note_scattered_reads(&self, reads: usize) {
-        self.scattered_reads.fetch_add(u64_of(reads), Relaxed);
     }
 
     /// Approximate memory without the footer, including table entries of its extents.

@@ -11,11 +11,6 @@ const ENTRY_OVERHEAD_BYTES: u64 = 6;
 /// replaced page describes itself, and an entry's slot and lengths are not in its own bytes.
 const UNFILLED_BYTES: usize = ReplacedPageRecord::BYTES + 16;
 
-/// Pages of a slot group: adjacent pages, the last of which are spare.
-pub(crate) const GROUP_PAGES: u32 = 16;
-/// Spare pages of a slot group: a seventh of its other pages.
-pub(crate) const GROUP_SPARES: u32 = 2;
-
 /// How the pages of a run are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLayout {
@@ -26,7 +21,7 @@ pub struct RunLayout {
     /// Whether a value that does not fit on a page may continue in the next one (decision 0051).
     pub continues_values: bool,
     /// Whether the last two of every 16 pages are left unused, so that replaced pages stay near their
-    /// neighbors (TreeLine §4.2): a scan reads them all together. Ends with the first block of several pages.
+    /// neighbors (TreeLine §4.2): a scan reads them all together. The first block of several pages ends it.
     pub has_spares: bool,
 }
 

@@ -26,13 +26,13 @@ use testudo_storage::{DataFile, Extent, PAGE_HEADER_BYTES, PageAddress, PageKind
 use self::written_index::{WrittenBlock, WrittenIndex};
 use crate::{
     RunLayout,
+    format::slot_group::{GROUP_PAGES, GROUP_SPARES},
     format::{
         block::CONTINUATION_BYTES,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         footer::BlockPosition,
         long_separators::{MAX_SEPARATOR_BYTES, Separator},
     },
-    run_layout::{GROUP_PAGES, GROUP_SPARES},
     spans::locate,
 };
 

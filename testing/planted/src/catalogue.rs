@@ -304,6 +304,16 @@ pub(crate) const BUGS: &[Bug] = &[
         &["substrate/run/src/page_update/tests/sections.rs"],
     ),
     bug(
+        "spare-pages-walked",
+        "copies and checks of a run read its spare pages, whose places other pages may have",
+        &["substrate/run/src/page_update/tests/spare_pages.rs"],
+    ),
+    bug(
+        "gathered-run-looks-newer",
+        "a run whose pages are gathered gets an age greater than that of entries above it",
+        &["trees/lsm/src/tree/tests/gathering.rs"],
+    ),
+    bug(
         "filter-of-replaced-pages-asked",
         "the filter of a run denies keys added to its replaced pages",
         &["substrate/run/src/page_update/tests.rs"],

@@ -167,6 +167,11 @@ pub(crate) struct Report {
     pub(crate) pages_overflowed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) page_inserts: Option<u64>,
+    /// Groups of pages that were moved to be near each other, and pages that were split or joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) groups_moved: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) groups_reorganized: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) forecast_hits: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -381,6 +386,8 @@ impl Report {
         let PageWork {
             replaced: pages_replaced,
             overflowed,
+            joined,
+            moved_groups,
             inserts,
             forecast_hits,
             rewritten_runs,
@@ -389,6 +396,7 @@ impl Report {
         (self.replaced_pages, self.overflow_pages) = (Some(replaced), Some(overflow));
         (self.index_bytes, self.continued_bytes) = (Some(index_bytes), Some(continued_bytes));
         (self.pages_replaced, self.pages_overflowed) = (Some(pages_replaced), Some(overflowed));
+        (self.groups_moved, self.groups_reorganized) = (Some(moved_groups), Some(overflowed + joined));
         (self.page_inserts, self.forecast_hits) = (Some(inserts), Some(forecast_hits));
         (self.runs_rewritten, self.direct_flushes) = (Some(rewritten_runs), Some(direct_flushes));
     }

@@ -216,6 +216,10 @@ pub struct PageWork {
     pub replaced: u64,
     /// Those that needed an overflow page.
     pub overflowed: u64,
+    /// Pages that were joined with others.
+    pub joined: u64,
+    /// Groups of pages that were moved to be near each other.
+    pub moved_groups: u64,
     /// New keys that came into pages.
     pub inserts: u64,
     /// Those on pages that needed no overflow page for them.
@@ -243,6 +247,8 @@ impl PageWork {
     fn add(&mut self, more: Self) {
         self.replaced += more.replaced;
         self.overflowed += more.overflowed;
+        self.joined += more.joined;
+        self.moved_groups += more.moved_groups;
         self.inserts += more.inserts;
         self.forecast_hits += more.forecast_hits;
         self.rewritten_runs += more.rewritten_runs;
@@ -253,6 +259,8 @@ impl PageWork {
     pub(crate) fn since(self, before: Self) -> Self {
         let is_later = self.replaced >= before.replaced
             && self.overflowed >= before.overflowed
+            && self.joined >= before.joined
+            && self.moved_groups >= before.moved_groups
             && self.inserts >= before.inserts
             && self.forecast_hits >= before.forecast_hits
             && self.rewritten_runs >= before.rewritten_runs
@@ -263,6 +271,8 @@ impl PageWork {
         Self {
             replaced: self.replaced - before.replaced,
             overflowed: self.overflowed - before.overflowed,
+            joined: self.joined - before.joined,
+            moved_groups: self.moved_groups - before.moved_groups,
             inserts: self.inserts - before.inserts,
             forecast_hits: self.forecast_hits - before.forecast_hits,
             rewritten_runs: self.rewritten_runs - before.rewritten_runs,

@@ -11,6 +11,7 @@
 use testudo_base::{
     PAGE_SIZE, Result, StoreId,
     num::{u32_of, usize_of},
+    planted,
 };
 use testudo_env::AlignedBuffer;
 use testudo_storage::{PAGE_HEADER_BYTES, PageHeader, PageIdentity, PageKind, payload_of, verify_pages};
@@ -112,7 +113,10 @@ impl<'a> PageWalk<'a> {
         if left == 0 {
             return Ok(None);
         }
-        let mut pages = self.reference.pages_before_spare(first_page, self.stretch_pages.min(left));
+        let mut pages = self.stretch_pages.min(left);
+        if !planted!("spare-pages-walked") {
+            pages = self.reference.pages_before_spare(first_page, pages);
+        }
         self.fill(read, first_page, pages)?;
         self.blocks.clear();
         let mut at = 0;

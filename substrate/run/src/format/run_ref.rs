@@ -4,9 +4,9 @@
 //! bytes): run id u64 · keyspace u32 · incarnation u32 · newest seqno u64 · span count u32, + 2^31 if a
 //! list of replaced pages follows, + 2^30 if values continue in next pages, + 2^29 if a map has that list, +
 //! 2^28 if the list that follows has sections (decision 0069), + 2^27 if there are spare pages (decision
-//! 0071) · spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 · end
-//! of the spare pages u32, if there are any · entries u64 · tombstones u64 · user bytes u64 · ends of its
-//! keys, see `key_ends.rs` · place of the map, if there is one, see `map_ref.rs` · the list, see
+//! 0071) · spans (first page u64, pages u32)… · data pages u32 · footer page u32 · footer pages u32 ·
+//! end of the spare pages u32, if there are any · entries u64 · tombstones u64 · user bytes u64 · ends of
+//! its keys, see `key_ends.rs` · place of the map, if there is one, see `map_ref.rs` · the list, see
 //! `replaced_pages.rs`, in backups, and without a map in stores of earlier builds.
 //!
 //! Pages of a run have numbers: the written ones, then those of its map, then its overflow pages in key
@@ -28,12 +28,12 @@ use testudo_base::{
 
 use crate::{
     KeyEnds,
+    format::slot_group::{GROUP_PAGES, GROUP_SPARES},
     format::{
         map_ref::MapRef,
         replaced_pages::{ListEncoding, PagePlace, ReplacedPages},
         writing::Writing,
     },
-    run_layout::{GROUP_PAGES, GROUP_SPARES},
 };
 
 /// A reference to a run.

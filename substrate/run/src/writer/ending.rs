@@ -20,13 +20,13 @@ use testudo_storage::{PAGE_HEADER_BYTES, PageKind};
 use super::{RunWriter, written_index::EncodedBlock};
 use crate::{
     KeyBounds, KeyEnds, Run, RunRecord, RunRef,
+    format::slot_group::{GROUP_PAGES, GROUP_SPARES},
     format::{
         block::SLOT_BYTES,
         builder::{BlockBuilder, PAGE_PAYLOAD_BYTES},
         footer::{BlockPosition, Footer, IndexBlocks},
         long_separators::{Fork, Separator},
     },
-    run_layout::{GROUP_PAGES, GROUP_SPARES},
 };
 
 /// Minimum bytes of an index entry: a slot, two lengths, and page and page count of the data block.

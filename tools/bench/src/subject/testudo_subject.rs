@@ -113,6 +113,8 @@ impl Records for Keyspace {
         let work = PageWork {
             replaced: tree.pages_replaced,
             overflowed: tree.pages_overflowed,
+            joined: tree.pages_joined,
+            moved_groups: tree.groups_moved,
             inserts: tree.page_inserts,
             forecast_hits: tree.forecast_hits,
             rewritten_runs: tree.runs_rewritten,

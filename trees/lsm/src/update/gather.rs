@@ -3,14 +3,15 @@
 //!
 //! Replaced pages stay in their slot group while it has free places. Where updates come faster than places
 //! become free, some end up elsewhere, and a scan needs further reads for them. Those reads are counted for
-//! each run. Once they have cost as much as a rewrite, the run is rewritten; while the store is idle, earlier.
-//! So a tree that is never scanned writes nothing for it, and one that is scanned pays at most twice.
+//! each run. Once they have cost as much as a rewrite, the run is rewritten; while the store is idle,
+//! earlier. So a tree that is never scanned writes nothing for it, and one that is scanned pays at most
+//! twice.
 //!
 //! **Invariants**
 //! - The entries of the run and its age stay the same.
 //! - Counts are hints: losing them costs time, never an answer.
 
-use testudo_base::Result;
+use testudo_base::{Result, planted};
 
 use crate::{
     LsmOptions,
@@ -27,7 +28,7 @@ use crate::{
 
 /// Cost of a further read, in bytes that a device reads in the same time.
 const READ_BYTES: u64 = 8 << 10;
-/// While idle, this fraction of the cost suffices: nobody waits for the device.
+/// While idle, this fraction of the cost suffices: no query waits for the device.
 const IDLE_PARTS: u64 = 16;
 /// Fewer further reads are not worth a job.
 const READS_MIN: u64 = 64;
@@ -55,7 +56,11 @@ pub(crate) fn pick(levels: &Levels, options: &LsmOptions, is_idle: bool) -> Opti
 pub(crate) fn plan(levels: &Levels, at: usize) -> Result<Destination> {
     debug_assert!(at < levels.bottom.len(), "a run of the bottom");
     let runs = || levels.bottom.range(at..at + 1);
-    let cells: Vec<Cell> = merge_of_run(runs().cloned().collect())?.map(Cell::Merge).into_iter().collect();
+    let mut merge = merge_of_run(runs().cloned().collect())?;
+    if planted!("gathered-run-looks-newer") {
+        merge.iter_mut().for_each(|merge| merge.newest_seqno.0 += 1_000);
+    }
+    let cells: Vec<Cell> = merge.map(Cell::Merge).into_iter().collect();
     let groups = runs().map(|level_run| level_run.run().reference().data_pages.div_ceil(GROUP_PAGES));
     let moved_groups = groups.map(u64::from).sum();
     let pages = PageCounts { moved_groups, ..PageCounts::default() };

@@ -78,7 +78,8 @@ stat_group! {
         /// Pages of a treeline tree that were joined with others; a count.
         #[metric("pages_joined", Count)]
         pub pages_joined: u64,
-        /// Slot groups of a treeline tree that were moved, because scans found their pages scattered; a count.
+        /// Slot groups of a treeline tree that were moved because scans found their pages scattered; a
+        /// count.
         #[metric("groups_moved", Count)]
         pub groups_moved: u64,
         /// New keys that came into pages of a treeline tree; a count.

@@ -1,7 +1,7 @@
 //! Spare pages: replaced pages stay in their slot groups.
 
 use super::*;
-use crate::run_layout::{GROUP_PAGES, GROUP_SPARES};
+use crate::format::slot_group::{GROUP_PAGES, GROUP_SPARES};
 
 fn records(count: u64) -> Model {
     (0..count).map(|number| (key(number), vec![7; 100])).collect()
