@@ -168,7 +168,7 @@ fn inserts_in_order_of_time_rewrite_no_run() {
         bed.compact_range(&KeyBounds::default(), |_| ());
         assert_eq!(ids(&bed), runs, "round {round}: no run was rewritten");
         if round % 10 == 9 {
-            bed.check(&mut random);
+            // Scans might pay for a rewrite.
             bed.tree.check_invariants(true).unwrap();
         }
     }
@@ -214,7 +214,7 @@ fn a_run_is_rewritten_when_it_has_half_as_many_pages_again() {
 }
 
 #[test]
-fn removing_most_records_rewrites_a_run_whenever_half_are_gone() {
+fn removing_most_records_rewrites_a_run_whenever_two_thirds_are_gone() {
     let mut bed = users_tree();
     let runs = ids(&bed);
     let mut random = SplitMix::new(11);
@@ -223,8 +223,10 @@ fn removing_most_records_rewrites_a_run_whenever_half_are_gone() {
         bed.apply((0..150).map(|time| (user_key(user, time), None)).collect());
         bed.run_jobs();
         bed.compact_range(&KeyBounds::default(), |_| ());
-        assert!(user > 16 || ids(&bed) == runs, "user {user}: no run was rewritten");
-        bed.check(&mut random);
+        assert!(user > 22 || ids(&bed) == runs, "user {user}: no run was rewritten");
+        if user > 22 {
+            bed.check(&mut random);
+        }
     }
     let stats = bed.tree.stats();
     assert!((1..=6).contains(&stats.page_updates.rewritten_runs), "{stats:?}");
