@@ -27,6 +27,16 @@ pub struct EntryList {
 }
 
 impl EntryList {
+    /// Creates an empty list with memory for the entries of `some`, and `more` of about their size.
+    pub fn with_room_for(some: &Self, more: usize) -> Self {
+        let mean_bytes = some.bytes.len() / some.len().max(1);
+        Self {
+            bytes: Vec::with_capacity(some.bytes.len() + mean_bytes * more),
+            places: Vec::with_capacity(some.places.len() + more),
+            user_bytes: 0,
+        }
+    }
+
     /// Adds an entry. REQUIRES: its key is greater than all previous ones; the total is below 4 GiB.
     pub fn push(&mut self, entry: &Entry<'_>) {
         debug_assert!(self.last().is_none_or(|last| last.key < entry.key), "keys must increase");

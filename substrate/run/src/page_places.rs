@@ -62,20 +62,37 @@ pub(crate) fn choose_places(
 }
 
 /// Takes a free place for each of these pages: one in its own slot group, so that a scan reads it with its
-/// neighbors; then, for the others, those nearest to their original ones.
+/// neighbors; then, for the others, those nearest to their original ones. Consecutive pages of a group get
+/// consecutive places where there are some.
 fn places_in_groups(reference: &RunRef, wanted: &[u32], free: &mut BTreeSet<u32>) -> Vec<u32> {
     let group_of = |page: u32| {
         let first = page - page % GROUP_PAGES;
         if page < reference.spare_end { first..first + GROUP_PAGES } else { reference.spare_end..page + 1 }
     };
     let mut places: Vec<Option<u32>> = Vec::with_capacity(wanted.len());
-    for page in wanted {
-        let place = free.range(group_of(*page)).copied().min_by_key(|place| place.abs_diff(*page));
-        place.iter().for_each(|place| _ = free.remove(place));
-        places.push(place);
+    let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b) && group_of(*a).contains(b);
+    for chain in wanted.chunk_by(follows) {
+        let of_group: Vec<u32> = free.range(group_of(chain[0])).copied().collect();
+        let mut windows = of_group.windows(chain.len());
+        let together = windows.find(|window| window.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+        if let Some(window) = together {
+            places.extend(window.iter().map(|place| Some(*place)));
+            window.iter().for_each(|place| _ = free.remove(place));
+            continue;
+        }
+        let mut of_group = of_group.into_iter();
+        for _ in chain {
+            let place = of_group.next();
+            place.iter().for_each(|place| _ = free.remove(place));
+            places.push(place);
+        }
     }
-    let left: Vec<u32> =
-        wanted.iter().zip(&places).filter(|(_, place)| place.is_none()).map(|(page, _)| *page).collect();
+    let mut left = wanted.to_vec();
+    let mut number = 0;
+    left.retain(|_| {
+        number += 1;
+        places[number - 1].is_none()
+    });
     let mut others = places_near(&left, free).into_iter();
     places.into_iter().filter_map(|place| place.or_else(|| others.next())).collect()
 }

@@ -79,7 +79,7 @@ pub fn trees() -> Vec<(&'static str, KeyspaceOptions)> {
         ("lsbm-narrow", lsbm(4 << 10, 2, 1)),
         ("lsbm-small", lsbm(16 << 10, 4, 2)),
         ("treeline-narrow", inline().tree(treeline(16 << 10, 2, 1))),
-        ("treeline-small", inline().tree(treeline(48 << 10, 2, 1).with_treeline(direct))),
+        ("treeline-small", inline().tree(treeline(96 << 10, 2, 1).with_treeline(direct))),
         ("turtle-separate", turtle(4 << 10, 4).placement(Placement::separate())),
         ("leveled-separate", leveled(4 << 10, 2, 1).placement(Placement::separate())),
         ("leveled-moving", leveled(4 << 10, 2, 1).placement(moving())),

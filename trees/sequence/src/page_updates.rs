@@ -129,7 +129,7 @@ impl PageShares {
     fn of<C: Cursor>(incoming: IncomingEntries<C>, limits: PageUpdateLimits) -> Result<Option<Self>> {
         let IncomingEntries { run, sources, newest_seqno, cover } = incoming;
         let Some(update) = PageUpdate::begin(&run)? else { return Ok(None) };
-        let written_pages = u64::from(run.reference().data_pages);
+        let written_pages = u64::from(run.reference().data_pages - run.reference().spare_pages());
         let overflow = u64::from(run.reference().section_count()) - written_pages;
         if overflow * limits.overflow_parts > written_pages
             || u64::from(update.extra_pages()) * limits.extra_parts > written_pages
@@ -179,7 +179,9 @@ impl PageShares {
         let mut inserted = Vec::with_capacity(changed.len());
         for (number, section) in changed.iter().enumerate() {
             let (from, to) = (firsts[number], firsts.get(number + 1).copied().unwrap_or(entries.len()));
-            let (old, mut new) = (&old[number], EntryList::default());
+            let old = &old[number];
+            // Most incoming entries are newer versions, or few.
+            let mut new = EntryList::with_room_for(old, (to - from).min(4));
             let sources = vec![entries.cursor(from..to), old.cursor(0..old.len())];
             merge_page(sources, &mut resolver, &mut new, &mut inserts.keys)?;
             inserted.push(inserts.keys.len());
@@ -205,7 +207,7 @@ impl PageShares {
 /// Whether the entries of a run would fit into a third of its pages, after most were removed.
 fn is_sparse(run: &Run) -> bool {
     let RunRef { entries, user_bytes, .. } = *run.reference();
-    let pages = u64::from(run.reference().section_count() - run.reference().spare_pages());
+    let pages = u64::from(run.reference().section_count());
     pages > SMALL_RUN_PAGES
         && (user_bytes + entries * ENTRY_OVERHEAD_BYTES) * FILLED_PARTS < pages * PAGE_BYTES
 }

@@ -364,7 +364,7 @@ impl BlockReader {
         if self.ahead_from(window).is_none_or(|from| position.page < from) {
             return Ok(());
         }
-        let next_page = window.first_page + window.pages;
+        let next_page = run.reference().not_spare(window.first_page + window.pages);
         let held = run.reference().sections_between(position.page, next_page);
         let wanted = match self.pages_left() {
             // A few pages are better read once they are certainly needed.

@@ -44,7 +44,7 @@ impl PagePlan {
         let replaced = reference.replaced.as_ref()?;
         let owner = reference.owner_of(first);
         let mut next = owner.map_or(first, |owner| owner + 1);
-        let end = next.saturating_add(count).min(reference.data_pages);
+        let end = next.saturating_add(reference.stretch_with(next, count)).min(reference.data_pages);
         let is_plain = replaced.next_from(next).is_none_or(|replaced| replaced >= end)
             && replaced.overflow_from(next) == replaced.overflow_from(end);
         if is_plain && owner.is_none() {
@@ -154,8 +154,11 @@ impl Stretch {
     /// About `pages` data and overflow pages from `first_page` on.
     pub(crate) fn of(run: &Run, first_page: u32, pages: u32) -> Self {
         let plan = PagePlan::of(run, first_page, pages);
+        let reference = run.reference();
         let pages = match &plan {
-            None => pages.min(run.reference().data_pages.saturating_sub(first_page)),
+            None => {
+                reference.stretch_with(first_page, pages).min(reference.data_pages.saturating_sub(first_page))
+            }
             Some(_) => pages,
         };
         Self { first_page, pages, plan }
@@ -339,7 +342,7 @@ impl Ahead {
             return Some(Self { first_page, pages, reads, plan: Some(plan), lease });
         }
         let (at, room) = locate(run.spans(), first_page)?;
-        let pages = pages.min(room).min(data_pages);
+        let pages = run.reference().stretch_with(first_page, pages).min(room).min(data_pages);
         let lease = data.lease_stream(u64_of(page_bytes(pages)))?;
         Some(Self { first_page, pages, reads: vec![start(at, pages)], plan: None, lease })
     }

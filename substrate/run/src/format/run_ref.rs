@@ -118,9 +118,24 @@ impl RunRef {
         if self.is_spare(page) { page.next_multiple_of(GROUP_PAGES) } else { page }
     }
 
+    /// Number of spare pages before `page`.
+    fn spares_before(&self, page: u32) -> u32 {
+        let page = page.min(self.spare_end);
+        let of_group = (page % GROUP_PAGES).saturating_sub(GROUP_PAGES - GROUP_SPARES);
+        page / GROUP_PAGES * GROUP_SPARES + of_group
+    }
+
     /// Number of spare pages.
     pub fn spare_pages(&self) -> u32 {
-        self.spare_end / GROUP_PAGES * GROUP_SPARES
+        self.spares_before(self.spare_end)
+    }
+
+    /// Number of pages from `first` on that hold `pages` of them that are not spare.
+    pub(crate) fn stretch_with(&self, first: u32, pages: u32) -> u32 {
+        let kept = GROUP_PAGES - GROUP_SPARES;
+        let groups = self.spare_end.saturating_sub(first).div_ceil(GROUP_PAGES);
+        let passed = (first % GROUP_PAGES).saturating_add(pages).saturating_sub(1) / kept;
+        pages.saturating_add(passed.min(groups) * GROUP_SPARES)
     }
 
     /// Whether a slot group begins at `page`, or there are none from there on.
@@ -271,7 +286,8 @@ impl RunRef {
         let overflow = self.replaced.as_ref().map_or(0, |replaced| {
             u32_of(replaced.overflow_from(to).saturating_sub(replaced.overflow_from(from)))
         });
-        to.saturating_sub(from).saturating_add(overflow)
+        let spares = self.spares_before(to).saturating_sub(self.spares_before(from));
+        to.saturating_sub(from).saturating_sub(spares).saturating_add(overflow)
     }
 
     /// Returns the data page to which the overflow page `page` belongs, if it is one.
