@@ -89,7 +89,8 @@ const EXPERIMENTS: [NamedExperiment; 24] = [
 ];
 
 /// Experiments that simulate and run no store. They are commands of `testudo-research` (`tools/research`).
-const SIMULATIONS: [&str; 3] = ["splinter-policies", "treeline-groups", "treeline-epochs"];
+const SIMULATIONS: [&str; 4] =
+    ["splinter-policies", "treeline-groups", "treeline-epochs", "treeline-carried"];
 
 /// Runs the experiments selected by `args`.
 pub(crate) fn run(args: &PaperArgs, context: &Context) -> Result<Outcome> {

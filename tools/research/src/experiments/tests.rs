@@ -26,7 +26,13 @@ fn experiments_complete_and_write_charts() {
     for (name, ..) in EXPERIMENTS {
         assert!(points.contains(&format!("\"experiment\":\"{name}\"")), "{name}");
     }
-    for chart in ["splinter-policies", "treeline-groups-epsilon", "treeline-groups-goal", "treeline-epochs"] {
+    for chart in [
+        "splinter-policies",
+        "treeline-groups-epsilon",
+        "treeline-groups-goal",
+        "treeline-epochs",
+        "treeline-carried",
+    ] {
         assert!(directory.path().join(format!("{chart}.svg")).exists(), "{chart}");
     }
 }
