@@ -1,6 +1,6 @@
-//! Page writes saved by records that stay in the write buffer (TreeLine §4.1, record caching), by simulation:
-//! each full buffer is written into pages. A frequently updated record may stay in the next buffer instead,
-//! if that saves the write of its page: all updated records of the page stay.
+//! Page writes saved by records that stay in the write buffer (TreeLine §4.1, record caching), by
+//! simulation: each full buffer is written into pages. A frequently updated record may stay in the next
+//! buffer instead, if that saves the write of its page: all updated records of the page stay.
 //!
 //! **Invariants**
 //! - Pages and records are only counted. A record that stays takes space in the buffer, and is logged again.
