@@ -62,6 +62,23 @@ impl Settings {
             env: context.env.clone(),
         }
     }
+
+    /// Settings of a store of an experiment, without synced writes and without a saved hot set.
+    pub(crate) fn of_experiment(memory_bytes: u64, threads: usize, tree: &str, context: &Context) -> Self {
+        Self {
+            memory_bytes,
+            sync: false,
+            threads,
+            tree: tree.to_owned(),
+            leaf_bytes: None,
+            placement: None,
+            warm_restart: false,
+            warm_merges: false,
+            retain_merged: 0,
+            record_cache: true,
+            env: context.env.clone(),
+        }
+    }
 }
 
 /// A store under measurement.

@@ -116,6 +116,12 @@ impl InsertForecast {
         Some((shares, inserts as f64 / (inserts + rewritten) as f64))
     }
 
+    /// Number of new keys in rewritten runs in this epoch.
+    #[cfg(test)]
+    pub(crate) fn rewritten_keys(&self) -> u64 {
+        self.rewritten.load(Relaxed)
+    }
+
     fn count_memory(&self, bytes: u64) {
         let before = self.memory.swap(bytes, Relaxed);
         let Some(data) = &self.data else { return };

@@ -11,8 +11,9 @@ pub enum Stage {
     All,
     /// Those of scattered keys. Dense flushes, of several records for each page, are written straight into
     /// pages if that writes fewer bytes than the levels (TreeLine §4.1). Overwriting stretches of 32 records
-    /// writes half to two thirds of the bytes and leaves less garbage, at a lower rate. Records of 950 bytes
-    /// and more update pages only with this stage: their pages are full, and take up to a third more space.
+    /// writes half to two thirds of the bytes and leaves less garbage, at a lower rate. Two of every 16 pages
+    /// are left unused, so that scans find replaced pages near each other. Records of 950 bytes and more
+    /// update pages only with this stage: their pages are full, and take up to a third more space.
     Sparse,
 }
 

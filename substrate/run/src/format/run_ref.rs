@@ -138,6 +138,11 @@ impl RunRef {
         pages.saturating_add(passed.min(groups) * GROUP_SPARES)
     }
 
+    /// Number of slot groups, full or not, that its data pages take.
+    pub fn group_count(&self) -> u32 {
+        self.data_pages.div_ceil(GROUP_PAGES)
+    }
+
     /// Whether a slot group begins at `page`, or there are none from there on.
     pub(crate) fn begins_group(&self, page: u32) -> bool {
         page >= self.spare_end || page.is_multiple_of(GROUP_PAGES)
@@ -397,6 +402,7 @@ impl RunRef {
             || run.data_pages > run.footer_page
             || run.spare_end > run.data_pages
             || has(HAS_SPARES) && run.spare_end == 0
+            || !run.spare_end.is_multiple_of(GROUP_PAGES)
             || footer_end > pages
             || run.tombstones > run.entries
             || run.entries > u64::from(run.data_pages) * PAGE_BYTES

@@ -79,6 +79,20 @@ fn random_batch(random: &mut SplitMix, count_max: u64, delete_percent: u8) -> Ba
     updates
 }
 
+/// Checks that snapshots have their own contents.
+fn check_pinned(pinned: Vec<(Arc<dyn Tree>, Model)>) {
+    for (tree, model) in pinned {
+        let mut cursor = tree.cursor();
+        cursor.seek_first().unwrap();
+        for (key, value) in model {
+            skip_tombstones(&mut *cursor, true);
+            let entry = cursor.entry().expect("an entry of a snapshot is missing");
+            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            cursor.next().unwrap();
+        }
+    }
+}
+
 fn random_run(seed: u64, options: LsmOptions, rounds: u64) {
     let mut random = SplitMix::new(seed);
     let mut bed = Bed::new(options);
@@ -104,16 +118,7 @@ fn random_run(seed: u64, options: LsmOptions, rounds: u64) {
             bed.check(&mut random);
         }
     }
-    for (tree, model) in pinned {
-        let mut cursor = tree.cursor();
-        cursor.seek_first().unwrap();
-        for (key, value) in model {
-            skip_tombstones(&mut *cursor, true);
-            let entry = cursor.entry().expect("an entry of a snapshot is missing");
-            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
-            cursor.next().unwrap();
-        }
-    }
+    check_pinned(pinned);
     let all = bed.model.keys().map(|key| (key.clone(), None)).collect();
     bed.apply(all);
     let everything: Batch = (0..3000).map(|n| (format!("key{n:05}").into_bytes(), None)).collect();

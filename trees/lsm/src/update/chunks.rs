@@ -42,6 +42,8 @@ pub(crate) struct Chunk {
     floor: Floor,
     /// The last layer is the destination's own.
     has_own: bool,
+    /// Entries from above come into it.
+    has_incoming: bool,
 }
 
 /// Output of a chunk.
@@ -82,7 +84,8 @@ pub(crate) fn cut_merge(merge: &Merge, bytes_max: u64) -> Result<Vec<Chunk>> {
             }
         }
         let (newest_seqno, floor) = (*newest_seqno, *floor);
-        chunks.push(Chunk { layers, bytes, bounds, newest_seqno, floor, has_own });
+        let has_incoming = merge.has_incoming();
+        chunks.push(Chunk { layers, bytes, bounds, newest_seqno, floor, has_own, has_incoming });
         low = high;
     }
     debug_assert_eq!(chunks.len(), borders.len() + 1, "chunks are together the whole");
@@ -140,7 +143,7 @@ pub(crate) fn write_chunk(
     options: &LsmOptions,
     forecast: Option<&JobForecast>,
 ) -> Result<ChunkRuns> {
-    let Chunk { layers, bytes, bounds, newest_seqno, floor, has_own } = chunk;
+    let Chunk { layers, bytes, bounds, newest_seqno, floor, has_own, has_incoming } = chunk;
     let layout = match floor {
         Floor::Bottom if options.updates_pages => options.bottom_layout(mean_entry_bytes(&layers)?),
         _ => RunLayout::default(),
@@ -163,6 +166,7 @@ pub(crate) fn write_chunk(
     merge.seek_first()?;
     let first = merge.entry().map(|entry| entry.key.to_vec());
     let mut inflow = Inflow::default();
+    let forecast = forecast.filter(|_| has_incoming);
     let counted = (options.retained_percent > 0 || forecast.is_some()).then_some(&mut inflow);
     let entering = Entering { target, bytes, has_own, counted, fill };
     let reported = write_entries(&mut merge, &mut runs, entering)?;

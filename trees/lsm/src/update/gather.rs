@@ -32,8 +32,6 @@ const READ_BYTES: u64 = 8 << 10;
 const IDLE_PARTS: u64 = 16;
 /// Fewer further reads are not worth a job.
 const READS_MIN: u64 = 64;
-/// Pages of a slot group.
-const GROUP_PAGES: u32 = 16;
 
 /// Whether scans have paid for rewriting a run. It is read and written.
 pub(crate) fn is_due(level_run: &LevelRun, is_idle: bool) -> bool {
@@ -61,7 +59,7 @@ pub(crate) fn plan(levels: &Levels, at: usize) -> Result<Destination> {
         merge.iter_mut().for_each(|merge| merge.newest_seqno.0 += 1_000);
     }
     let cells: Vec<Cell> = merge.map(Cell::Merge).into_iter().collect();
-    let groups = runs().map(|level_run| level_run.run().reference().data_pages.div_ceil(GROUP_PAGES));
+    let groups = runs().map(|level_run| level_run.run().reference().group_count());
     let moved_groups = groups.map(u64::from).sum();
     let pages = PageCounts { moved_groups, ..PageCounts::default() };
     let counts = WrittenCounts { pages, ..WrittenCounts::default() };

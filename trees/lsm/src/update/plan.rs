@@ -80,6 +80,13 @@ pub(crate) struct Merge {
     pub(crate) consumed: Vec<LevelRun>,
 }
 
+impl Merge {
+    /// Whether entries from above come into it. Joined and gathered runs are written with nothing new.
+    pub(crate) fn has_incoming(&self) -> bool {
+        self.layers.iter().flatten().count() > self.consumed.len()
+    }
+}
+
 /// A run or updates to be merged, clipped to the bounds of the merge.
 #[derive(Debug)]
 struct MergeSource {
@@ -447,7 +454,7 @@ pub(crate) fn merge_of_run(run: Vec<LevelRun>) -> Result<Option<Merge>> {
     let inside: Vec<&MergeSource> = sources.all().collect();
     let merge = merge_of(&sources, &inside, &all, Floor::Bottom)?;
     let consumed = inside.iter().filter_map(|source| source.level_run.clone()).collect();
-    Ok(merge.map(|merge| Merge { consumed, ..merge }))
+    Ok(merge.map(|merge| Merge { consumed, has_own: true, ..merge }))
 }
 
 /// Returns the merge of the sources inside `gap`; `None` if there are none.

@@ -35,6 +35,22 @@ fn a_run_leaves_two_of_sixteen_pages() {
 }
 
 #[test]
+fn spare_pages_that_do_not_fit_the_run_are_refused() {
+    let (bed, model) = (Bed::spaced(1), records(2400));
+    let run = bed.run_of(&model);
+    let decoded = |spare_end: u32| {
+        let mut encoded = Vec::new();
+        RunRef { spare_end, ..run.reference().clone() }.encode(&mut encoded);
+        RunRef::decode(&mut Reader::new(&encoded)).map(|decoded| decoded.spare_end)
+    };
+    let end = run.reference().spare_end;
+    assert_eq!((decoded(end), decoded(16), decoded(0)), (Ok(end), Ok(16), Ok(0)));
+    for invalid in [1, 15, end + 1, end + 16, u32::MAX] {
+        assert!(decoded(invalid).is_err(), "{invalid}");
+    }
+}
+
+#[test]
 fn a_block_of_several_pages_ends_spare_pages() {
     let (bed, mut model) = (Bed::spaced(2), records(2000));
     model.insert(key(1000), vec![9; 9000]);

@@ -134,19 +134,8 @@ fn measure(
 ) -> Result<Point> {
     let (scratch, context) = (experiment.scratch()?, experiment.context());
     let bytes = u64_of(keys.len() * record_bytes);
-    let settings = Settings {
-        memory_bytes: (bytes / TIMES_MEMORY).max(4 << 20),
-        sync: false,
-        threads: 1,
-        tree: tree.to_owned(),
-        leaf_bytes: None,
-        placement: None,
-        warm_restart: false,
-        warm_merges: false,
-        retain_merged: 0,
-        record_cache: true,
-        env: context.env.clone(),
-    };
+    let memory_bytes = (bytes / TIMES_MEMORY).max(4 << 20);
+    let settings = Settings::of_experiment(memory_bytes, 1, tree, context);
     let store = Testudo::open(scratch.path(), &settings)?;
     let records = store.records("keys")?;
     let (loaded, inserted) = keys.split_at(keys.len() / 4 * 3);

@@ -133,19 +133,8 @@ fn measure_tree(
 ) -> Result<[Point; SKEWS.len()]> {
     let (scratch, context) = (experiment.scratch()?, experiment.context());
     let bytes = u64_of(keys.len() * record_bytes);
-    let settings = Settings {
-        memory_bytes: (bytes / TIMES_MEMORY).max(4 << 20),
-        sync: false,
-        threads: usize::from(experiment.args.threads),
-        tree: tree.to_owned(),
-        leaf_bytes: None,
-        placement: None,
-        warm_restart: false,
-        warm_merges: false,
-        retain_merged: 0,
-        record_cache: true,
-        env: context.env.clone(),
-    };
+    let memory_bytes = (bytes / TIMES_MEMORY).max(4 << 20);
+    let settings = Settings::of_experiment(memory_bytes, usize::from(experiment.args.threads), tree, context);
     let store = Testudo::open(scratch.path(), &settings)?;
     let records = store.records("keys")?;
     for (number, key) in keys.iter().enumerate() {

@@ -179,16 +179,7 @@ fn inserts_in_order_of_time_rewrite_no_run() {
     assert!(replaced + overflowed <= 30 * 10 + 80, "about a page for each user: {replaced} and {overflowed}");
     bed.reopen();
     bed.check(&mut random);
-    for (tree, model) in pinned {
-        let mut cursor = tree.cursor();
-        cursor.seek_first().unwrap();
-        for (key, value) in model {
-            skip_tombstones(&mut *cursor, true);
-            let entry = cursor.entry().expect("an entry of a snapshot is missing");
-            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
-            cursor.next().unwrap();
-        }
-    }
+    check_pinned(pinned);
 }
 
 #[test]
@@ -284,16 +275,7 @@ fn snapshots_keep_replaced_pages() {
         }
     }
     assert!(most > 0, "pages were replaced");
-    for (tree, model) in pinned {
-        let mut cursor = tree.cursor();
-        cursor.seek_first().unwrap();
-        for (key, value) in model {
-            skip_tombstones(&mut *cursor, true);
-            let entry = cursor.entry().expect("an entry of a snapshot is missing");
-            assert_eq!((entry.key, entry.value), (key.as_slice(), value.as_slice()));
-            cursor.next().unwrap();
-        }
-    }
+    check_pinned(pinned);
 }
 
 #[test]
